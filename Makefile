@@ -64,7 +64,7 @@ layouts: $(VENV)/.dev
 
 fuzz-loader: $(VENV)/.fuzz
 	for kind in loader artifact manifest records; do \
-		PYTHONPATH=.:tests $(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
+		$(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

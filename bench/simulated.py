@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from kernel_oracle import UNWRITTEN
 
 from bench.kernel_sweep.__main__ import Journal, Row, Wanted, add_summary, by_engine, drawn, rows, told
 from bench.kernel_sweep.cases import Cell
 from bench.kernel_sweep.play import Ready, difference, prepared
 from gpucomp import config
 from gpucomp.errors import GpucompError
+from testing.kernel_oracle import UNWRITTEN
 
 ROOT = Path(__file__).parent
 Launch = Callable[[Ready], Sequence[np.ndarray]]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import wanting
 
 from gpucomp import config
 from gpucomp.targets import cpu
+from tests import wanting
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -80,8 +80,8 @@ def checked_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def without_a_gpu() -> Iterator[None]:
     """A test that had a device of the fake driver leaves none behind."""
     yield
-    if "fake_driver.driver" in sys.modules:
-        sys.modules["fake_driver.driver"].FakeDriver.no_device()
+    if "tests.fake_driver.driver" in sys.modules:
+        sys.modules["tests.fake_driver.driver"].FakeDriver.no_device()
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 from gpucomp.cli.compare import onnxruntime_outputs
+from tests.onnx_builders import model, node, value
 
 CELL, ROWS, COLUMNS, CLASSES, CHANNELS = 8, 7, 9, 3, 11
 SHAPE = (1, 3, CELL * ROWS, CELL * COLUMNS)

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fake_driver.driver import FakeDriver
+
+from tests.fake_driver.driver import FakeDriver
 
 NON_BLOCKING = 1
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.frontend.onnx import load
 from gpucomp.ops.interpreter import interpret
+from tests.onnx_builders import model, node, value
 
 MICROSOFT = "com.microsoft"
 Array = np.ndarray | np.generic

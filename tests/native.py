@@ -10,8 +10,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-from arm64 import Processor
-from kernel_oracle import UNWRITTEN
 
 from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
@@ -21,6 +19,8 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import UNWRITTEN
+from tests.arm64 import Processor
 
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:

@@ -40,7 +40,7 @@ def findings(jobs: Sequence[Job], folder: Path) -> list[str]:
     log = folder / "oclgrind.log"
     # without optimisation: its check of uninitialised values stops at instructions that optimisation leaves
     command = ["oclgrind", "--data-races", "--uninitialized", "--max-errors", "1000", "--log", str(log)]
-    command += ["--build-options", "-cl-opt-disable", sys.executable, __file__, str(folder)]
+    command += ["--build-options", "-cl-opt-disable", sys.executable, "-m", "tests.oclgrind", str(folder)]
     environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

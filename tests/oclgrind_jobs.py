@@ -14,11 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import opencl_device
-from kernel_oracle import expected
-from kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed, with_row_statistics
-from template_cases import CASES
-from tolerance import assert_matches
 
 from gpucomp.ir.types import BF16, F16, F64, I32
 from gpucomp.kernel import Kernel
@@ -28,6 +23,11 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
+from testing import opencl_device
+from testing.kernel_oracle import expected
+from testing.kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed, with_row_statistics
+from testing.template_cases import CASES
+from testing.tolerance import assert_matches
 
 TINY = {
     "odd": matmul(5, 7, 9),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from kernels import add_relu, matmul
-from template_cases import default
 
 from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
+from testing.kernels import add_relu, matmul
+from testing.template_cases import default
 
 ROWS, COLUMNS = 5, 7
 BIAS = np.linspace(-1, 1, COLUMNS).astype(np.float32)

@@ -6,10 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from builders import tensor
-from kernel_oracle import expected, run_steps, update
-from kernels import attention, random_inputs
-from tolerance import assert_matches
 
 from gpucomp import ops
 from gpucomp.codegen.llvm.engines import engines_of
@@ -20,6 +16,10 @@ from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.split_attention import in_three, one_us, pieces, split, three_us
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cpu
+from testing.kernel_oracle import expected, run_steps, update
+from testing.kernels import attention, random_inputs
+from testing.tolerance import assert_matches
+from tests.builders import tensor
 
 AMX, AVX512, AVX2 = (cpu.named(f"cpu:{arch}") for arch in ("sapphirerapids", "icelake-server", "haswell"))
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp.errors import UnsupportedError, UsageError
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 DATA = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
 RESHAPE = model([node("Reshape", ["x", "s"], ["y"])], [value("x", ("n", 3)), value("s", (2,), TensorProto.INT64)])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tolerance import assert_matches
 
 from gpucomp import ops
 from gpucomp.dynamic import outline as heavy
 from gpucomp.ir import Graph, Input, TensorType, Value, constant, input_value, topological
 from gpucomp.ir.types import F32, I64
 from gpucomp.ops.interpreter import interpret
+from testing.tolerance import assert_matches
 
 N = 11
 RNG = np.random.default_rng(1)

@@ -9,6 +9,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("gpucomp", "tuning", "kernels_templates") for p in (ROOT / folder).rglob("*.py"))
 PROGRAMS = sorted(p for folder in ("bench", "examples") for p in (ROOT / folder).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TESTING = sorted((ROOT / "testing").rglob("*.py"))  # what tests and programs share
 TEMPLATES = sorted((ROOT / "kernels_templates").rglob("*.j2"))
 
 # lowest first; a module may import what is in its own row or above it, and the longest name that fits it counts
@@ -129,6 +131,35 @@ def searches_outside_the_tuner(tree: ast.AST, module: str) -> Iterator[str]:
             yield f"line {line}: optuna lives in tuning/ only"
 
 
+# modules at the top of tests/ and testing/; `bench` and others are packages of the root as well as folders of tests
+HELPERS = {path.relative_to(ROOT).parts[1].removesuffix(".py") for path in (*TESTS, *TESTING)}
+HELPERS -= {path.name for path in ROOT.iterdir()}
+
+
+def bare_helpers(tree: ast.AST, module: str) -> Iterator[str]:
+    """One file is one module: a second name would make a second copy of its classes and state."""
+    for name, line in imported(tree):
+        if name.split(".")[0] in HELPERS:
+            yield f"line {line}: {name} has a second name here, tests.{name} or testing.{name}"
+
+
+def path_changes(tree: ast.AST, module: str) -> Iterator[str]:
+    """Modules are found from the root of the project, and nowhere else."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node.value) == "sys":
+            yield f"line {node.lineno}: sys.path"
+    for name, line in imported(tree):
+        if name == "site":
+            yield f"line {line}: import of site"
+
+
+def imports_of_tests(tree: ast.AST, module: str) -> Iterator[str]:
+    """Tests import what they test, and nothing else imports tests. What others need of them is in testing/."""
+    for name, line in imported(tree):
+        if name.split(".")[0] == "tests" or (name.split(".")[0] == "bench" and not module.startswith("bench.")):
+            yield f"line {line}: import of {name}"
+
+
 def reasons_among_results(tree: ast.AST, module: str) -> Iterator[str]:
     """Why there is no result is a ``gpucomp.refusal.Refusal``, which says so itself, and no text in the result's place."""
     for node in ast.walk(tree):
@@ -165,6 +196,11 @@ RULES = {
     reasons_among_results: ("gpucomp.kernel.forms", "def matrix_of(kernel: Kernel) -> Matrix | str: ..."),
     missing_docstring: ("gpucomp.cli", "x = 1"),
 }
+RULES_OF_TESTS = {
+    bare_helpers: ("tests.test_rest", "from tolerance import assert_matches"),
+    path_changes: ("bench.gpu.devices", "sys.path.insert(0, str(TESTS))"),
+    imports_of_tests: ("bench.gpu.devices", "def f():\n    from tests.tolerance import assert_matches"),
+}
 MORE_FAULTS = [
     (upward_imports, "gpucomp.runtime.executable", "from gpucomp.planning import make_plan"),
     (upward_imports, "gpucomp.schedule.choose", "from gpucomp import tuning"),
@@ -179,6 +215,12 @@ MORE_FAULTS = [
     (relative_or_star_imports, "gpucomp.cli", "from gpucomp.ops import *"),
     (template_strings, "gpucomp.kernels_templates.render", "Template(name)"),
     (template_strings, "gpucomp.cli.show", "from jinja2 import Environment"),
+    (bare_helpers, "tests.test_rest", "import fake_driver.driver as driver"),
+    (bare_helpers, "tests.test_rest", "def f():\n    from hostile import corpus"),
+    (path_changes, "tests.test_rest", "import sys\nsys.path += [folder]"),
+    (path_changes, "tests.test_rest", "import site\nsite.addsitedir(folder)"),
+    (imports_of_tests, "testing.launches", "import tests.plans"),
+    (imports_of_tests, "testing.launches", "from bench.models import build"),
     (reasons_among_results, "gpucomp.kernel.forms", "def load(value: Expr) -> str | tuple[Load, int] | None: ..."),
     (reasons_among_results, "gpucomp.kernel.forms", "class A:\n    async def found(self) -> core.Load | str: ..."),
     (reasons_among_results, "gpucomp.schedule.records", "def read() -> Iterator[tuple[int, Record | str]]: ..."),
@@ -204,11 +246,18 @@ FINE = [
         "def pairs(found) -> dict[str, Kernel | None] | None:\n    kept: Kernel | str = ''",
     ),
     (missing_docstring, "gpucomp.runtime", ""),
+    (bare_helpers, "tests.test_rest", "from tests.tolerance import assert_matches\nfrom bench.models import build"),
+    (path_changes, "tests.test_rest", "import sys\nimport os\nos.path.join(sys.prefix, 'x')"),
+    (imports_of_tests, "bench.gpu.devices", "from bench.models import build\nfrom testing.launches import launched"),
 ]
 RULES_OF_PROGRAMS = (environment_reads, broad_handlers, unsafe_code, reasons_among_results)
 EXEMPT = {
     (environment_reads, "gpucomp.config"),
     (broad_handlers, "gpucomp.targets.patience"),  # what its thread catches, the one who waits raises
+    (
+        path_changes,
+        "bench.amd_emulator",
+    ),  # the emulator is in the tests of tinygrad's sources, which no package installs
 }
 
 
@@ -225,13 +274,33 @@ def test_the_code_keeps_the_rules():
     assert list(faults_of(SOURCES, RULES, module_name)) == []
 
 
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def test_tests_and_programs_import_a_module_by_one_name():
+    assert list(faults_of((*TESTS, *TESTING, *PROGRAMS), (bare_helpers, path_changes), dotted)) == []
+
+
+def test_nothing_but_tests_imports_tests():
+    shared = [path for path in PROGRAMS if path.is_relative_to(ROOT / "bench")] + TESTING
+
+    assert list(faults_of((*SOURCES, *shared), (imports_of_tests,), dotted)) == []
+
+
+def test_every_folder_of_the_tests_is_a_package():
+    folders = {path.parent for path in (*TESTS, *TESTING)}
+
+    assert [str(f.relative_to(ROOT)) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
 def test_programs_around_the_package_keep_the_rules():
     assert list(faults_of(PROGRAMS, RULES_OF_PROGRAMS, lambda path: "bench")) == []
 
 
 @pytest.mark.parametrize(
     ("rule", "module", "code"),
-    [(rule, *example) for rule, example in RULES.items()] + MORE_FAULTS,
+    [(rule, *example) for rule, example in (RULES | RULES_OF_TESTS).items()] + MORE_FAULTS,
     ids=lambda v: v.__name__ if callable(v) else None,
 )
 def test_a_rule_finds_its_fault(rule, module, code):
@@ -252,9 +321,7 @@ def sessions(tree: ast.AST) -> Iterator[str]:
 
 def test_only_sessions_that_are_measured_are_made_elsewhere():
     """Peers are timed, and their own errors told, as their users run them."""
-    tests = sorted((ROOT / "tests").rglob("*.py"))
-
-    texts = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PROGRAMS, *tests)}
+    texts = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PROGRAMS, *TESTING, *TESTS)}
     found = {
         str(path.relative_to(ROOT))
         for path, text in texts.items()
@@ -290,7 +357,7 @@ def test_templates_spell_no_assembly_and_no_macro_of_the_c_preprocessor():
 
 def test_no_text_names_a_folder_of_somebodys_machine():
     suffixes = {".py", ".md", ".toml", ".j2", ".h", ".cpp"}
-    folders = ("gpucomp", "tuning", "kernels_templates", "tests", "bench", "examples")
+    folders = ("gpucomp", "tuning", "kernels_templates", "tests", "testing", "bench", "examples")
     files = [p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in suffixes]
     files += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
     marks = ["/" + "work/", "/" + "home/", "/" + "root/", "/" + "Users/"]

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
-import kernels
 import pytest
 
 from gpucomp.expr.core import Expr, Load, Var, hole, load, loads, transform, var
@@ -28,6 +27,7 @@ from gpucomp.kernel import (
 from gpucomp.kernel.body import Described
 from gpucomp.kernel.passes import split_winograd
 from gpucomp.schedule.analytic import operations, traffic
+from testing import kernels
 
 
 def relu(*shape: int) -> Kernel:

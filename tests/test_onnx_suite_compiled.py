@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from onnx_cases import cases, listed, passing, verdict
 
 from gpucomp.backend import Backend
+from tests.onnx_cases import cases, listed, passing, verdict
 
 
 class OpenclBackend(Backend):

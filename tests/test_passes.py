@@ -1,7 +1,6 @@
 import re
 
 import pytest
-from builders import graph_of, scalar, tensor
 
 from gpucomp import config, ops
 from gpucomp.errors import VerifyError
@@ -9,6 +8,7 @@ from gpucomp.ir import Graph, Node, TensorType, Value
 from gpucomp.ir.types import F32
 from gpucomp.rewrite import canonicalize
 from gpucomp.rewrite.pipeline import PIPELINE, Pass, rules_pass, run_pipeline
+from tests.builders import graph_of, scalar, tensor
 
 X = tensor("x", 2, 3)
 

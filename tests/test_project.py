@@ -51,10 +51,26 @@ def test_the_readme_lists_every_variable():
 
 
 def test_what_the_readme_sends_the_reader_to_exists():
-    named = set(re.findall(r"`((?:gpucomp|tests|bench|kernels_templates)/[\w/.]*)`", README))
+    named = set(re.findall(r"`((?:gpucomp|tests|testing|bench|kernels_templates)/[\w/.]*)`", README))
 
     assert len(named) >= 12
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_page_of_the_tests_names_what_exists_and_every_tool_that_ci_installs(request):
+    page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+    tools = {*re.search(r"for tool in (.*?);", script)[1].split(), *re.findall(r"missing\+=\(([\w.-]+)\)", script)}
+    tools |= set(re.findall(r'install .*"(\w+)==', script))
+    tools = {re.sub(r"^lld", "ld.lld", tool) for tool in tools} - {"python3-venv"}
+    assert {"g++", "clang-19", "ld.lld-19", "oclgrind", "pocl-opencl-icd", "mesa-opencl-icd", "torch"} <= tools
+    assert [tool for tool in tools if tool not in page] == []
+    paths = set(re.findall(r"(?<![\w/])((?:tests|testing|bench)/[\w/.]*)", page))
+    assert len(paths) >= 6
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    for option in re.findall(r"`(--[\w-]+)", page):
+        request.config.getoption(option)  # raises ValueError where there is no such option
 
 
 def test_the_make_targets_of_the_readme_exist():

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx_builders import model as onnx_model
-from onnx_builders import node as onnx_node
-from onnx_builders import value as onnx_value
-from template_cases import CASES, default
-from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import config, targets
 from gpucomp.errors import KernelBuildError
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.targets import cuda, opencl
+from testing.template_cases import CASES, default
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model as onnx_model
+from tests.onnx_builders import node as onnx_node
+from tests.onnx_builders import value as onnx_value
 
 X = np.random.default_rng(3).standard_normal((300, 60)).astype(np.float32)
 W = np.random.default_rng(5).standard_normal((60, 50)).astype(np.float32)

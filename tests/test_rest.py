@@ -8,9 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from detectors import COLUMNS, MOST, ROWS, expected, image, masks, ssd
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp import ops
@@ -20,7 +18,9 @@ from gpucomp.dynamic.program import Rest
 from gpucomp.errors import ArtifactError, DeviceError, ShapeError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.runtime import artifact
-from tests.tolerance import assert_matches
+from testing.tolerance import assert_matches
+from tests.detectors import COLUMNS, MOST, ROWS, expected, image, masks, ssd
+from tests.onnx_builders import model, node, value
 
 BRIGHT = (0, 1, 40, 3, ROWS * COLUMNS, 3, 0)  # cells with something in them, run after run
 FOUND = (0, 1, MOST, 3, MOST, 3, 0)

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp import ops
@@ -17,7 +16,8 @@ from gpucomp.frontend.onnx import folding
 from gpucomp.ir import Graph, Input, TensorType, constant, input_value
 from gpucomp.ir.types import F32
 from gpucomp.ops import suppression
-from tests.tolerance import assert_matches
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 RNG = np.random.default_rng(7)
 ZERO = {"zero": np.array(0, np.float32)}

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
-from tolerance import assert_identical, assert_matches
+
+from testing.tolerance import assert_identical, assert_matches
 
 
 def test_a_rounding_error_matches():

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-import wanting
+
+from tests import wanting
 
 pytest_plugins = "pytester"
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-from kernels import conv
 from onnx import TensorProto, helper, numpy_helper
 
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
+from testing.kernels import conv
 
 FAMILY = FAMILIES["contraction/wgmma"]
 TARGET = cuda.manifest("sm_90a")

@@ -5,7 +5,7 @@
 Every case runs on every target; on CUDA without a GPU its kernels are compiled and not run. What a run found is kept in
 bench/results/conformance.json; ``--write`` makes docs/conformance.md of it. An interrupted run goes on where it was
 when it is given the same ``--journal``. The exit status is 1 when a case is wrong, when one of the list
-(tests/frontend/onnx_passing.txt) does not pass, or when one passes that the list lacks.
+(bench/conformance/onnx_passing.txt) does not pass, or when one passes that the list lacks.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from bench.gpu import checks, devices
+from bench.gpu import checks
 from bench.gpu.work import ERRORS
 from gpucomp.device.target import Target
 from gpucomp.ir.types import F32
@@ -26,8 +26,11 @@ from gpucomp.kernel import Blocks, Contraction, Kernel
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule.space import Family
 from gpucomp.targets import opencl
+from testing import template_cases
 
 LARGEST = 1 << 22  # elements that numpy multiplies for one kernel
+ROOT = Path(__file__).parents[2]
+TESTS, TESTING = ROOT / "tests", ROOT / "testing"
 TABLES = "kernels_templates/test_*.py"
 NEEDLESS = frozenset({"pytest", "hypothesis", "pyopencl", "unicorn", "sklearn", "onnxruntime"})
 
@@ -43,11 +46,9 @@ class Cases:
 @cache
 def cases() -> Cases:
     """The distinct kernels that have something to compute."""
-    import template_cases
-
     found, lost = dict(template_cases.CASES), {}
     with stand_ins():
-        for path in sorted(devices.TESTS.glob(TABLES)):
+        for path in sorted(TESTS.glob(TABLES)):
             name = path.stem.removeprefix("test_")
             try:
                 tables = _tables(path)
@@ -114,12 +115,15 @@ def stand_ins() -> Iterator[None]:
         for name, module in list(sys.modules.items()):
             if name not in before and (isinstance(module, _StandIn) or _is_of_tests(module)):
                 del sys.modules[name]
+                package, _, attribute = name.rpartition(".")
+                if package in sys.modules:  # `from package import module` would find it there
+                    vars(sys.modules[package]).pop(attribute, None)
         sys.modules.update({name: module for name, module in before.items() if name.partition(".")[0] in NEEDLESS})
 
 
 def _is_of_tests(module: ModuleType) -> bool:
     place = getattr(module, "__file__", None)
-    return place is not None and Path(place).is_relative_to(devices.TESTS)
+    return place is not None and any(Path(place).is_relative_to(folder) for folder in (TESTS, TESTING))
 
 
 def _tables(path: Path) -> dict[str, Kernel]:

@@ -46,7 +46,7 @@ def terms_of(kernel: Kernel) -> int:
 
 
 def cost(kernel: Kernel) -> int:
-    """Elements that the evaluator of the tests goes through."""
+    """Elements that the oracle goes through."""
     body = kernel.body
     named = (getattr(body, name, ()) for name in ("k", "window", "cols", "depth", "updates"))
     inner = [v for axes in named if isinstance(axes, tuple) for v in axes]

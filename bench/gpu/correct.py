@@ -119,10 +119,10 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 
 def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> dict[str, Any]:
-    """Run a kernel on random inputs; compare with the evaluator of the tests, where one math allows with its bound."""
-    from kernel_oracle import update
-    from kernels import random_inputs
-    from tolerance import assert_matches
+    """Run a kernel on random inputs; compare with the oracle, where one math allows with its bound."""
+    from testing.kernel_oracle import update
+    from testing.kernels import random_inputs
+    from testing.tolerance import assert_matches
 
     source, packed = rendered(kernel, candidate, device.target, "k0")
     inputs = [np.ascontiguousarray(a) for a in random_inputs(kernel, seed=23)]

@@ -1,4 +1,4 @@
-"""Where the kit measures: a CUDA GPU, an OpenCL device, or the CUDA-on-CPU harness of the tests in a GPU's place.
+"""Where the kit measures: a CUDA GPU, an OpenCL device, or the CUDA-on-CPU harness in a GPU's place.
 
 All of them execute plans, and the first two by the runtime's own programs: what is measured is what a user runs.
 """
@@ -28,9 +28,6 @@ from gpucomp.targets import cuda, opencl
 from gpucomp.targets.cache import open_cache
 from gpucomp.tuning.devices import import_nvml, nvml_clocks
 
-TESTS = Path(__file__).parents[2] / "tests"
-if str(TESTS) not in sys.path:
-    sys.path.insert(0, str(TESTS))  # kernels, their oracle and the harness live there
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -240,14 +237,14 @@ class HarnessProgram:
     """A plan's launches one after another, each a process; an arena with bands is an arena here too."""
 
     def __init__(self, plan: Plan, sources: Mapping[str, str], weights: Arrays, folder: Path | None = None) -> None:
-        from cuda_on_cpu.harness import CudaOnCpu
+        from testing.cuda_on_cpu.harness import CudaOnCpu
 
         self.plan, self.weights = plan, weights
         pairs = [(sources[k.source], k.name) for k in plan.kernels]
         self._kernels = [CudaOnCpu(*pair, batch=pairs, cache_dir=folder) for pair in pairs]
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        from cuda_on_cpu.harness import Mapped
+        from testing.cuda_on_cpu.harness import Mapped
 
         plan = self.plan
         arena = np.full(plan.arena_bytes // 2 + 1, 0x7FFD, np.uint16).view(np.uint8)  # NaN in every float type

@@ -31,7 +31,7 @@ RUNS = 2  # of what is timed: launched, then captured, which timing needs; each 
 REPLAYS = 30
 FINALISTS = 3
 MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that take turns to be cold
-SMALL, ORACLE = 1 << 16, 1 << 24  # elements that the evaluator of the tests multiplies gladly, and at most
+SMALL, ORACLE = 1 << 16, 1 << 24  # elements that the oracle multiplies gladly, and at most
 RECORDS = "records.jsonl"
 FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl.FLAGS)}
 CUBLAS_MATH = {"tf32": True}  # precisions at which torch may round f32 to tf32
@@ -77,11 +77,11 @@ def torch_device(torch: Any, context: Any) -> str:
 
 
 def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
-    """The outputs in float64 and who computed them: torch, or the evaluator of the tests.
+    """The outputs in float64 and who computed them: torch, or the oracle in numpy.
 
     Raises ``ValueError`` when neither can: such a kernel is not timed.
     """
-    from kernel_oracle import expected
+    from testing.kernel_oracle import expected
 
     work = checks.cost(problem.kernel)
     if work <= SMALL:
@@ -95,7 +95,7 @@ def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> t
         except UntranslatedError as error:
             why = str(error)
     if work > ORACLE:
-        raise ValueError(f"nothing to compare with: {why}, and it is too large for the evaluator of the tests")
+        raise ValueError(f"nothing to compare with: {why}, and it is too large for the oracle")
     return expected(problem.kernel, inputs), "evaluator"
 
 

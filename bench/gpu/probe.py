@@ -83,7 +83,7 @@ def _loops(target: Target, dry: bool) -> Iterator[tuple[str, Callable[[Target], 
 
 
 def _splits(dry: bool) -> Iterator[Split]:
-    from kernels import matmul
+    from testing.kernels import matmul
 
     for shape in ((9, 16, 40),) if dry else SHAPES:
         for name, dtype in (("f32", F32),) if dry else (("f32", F32), ("f16", F16)):

@@ -9,7 +9,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import SimpleNamespace
 
-from kernels import (
+from bench.gpu.checks import cost
+from gpucomp.device.target import Target
+from gpucomp.expr.core import axes_of, call, load
+from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
+from gpucomp.kernel import Attention, Contraction, Kernel, Scatter
+from gpucomp.kernel.passes import split_winograd as winograd_steps
+from gpucomp.kernel.passes.fuse_row_statistics import is_matrix
+from gpucomp.kernels_templates.contraction.simt.space import row_chunk
+from gpucomp.kernels_templates.engines import ENGINES, FAMILIES
+from gpucomp.schedule.space import Family
+from gpucomp.targets import cuda, opencl
+from testing.kernels import (
     add_relu,
     attention,
     average_pool,
@@ -34,18 +45,6 @@ from kernels import (
     with_largest,
     with_row_statistics,
 )
-
-from bench.gpu.checks import cost
-from gpucomp.device.target import Target
-from gpucomp.expr.core import axes_of, call, load
-from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Scatter
-from gpucomp.kernel.passes import split_winograd as winograd_steps
-from gpucomp.kernel.passes.fuse_row_statistics import is_matrix
-from gpucomp.kernels_templates.contraction.simt.space import row_chunk
-from gpucomp.kernels_templates.engines import ENGINES, FAMILIES
-from gpucomp.schedule.space import Family
-from gpucomp.targets import cuda, opencl
 
 LARGEST = 1 << 18  # points that the oracle goes through for one kernel
 MOST_ITEMS = 1 << 14  # work-items of a launch, each a fiber

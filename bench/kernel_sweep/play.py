@@ -10,13 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import opencl_device
-from amd_emulation import emulated
-from cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
-from kernel_oracle import UNWRITTEN, expected, row_statistics
-from kernels import random_inputs
-from launches import in_any_order, launched
-from tolerance import assert_matches, assert_rounded_once, winograd_bound
 
 from bench.gpu.checks import relative_error, terms_of
 from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, problem_of, target_of, work
@@ -32,6 +25,13 @@ from gpucomp.kernels_templates.contraction.simt.space import is_copied
 from gpucomp.kernels_templates.render import render
 from gpucomp.refusal import Refusal
 from gpucomp.tuning.checks import error_of
+from testing import opencl_device
+from testing.amd_emulation import emulated
+from testing.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected, row_statistics
+from testing.kernels import random_inputs
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches, assert_rounded_once, winograd_bound
 
 FEW = 16  # elements of a result among which none may be as large as its sum's terms
 OPTIMISED = 4  # one in so many texts is built with PoCL's optimiser, which takes as long as all else: the rest without

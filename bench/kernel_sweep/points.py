@@ -1,4 +1,4 @@
-"""The tests' oracle at some points of a kernel's domain: exact shapes of real layers are too large for all of them."""
+"""The oracle of kernels at some points of a kernel's domain: exact shapes of real layers are too large for all of them."""
 
 from __future__ import annotations
 

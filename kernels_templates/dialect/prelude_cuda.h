@@ -1,6 +1,6 @@
 // The gc_* device functions that CUDA templates call, for NVRTC: PTX bodies, no headers needed.
 // A template never contains asm or #include; this text is put in front of what it renders.
-// tests/cuda_on_cpu/prelude_cpu.h declares the same functions, in the same order, with portable bodies.
+// testing/cuda_on_cpu/prelude_cpu.h declares the same functions, in the same order, with portable bodies.
 
 // ---- storage types --------------------------------------------------------------------------------
 // Structs, not typedefs of unsigned short: the two formats must not overload alike or convert silently.

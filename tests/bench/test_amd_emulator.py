@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernels import matmul
 
 from bench import amd_emulator, simulated
 from bench.amd_emulator import (
@@ -30,6 +29,7 @@ from bench.kernel_sweep.play import difference, prepared
 from bench.simulated import SimulatorError, arguments_of
 from gpucomp.errors import DeviceError
 from gpucomp.targets import amdgcn
+from testing.kernels import matmul
 
 LINKER = next((path for name in amd_emulator.LINKERS if (path := shutil.which(name))), None)
 needs_a_linker = pytest.mark.skipif(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernels import conv, grouped_conv, into_part, matmul, separable, with_inverse_rms
 
 from bench import compile_spaces
 from bench.compile_spaces import NAMES, Candidate, candidates, followed, row_of, sweep
@@ -13,6 +12,7 @@ from bench.nvrtc import Journal, Measured
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
+from testing.kernels import conv, grouped_conv, into_part, matmul, separable, with_inverse_rms
 
 SM_80 = cuda.manifest("sm_80")
 

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from onnx_builders import model, node, value
 
 from bench.conformance import __main__ as program
 from bench.conformance.cases import INEXACT, RANDOM, Case, cases, compiles, light_cases, passing, verdict
 from bench.conformance.table import counts, page, versions
+from tests.onnx_builders import model, node, value
 
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
 RELU = Case("test_relu_of_ours", "node", model([node("Relu", ["x"], ["y"])], [value("x", X.shape)], opset=13),

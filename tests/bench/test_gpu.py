@@ -15,10 +15,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from fake_driver.cubins import cubin
-from kernels import add_relu, matmul
-from template_cases import CASES
 
 from bench.gpu import __main__ as kit
 from bench.gpu import call, candidates, cases, checks, contact, correct, devices, first, loops, results, work
@@ -28,6 +24,10 @@ from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
 from gpucomp.targets import cuda, opencl
 from gpucomp.tuning import setups
+from testing.kernels import add_relu, matmul
+from testing.template_cases import CASES
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin
 
 ROOT = Path(__file__).parents[2]
 TARGET = cuda.manifest("sm_80")
@@ -809,7 +809,7 @@ def test_a_machine_that_has_nothing_but_what_is_needed_lists_the_same_jobs_as_on
 def test_a_test_module_that_cannot_be_read_is_a_failed_job(text, monkeypatch, tmp_path):
     (tmp_path / "kernels_templates").mkdir()
     (tmp_path / "kernels_templates" / "test_lost.py").write_text(text)
-    monkeypatch.setattr(devices, "TESTS", tmp_path)
+    monkeypatch.setattr(cases, "TESTS", tmp_path)
     monkeypatch.setattr(correct, "cases", cases.cases.__wrapped__)
     context = Context(Options(tmp_path), devices.Described(**devices.described(OnFake(None))))
 

@@ -10,11 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import kernel_oracle
 import numpy as np
 import pytest
-from kernels import conv, matmul, softmax
-from plans import two_layers
 
 from bench.gpu import __main__ as kit
 from bench.gpu import checks, clblast, devices, loops, measure, models, probe, report, results, tune
@@ -26,6 +23,9 @@ from gpucomp import config
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.targets import cuda, opencl
+from testing import kernel_oracle
+from testing.kernels import conv, matmul, softmax
+from tests.plans import two_layers
 
 ROOT = Path(__file__).parents[2]
 TARGET = cuda.manifest("sm_80")

@@ -9,9 +9,19 @@ from types import SimpleNamespace
 import numpy as np
 import pyopencl as cl
 import pytest
-from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import expected
-from kernels import (
+
+from bench.gpu.results import lines
+from bench.kernel_sweep import __main__ as program
+from bench.kernel_sweep import layers
+from bench.kernel_sweep.__main__ import Journal, main
+from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
+from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
+from bench.kernel_sweep.points import sampled
+from gpucomp.ir.types import F16, I32
+from gpucomp.kernels_templates.contraction.simt.space import row_chunk
+from gpucomp.kernels_templates.engines import FAMILIES
+from testing.kernel_oracle import expected
+from testing.kernels import (
     attention,
     average_pool,
     conv,
@@ -25,17 +35,7 @@ from kernels import (
     with_largest,
     with_row_statistics,
 )
-
-from bench.gpu.results import lines
-from bench.kernel_sweep import __main__ as program
-from bench.kernel_sweep import layers
-from bench.kernel_sweep.__main__ import Journal, main
-from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
-from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
-from bench.kernel_sweep.points import sampled
-from gpucomp.ir.types import F16, I32
-from gpucomp.kernels_templates.contraction.simt.space import row_chunk
-from gpucomp.kernels_templates.engines import FAMILIES
+from tests.cuda_on_cpu.kernel_files import broken
 
 SIMT = Cell("sm_80", "contraction/simt", "f32")
 

@@ -204,7 +204,7 @@ def test_spaces_count_each_distinct_problem_once(capfd):
 
 def test_a_small_space_is_counted_and_a_large_one_estimated():
     pool, simt = FAMILIES["pool"], FAMILIES["contraction/simt"]
-    from kernels import matmul, max_pool
+    from testing.kernels import matmul, max_pool
 
     limits = cuda.manifest("sm_80").limits
     counted = costs.legal(pool, pool.problem(max_pool((1, 9, 9, 8), 3, 2, 1)), limits)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernels import conv, grouped_conv, matmul, random_inputs
 
 from gpucomp.codegen.c.copies import Walk, copy_loader, place
 from gpucomp.codegen.c.dialect import CUDA
@@ -16,6 +15,7 @@ from gpucomp.expr.evaluate import evaluate, grid_of
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, U8
 from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.forms.operand import count
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
 
 WIDTHS = {  # operand a: (by depth, chunk), operand b
     "aligned f32": (matmul(8, 16, 12), (1, 4), (0, 4)),

@@ -5,19 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
-import opencl_c
-import opencl_device
 import pytest
-from kernel_oracle import expected
-from kernels import add_relu, joined, matmul, padded, softmax
-from template_cases import default
-from tolerance import assert_matches
 
 from gpucomp.codegen.c.helpers import FP16
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
+from testing import opencl_device
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, joined, matmul, padded, softmax
+from testing.template_cases import default
+from testing.tolerance import assert_matches
+from tests import opencl_c
 
 KERNELS = {
     "vectors": add_relu(5, 16, dtype=F16),

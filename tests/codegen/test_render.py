@@ -6,23 +6,9 @@ import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
-import opencl_device
 import pytest
 from jinja2 import UndefinedError
 from jinja2.runtime import Macro
-from kernels import (
-    add_relu,
-    conv,
-    conv_of_bytes,
-    matmul,
-    max_pool,
-    padded,
-    reduction,
-    scan,
-    scatter,
-    softmax,
-    transposed,
-)
 
 from gpucomp.codegen.c.dialect import DIALECTS
 from gpucomp.device.limits import Limits
@@ -35,6 +21,20 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import environment, render
 from gpucomp.targets import cuda, opencl
+from testing import opencl_device
+from testing.kernels import (
+    add_relu,
+    conv,
+    conv_of_bytes,
+    matmul,
+    max_pool,
+    padded,
+    reduction,
+    scan,
+    scatter,
+    softmax,
+    transposed,
+)
 
 TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"))
 KERNELS = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from kernels import add_relu, conv, grouped_conv, matmul, max_pool, softmax
-from template_cases import CASES, default, spread
 
 from gpucomp.codegen.c.text import modulo, over, plus, tidy, times
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
+from testing.kernels import add_relu, conv, grouped_conv, matmul, max_pool, softmax
+from testing.template_cases import CASES, default, spread
 
 IDLE = {
     "a loop of one round": r"for \((?:int|long|long long) (\w+) = 0; \1 < 1; ",

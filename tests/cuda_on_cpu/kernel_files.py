@@ -7,7 +7,6 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PRELUDE_CUDA = ROOT / "kernels_templates" / "dialect" / "prelude_cuda.h"
-PRELUDE_CPU = HERE / "prelude_cpu.h"
 KERNEL_FILES = tuple(sorted((HERE / "kernels").glob("*.cu")))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cuda_on_cpu.cute import CuteError, include_folders
+
+from tests.cuda_on_cpu.cute import CuteError, include_folders
 
 CUTLASS = "cutlass_library/source/include"  # in the Python package
 

@@ -6,8 +6,9 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
-from cuda_on_cpu.kernel_files import kernel_text
+
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
+from tests.cuda_on_cpu.kernel_files import kernel_text
 
 SOURCE = kernel_text("fragments")
 G, T = np.arange(32) // 4, np.arange(32) % 4

@@ -4,9 +4,10 @@ import functools
 
 import numpy as np
 import pytest
-from cuda_on_cpu import harness
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
-from cuda_on_cpu.kernel_files import broken, kernel_text
+
+from testing.cuda_on_cpu import harness
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
+from tests.cuda_on_cpu.kernel_files import broken, kernel_text
 
 GEMM, ASYNC_COPY = kernel_text("gemm"), kernel_text("async_copy")
 WAIT = "    gc_cp_async_wait<1>();"

@@ -7,10 +7,10 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, RaceError, compile_many
-from cuda_on_cpu.kernel_files import broken, kernel_text
 
 from gpucomp.artifact.tensor_map import TensorMap
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, RaceError, compile_many
+from tests.cuda_on_cpu.kernel_files import broken, kernel_text
 
 HOPPER, READ_BACK, WGMMA = kernel_text("hopper"), kernel_text("read_back"), kernel_text("wgmma")
 ROW = TensorMap(0, "f32", (32, 1), (128,), (32, 8))  # 8 rows of 32 floats

@@ -16,14 +16,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import nvrtc
 import pytest
-from cuda_on_cpu.cute import ABSENT, Cute, include_folders
-from cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
-from cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
-from kernel_oracle import expected
-from kernels import matmul
-from wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.ir.types import BF16, F16, I8, I32
@@ -31,6 +24,13 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import render
+from testing.cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import matmul
+from tests import nvrtc
+from tests.cuda_on_cpu.cute import ABSENT, Cute, include_folders
+from tests.cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
+from tests.wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 
 if not (INCLUDE := include_folders()):
     pytest.skip(ABSENT, allow_module_level=True)

@@ -4,8 +4,9 @@ import functools
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
-from cuda_on_cpu.kernel_files import kernel_text
+
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
+from tests.cuda_on_cpu.kernel_files import kernel_text
 
 
 @functools.cache

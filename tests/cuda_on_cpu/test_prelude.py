@@ -6,10 +6,11 @@ import re
 
 import ml_dtypes
 import numpy as np
-import nvrtc
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, compile_many
-from cuda_on_cpu.kernel_files import KERNEL_FILES, PRELUDE_CPU, PRELUDE_CUDA, architectures, broken, kernel_text
+
+from testing.cuda_on_cpu.harness import ORDERS, PRELUDE, CudaOnCpu, compile_many
+from tests import nvrtc
+from tests.cuda_on_cpu.kernel_files import KERNEL_FILES, PRELUDE_CUDA, architectures, broken, kernel_text
 
 DECLARATION = re.compile(r"^(template <[^>]*>\n)?__device__ __forceinline__ ([^;{]*?\bgc_\w+\([^)]*\))", re.MULTILINE)
 CONVERSIONS, COLLECTIVES = kernel_text("conversions"), kernel_text("collectives")
@@ -21,7 +22,7 @@ def declarations(text: str) -> list[str]:
 
 
 def test_both_preludes_declare_the_same_functions():
-    cuda, cpu = PRELUDE_CUDA.read_text(), PRELUDE_CPU.read_text()
+    cuda, cpu = PRELUDE_CUDA.read_text(), PRELUDE.read_text()
 
     assert declarations(cpu) == declarations(cuda)
     # neither hides a device function behind another spelling

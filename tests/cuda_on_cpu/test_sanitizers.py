@@ -4,9 +4,10 @@ import functools
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, RaceError, compile_many
-from cuda_on_cpu.kernel_files import broken, kernel_text, line_of
-from cuda_on_cpu.sanitizers import races
+
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, RaceError, compile_many
+from testing.cuda_on_cpu.sanitizers import races
+from tests.cuda_on_cpu.kernel_files import broken, kernel_text, line_of
 
 BARRIER = "__syncthreads();"
 SOURCES = {

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cuda_on_cpu.whole_models import ModelOnCpu
 
 import gpucomp
 from bench.models import build, inputs
 from gpucomp.cli.compare import onnxruntime_session, relative_error
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (2, 1, 8, 8)}

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
 
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import check, load
 from gpucomp.ops.interpreter import interpret
+from tests.onnx_builders import model, node, value
 
 X = value("x")
 RELU = node("Relu", ["x"], ["y"], name="act")

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.compiler import lower
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 from gpucomp.targets import resolve
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 RNG = np.random.default_rng(17)
 F8 = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 RNG = np.random.default_rng(31)
 X = RNG.standard_normal((2, 3, 5, 7)).astype(np.float32)

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
 
 from gpucomp.errors import ModelError
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import constant_value
 from gpucomp.ops.interpreter import interpret
+from tests.onnx_builders import model, node, value
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 

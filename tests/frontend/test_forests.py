@@ -7,13 +7,13 @@ import onnx
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp import compile
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import functions, load
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 ML = "ai.onnx.ml"
 BRANCHES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")

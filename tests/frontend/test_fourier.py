@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.frontend.onnx import load
 from gpucomp.ops.interpreter import interpret
-from tests.tolerance import assert_matches
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 NUMBERS = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE}
 ROUNDING = {np.float32: 2.0**-24, np.float64: 2.0**-53}

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_builders import model, node, value
 
 from gpucomp import config, ops
 from gpucomp.errors import ModelError, UnsupportedError
@@ -19,6 +18,7 @@ from gpucomp.frontend.onnx.tensors import as_array
 from gpucomp.frontend.onnx.translate import _TRANSLATORS, find_translator, signature_of, translates
 from gpucomp.ir import Constant, constant_value, verify
 from gpucomp.ops.interpreter import interpret
+from tests.onnx_builders import model, node, value
 
 X = value("x")
 DATA = np.array([[1, -2, 3], [4, 5, -6]], np.float32)

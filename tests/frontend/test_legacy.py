@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 from gpucomp.errors import GpucompError
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import verify
 from gpucomp.ops.interpreter import interpret
+from tests.onnx_builders import model, node, value
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((2, 3, 5, 4)).astype(np.float32)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from microsoft import by_onnxruntime, compiled, interpreted, model_of
-from tolerance import assert_matches
 
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from testing.tolerance import assert_matches
+from tests.microsoft import by_onnxruntime, compiled, interpreted, model_of
 
 RNG = np.random.default_rng(13)
 F = np.float32

@@ -3,11 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from microsoft import by_onnxruntime, compiled, interpreted, model_of
-from tolerance import assert_matches
 
 from gpucomp.errors import ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from testing.tolerance import assert_matches
+from tests.microsoft import by_onnxruntime, compiled, interpreted, model_of
 
 RNG = np.random.default_rng(3)
 F = np.float32

@@ -5,12 +5,12 @@ They have no schema in ONNX: inputs and attributes are held to what the translat
 
 import numpy as np
 import pytest
-from microsoft import MICROSOFT, by_onnxruntime, model_of
 from onnx import helper
-from onnx_builders import model, node, value
 
 from gpucomp.errors import GpucompError, ModelError, ShapeError
 from gpucomp.frontend.onnx import load
+from tests.microsoft import MICROSOFT, by_onnxruntime, model_of
+from tests.onnx_builders import model, node, value
 
 RNG = np.random.default_rng(17)
 F, I32 = np.float32, np.int32

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 import gpucomp
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import DeviceError, ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 ML = "ai.onnx.ml"
 RNG = np.random.default_rng(11)

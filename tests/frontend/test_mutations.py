@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnx_cases import cases
 
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.frontend.onnx import load
+from tests.onnx_cases import cases
 
 NUMBERS = [0, -1, 1, 2, 5, -5, 1000, 1 << 31, 1 << 62, -(1 << 63)]
 REALS = [0.0, -1.0, float("nan"), float("inf"), 1e30]

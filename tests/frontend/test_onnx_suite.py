@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from onnx_cases import cases, mismatch, passing, verdict
 
 from bench.conformance.cases import INEXACT, RANDOM, unlike_a_draw
+from tests.onnx_cases import cases, mismatch, passing, verdict
 
 
 @pytest.mark.parametrize("name", sorted(set(cases()) - set(INEXACT)))

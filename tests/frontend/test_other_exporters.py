@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 import gpucomp
 from gpucomp.cli.compare import onnxruntime_session
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 RNG = np.random.default_rng(29)
 

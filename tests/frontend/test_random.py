@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 from gpucomp import compile
 from gpucomp.errors import ShapeError
 from gpucomp.frontend.onnx import load
 from gpucomp.rewrite.pipeline import run_pipeline
+from tests.onnx_builders import model, node, value
 
 SHAPE = [37, 53]
 

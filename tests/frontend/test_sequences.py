@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, TypeProto, helper
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp import compile
 from gpucomp.errors import InputError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import load
 from gpucomp.runtime.executable import load as load_artefact
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 A, B, C = (np.arange(n, dtype=np.float32).reshape(s) + n for n, s in ((6, (2, 3)), (5, (1, 5)), (0, (0, 3))))
 FLOATS = helper.make_tensor_type_proto(TensorProto.FLOAT, None)

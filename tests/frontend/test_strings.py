@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp import compile
 from gpucomp.artifact import container
@@ -12,6 +10,8 @@ from gpucomp.errors import ArtifactError, DeviceError, InputError, ModelError, S
 from gpucomp.frontend.onnx import load
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.runtime.executable import load as load_artefact
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 TEXT = TensorProto.STRING
 WORDS = np.array([["", "über"], ["x y", "7"], ["-1e3", "NaN"]], object)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp import ops
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 from gpucomp.frontend.onnx.ai_onnx_ml import svm
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 ML = "ai.onnx.ml"
 RNG = np.random.default_rng(5)

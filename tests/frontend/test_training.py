@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 TRAINING = "ai.onnx.preview.training"
 DOUBLE = 11

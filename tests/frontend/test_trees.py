@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_builders import model, node, value
-from onnx_cases import InterpreterBackend
 
 from gpucomp import compile
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 from gpucomp.frontend.onnx.ai_onnx_ml.trees import Trees, _levels
+from tests.onnx_builders import model, node, value
+from tests.onnx_cases import InterpreterBackend
 
 ML = "ai.onnx.ml"
 COMPARE = [

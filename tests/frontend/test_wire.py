@@ -4,10 +4,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node
 
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx import wire
+from tests.onnx_builders import model, node
 
 ALLOWED = 640_000  # in place of the code's own: lists of some ten thousand
 

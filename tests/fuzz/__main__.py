@@ -20,11 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import devices
 from bench.gpu.results import lines
 from tests.fuzz.fleet import Fleet
 
-assert devices.TESTS.is_dir()  # importing it has put the tests' harness on the path
 PATIENCE_S = 60.0  # of the processor, for one model on one target
 MOST_SHOWN = 20
 Ended = Mapping[tuple[int, str], Mapping[str, Any]]

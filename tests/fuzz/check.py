@@ -46,7 +46,7 @@ def _run(drawn: Drawn, target: str) -> Mapping[str, np.ndarray]:
     executable = gpucomp.compile(drawn.model, target=target)
     if target != CUDA_ON_CPU:
         return executable.run(drawn.feeds)
-    from cuda_on_cpu.whole_models import ModelOnCpu
+    from testing.cuda_on_cpu.whole_models import ModelOnCpu
 
     if any(launch.kernel < 0 for launch in executable.plan.launches):
         raise UnsupportedError("an operator of the host, which the harness has none of", code="GPC4001")

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from kernel_oracle import run_steps
 
 from gpucomp.frontend.onnx import load, translate
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.kernel_oracle import run_steps
 from tests.fuzz import control, fleet, learned, lists, microsoft, rare
 from tests.fuzz.__main__ import journalled, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome

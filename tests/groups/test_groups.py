@@ -8,11 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, compile_many
-from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, grouped_conv, matmul, random_inputs
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 from gpucomp import compiler
 from gpucomp.ir.types import BF16, F16
@@ -22,6 +17,11 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
+from testing.cuda_on_cpu.harness import ORDERS, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 MMA, TARGET = FAMILIES["contraction/mma"], cuda.manifest("sm_80")
 SMALL = {"warp_m": 16, "warp_n": 16, "warps_m": 2, "warps_n": 1, "warps_k": 1, "k_steps": 2, "stages": 3, "splits": 1,

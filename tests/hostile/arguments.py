@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, Act, add
+from tests.onnx_builders import model, node, value
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, content, listed, run_cpu
 from tests.hostile.shapes import HUGE, IMAGE, MAX, MIN, f32, i64, one
+from tests.onnx_builders import model, node, value
 
 WEIGHTS = np.ones((2, 3, 3, 2), np.float32)
 

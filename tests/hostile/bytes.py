@@ -10,9 +10,9 @@ import zipfile
 import numpy as np
 import onnx
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, compile_cpu, content
+from tests.onnx_builders import model, node, value
 
 GOOD = model([node("Relu", ["x"], ["y"], name="act")], [value("x")]).SerializeToString()
 RNG = np.random.default_rng(0)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, compile_cpu, listed, run_cpu
 from tests.hostile.functions import OPSET, calling
 from tests.hostile.loops import body, graph, loop
 from tests.hostile.shapes import f32, i64, one
+from tests.onnx_builders import model, node, value
 
 X = value("x")
 ML = "ai.onnx.ml"

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, Act, add, check, run_cpu
+from tests.onnx_builders import model, node, value
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 PLACES = ("initializer", "constant", "branch", "sparse", "function")

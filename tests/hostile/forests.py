@@ -5,10 +5,10 @@ order, with numbers of 64 bits.
 from __future__ import annotations
 
 import numpy as np
-from onnx_builders import model, node, value
 
 from tests.hostile.bytes import field, plain, varint
 from tests.hostile.corpus import OK, content
+from tests.onnx_builders import model, node, value
 
 FLOATS, INTS, STRINGS = 6, 7, 8  # types of attributes
 A_TREE = 128

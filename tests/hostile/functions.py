@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import onnx
 from onnx import helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, listed
+from tests.onnx_builders import model, node, value
 
 OPSET = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
 X = value("x")

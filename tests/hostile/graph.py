@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, compile_cpu, listed, proto
+from tests.onnx_builders import model, node, value
 
 X = value("x")
 RELU = node("Relu", ["x"], ["y"], name="act")

@@ -25,7 +25,7 @@ def environment(scratch: Path) -> dict[str, str]:
         (scratch / name).mkdir(exist_ok=True)
     return {
         "PATH": os.environ.get("PATH", ""),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": str(scratch / "home"),
         "TMPDIR": str(scratch / "tmp"),

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, listed
 from tests.hostile.shapes import HUGE
+from tests.onnx_builders import model, node, value
 
 X = value("x")
 

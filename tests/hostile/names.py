@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, Act, add, check, proto
+from tests.onnx_builders import model, node, value
 
 NAMES = {
     "comment_end": "*/ int x; /*",

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, content, run_cpu
 from tests.hostile.shapes import MAX, MIN
+from tests.onnx_builders import model, node, value
 
 W = np.arange(15, dtype=np.float32).reshape(5, 3)
 WILD = {"past_the_end": 5, "below": -6, "far": 1 << 40, "largest": MAX, "least": MIN, "wraps": (1 << 61) + 1}

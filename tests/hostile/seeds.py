@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx_builders import model, node, value
 
 from gpucomp import config
 from gpucomp.errors import GpucompError
+from tests.onnx_builders import model, node, value
 
 FOLD_LIMIT = 1 << 22  # bytes: a mutation is about the reader, not about arithmetic
 OPERATORS = [

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, listed
+from tests.onnx_builders import model, node, value
 
 X = value("x")
 IMAGE = value("x", (1, 3, 7, 5))

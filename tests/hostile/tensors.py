@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from onnx_builders import model, node, value
 
 from tests.hostile.corpus import OK, check, listed
+from tests.onnx_builders import model, node, value
 
 X = value("x")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from native import HERE
 from onnx import helper, numpy_helper
 
 import gpucomp
@@ -13,6 +12,7 @@ from gpucomp.compiler import lower
 from gpucomp.frontend.onnx import load
 from gpucomp.ops.interpreter import interpret
 from gpucomp.targets import resolve
+from tests.native import HERE
 
 MICROSOFT = "com.microsoft"
 

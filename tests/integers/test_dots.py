@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_on_cpu.whole_models import ModelOnCpu
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.compiler import lower
 from gpucomp.kernel import Contraction
 from gpucomp.targets import resolve
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from tests.onnx_builders import model, node, value
 
 U8, I8, I32 = 2, 3, 6  # ONNX's numbers of element types
 RNG = np.random.default_rng(4)

@@ -6,10 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.whole_models import ModelOnCpu
-from kernel_oracle import expected
-from kernels import random_inputs
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp import compiler, lowering
@@ -20,6 +16,10 @@ from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.kernel.passes import narrow_integers as integers
 from gpucomp.kernel.passes.narrow_integers import Narrow, fitting, split_offset
 from gpucomp.targets import resolve
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import expected
+from testing.kernels import random_inputs
+from tests.onnx_builders import model, node, value
 
 IMAGE = (1, 5, 9, 7)
 

@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.compiler import lower
@@ -18,6 +16,8 @@ from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernel.passes.lookup_tables import look_up, table_of
 from gpucomp.kernel.step import Step
 from gpucomp.targets import resolve
+from testing.kernel_oracle import expected
+from tests.onnx_builders import model, node, value
 
 SHAPE = (3, 7)
 AXES = axes_of(SHAPE)

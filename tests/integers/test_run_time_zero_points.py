@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_on_cpu.whole_models import ModelOnCpu
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.compiler import lower
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction
 from gpucomp.targets import resolve
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from tests.onnx_builders import model, node, value
 
 NUMBERS = {np.float32: 1, np.uint8: 2, np.int8: 3, np.int32: 6}  # ONNX's of element types
 RNG = np.random.default_rng(23)

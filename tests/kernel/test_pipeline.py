@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import graph_of, tensor
 
 from gpucomp import config, lowering, ops, targets
 from gpucomp.errors import VerifyError
@@ -18,6 +17,7 @@ from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import KernelPass, format_steps
 from gpucomp.kernel.verify import verify_steps
 from gpucomp.lowering import KERNEL_PASSES, kernels_of, wanted_passes
+from tests.builders import graph_of, tensor
 
 CPU = targets.resolve("cpu")
 NOTHING = KernelPass("nothing", lambda steps, setting: list(steps))

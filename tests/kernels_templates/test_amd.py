@@ -10,13 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import oclgrind
-import opencl_device
 import pytest
-from amd_emulation import emulated, shape_only
-from kernel_oracle import expected
-from kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
-from tolerance import assert_matches
 
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, TensorType
@@ -27,6 +21,12 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
+from testing import opencl_device
+from testing.amd_emulation import emulated, shape_only
+from testing.kernel_oracle import expected
+from testing.kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
+from testing.tolerance import assert_matches
+from tests import oclgrind
 
 FAMILY = FAMILIES["contraction/amd"]
 CDNA, CDNA3, RDNA = (opencl.manifest(name) for name in ("gfx90a", "gfx942", "gfx1100"))

@@ -6,14 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import nvrtc
 import pytest
-from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from kernel_oracle import expected
-from kernels import attention, into_part, random_inputs
-from launches import in_any_order, launched
-from template_cases import default
-from tolerance import assert_matches
 
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel.passes.precision import retyped
@@ -22,6 +15,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import attention, into_part, random_inputs
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
+from tests import nvrtc
 
 MMA = FAMILIES["attention/mma"]
 SM_80 = cuda.manifest("sm_80")

@@ -11,15 +11,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kernels import add_relu, attention, conv, matmul
-from sass_paths import before, kernels
-from template_cases import default
 
 from gpucomp.ir.types import F16
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, sass
+from testing.kernels import add_relu, attention, conv, matmul
+from testing.template_cases import default
+from tests.sass_paths import before, kernels
 
 TARGET = cuda.manifest("sm_90a")
 WAIT = "ACQBULK"  # griddepcontrol.wait

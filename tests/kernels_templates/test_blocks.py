@@ -8,15 +8,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import oclgrind
-import opencl_c
-import opencl_device
 import pytest
-from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, grouped_conv, into_part, matmul, random_inputs
 from onnx.reference import ReferenceEvaluator
-from onnx_builders import model, node, value
-from tolerance import assert_matches, winograd_bound
 
 from gpucomp import compiler, lowering
 from gpucomp.codegen.c.vectors import HEX
@@ -32,6 +25,12 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
+from testing import opencl_device
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.tolerance import assert_matches, winograd_bound
+from tests import oclgrind, opencl_c
+from tests.onnx_builders import model, node, value
 
 FAMILY = FAMILIES["blocks"]
 MALI = opencl.manifest("mali")

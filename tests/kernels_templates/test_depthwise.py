@@ -5,15 +5,7 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-import nvrtc
-import opencl_device
 import pytest
-from cuda_on_cpu.errors import CudaOnCpuError
-from cuda_on_cpu.harness import compile_many
-from kernel_oracle import expected
-from kernels import add_relu, depthwise, elementwise, into_part, random_inputs
-from launches import in_any_order, launched
-from tolerance import assert_matches
 
 from gpucomp.expr.core import axes_of, load, reduce, var
 from gpucomp.ir.types import BF16, F16, F32, TensorType
@@ -23,6 +15,14 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
+from testing import opencl_device
+from testing.cuda_on_cpu.errors import CudaOnCpuError
+from testing.cuda_on_cpu.harness import compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, depthwise, elementwise, into_part, random_inputs
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
+from tests import nvrtc
 
 FAMILY = FAMILIES["depthwise"]
 TARGET = cuda.manifest("sm_80")

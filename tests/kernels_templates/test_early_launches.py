@@ -11,10 +11,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import CudaOnCpuError, compile_many
-from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import expected
-from kernels import (
+
+from gpucomp.ir.types import F16
+from gpucomp.kernel import Attention, Contraction, Rowwise, Scan, Separable
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
+from gpucomp.targets import cuda
+from testing.cuda_on_cpu.harness import CudaOnCpuError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import (
     add_relu,
     attention,
     conv,
@@ -30,16 +36,10 @@ from kernels import (
     stem,
     transposed,
 )
-from launches import in_any_order, launched
-from template_cases import default
-from tolerance import assert_matches
-
-from gpucomp.ir.types import F16
-from gpucomp.kernel import Attention, Contraction, Rowwise, Scan, Separable
-from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernels_templates.engines import FAMILIES
-from gpucomp.kernels_templates.render import render
-from gpucomp.targets import cuda
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
+from tests.cuda_on_cpu.kernel_files import broken
 
 TARGET = cuda.manifest("sm_90a")
 

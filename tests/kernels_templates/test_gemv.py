@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-import opencl_device
 import pytest
-from builders import graph_of, tensor
-from cuda_on_cpu.harness import RaceError, compile_many
-from kernel_oracle import expected
-from kernels import conv, grouped_conv, into_part, matmul, random_inputs
-from launches import in_any_order, launched
-from sass_paths import loads_together
-from template_cases import default, spread
-from tolerance import assert_matches
 
 from gpucomp import ops
 from gpucomp.device.limits import Limits
@@ -26,6 +17,15 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl, sass
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.launches import in_any_order, launched
+from testing.template_cases import default, spread
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, tensor
+from tests.sass_paths import loads_together
 
 GEMV = FAMILIES["contraction/gemv"]
 

@@ -9,15 +9,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import oclgrind
-import opencl_c
-import opencl_device
 import pyopencl as cl
 import pytest
-from kernel_oracle import expected
-from kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
-from template_cases import SMALLEST
-from tolerance import assert_matches
 
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import cast
@@ -29,6 +22,12 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl
+from testing import opencl_device
+from testing.kernel_oracle import expected
+from testing.kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
+from testing.template_cases import SMALLEST
+from testing.tolerance import assert_matches
+from tests import oclgrind, opencl_c
 
 FAMILY = FAMILIES["contraction/mali"]
 MALI = opencl.manifest("mali")

@@ -9,12 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import expected
-from kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
-from launches import in_any_order, launched
-from tolerance import assert_matches
 
 from gpucomp.expr.core import call, cast, load
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8, TensorType
@@ -24,6 +18,12 @@ from gpucomp.kernels_templates.contraction.mma.space import dynamic_shared_bytes
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
+from tests.cuda_on_cpu.kernel_files import broken
 
 MMA = FAMILIES["contraction/mma"]
 SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")

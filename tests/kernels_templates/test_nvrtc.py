@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from kernels import conv, matmul, max_pool, reduction, softmax
-from template_cases import CASES, default, spread
 
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN, registers_taken, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
+from testing.kernels import conv, matmul, max_pool, reduction, softmax
+from testing.template_cases import CASES, default, spread
 
 REAL = {
     "stem": conv((1, 224, 224, 3), 64, (7, 7), stride=2, pad=3),

@@ -6,10 +6,16 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import expected
-from kernels import (
+
+from gpucomp.ir.types import BF16, F16, I8, I16, I32, U8
+from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.engines import family_of
+from gpucomp.kernels_templates.render import render
+from gpucomp.targets import cuda
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import (
     add_relu,
     conv,
     grouped_conv,
@@ -22,16 +28,10 @@ from kernels import (
     reduction,
     softmax,
 )
-from launches import in_any_order, launched
-from template_cases import CASES, default, is_empty, spread
-from tolerance import assert_matches
-
-from gpucomp.ir.types import BF16, F16, I8, I16, I32, U8
-from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
-from gpucomp.kernels_templates.contraction.simt.space import PLAIN
-from gpucomp.kernels_templates.engines import family_of
-from gpucomp.kernels_templates.render import render
-from gpucomp.targets import cuda
+from testing.launches import in_any_order, launched
+from testing.template_cases import CASES, default, is_empty, spread
+from testing.tolerance import assert_matches
+from tests.cuda_on_cpu.kernel_files import broken
 
 TARGET = cuda.manifest("sm_80")
 LIVE = [c for c in CASES if not is_empty(CASES[c])]

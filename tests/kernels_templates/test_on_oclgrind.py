@@ -12,11 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import oclgrind
 import pytest
-from kernels import average_pool, conv, random_inputs
-from oclgrind_jobs import KERNELS, TARGET, TINY, source_of
-from template_cases import CASES, default, is_empty, spread
 
 from gpucomp.kernel import Contraction
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
@@ -24,6 +20,10 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
+from testing.kernels import average_pool, conv, random_inputs
+from testing.template_cases import CASES, default, is_empty, spread
+from tests import oclgrind
+from tests.oclgrind_jobs import KERNELS, TARGET, TINY, source_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = TARGET.with_limits(threads=64).limits
@@ -79,11 +79,10 @@ def findings(jobs: list[dict], folder: Path) -> list[str]:
         "--build-options",
         "-cl-opt-disable",
     ]
-    child = [sys.executable, str(ROOT / "tests" / "oclgrind_jobs.py"), str(folder / "jobs.json")]
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    child = [sys.executable, "-m", "tests.oclgrind_jobs", str(folder / "jobs.json")]
     done = subprocess.run(
         command + child,
-        env=dict(os.environ) | {"PYTHONPATH": paths},
+        env=dict(os.environ) | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

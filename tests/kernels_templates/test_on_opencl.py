@@ -11,14 +11,7 @@ import os
 from dataclasses import replace
 
 import numpy as np
-import opencl_device
-import opencl_drivers
 import pytest
-from kernel_oracle import expected
-from kernels import random_inputs
-from opencl_drivers import DEVICES, DRIVERS, OTHERS, DriverError
-from template_cases import CASES, default, is_empty, spread
-from tolerance import assert_matches
 
 from bench.kernel_sweep.cases import CELLS, Cell, draw
 from bench.kernel_sweep.play import by_opencl, prepared
@@ -28,6 +21,14 @@ from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
+from testing import opencl_device, opencl_drivers
+from testing.kernel_oracle import expected
+from testing.kernels import random_inputs
+from testing.opencl_drivers import DRIVERS, DriverError
+from testing.template_cases import CASES, default, is_empty, spread
+from testing.tolerance import assert_matches
+from tests import opencl_params
+from tests.opencl_params import DEVICES, OTHERS
 
 WHOLE = [case for case in CASES if not is_empty(CASES[case])]
 DRAWS = 100  # of cases for one that fits
@@ -37,7 +38,7 @@ PART = 4  # of the cases, one in so many is run by a schedule of a GPU's on a de
 def shared_out(cases, part=PART):
     """All of ``cases`` for PoCL, one in ``part`` for each other device, no two of which have the same ones."""
     own = {name: cases[k::part] for k, name in enumerate(DRIVERS)}
-    return [opencl_drivers.param(name, case) for name in ("pocl", *DRIVERS) for case in own.get(name, cases)]
+    return [opencl_params.param(name, case) for name in ("pocl", *DRIVERS) for case in own.get(name, cases)]
 
 
 def terms_of(kernel) -> int:

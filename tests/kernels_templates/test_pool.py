@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import opencl_device
 import pytest
-from cuda_on_cpu.errors import CudaOnCpuError
-from cuda_on_cpu.harness import compile_many
-from kernel_oracle import expected
-from kernels import average_pool, into_part, max_pool, random_inputs
-from launches import in_any_order, launched
-from tolerance import assert_matches
 
 from gpucomp.expr.core import axes_of, hole, load, var
 from gpucomp.ir.types import F16, F32, I32, U8, TensorType
@@ -21,6 +14,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
+from testing import opencl_device
+from testing.cuda_on_cpu.errors import CudaOnCpuError
+from testing.cuda_on_cpu.harness import compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import average_pool, into_part, max_pool, random_inputs
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
 
 FAMILY = FAMILIES["pool/window"]
 TARGET = cuda.manifest("sm_80")

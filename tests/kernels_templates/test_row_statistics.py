@@ -11,18 +11,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import opencl_device
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import expected, row_statistics
-from kernels import conv, matmul, random_inputs, with_inverse_rms, with_largest, with_row_statistics
-from launches import in_any_order, launched
-from schedules_together import assert_agrees
-from template_cases import default
-from tolerance import assert_matches
-from wgmma_kernels import TILE as WGMMA_TILE
-from wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_math
 
 from gpucomp.expr.core import call, cast, load
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, TensorType
@@ -34,6 +23,17 @@ from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected, row_statistics
+from testing.kernels import conv, matmul, random_inputs, with_inverse_rms, with_largest, with_row_statistics
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
+from tests.cuda_on_cpu.kernel_files import broken
+from tests.schedules_together import assert_agrees
+from tests.wgmma_kernels import TILE as WGMMA_TILE
+from tests.wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_math
 
 SIMT, MMA, WGMMA = (FAMILIES[f"contraction/{engine}"] for engine in ("simt", "mma", "wgmma"))
 TARGETS = {SIMT: cuda.manifest("sm_80"), MMA: cuda.manifest("sm_80"), WGMMA: cuda.manifest("sm_90a")}

@@ -6,16 +6,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-import nvrtc
-import opencl_device
 import pytest
-from cuda_on_cpu.errors import CudaOnCpuError
-from cuda_on_cpu.harness import RaceError, compile_many
-from kernel_oracle import expected
-from kernels import layer_norm, random_inputs, reduction, softmax
-from launches import in_any_order, launched
-from sass_paths import loads_together
-from tolerance import assert_matches
 
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, U64
@@ -23,6 +14,15 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
 from gpucomp.targets import cuda, opencl, sass
+from testing import opencl_device
+from testing.cuda_on_cpu.errors import CudaOnCpuError
+from testing.cuda_on_cpu.harness import RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import layer_norm, random_inputs, reduction, softmax
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
+from tests import nvrtc
+from tests.sass_paths import loads_together
 
 FAMILY = FAMILIES["rowwise"]
 TARGET = cuda.manifest("sm_80")

@@ -8,20 +8,20 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import opencl_device
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from kernel_oracle import expected
-from kernels import random_inputs, scan
-from launches import in_any_order, launched
-from native import Library
-from tolerance import assert_matches
 
 from gpucomp.ir.types import BF16, F16, F64, I8, I32, I64, U8, U64
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scan.space import depth, derive, taking_down
 from gpucomp.targets import amdgcn, cuda, opencl, sass
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import random_inputs, scan
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
+from tests.native import Library
 
 FAMILY = FAMILIES["scan"]
 TARGET = cuda.manifest("sm_80")

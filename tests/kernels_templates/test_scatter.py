@@ -10,14 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import opencl_device
 import pytest
-from cuda_on_cpu.harness import RaceError, compile_many
-from kernel_oracle import expected
-from kernels import scatter
-from launches import in_any_order, launched
-from native import Library
-from tolerance import assert_identical
 
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I8, I32, U8, U32
 from gpucomp.kernel.forms.scatter import copied_in_place
@@ -25,6 +18,13 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, most_parts
 from gpucomp.targets import cuda, sass
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import scatter
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_identical
+from tests.native import Library
 
 FAMILY = FAMILIES["scatter"]
 TARGET = cuda.manifest("sm_80")

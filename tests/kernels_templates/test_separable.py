@@ -8,14 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import nvrtc
-import opencl_device
 import pytest
-from cuda_on_cpu.errors import CudaOnCpuError, RaceError
-from cuda_on_cpu.harness import ORDERS, compile_many
-from kernel_oracle import UNWRITTEN, expected
-from kernels import random_inputs, separable
-from tolerance import assert_matches
 
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
@@ -23,6 +16,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
+from testing import opencl_device
+from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
+from testing.cuda_on_cpu.harness import ORDERS, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import random_inputs, separable
+from testing.tolerance import assert_matches
+from tests import nvrtc
 
 SIMT, MMA = FAMILIES["contraction/separable_simt"], FAMILIES["contraction/separable_mma"]
 TARGET = cuda.manifest("sm_80")

@@ -5,14 +5,7 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-import opencl_device
 import pytest
-from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from kernel_oracle import expected
-from kernels import conv, grouped_conv, into_part, matmul, random_inputs
-from launches import in_any_order, launched
-from template_cases import default
-from tolerance import assert_matches
 
 from gpucomp.ir.types import F16, F64, I32
 from gpucomp.kernels_templates.contraction.simt.space import (
@@ -25,6 +18,13 @@ from gpucomp.kernels_templates.contraction.simt.space import (
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
 
 SIMT = FAMILIES["contraction/simt"]
 TARGET = cuda.manifest("sm_80")

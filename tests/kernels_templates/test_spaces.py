@@ -7,14 +7,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kernels import add_relu, attention, average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
-from template_cases import CASES, SMALLEST, default, is_empty, spread
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
 from gpucomp.targets import cuda, opencl
+from testing.kernels import add_relu, attention, average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
+from testing.template_cases import CASES, SMALLEST, default, is_empty, spread
 
 MANIFESTS = [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)]
 DEVICES = {"smallest": SMALLEST, **{t.name: t.limits for t in MANIFESTS}}

@@ -9,15 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-import nvrtc
-import opencl_device
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import expected
-from kernels import into_part, matmul, random_inputs, stem
-from launches import in_any_order, launched
-from tolerance import assert_matches
 
 from gpucomp.ir.types import BF16, F16, F32, U8
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
@@ -27,6 +19,14 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import into_part, matmul, random_inputs, stem
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
+from tests import nvrtc
+from tests.cuda_on_cpu.kernel_files import broken
 
 MMA, SIMT = FAMILIES["contraction/stem_mma"], FAMILIES["contraction/stem_simt"]
 SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")

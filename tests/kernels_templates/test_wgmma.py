@@ -7,13 +7,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
-from cuda_on_cpu.kernel_files import broken
-from cuda_on_cpu.whole_models import ModelOnCpu
-from kernel_oracle import UNWRITTEN, expected
-from kernels import into_part, matmul, random_inputs
-from tolerance import assert_matches
-from wgmma_kernels import (
+
+import gpucomp
+from gpucomp import compiler
+from gpucomp.ir.types import BF16, F16, I8, I32
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.render import render
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import into_part, matmul, random_inputs
+from testing.tolerance import assert_matches
+from tests.cuda_on_cpu.kernel_files import broken
+from tests.wgmma_kernels import (
     FAMILY,
     TARGET,
     TILE,
@@ -26,12 +32,6 @@ from wgmma_kernels import (
     problem_of,
     with_math,
 )
-
-import gpucomp
-from gpucomp import compiler
-from gpucomp.ir.types import BF16, F16, I8, I32
-from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernels_templates.render import render
 
 # kernel, schedule, and what the schedule is there for
 CASES = {

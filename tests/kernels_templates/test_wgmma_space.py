@@ -7,8 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kernels import conv, grouped_conv, into_part, matmul
-from wgmma_kernels import FAMILY, TARGET, TILE, TMA_STORE, TWO, constant_b, image, one_result, problem_of, with_math
 
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
@@ -24,6 +22,19 @@ from gpucomp.refusal import Refusal
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, sass
+from testing.kernels import conv, grouped_conv, into_part, matmul
+from tests.wgmma_kernels import (
+    FAMILY,
+    TARGET,
+    TILE,
+    TMA_STORE,
+    TWO,
+    constant_b,
+    image,
+    one_result,
+    problem_of,
+    with_math,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import nvrtc
-import opencl_device
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, into_part, matmul, random_inputs
-from tolerance import winograd_bound
 
 from gpucomp.device.device import typical
 from gpucomp.errors import ScheduleError
@@ -33,6 +27,12 @@ from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, cuda, opencl, sass
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, into_part, matmul, random_inputs
+from testing.tolerance import winograd_bound
+from tests import nvrtc
 
 FAMILY = FAMILIES["contraction/winograd"]
 TARGET = cuda.manifest("sm_80")

@@ -7,15 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import oclgrind
-import opencl_c
-import opencl_device
 import pytest
-from cuda_on_cpu.harness import compile_many
-from kernel_oracle import expected
-from launches import in_any_order
-from schedules_together import assert_agrees
-from template_cases import default
 
 from gpucomp.codegen.c.dots import DOTS
 from gpucomp.device.device import CUDA, PLAIN_DOT, typical, without_dots
@@ -31,6 +23,13 @@ from gpucomp.schedule.analytic import demand, floor_us, math_of
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, opencl, sass
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import compile_many
+from testing.kernel_oracle import expected
+from testing.launches import in_any_order
+from testing.template_cases import default
+from tests import oclgrind, opencl_c
+from tests.schedules_together import assert_agrees
 
 SIMT, GEMV = FAMILIES["contraction/simt"], FAMILIES["contraction/gemv"]
 SM_80 = cuda.manifest("sm_80")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from kernel_oracle import run_steps
 
 from bench.models import MODELS, build, inputs
 from gpucomp.cli.compare import onnxruntime_session, relative_error
@@ -13,6 +12,7 @@ from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.kernel_oracle import run_steps
 
 MOST_KERNELS = {
     "resnet18": 23,

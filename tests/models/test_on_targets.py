@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from native import HERE
 
 import gpucomp
 from bench.models import MODELS, build, inputs
 from gpucomp.cli.compare import onnxruntime_session, relative_error
+from tests.native import HERE
 
 LIMIT = 1e-5  # ||actual - expected|| / ||expected||; the models are small, so rounding is all that is left
 

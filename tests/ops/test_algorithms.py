@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from op_cases import CASE_LIST, CASES, HOST_CASES
-from tolerance import assert_identical, assert_matches
 
 from gpucomp.expr.core import Algorithm, Load, Reduce, Select, axes_of, load, select
 from gpucomp.expr.evaluate import evaluate, evaluate_algorithm, grid_of
@@ -11,6 +9,8 @@ from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import infer
 from gpucomp.ir.types import F32, type_of
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_identical, assert_matches
+from tests.op_cases import CASE_LIST, CASES, HOST_CASES
 
 
 def as_tuple(result):

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from op_cases import CASES
-from tolerance import assert_identical
 
 from gpucomp.ir.graph import Graph, constant_value, input_value
 from gpucomp.ir.types import type_of
 from gpucomp.ops.compose import top_k
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_identical
+from tests.op_cases import CASES
 
 
 def interpret(graph, arrays):

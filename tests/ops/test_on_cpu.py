@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from native import run_kernel
-from op_cases import CASE_LIST
-from tolerance import assert_matches
 
 from gpucomp.ir.graph import Graph, input_value
 from gpucomp.ir.types import type_of
 from gpucomp.kernel.partition import partition
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_matches
+from tests.native import run_kernel
+from tests.op_cases import CASE_LIST
 
 
 def variant(name, case):

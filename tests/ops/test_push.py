@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from op_cases import CASE_LIST
-from tolerance import assert_identical
 
 from gpucomp.expr.core import axes_of
 from gpucomp.expr.evaluate import evaluate, grid_of
 from gpucomp.ir.types import type_of
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_identical
+from tests.op_cases import CASE_LIST
 
 PUSHED = [(name, case) for name, case in CASE_LIST if OPS[name].push is not None]
 

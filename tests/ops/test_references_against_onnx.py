@@ -5,10 +5,10 @@ import onnx
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from op_cases import CASES
-from tolerance import assert_matches
 
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_matches
+from tests.op_cases import CASES
 
 SAME = {
     *("Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos"),

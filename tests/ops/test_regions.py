@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import ops
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.ops import regions as regions_module
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 ATTRS = {"output_height": 3, "output_width": 2, "spatial_scale": 0.5}
 IMAGE = np.random.default_rng(5).standard_normal((2, 3, 17, 11)).astype(np.float32)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 from gpucomp import ops
 from gpucomp.cli.compare import onnxruntime_session
@@ -11,6 +10,7 @@ from gpucomp.errors import ShapeError
 from gpucomp.ir.graph import infer
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.ops import suppression
+from tests.onnx_builders import model, node, value
 
 FREE = (None, None, None)
 

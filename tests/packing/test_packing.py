@@ -6,10 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from graphs import tensor, weight
-from kernel_oracle import expected
-from kernels import conv, grouped_conv, matmul, random_inputs
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp import compiler, ops
@@ -21,6 +17,10 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.pack_weights import TRANSFORMS, pack, packable, packed_constant
 from gpucomp.targets.back_end import back_end
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
+from tests.graphs import tensor, weight
+from tests.onnx_builders import model, node, value
 
 
 def with_constants(kernel, *numbers):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from builders import tensor
 
 from bench import models
 from gpucomp import ops
@@ -16,6 +15,7 @@ from gpucomp.kernel.partition import partition
 from gpucomp.kernels_templates.attention.simt.space import problem
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import resolve
+from tests.builders import tensor
 
 LAYERS = 2  # of the reduced models
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import interpret, random_graph, tensor, weight
-from kernel_oracle import run_steps
 
 from gpucomp import ops
 from gpucomp.compiler import render
@@ -15,6 +13,8 @@ from gpucomp.ir.types import F32, I64, U8, TensorType
 from gpucomp.kernel.partition import MAX_PARAMS, MAX_STORES, Policy, partition
 from gpucomp.lowering import kernels_of
 from gpucomp.targets import resolve
+from testing.kernel_oracle import run_steps
+from tests.graphs import interpret, random_graph, tensor, weight
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
 

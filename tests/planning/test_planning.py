@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import interpret, random_graph, tensor, weight
-from kernel_oracle import update
 
 from gpucomp import ops
 from gpucomp.artifact.plan import COUNTER, OUTPUT, TEMP, WEIGHT
@@ -19,6 +17,8 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.planning import Rendered, make_plan
 from gpucomp.schedule.choose import Choice
+from testing.kernel_oracle import update
+from tests.graphs import interpret, random_graph, tensor, weight
 
 
 def plan_of(graph, geometry=None, alignment=64):

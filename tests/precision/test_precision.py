@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import tensor, weight
-from kernel_oracle import expected, run_steps
-from kernels import conv, matmul, random_inputs, softmax
 
 import gpucomp
 from bench.models import build, inputs
@@ -17,6 +14,9 @@ from gpucomp.ir import Graph, constant, input_value
 from gpucomp.ir.types import BF16, F16, F64, I64, TensorType
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
+from testing.kernel_oracle import expected, run_steps
+from testing.kernels import conv, matmul, random_inputs, softmax
+from tests.graphs import tensor, weight
 
 RNG = np.random.default_rng(0)
 HALF_ULP = {"fp16": 2.0**-11, "mixed": 2.0**-11, "bf16": 2.0**-8}

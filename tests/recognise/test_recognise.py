@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
 
 from gpucomp import ops
 from gpucomp.expr.core import Call, Load, load, reduces, transform
@@ -13,6 +12,7 @@ from gpucomp.ir import F32, TensorType
 from gpucomp.ir.types import F16, I32, I64
 from gpucomp.kernel import Attention, Contraction, Loops, Rowwise, Store, Window
 from gpucomp.kernel.recognise import Composed, recognise
+from testing.kernel_oracle import expected
 
 
 def f32(*shape):

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from builders import graph_of, scalar, tensor, weights
 
 from gpucomp import ops
 from gpucomp.ir import BOOL, F32, F64, I64, Graph, Value, constant
@@ -24,6 +23,7 @@ from gpucomp.rewrite import (
     simplify,
 )
 from gpucomp.rewrite.rule import Rule
+from tests.builders import graph_of, scalar, tensor, weights
 
 THEMES = {
     "quantize": (*quantize.RULES, *quantize.INTEGERS),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from builders import graph_of, scalar, tensor, weights
-from rewrite.examples import (
+
+from gpucomp import ops
+from gpucomp.ir import BOOL, F32, Graph, Value, constant
+from gpucomp.ir.types import F16, I8, I16, I32, U8
+from tests.builders import graph_of, scalar, tensor, weights
+from tests.rewrite.examples import (
     ASYMMETRIC,
     ASYMMETRIC_TAPS,
     BYTES,
@@ -31,10 +35,6 @@ from rewrite.examples import (
     whole,
     widened,
 )
-
-from gpucomp import ops
-from gpucomp.ir import BOOL, F32, Graph, Value, constant
-from gpucomp.ir.types import F16, I8, I16, I32, U8
 
 _CONV = ops.Conv(IMAGE, weights(4, 6, 2, 3), **SQUARE)
 _MATMUL = ops.MatMul(X, weights(5, 7))

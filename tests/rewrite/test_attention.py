@@ -2,9 +2,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from builders import graph_of, ops_of, scalar, tensor
-from rewrite.examples import attention_pieces, draw
-from tolerance import assert_matches
 
 from bench import models
 from gpucomp import ops
@@ -16,6 +13,9 @@ from gpucomp.rewrite import attention
 from gpucomp.rewrite.pipeline import BASICS, PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
 from gpucomp.targets import resolve
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, ops_of, scalar, tensor
+from tests.rewrite.examples import attention_pieces, draw
 
 
 def recognised(graph):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from kernel_oracle import run_steps
 
 from gpucomp import ops
 from gpucomp.ir import F32, Graph, TensorType, format_graph, input_value, verify
 from gpucomp.kernel.partition import MAX_PARAMS, partition
 from gpucomp.rewrite.concat import WIDEST, share_prefixes, split_wide
+from testing.kernel_oracle import run_steps
 
 
 def tensor(name, *shape):

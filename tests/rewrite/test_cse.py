@@ -1,9 +1,9 @@
 import numpy as np
-from builders import chain, graph_of, ops_of, tensor, weights
 
 from gpucomp import ops
 from gpucomp.ir import constant, format_graph
 from gpucomp.rewrite.cse import share_common_subexpressions
+from tests.builders import chain, graph_of, ops_of, tensor, weights
 
 
 def test_equal_computations_are_done_once_and_the_first_name_stays():

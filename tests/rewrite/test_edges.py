@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from builders import graph_of, ops_of, scalar, tensor
-from tolerance import assert_identical
 
 from gpucomp import config, ops
 from gpucomp.ir import BOOL, F32, F64, constant
@@ -15,6 +13,8 @@ from gpucomp.rewrite import canonicalize, fold, simplify
 from gpucomp.rewrite.canonicalize import holds
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.rewrite.rule import apply_rules
+from testing.tolerance import assert_identical
+from tests.builders import graph_of, ops_of, scalar, tensor
 
 EDGES = np.array(
     [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-38, 3e38, -3e38, 0.1, -7.5, 6.0, 2.0**24 + 2], np.float32

@@ -1,14 +1,14 @@
 """Every rule fires on its example and keeps what the graph computes."""
 
 import pytest
-from rewrite.examples import EXAMPLES, RULES, UNKNOWN, draw
-from rewrite.refusals import REFUSALS
-from tolerance import assert_matches
 
 from gpucomp.ir import Namer, format_graph, verify
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
+from testing.tolerance import assert_matches
+from tests.rewrite.examples import EXAMPLES, RULES, UNKNOWN, draw
+from tests.rewrite.refusals import REFUSALS
 
 
 def test_every_rule_has_an_example():

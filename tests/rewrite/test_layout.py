@@ -2,13 +2,12 @@
 
 from collections import Counter
 
-from builders import graph_of, ops_of, tensor, weights
-from rewrite.examples import SQUARE, draw
-from tolerance import assert_matches
-
 from gpucomp import ops
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, ops_of, tensor, weights
+from tests.rewrite.examples import SQUARE, draw
 
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 

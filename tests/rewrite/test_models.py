@@ -4,7 +4,6 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from builders import ops_of
 
 from bench import models
 from gpucomp import config
@@ -13,6 +12,7 @@ from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import run_pipeline
+from tests.builders import ops_of
 
 
 @cache

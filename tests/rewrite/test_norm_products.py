@@ -4,11 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import graph_of, ops_of, tensor, weights
-from cuda_on_cpu.whole_models import ModelOnCpu
-from kernel_oracle import run_steps
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 from bench import models
 from gpucomp import compiler, ops, targets
@@ -23,6 +18,11 @@ from gpucomp.kernel.passes.precision import rounding
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.norm_products import fold_norms
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import run_steps
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, ops_of, tensor, weights
+from tests.onnx_builders import model, node, value
 
 ROWS, DEEP, WIDE = 3, 5, 7  # of what is normalised, what makes it and what it makes
 RNG = np.random.default_rng(11)

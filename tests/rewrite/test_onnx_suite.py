@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from onnx_cases import as_array, cases, passing, verdict
 
 from gpucomp import config
 from gpucomp.backend import Backend
@@ -10,6 +9,7 @@ from gpucomp.frontend.onnx import load
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.runtime.inputs import flattened, gathered
+from tests.onnx_cases import as_array, cases, passing, verdict
 
 
 def rewritten(model, target, shapes, constants):

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from builders import graph_of, scalar, tensor
-from rewrite.examples import draw
-from tolerance import assert_matches
 
 from gpucomp import config, ops
 from gpucomp.ir import Graph, Value, constant
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, scalar, tensor
+from tests.rewrite.examples import draw
 
 STEPS = 14
 LARGEST = 4000  # elements

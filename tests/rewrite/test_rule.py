@@ -1,10 +1,10 @@
 import pytest
-from builders import chain, graph_of, ops_of, scalar, tensor
 
 from gpucomp import ops
 from gpucomp.errors import VerifyError
 from gpucomp.ir import Node, Value, constant, format_graph
 from gpucomp.rewrite.rule import apply_rules, counting, rule
+from tests.builders import chain, graph_of, ops_of, scalar, tensor
 
 
 @rule(ops.Transpose)

@@ -4,9 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from builders import graph_of, ops_of, scalar, tensor, weights
-from rewrite.examples import SQUARE, draw
-from tolerance import assert_matches
 
 from gpucomp import ops
 from gpucomp.ir import constant
@@ -14,6 +11,9 @@ from gpucomp.ir.types import BF16, F16
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite import scale
 from gpucomp.rewrite.rule import apply_rules
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, ops_of, scalar, tensor, weights
+from tests.rewrite.examples import SQUARE, draw
 
 OUT = {"out": (8, 6)}
 

@@ -1,12 +1,12 @@
 import pytest
-from builders import graph_of, ops_of, tensor, weights
-from rewrite.examples import SQUARE, draw
-from tolerance import assert_matches
 
 from gpucomp import ops
 from gpucomp.ir import format_graph, verify
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.siblings import merge_siblings
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, ops_of, tensor, weights
+from tests.rewrite.examples import SQUARE, draw
 
 X = tensor("x", 2, 3, 5)
 IMAGE = tensor("image", 2, 6, 7, 5)

@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.whole_models import ModelOnCpu
-from kernel_oracle import run_steps
 from onnx import TensorProto, shape_inference
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import compiler, lowering
@@ -25,6 +21,10 @@ from gpucomp.ops.interpreter import interpret
 from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import cpu, cuda, opencl, resolve
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import run_steps
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 ROWS, DEPTH, COLUMNS = 19, 48, 72
 GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8)

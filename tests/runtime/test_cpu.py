@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native import default_schedule
 
 from gpucomp import config
 from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
@@ -28,6 +27,7 @@ from gpucomp.runtime import cpu as runtime
 from gpucomp.runtime.cpu import Call, CpuProgram
 from gpucomp.runtime.native import CLAIMED, Table, address_of, aligned
 from gpucomp.targets import cpu
+from tests.native import default_schedule
 
 ROWS, COLS = 211, 513
 BYTES = ROWS * COLS * 4

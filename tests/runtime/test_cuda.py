@@ -11,12 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from fake_driver.cubins import cubin, ptx
-from fake_driver.driver import KernelError
 from onnx import TensorProto
-from onnx_builders import model, node, value
-from plans import BIAS, COLUMNS, ROWS, answer, two_layers
 
 from gpucomp import compile
 from gpucomp.errors import DeviceError, DeviceLostError
@@ -25,6 +20,11 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime import cuda as runtime
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin, ptx
+from tests.fake_driver.driver import KernelError
+from tests.onnx_builders import model, node, value
+from tests.plans import BIAS, COLUMNS, ROWS, answer, two_layers
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 

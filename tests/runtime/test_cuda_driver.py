@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from fake_driver.cubins import cubin
-from plans import COLUMNS, ROWS, answer, two_layers
 
 from gpucomp.artifact.manifest import data_of, dumps, loads, plan_of
 from gpucomp.artifact.tensor_map import TensorMap
@@ -17,6 +14,9 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.runtime.cuda_driver import Driver, encoded
 from gpucomp.targets import cuda
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin
+from tests.plans import COLUMNS, ROWS, answer, two_layers
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 MAP = TensorMap(0, "tf32", (4, 2), (64,), (4, 2), swizzle=128)

@@ -6,11 +6,11 @@ import ctypes
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from fake_driver.cubins import cubin
-from fake_driver.driver import ILLEGAL_ADDRESS
 
 from gpucomp.runtime.cuda_driver import Driver, DriverCallError, KernelLaunch, captured, function_of, loaded
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin
+from tests.fake_driver.driver import ILLEGAL_ADDRESS
 
 OK, INVALID_VALUE, INVALID_CONTEXT, NO_BINARY, OUT_OF_RESOURCES, UNSUPPORTED, INVALIDATED = (
     0,

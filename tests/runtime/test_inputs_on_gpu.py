@@ -6,14 +6,14 @@ import sys
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from fake_driver.cubins import cubin
-from plans import COLUMNS, ROWS, answer, two_layers
 
 from gpucomp.errors import InputError
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
 from gpucomp.targets import cuda
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin
+from tests.plans import COLUMNS, ROWS, answer, two_layers
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 SPECS = [TensorSpec("x", "f32", (ROWS, COLUMNS))]

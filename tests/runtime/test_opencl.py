@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plans import COLUMNS, ROWS, answer, split_products, two_layers
 
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.runtime.opencl import OpenCLProgram
 from gpucomp.targets import opencl
+from tests.plans import COLUMNS, ROWS, answer, split_products, two_layers
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 LEFT = np.random.default_rng(5).integers(-9, 10, (19, 53)).astype(np.float32)

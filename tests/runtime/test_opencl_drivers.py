@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import opencl_drivers
 import pytest
-from integers.test_dots import MODELS as QUANTISED
-from onnx_cases import cases, listed, verdict
-from opencl_drivers import DRIVERS, OTHERS, param
-from plans import COLUMNS, ROWS, answer, split_products, two_layers
 
 import gpucomp
 from bench.models import build, inputs
@@ -22,6 +17,12 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.opencl import OpenCLProgram
 from gpucomp.targets import opencl
 from gpucomp.targets.cache import KernelCache
+from testing import opencl_drivers
+from testing.opencl_drivers import DRIVERS
+from tests.integers.test_dots import MODELS as QUANTISED
+from tests.onnx_cases import cases, listed, verdict
+from tests.opencl_params import OTHERS, param
+from tests.plans import COLUMNS, ROWS, answer, split_products, two_layers
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 SPREAD = listed(Path(__file__).parents[1] / "onnx_spread_opencl.txt")

@@ -6,13 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import Mapped, compile_many
-from fake_cupy import FakeCupy
-from fake_driver.driver import FakeDriver
-from kernels import matmul
 from onnx import TensorProto, helper, numpy_helper
-from tolerance import assert_matches
-from wgmma_kernels import f16_model
 
 import gpucomp
 from gpucomp import compiler
@@ -21,6 +15,12 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
+from testing.cuda_on_cpu.harness import Mapped, compile_many
+from testing.kernels import matmul
+from testing.tolerance import assert_matches
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.driver import FakeDriver
+from tests.wgmma_kernels import f16_model
 
 OPT_IN = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_90a": 227 << 10, "sm_100": 227 << 10}
 MAP = 128  # bytes of a parameter that is one

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from kernels import add_relu, axes_of, conv, matmul, max_pool, reduction, softmax
 
 from gpucomp.device.device import CUDA
 from gpucomp.expr.core import cast, load
@@ -13,6 +12,7 @@ from gpucomp.ir.types import F16, F32, F64, I8, I16, I32, I64, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule import analytic
 from gpucomp.schedule.analytic import floor_us, math_of, operations, traffic
+from testing.kernels import add_relu, axes_of, conv, matmul, max_pool, reduction, softmax
 
 H200 = CUDA["sm_90a"]
 

@@ -6,7 +6,6 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from kernels import matmul
 
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
@@ -16,6 +15,7 @@ from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, resolve
+from testing.kernels import matmul
 
 SIMT = FAMILIES["contraction/simt"]
 TARGET = cuda.manifest("sm_80")

@@ -8,9 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernels import attention, conv, depthwise, matmul
-from schedules_together import assert_agrees
-from template_cases import CASES
 
 from gpucomp.codegen.llvm import engines as space
 from gpucomp.device.lockstep import array, gcd, least, lockstep, most
@@ -19,6 +16,9 @@ from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import points
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.back_end import back_end
+from testing.kernels import attention, conv, depthwise, matmul
+from testing.template_cases import CASES
+from tests.schedules_together import assert_agrees
 
 TARGETS = (cuda.manifest("sm_75"), cuda.manifest("sm_90a"), opencl.manifest("mali"), cpu.named("cpu:sapphirerapids"))
 KERNELS = {

@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from kernels import add_relu, matmul
 
 from gpucomp.device.device import CUDA, OPENCL, measured
 from gpucomp.errors import UsageError
@@ -14,6 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.model import Launch, predict, resident_groups, terms
 from gpucomp.schedule.space import Work, groups_for_registers
+from testing.kernels import add_relu, matmul
 
 H200 = CUDA["sm_90a"]
 NOTHING = Demand(1.0, 1.0, 0.0)

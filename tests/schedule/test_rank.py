@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernels import add_relu, conv, joined, layer_norm, matmul, max_pool, padded, reduction, scan, softmax, transposed
 
 from gpucomp.device.device import typical
 from gpucomp.ir.types import F16, U64
@@ -17,6 +16,19 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule import points, rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, opencl
+from testing.kernels import (
+    add_relu,
+    conv,
+    joined,
+    layer_norm,
+    matmul,
+    max_pool,
+    padded,
+    reduction,
+    scan,
+    softmax,
+    transposed,
+)
 
 SIMT, MMA, WGMMA, GEMV = (FAMILIES[f"contraction/{e}"] for e in ("simt", "mma", "wgmma", "gemv"))
 LOOPS, TRANSPOSE, ROWWISE, POOL, SCAN = (

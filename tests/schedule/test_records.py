@@ -8,7 +8,6 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from kernels import conv, matmul
 
 import gpucomp
 from gpucomp import compiler, config
@@ -23,6 +22,7 @@ from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
 from gpucomp.tuning.tasks import Candidate, tasks_of
+from testing.kernels import conv, matmul
 
 HERE = dataclasses.replace(cpu.named("cpu:skylake"), name="cpu", identity="a processor, 3 cores")
 KERNEL = matmul(29, 53, 31)

@@ -6,10 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_oracle import run_steps
-from kernels import matmul
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 from bench.models import build
 from gpucomp import lowering, targets
@@ -25,6 +21,10 @@ from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule import expected
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cuda, opencl
+from testing.kernel_oracle import run_steps
+from testing.kernels import matmul
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 TARGET = cuda.manifest("sm_90a")
 

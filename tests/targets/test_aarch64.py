@@ -8,12 +8,6 @@ import re
 
 import numpy as np
 import pytest
-from arm64 import PAGE, Processor
-from kernel_oracle import expected
-from kernels import add_relu, matmul
-from native import Library, default_schedule
-from template_cases import CASES
-from tolerance import assert_matches
 
 import gpucomp
 from bench import models
@@ -26,7 +20,13 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime import cpu as runtime
 from gpucomp.targets import cpu
 from gpucomp.targets.isa import AARCH64
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, matmul
+from testing.template_cases import CASES
+from testing.tolerance import assert_matches
+from tests.arm64 import PAGE, Processor
 from tests.codegen.llvm.test_families import random_inputs
+from tests.native import Library, default_schedule
 
 ARM = cpu.named("cpu:neoverse-n1")
 elsewhere = pytest.mark.skipif(platform.machine() == "aarch64", reason="this is such a processor")

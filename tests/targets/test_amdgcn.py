@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from kernels import add_relu, axes_of, conv, elementwise, matmul, max_pool, softmax
-from template_cases import CASES
 
 from gpucomp.codegen.c.printer import LIBRARY
 from gpucomp.errors import DeviceError, KernelBuildError
@@ -17,6 +15,8 @@ from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
+from testing.kernels import add_relu, axes_of, conv, elementwise, matmul, max_pool, softmax
+from testing.template_cases import CASES
 
 pytestmark = pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
 KERNELS = {

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernels import add_relu
-from template_cases import default
 
 from gpucomp import config, targets
 from gpucomp.artifact.plan import CompiledKernel, Plan
@@ -22,6 +20,8 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.cache import KernelCache
+from testing.kernels import add_relu
+from testing.template_cases import default
 
 KERNEL = add_relu(5, 7)
 BROKEN = {

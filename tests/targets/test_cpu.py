@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native import default_schedule
 
 from gpucomp import config
 from gpucomp.artifact.elf import Image, split
@@ -23,6 +22,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cpu
 from gpucomp.targets.cache import KernelCache
+from tests.native import default_schedule
 
 
 def product(size: int = 97) -> Kernel:

@@ -9,7 +9,6 @@ import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-import nvrtc_spread
 import pytest
 
 from gpucomp.errors import DeviceError
@@ -115,8 +114,8 @@ def spread():
     folder = os.environ.get(OTHER)
     if not folder:
         pytest.skip(f"no other NVRTC: {COMMAND}")
-    path = os.pathsep.join([folder, str(ROOT), str(ROOT / "tests")])
-    done = subprocess.run([sys.executable, nvrtc_spread.__file__], env=os.environ | {"PYTHONPATH": path},
+    path = os.pathsep.join([folder, str(ROOT)])
+    done = subprocess.run([sys.executable, "-m", "tests.nvrtc_spread"], env=os.environ | {"PYTHONPATH": path},
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, *entries = map(json.loads, done.stdout.splitlines())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kernels import add_relu, joined, matmul, scatter, transposed
-
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl, opencl_text
+from testing.kernels import add_relu, joined, matmul, scatter, transposed
 
 TARGET = opencl.manifest("mali")
 TEXT = """__kernel void k0(

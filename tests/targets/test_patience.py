@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 import gpucomp
 from gpucomp.errors import KernelBuildError
@@ -16,6 +14,8 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import opencl, patience
 from gpucomp.targets.patience import patiently
+from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 TEXT = "__kernel void k0(__global float* x) { x[0] = 1; }"
 

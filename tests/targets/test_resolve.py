@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from kernels import matmul
 
 from gpucomp import config, targets
 from gpucomp.codegen.c import dots, fences
@@ -15,6 +14,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import amdgcn, cuda, opencl
+from testing.kernels import matmul
 
 
 @pytest.mark.parametrize("arch", cuda.ARCHITECTURES)

@@ -12,11 +12,11 @@ import time
 
 import numpy as np
 import pytest
-from kernels import add_relu
 
 from gpucomp.tuning import messages
 from gpucomp.tuning.crew import Builders, Runner, Worker
 from gpucomp.tuning.measure import Patience
+from testing.kernels import add_relu
 from tests.tuning.test_study import task
 
 ECHO = """

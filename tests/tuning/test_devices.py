@@ -7,10 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from fake_driver.cubins import cubin
-from kernel_oracle import expected
-from kernels import add_relu, matmul, random_inputs
 
 from gpucomp import targets
 from gpucomp.targets import cpu, cuda, opencl
@@ -18,6 +14,10 @@ from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import devices, worker
 from gpucomp.tuning.checks import error_of, run_checked
 from gpucomp.tuning.setups import setup
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, matmul, random_inputs
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin
 
 HOST = cpu.host()
 KERNEL = add_relu(5, 37)

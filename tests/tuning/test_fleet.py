@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernels import matmul
 
 from bench.fleet import certificates
 from gpucomp.errors import DeviceError, UsageError
 from gpucomp.tuning import choice, fleet, messages, network, worker
 from gpucomp.tuning.fleet import Relay, Remote, Wanted
 from gpucomp.tuning.network import Address, Certificates
+from testing.kernels import matmul
 from tests.tuning.fakes import TARGET, Device
 from tests.tuning.fakes import Runner as Fake
 from tests.tuning.test_study import K, M, N, right, speeds, study, texts, told

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import kernels
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from tolerance import assert_matches
 
 from gpucomp.ir.types import F16, F32, I8, I32
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.tuning import reference
 from gpucomp.tuning.checks import error_of, limit
 from gpucomp.tuning.setups import poisoned
+from testing import kernels
+from testing.kernel_oracle import expected
+from testing.tolerance import assert_matches
 
 CASES = {
     "elementwise": lambda: kernels.add_relu(3, 17),

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from kernels import add_relu, matmul
 
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import RecordError, ScheduleError
@@ -25,6 +23,8 @@ from gpucomp.tuning.samplers.points import EnginePoints
 from gpucomp.tuning.space import Candidates
 from gpucomp.tuning.study import Rules, Study, Tools
 from gpucomp.tuning.tasks import Candidate, Progress, Task
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, matmul
 from tests.tuning.fakes import TARGET, Builders, Device, Runner
 
 M, N, K = 13, 53, 11

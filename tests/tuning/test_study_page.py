@@ -7,10 +7,10 @@ import re
 import sys
 
 import pytest
-from kernels import matmul
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning import choice, study_page
+from testing.kernels import matmul
 from tests.tuning.fakes import Builders, Device
 from tests.tuning.test_study import KERNEL, M, N, right, speeds, study, texts
 

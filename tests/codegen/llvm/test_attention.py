@@ -8,11 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from kernels import attention, random_inputs
-from native import HERE, Library, run_kernel
-from onnx_builders import model, node, value
-from tolerance import assert_identical, assert_matches
 
 import gpucomp
 from gpucomp.cli.compare import onnxruntime_session
@@ -34,6 +29,11 @@ from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import expected
+from testing.kernels import attention, random_inputs
+from testing.tolerance import assert_identical, assert_matches
+from tests.native import HERE, Library, run_kernel
+from tests.onnx_builders import model, node, value
 
 CASES = {
     "awkward heads": attention(37, 53, 23, 19),

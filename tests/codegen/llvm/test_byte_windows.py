@@ -12,12 +12,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from kernels import depthwise as depthwise_of_floats
-from kernels import max_pool
-from matrix_emulation import emulated
-from native import image_of, run_source
-from schedules_together import assert_agrees
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.engines import BYTE_WINDOWS, engines_of
@@ -29,6 +23,12 @@ from gpucomp.ir.types import BOOL, F32, I8, I16, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import expected
+from testing.kernels import depthwise as depthwise_of_floats
+from testing.kernels import max_pool
+from tests.matrix_emulation import emulated
+from tests.native import image_of, run_source
+from tests.schedules_together import assert_agrees
 
 HOST = cpu.host()
 

@@ -8,11 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from builders import graph_of, tensor, weights
-from kernel_oracle import expected, run_steps
-from native import Library
-from schedules_together import assert_agrees
-from tolerance import assert_matches
 
 import gpucomp.compiler
 from gpucomp import ops
@@ -30,6 +25,11 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.analytic import operations, traffic
 from gpucomp.targets import cpu
 from gpucomp.tuning import reference
+from testing.kernel_oracle import expected, run_steps
+from testing.tolerance import assert_matches
+from tests.builders import graph_of, tensor, weights
+from tests.native import Library
+from tests.schedules_together import assert_agrees
 
 HOST = cpu.host()
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from kernels import elementwise
-from native import WIDEST, image_of, run_source
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.ir import codes
@@ -14,6 +11,9 @@ from gpucomp.expr.core import Expr, axes_of, call, cast, load
 from gpucomp.ir.types import F32, F64, I8, I16, I32, U8, U16, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.targets import cpu
+from testing.kernel_oracle import expected
+from testing.kernels import elementwise
+from tests.native import WIDEST, image_of, run_source
 
 ROW = 37  # two vectors and a part of one, however wide they are
 AXES = axes_of((3, ROW))

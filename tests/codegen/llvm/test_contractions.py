@@ -9,11 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from kernels import conv, grouped_conv, matmul, random_inputs
-from native import HERE, Library, innermost_loops
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 import gpucomp
 from gpucomp.codegen.llvm import emit
@@ -39,6 +34,11 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
+from testing.tolerance import assert_matches
+from tests.native import HERE, Library, innermost_loops
+from tests.onnx_builders import model, node, value
 
 V3 = cpu.named("cpu:x86-64-v3")
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import tensor
-from kernels import conv, into_part, matmul
 
 from gpucomp import ops
 from gpucomp.codegen.llvm import emit
@@ -21,6 +19,8 @@ from gpucomp.ir import Graph, constant
 from gpucomp.ir.types import I64
 from gpucomp.kernel.partition import partition
 from gpucomp.targets import cpu
+from testing.kernels import conv, into_part, matmul
+from tests.builders import tensor
 
 V4 = cpu.named("cpu:x86-64-v4")
 

@@ -8,9 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from native import Library, default_schedule
-from tolerance import assert_matches
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.contraction.space import STACK_BYTES, contraction_form
@@ -22,6 +19,9 @@ from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, Ten
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import expected
+from testing.tolerance import assert_matches
+from tests.native import Library, default_schedule
 
 SPREAD = 5  # schedules beside the default
 

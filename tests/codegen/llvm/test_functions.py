@@ -5,7 +5,6 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from native import WIDEST, Library, run_kernel
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.expr.core import Expr, axes_of, call, cast, load, select
@@ -14,6 +13,7 @@ from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, I64, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.targets import cpu
+from tests.native import WIDEST, Library, run_kernel
 
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 FLOATS = ["f64", "f32", "f16", "bf16"]

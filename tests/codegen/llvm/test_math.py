@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from native import Library
 
 from gpucomp.codegen.llvm.ir import math as vector_math
 from gpucomp.codegen.llvm.ir import tables
@@ -14,6 +13,7 @@ from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import F32, F64, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.ops.activation import sigmoid
+from tests.native import Library
 
 SAMPLES = 1 << 18
 ULPS = {"exp": 2, "log": 2, "tanh": 3, "erf": 4}  # the functions with f32 versions of their own

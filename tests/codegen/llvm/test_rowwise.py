@@ -6,10 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from kernels import layer_norm, softmax
-from native import WIDEST, default_schedule, run_kernel
-from tolerance import assert_matches
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.ir import tables
@@ -19,6 +15,10 @@ from gpucomp.expr.core import axes_of, call, cast, hole, load
 from gpucomp.ir.types import F32, I32, U8, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
 from gpucomp.targets import cpu, resolve
+from testing.kernel_oracle import expected
+from testing.kernels import layer_norm, softmax
+from testing.tolerance import assert_matches
+from tests.native import WIDEST, default_schedule, run_kernel
 
 
 def exponentials(kernel: Kernel) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from native import WIDEST, Library, run_kernel
 
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
@@ -31,6 +30,7 @@ from gpucomp.ir.types import (
     TensorType,
 )
 from gpucomp.kernel import Kernel, Loops, Store
+from tests.native import WIDEST, Library, run_kernel
 
 FLOAT8 = [d for d in DTYPES.values() if d.is_float and d.storage_only]
 NIBBLES = [I4, U4, I2, U2]

@@ -16,12 +16,6 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, grouped_conv, matmul, random_inputs, stem
-from matrix_emulation import emulated
-from native import innermost_loops
-from onnx_builders import model, node, value
-from tolerance import assert_identical, assert_rounded_once
 
 import gpucomp
 from gpucomp import config
@@ -41,6 +35,12 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs, stem
+from testing.tolerance import assert_identical, assert_rounded_once
+from tests.matrix_emulation import emulated
+from tests.native import innermost_loops
+from tests.onnx_builders import model, node, value
 
 HOST = cpu.host()
 SAPPHIRE_RAPIDS = cpu.named("cpu:sapphirerapids")

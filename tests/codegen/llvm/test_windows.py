@@ -8,10 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import expected
-from kernels import average_pool, conv, depthwise, into_part, max_pool, random_inputs
-from native import WIDEST, Library
-from tolerance import assert_matches
 
 from gpucomp.codegen.llvm.engines import WINDOWS_OF_LOOPS, WINDOWS_OF_POOL, engines_of
 from gpucomp.codegen.llvm.windows import emit as windows
@@ -20,6 +16,10 @@ from gpucomp.ir.types import BF16, F32, F64, TensorType
 from gpucomp.kernel import Kernel, Store, Window
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import expected
+from testing.kernels import average_pool, conv, depthwise, into_part, max_pool, random_inputs
+from testing.tolerance import assert_matches
+from tests.native import WIDEST, Library
 
 CASES = [
     depthwise((1, 9, 11, 2 * WIDEST), (3, 3), pad=1),

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import UNWRITTEN
-from kernels import conv, grouped_conv, into_part, matmul
 
 from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
@@ -25,6 +23,8 @@ from gpucomp.kernel import Contraction, Store
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cpu
+from testing.kernel_oracle import UNWRITTEN
+from testing.kernels import conv, grouped_conv, into_part, matmul
 
 AVX512 = Limits(threads=1, shared_bytes=0, warp=1, registers=32, vector_bytes=64, cache_bytes=2 << 20)
 AVX2 = replace(AVX512, registers=16, vector_bytes=32, cache_bytes=1 << 20)

@@ -1,6 +1,6 @@
 """What a CUDA kernel on the CPU can be found guilty of."""
 
-from cuda_on_cpu.sanitizers import Race
+from testing.cuda_on_cpu.sanitizers import Race
 
 
 class CudaOnCpuError(Exception):

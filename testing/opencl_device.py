@@ -8,14 +8,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import opencl_drivers
 import pyopencl as cl
-from kernel_oracle import UNWRITTEN
 
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import opencl
+from testing import opencl_drivers
+from testing.kernel_oracle import UNWRITTEN
 
 GUARD_BYTES = 4096  # before and after a buffer; a multiple of what any device aligns parts of buffers to
 

@@ -6,7 +6,12 @@ import random
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from kernels import (
+from gpucomp.device.limits import Limits
+from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
+from gpucomp.kernel import Kernel
+from gpucomp.kernels_templates.engines import family_of
+from gpucomp.schedule.space import Family
+from testing.kernels import (
     add_relu,
     attention,
     conv,
@@ -20,12 +25,6 @@ from kernels import (
     softmax,
     transposed,
 )
-
-from gpucomp.device.limits import Limits
-from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
-from gpucomp.kernel import Kernel
-from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family
 
 LOOPS = {
     "add_relu": add_relu(3, 5, 8),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, Order
-from kernel_oracle import UNWRITTEN
-from kernels import random_inputs
 
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, Order
+from testing.kernel_oracle import UNWRITTEN
+from testing.kernels import random_inputs
 
 TIMEOUT_S = 900.0  # whole layers are played, on machines that have other work
 

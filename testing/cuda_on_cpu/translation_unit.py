@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from cuda_on_cpu.errors import CudaOnCpuError
+from testing.cuda_on_cpu.errors import CudaOnCpuError
 
 KERNEL = re.compile(  # its name
     r"__global__\s+(?:void\s+)?(?:__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)\s*)*(?:void\s+)?(\w+)\s*\("

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from cuda_on_cpu.errors import CudaOnCpuError, RaceError
-from cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
-from cuda_on_cpu.translation_unit import cluster_of, registers_of, translation_unit
 
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
+from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
+from testing.cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
+from testing.cuda_on_cpu.translation_unit import cluster_of, registers_of, translation_unit
 
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"

@@ -1,4 +1,4 @@
-"""OpenCL drivers beside the tests' own PoCL, each alone in a process that a watchdog ends when it hangs.
+"""OpenCL drivers beside the PoCL of the process itself, each alone in a process that a watchdog ends when it hangs.
 
 A process for a driver: one that crashes or never returns takes no test of another with it, which device is the first does
 not depend on what is installed, and the copies of LLVM that drivers bring do not meet. Loaders of OpenCL read
@@ -24,8 +24,6 @@ from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 VENDORS = Path("/etc/OpenCL/vendors")
 LIMIT_S = 60.0  # of processor time that a driver has for one step, as building a program
@@ -73,19 +71,6 @@ DRIVERS = {
         {"RUSTICL_ENABLE": "llvmpipe", "MESA_SHADER_CACHE_DISABLE": "true"},
     ),
 }  # fmt: skip
-
-
-def param(name: str, *values: object) -> Any:
-    """A parameter of a test that runs on the device ``name``: skipped where its driver is not here."""
-    driver = DRIVERS.get(name)
-    here = driver is None or driver.library()
-    reason = "" if driver is None else f"no OpenCL driver {name!r} here: {driver.install}"
-    return pytest.param(name, *values, marks=[] if here else pytest.mark.skip(reason=reason))
-
-
-# every OpenCL device here: PoCL in the process of the tests, the others in their own
-DEVICES = [param(name) for name in ("pocl", *DRIVERS)]
-OTHERS = [param(name) for name in DRIVERS]
 
 
 class Process:
