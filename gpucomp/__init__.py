@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
-    from gpucomp.runtime.executable import Executable, load
+    from gpucomp.loading import load
+    from gpucomp.runtime.executable import Executable
     from gpucomp.tuning.tuner import tune
 
 __version__ = "0.1.0"
@@ -49,7 +50,7 @@ _HOMES = {
     "Executable": "gpucomp.runtime.executable",
     "Target": "gpucomp.device.target",
     "compile": "gpucomp.compiler",
-    "load": "gpucomp.runtime.executable",
+    "load": "gpucomp.loading",
     "tune": "gpucomp.tuning.tuner",
 }
 

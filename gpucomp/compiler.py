@@ -12,7 +12,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp import targets
+from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
+from gpucomp.dynamic.program import Rest
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
@@ -107,7 +109,12 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
         )
     report(plan, lowered.steps, lowered.rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
-    return Executable(plan, texts, binaries, weights, lowered.rest)
+    return Executable(plan, texts, binaries, weights, lowered.rest, waiting=waiting)
+
+
+def waiting(plan: Plan, rest: bytes) -> Rest:
+    """What runs ``rest``, a part of the model that waits for values; what of it is much work is compiled as ``plan`` was."""
+    return Rest(rest, lambda graph: compile_graph(graph, plan.target, plan.precision, plan.keep_fp32))
 
 
 def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> Executable:

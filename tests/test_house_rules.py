@@ -1,6 +1,7 @@
 """Rules about the code itself. Each is a function from a module's syntax tree to its faults, tried on a bad example too."""
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ LAYERS = (
     ("gpucomp.dynamic",),
     ("gpucomp.planning", "gpucomp.lowering"),
     ("gpucomp.compiler",),
-    ("gpucomp.report", "gpucomp.backend"),
+    ("gpucomp.report", "gpucomp.backend", "gpucomp.loading"),
     ("gpucomp.tuning",),
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
 )
@@ -40,6 +41,7 @@ Rule = Callable[[ast.Module, str], Iterator[str]]
 UNSAFE_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml"}
 UNSAFE_CALLS = {"eval", "exec", "__import__"}
 UNSAFE_METHODS = {("os", "system"), ("os", "popen"), ("jinja2", "Template")}
+MODULE = re.compile(r"gpucomp(\.\w+)+")
 PLAIN = {"None", "bool", "int", "float", "complex", "str", "bytes"}  # what may be a result beside text
 
 
@@ -62,6 +64,10 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield (full if node.module == "gpucomp" or full in RANK else str(node.module)), node.lineno
+    if any(getattr(node, "attr", getattr(node, "id", "")) == "import_module" for node in ast.walk(tree)):
+        for node in ast.walk(tree):  # what it is called with may stand in a table
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
+                yield node.value, node.lineno
 
 
 def upward_imports(tree: ast.AST, module: str) -> Iterator[str]:
@@ -205,6 +211,8 @@ MORE_FAULTS = [
     (upward_imports, "gpucomp.runtime.executable", "from gpucomp.planning import make_plan"),
     (upward_imports, "gpucomp.schedule.choose", "from gpucomp import tuning"),
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.targets import resolve"),
+    (upward_imports, "gpucomp.runtime.artifact", "from importlib import import_module\nimport_module('gpucomp.compiler')"),
+    (upward_imports, "gpucomp.ir.graph", "T = {'a': 'gpucomp.runtime.cpu'}\nimportlib.import_module(T['a'])"),
     (environment_reads, "gpucomp.ir", "import os\nos.getenv('X')"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept:\n    pass"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept BaseException:\n    pass"),
@@ -228,6 +236,8 @@ MORE_FAULTS = [
 FINE = [
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.device.target import Target"),
     (upward_imports, "gpucomp.cli.commands", "from gpucomp import config"),
+    (upward_imports, "gpucomp.ir.graph", "said = 'gpucomp.compiler'"),
+    (upward_imports, "gpucomp.runtime.executable", "importlib.import_module('gpucomp.runtime.cpu')"),
     (environment_reads, "gpucomp.cli", "environment = 1"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept (OSError, ValueError):\n    pass"),

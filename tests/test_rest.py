@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 import gpucomp
 from gpucomp import ops
+from gpucomp.compiler import waiting
 from gpucomp.dynamic import outline as heavy
 from gpucomp.dynamic import program as rest
 from gpucomp.dynamic.program import Rest
@@ -35,7 +36,7 @@ def built(target):
 def detector(target="cpu"):
     """The detector as if just compiled: nothing is translated yet."""
     made = built(target)
-    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, made.rest)
+    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, made.rest, waiting)
 
 
 def assert_right(found, wanted, terms=64):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import gpucomp
 from gpucomp import ops
+from gpucomp.compiler import waiting
 from gpucomp.dynamic import outline as heavy
 from gpucomp.dynamic import program as rest
 from gpucomp.errors import ArtifactError, DeviceError, UnsupportedError, UsageError
@@ -234,7 +235,7 @@ def test_texts_are_told_apart_along_an_axis():
 
 def with_rest(proto):
     made = gpucomp.compile(model([node("NonZero", ["x"], ["y"])], [value("x", (5,))]), target="cpu")
-    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, proto.SerializeToString())
+    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, proto.SerializeToString(), waiting)
 
 
 @pytest.mark.parametrize("name", ["x", "absent"])

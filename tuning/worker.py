@@ -148,7 +148,7 @@ class Runner:
 
     def models(self, job: Message, arrays: Arrays) -> Answer:
         """Whole models from files in turn, the first of which is the anchor: rows of ratios, and the anchor's seconds."""
-        from gpucomp.runtime.executable import load
+        from gpucomp.loading import load
 
         runs: list[Callable[[], float]] = []
         anchors: list[float] = []
@@ -177,7 +177,7 @@ class Runner:
 
     def profile(self, job: Message, arrays: Arrays) -> Answer:
         """Seconds of each launch of a model: medians of ``runs`` runs."""
-        from gpucomp.runtime.executable import load
+        from gpucomp.loading import load
 
         exe = load(job["path"])
         inputs = {spec.name: arrays[spec.name] for spec in exe.inputs}

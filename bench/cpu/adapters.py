@@ -56,7 +56,7 @@ class Engine(Protocol):
 class Gpucomp:
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
         from gpucomp import __version__, config
-        from gpucomp.runtime.executable import load
+        from gpucomp.loading import load
 
         self.version = __version__
         self._settings = contextlib.ExitStack()  # in force as long as this object is there

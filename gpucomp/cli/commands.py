@@ -80,7 +80,7 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = ()) -> Executable:
     """A compiled model as it is, an ONNX model compiled. Shapes that it leaves open are those of the ``files``."""
     path, sizes = how.model, tensors.parse_shapes(how.shapes)
     if path.suffix == ".gpuc":
-        from gpucomp.runtime.executable import load
+        from gpucomp.loading import load
 
         exe = load(path)
         if sizes:

@@ -14,9 +14,8 @@ The file is a zip that any tool opens (``container``); binaries are native code,
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from gpucomp.errors import ArtifactError, quote
 from gpucomp.ir.types import DTYPES, STRING, TensorType
 
 FORMAT = "gpucomp"
+Rebuild = Callable[[Plan, Mapping[str, str]], dict[str, bytes]]
 SCHEMA = 4
 MANIFEST, WEIGHTS, STRINGS, REST = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
 SOURCES, BINARIES = "sources/", "binaries/"
@@ -86,11 +86,11 @@ def save(path: str | Path, contents: Contents) -> None:
     container.write(Path(path), {MANIFEST: [manifest.dumps(description)], **members})
 
 
-def load(path: str | Path, *, trusted: bool = True) -> Contents:
+def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
     """Read what ``save`` wrote; weights are views of the mapped file.
 
-    Every byte is checked against its digest. ``trusted=False`` takes no binary from the file and builds from its
-    sources, which needs the target's compiler. Raises ``ArtifactError`` for a file that is damaged or foreign.
+    Every byte is checked against its digest. With ``rebuild`` no binary is taken from the file: it makes them of the plan
+    and the sources. Raises ``ArtifactError`` for a file that is damaged or foreign.
     """
     path = Path(path)
     members = container.read(path, sealed=MANIFEST)
@@ -111,8 +111,8 @@ def load(path: str | Path, *, trusted: bool = True) -> Contents:
         for what, key, there in (("source", kernel.source, sources), ("binary", kernel.binary, binaries)):
             if key not in there:
                 raise ArtifactError(f"{quote(path)}: kernel {kernel.name!r}: no {what} {key!r}", code="GPC7004")
-    if not trusted:
-        binaries = importlib.import_module("gpucomp.targets").rebuild(plan, sources)
+    if rebuild is not None:
+        binaries = rebuild(plan, sources)
     arrays = weights.read(members[WEIGHTS], weight_types(plan)) | _texts(path, plan, members)
     return Contents(plan, sources, binaries, arrays, bytes(members.get(REST, b"")))
 

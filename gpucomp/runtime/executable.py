@@ -6,7 +6,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,18 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+class Waiting(Protocol):
+    """What of a model waits for values, and runs on what the compiled part gives."""
+
+    @property
+    def operators(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]: ...
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 class Program(Protocol):
@@ -94,8 +106,8 @@ class Executable:
     Make one with ``gpucomp.compile`` or ``gpucomp.load``.
 
     ``rest`` is what of the model waits for values, as an ONNX model, where there is such a thing: numpy runs it on the
-    host, on what the compiled part gives. ``waiting`` names its operators; kernels, profiles and bytes are the compiled
-    part's.
+    host, on what the compiled part gives. ``waiting`` makes what runs it, and the property of that name lists its
+    operators; kernels, profiles and bytes are the compiled part's.
     """
 
     def __init__(
@@ -105,12 +117,14 @@ class Executable:
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
         rest: bytes = b"",
+        waiting: Callable[[Plan, bytes], Waiting] | None = None,
     ) -> None:
         self.plan = plan
         self.sources = sources
         self.binaries = binaries
         self.weights = dict(weights)  # a program may move them
         self.rest = rest
+        self._of_rest = waiting
         self._program: Program | None = None
         self._lock = threading.Lock()  # one arena: runs take turns
         _executables.add(self)
@@ -134,25 +148,19 @@ class Executable:
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, element types and shapes that ``run`` gives back; an extent that only a run tells is a ``Dim``."""
         if self.rest:
-            specs: tuple[TensorSpec, ...] = self._waiting.outputs
-            return specs
+            return self._waiting.outputs
         found = zip(self.plan.output_names, (self.plan.buffers[p] for p in self.plan.outputs), strict=True)
         return tuple(TensorSpec(name, b.dtype, b.shape) for name, b in found)
 
     @property
     def waiting(self) -> tuple[tuple[str, str], ...]:
         """Operator and name of each ONNX node whose shapes values decide, and of those behind: they run on the host."""
-        found: tuple[tuple[str, str], ...] = self._waiting.operators if self.rest else ()
-        return found
+        return self._waiting.operators if self.rest else ()
 
     @cached_property
-    def _waiting(self) -> Any:
-        def compiled(graph: object) -> Executable:
-            compiler = importlib.import_module("gpucomp.compiler")
-            made: Executable = compiler.compile_graph(graph, self.plan.target, self.plan.precision, self.plan.keep_fp32)
-            return made
-
-        return importlib.import_module("gpucomp.dynamic.program").Rest(self.rest, compiled)
+    def _waiting(self) -> Waiting:
+        assert self._of_rest is not None, "who makes an executable with a rest hands it what runs the rest"
+        return self._of_rest(self.plan, self.rest)
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
@@ -241,15 +249,3 @@ class Executable:
                 ) from None
         assert self._program is not None
         return self._program
-
-
-def load(path: str | Path, *, trusted: bool = True) -> Executable:
-    """Read a compiled model that ``Executable.save`` wrote. Needs no compiler; the device is opened by ``run``.
-
-    Nor does it need onnx, but for a model with a ``rest``.
-
-    A file holds native code. ``trusted=False`` ignores it and builds again from the sources inside, which needs the
-    target's compiler. Raises ``ArtifactError`` for a damaged or foreign file.
-    """
-    contents = artifact.load(path, trusted=trusted)
-    return Executable(contents.plan, contents.sources, contents.binaries, contents.weights, contents.rest)

@@ -218,17 +218,18 @@ def test_a_truncated_model_is_one_line(command, tmp_path, size):
 
 
 def test_an_untrusted_file_is_built_from_its_sources(command, digits, tmp_path):
-    from gpucomp.runtime import artifact, executable
+    from gpucomp.loading import load
+    from gpucomp.runtime import artifact
 
     command("compile", DIGITS, "--shapes", "image:7x1x8x8", "-o", "d.gpuc")
     parts = artifact.load(tmp_path / "d.gpuc")
     poisoned = dict.fromkeys(parts.binaries, b"not code")
     artifact.save(tmp_path / "p.gpuc", artifact.Contents(parts.plan, parts.sources, poisoned, parts.weights))
 
-    exe = executable.load(tmp_path / "p.gpuc", trusted=False)
+    exe = load(tmp_path / "p.gpuc", trusted=False)
 
     x = {"image": np.load(tmp_path / "digits.npy")}
-    assert np.array_equal(exe.run(x)["logits"], executable.load(tmp_path / "d.gpuc").run(x)["logits"])
+    assert np.array_equal(exe.run(x)["logits"], load(tmp_path / "d.gpuc").run(x)["logits"])
 
 
 def test_a_sequence_is_compiled_and_its_tensors_are_files(command, tmp_path):

@@ -7,7 +7,7 @@ from onnx import TensorProto, TypeProto, helper
 from gpucomp import compile
 from gpucomp.errors import InputError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import load
-from gpucomp.runtime.executable import load as load_artefact
+from gpucomp.loading import load as load_artefact
 from tests.onnx_builders import model, node, value
 from tests.onnx_cases import InterpreterBackend
 

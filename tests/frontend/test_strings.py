@@ -8,8 +8,8 @@ from gpucomp import compile
 from gpucomp.artifact import container
 from gpucomp.errors import ArtifactError, DeviceError, InputError, ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from gpucomp.loading import load as load_artefact
 from gpucomp.rewrite.pipeline import run_pipeline
-from gpucomp.runtime.executable import load as load_artefact
 from tests.onnx_builders import model, node, value
 from tests.onnx_cases import InterpreterBackend
 

@@ -198,16 +198,14 @@ def test_loading_imports_no_compiler(saved):
     assert out.stdout == "[]\n"
 
 
-def test_untrusted_loading_takes_no_binary_from_the_file(saved, monkeypatch):
+def test_what_is_built_again_takes_no_binary_from_the_file(saved):
     seen = {}
 
     def rebuild(plan, sources):
         seen.update(plan=plan, sources=dict(sources))
         return {"model.o": b"built here"}
 
-    monkeypatch.setattr("gpucomp.targets.rebuild", rebuild, raising=False)
-
-    loaded = artifact.load(saved, trusted=False)
+    loaded = artifact.load(saved, rebuild=rebuild)
 
     assert loaded.binaries == {"model.o": b"built here"}
     assert seen["sources"] == dict(contents().sources)

@@ -13,7 +13,7 @@ import pytest
 
 from gpucomp.artifact.plan import Launch
 from gpucomp.errors import InputError
-from gpucomp.runtime.executable import load
+from gpucomp.loading import load
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
 from tests.runtime.samples import PLAN, NumpyProgram, executable, use_numpy
 
