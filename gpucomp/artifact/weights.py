@@ -8,7 +8,7 @@ The header follows from names and types alone: the reader computes it and compar
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -80,8 +80,3 @@ def read(data: memoryview, types: Mapping[str, TensorType]) -> dict[str, np.ndar
         name: body[begin : begin + types[name].nbytes].view(types[name].dtype.numpy).reshape(types[name].shape)
         for name, begin in begins.items()
     }
-
-
-def names_clash(names: Sequence[str]) -> bool:
-    """Whether a weight's name is one that the format or this module keeps for itself."""
-    return any(name == "__metadata__" or name.startswith("pad.") for name in names)

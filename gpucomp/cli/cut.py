@@ -145,11 +145,3 @@ def smallest(traced: Traced, fails: Callable[[Case], bool]) -> Case | None:
                 break
             pieces = min(2 * pieces, len(kept))
     return best
-
-
-def first_wrong(traced: Traced, actual: Mapping[str, np.ndarray], tolerance: float) -> str | None:
-    """The first tensor, in the order of the nodes, that is further off than ``tolerance``."""
-    for name in traced.names:
-        if name in actual and not compare.distance(actual[name], traced.tensors[name]).l2 <= tolerance:
-            return name
-    return None

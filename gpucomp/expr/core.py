@@ -412,18 +412,6 @@ def reduces(expr: Expr) -> list[Reduce]:
     return [node for node in walk(expr) if isinstance(node, Reduce)]
 
 
-def fresh_axes(expr: Expr) -> Expr:
-    """``expr`` with reduction variables of its own, so that it can stand beside a copy of itself."""
-
-    def renew(node: Expr) -> Expr | None:
-        if not isinstance(node, Reduce):
-            return None
-        axes = tuple(var(a.name, a.extent) for a in node.axes)
-        return reduce(node.op, axes, substitute(node.body, dict(zip(node.axes, axes, strict=True))))
-
-    return transform(expr, renew)
-
-
 @dataclass(frozen=True, eq=False)
 class Algorithm:
     """One result of an operator: ``result[axes] = body``; the axes' extents are the result's shape."""

@@ -22,7 +22,3 @@ class Step:
     nodes: tuple[Node, ...]
     why: str = ""
     prologue: tuple[Node, ...] = field(default=())
-
-    @property
-    def is_host(self) -> bool:
-        return self.kernel is None

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 
 from gpucomp import config
-from gpucomp.errors import ModelError, UnsupportedError, quote
+from gpucomp.errors import ModelError, UnsupportedError
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import types as t
 from gpucomp.ir.types import DType
@@ -212,7 +212,3 @@ def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> 
     dense = np.zeros(size, values.dtype)
     dense[indices] = values
     return dense.reshape(shape)
-
-
-def tensor_name(name: str) -> str:
-    return f"tensor {quote(name)}"
