@@ -336,6 +336,6 @@ def _is_stale(found: Rendered, step: Step) -> bool:
 def _may_idle(found: Rendered, target: Target) -> bool:
     """Whether a pick makes few parts of the work and was not measured with the threads of this very device."""
     pick = found.choice.pick
-    if pick is None or target.limits.warp > 1 or pick.is_of(target):
+    if pick is None or not target.limits.is_cpu or pick.is_of(target):
         return False
     return found.source.geometry.groups[0] < ENOUGH_PARTS

@@ -71,7 +71,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
         )
     )
     geometry = family.geometry(s, p)
-    if target.limits.warp == 1 and geometry.items[0] > 1:
+    if target.limits.is_cpu and geometry.items[0] > 1:
         # a CPU's work-items are loops around the text: PoCL, told to unroll inside, writes past what it keeps for them
         text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
     if target.language == "opencl" and geometry.items == (1, 1, 1):

@@ -77,6 +77,15 @@ def upward_imports(tree: ast.AST, module: str) -> Iterator[str]:
             yield f"line {line}: {name} is above {module}"
 
 
+def devices_by_name(tree: ast.AST, module: str) -> Iterator[str]:
+    """What a dialect or a device can do is asked of its fields: the next one has another name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
+            asked, other = ".".join(ast.unparse(node.left).split(".")[-2:]), ast.unparse(node.comparators[0])
+            if asked == "dialect.name" or (asked, other) == ("limits.warp", "1"):
+                yield f"line {node.lineno}: {asked} is compared with {other}; a field says what it can do"
+
+
 def environment_reads(tree: ast.AST, module: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv"):
@@ -193,6 +202,7 @@ def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
 
 RULES = {
     upward_imports: ("gpucomp.ir.types", "from gpucomp.ops.registry import op"),
+    devices_by_name: ("gpucomp.codegen.c.tail", "if printer.dialect.name == 'cuda':\n    pass"),
     environment_reads: ("gpucomp.cli", "import os\nos.environ.get('X')"),
     broad_handlers: ("gpucomp.cli", "try:\n    f()\nexcept (ValueError, Exception):\n    pass"),
     unsafe_code: ("gpucomp.cli", "import pickle"),
@@ -213,6 +223,7 @@ MORE_FAULTS = [
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.targets import resolve"),
     (upward_imports, "gpucomp.runtime.artifact", "from importlib import import_module\nimport_module('gpucomp.compiler')"),
     (upward_imports, "gpucomp.ir.graph", "T = {'a': 'gpucomp.runtime.cpu'}\nimportlib.import_module(T['a'])"),
+    (devices_by_name, "gpucomp.schedule.choose", "wide = limits.warp > 1"),
     (environment_reads, "gpucomp.ir", "import os\nos.getenv('X')"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept:\n    pass"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept BaseException:\n    pass"),
@@ -238,6 +249,7 @@ FINE = [
     (upward_imports, "gpucomp.cli.commands", "from gpucomp import config"),
     (upward_imports, "gpucomp.ir.graph", "said = 'gpucomp.compiler'"),
     (upward_imports, "gpucomp.runtime.executable", "importlib.import_module('gpucomp.runtime.cpu')"),
+    (devices_by_name, "gpucomp.schedule.choose", "wide = not limits.is_cpu and limits.warp == 64"),
     (environment_reads, "gpucomp.cli", "environment = 1"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept (OSError, ValueError):\n    pass"),

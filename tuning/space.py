@@ -104,7 +104,7 @@ class Candidates:
         fastest = [number[tuple(s[n] for n in names)] for s in leading]
         expected = expect(values)
         if expected is None and row is not None:
-            heavier = _heavier(family, list(rows.values()), problem, row) if limits.warp == 1 else np.zeros(len(values))
+            heavier = _heavier(family, list(rows.values()), problem, row) if limits.is_cpu else np.zeros(len(values))
             expected = (values != values[row]).sum(1) + len(names) * heavier
         return cls(
             names, values, extents=tuple(problem.values()), derived=derived, default=row, leading=fastest, expected=expected
@@ -243,7 +243,7 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
         consider(start)
         limit = _weight(family, default, problem)
         centres = [start]
-        for centre in itertools.islice(centres, CENTRES if limits.warp == 1 else 1):  # which grow meanwhile
+        for centre in itertools.islice(centres, CENTRES if limits.is_cpu else 1):  # which grow meanwhile
             places = [centre // stride % count for stride, count in zip(strides, counts, strict=True)]
             steps = [[(k - place) * stride for k in range(count) if k != place]
                      for place, stride, count in zip(places, strides, counts, strict=True)]  # fmt: skip
@@ -254,7 +254,7 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
                 if len(found) >= max(1, most // 2) or number in found:
                     continue
                 consider(number)
-                if limits.warp == 1 and number in found:
+                if limits.is_cpu and number in found:
                     if any(x > y for x, y in zip(_weight(family, found[number], problem), limit, strict=True)):
                         del found[number]
                     else:

@@ -267,7 +267,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
         elif family.estimate is not None:
             us = family.estimate(SimpleNamespace(**schedule), sizes, target.limits)
             found[family.title] = f"about {us:.1f} us by its default"
-    if target.limits.warp > 1:
+    if not target.limits.is_cpu:
         like = target.device or typical(target.limits.units, dots=target.limits.dots)
         for one in rank.defaults(kernel, problems, target.limits, like):
             if math.isfinite(one.us):

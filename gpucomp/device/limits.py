@@ -46,6 +46,11 @@ class Limits:
     core: Core = Core()  # of a processor
     image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the work-items of a group are turns of a loop on one core: none runs beside another."""
+        return self.warp == 1
+
     def registers_for(self, threads: int) -> int:
         """What a work-item of so many in a work-group may have: all of them share one register file, by eights."""
         return least(self.registers, REGISTER_FILE // most(1, threads) // 8 * 8)

@@ -127,7 +127,7 @@ def _compared(
     """What the analytic tier answers; ``None`` where it leaves the answer to the engines' order and their defaults."""
     if any(family.estimate is not None for family, _ in problems):
         return _estimated(problems, limits)
-    if limits.warp == 1 or not rank.can_rank(problems[0][0]):
+    if limits.is_cpu or not rank.can_rank(problems[0][0]):
         return None  # no GPU, or an engine that the model does not know and that is to be preferred
     if 0 in [t.size for t in kernel.params[kernel.inputs :]]:
         return None  # there is nothing to compute
@@ -207,7 +207,7 @@ def choose(
 def expected_us(kernel: Kernel, families: Sequence[Family], limits: Limits, device: Device | None = None) -> float | None:
     """What the model expects of the schedule that ``choose`` gives; ``None`` where it knows no engine that can run it."""
     known = [family for family in families if rank.can_rank(family)]
-    if limits.warp == 1 or not known or known[0] is not families[0]:
+    if limits.is_cpu or not known or known[0] is not families[0]:
         return None
     like = device or typical(limits.units, dots=limits.dots)
     try:

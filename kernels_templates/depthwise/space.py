@@ -139,9 +139,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if written > MAX_WRITTEN:
         yield f"{written} multiply-adds written out, the source would be too long for a compiler to end in seconds"
     weights = p.weighted * p.taps_y * p.taps_x * s.vector * p.acc_words
-    if limits.warp > 1 and s.unroll and weights > limits.registers:  # ptxas reads them ahead all the same, and spills
+    if not limits.is_cpu and s.unroll and weights > limits.registers:  # ptxas reads them ahead all the same, and spills
         yield f"{weights} weights written out per work-item, the device has {limits.registers} registers"
-    if limits.warp > 1 and (used := registers_ahead(s, p)) > limits.registers:
+    if not limits.is_cpu and (used := registers_ahead(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
@@ -219,7 +219,7 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Of the legal schedules with the widest access that fits, the one that ``cycles`` finds fastest."""
-    if limits.warp == 1:
+    if limits.is_cpu:
         return _one_at_a_time(p, limits)
     threads = max(t for t in PARAMS[0].choices if t <= max(32, limits.threads))
     small = {"threads": min(threads, 128), "vector": 1, "tile_y": 1, "tile_x": 1, "unroll": 0}

@@ -86,7 +86,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.inner % s.vector:
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
-    if limits.warp == 1:  # what is loaded is computed with, all at once and in four bytes or more
+    if limits.is_cpu:  # what is loaded is computed with, all at once and in four bytes or more
         yield from too_wide(s.vector, max(4, p.width), limits)
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
@@ -142,11 +142,11 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """16-byte accesses where the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
-    vector = max(1, 16 // p.width) if limits.warp > 1 else 1
+    vector = max(1, 16 // p.width) if not limits.is_cpu else 1
     while vector > 1 and (p.inner % vector or p.size // vector < limits.units * 4 * limits.warp):
         vector //= 2
     items = 1
-    while limits.warp > 1 and items < 4 and p.size // vector >= 2 * items * limits.units * IN_FLIGHT:
+    while not limits.is_cpu and items < 4 and p.size // vector >= 2 * items * limits.units * IN_FLIGHT:
         items *= 2  # the units are full of work-items: more accesses each
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2

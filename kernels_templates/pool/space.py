@@ -56,9 +56,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
     if s.unroll and p.taps > MAX_UNROLLED:
         yield f"{p.taps} taps written out, the source would be too long for a compiler to end in seconds"
-    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(s.threads)):
+    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(s.threads)):
         yield f"about {used} registers per work-item, the device has {available}"
-    if limits.warp == 1:  # what is loaded is computed with, all at once and in four bytes or more
+    if limits.is_cpu:  # what is loaded is computed with, all at once and in four bytes or more
         yield from too_wide(s.vector, max(4, p.width), limits)
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
@@ -99,14 +99,14 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """16-byte accesses where the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
-    vector = max(1, 16 // p.width) if limits.warp > 1 else 1
+    vector = max(1, 16 // p.width) if not limits.is_cpu else 1
     while vector > 1 and (p.inner % vector or p.size // vector < limits.units * 4 * limits.warp):
         vector //= 2
     items = 1
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2
     schedule = {"threads": threads, "vector": vector, "items": items, "unroll": int(p.taps <= 16)}
-    fits = limits.warp == 1 or registers(SimpleNamespace(**schedule), p) <= limits.registers_for(threads)
+    fits = limits.is_cpu or registers(SimpleNamespace(**schedule), p) <= limits.registers_for(threads)
     return schedule if fits else schedule | {"unroll": 0}
 
 

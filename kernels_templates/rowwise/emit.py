@@ -121,7 +121,7 @@ def rowwise_hooks(
 
 def can_shuffle(printer: CPrinter, p: SimpleNamespace, derived: SimpleNamespace) -> bool:
     """Whether lanes exchange values by shuffles: CUDA's, of types that they take, by all threads of each warp."""
-    return printer.dialect.name == "cuda" and derived.threads % SHUFFLED == 0 and bool(p.shuffles)
+    return printer.dialect.shuffles and derived.threads % SHUFFLED == 0 and bool(p.shuffles)
 
 
 def _joining(printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, int]:

@@ -108,7 +108,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     shared = shared_bytes(s, p, shuffles=False)
     if shared > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    if limits.warp > 1 and shared > STATIC_SHARED:
+    if not limits.is_cpu and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
     if s.keep and d.steps > MAX_STEPS:
         yield f"{d.steps} accesses of a row per work-item, {MAX_STEPS} can be written out"
@@ -116,7 +116,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "the results read nothing that the statistics do not"
     if s.keep and s.splits > 1:
         yield "a row that work-groups share is read once: there is nothing to keep"
-    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
         yield f"about {used} registers per work-item, the device has {available}"
     if s.splits > 1 and not p.splittable:
         yield "work-groups share a row only where one statistic is all that the kernel computes"
@@ -227,7 +227,7 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
-    if limits.warp == 1:
+    if limits.is_cpu:
         return _one_at_a_time(p)
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     lanes = [n for n in PARAMS[0].choices if n <= max(most, min(limits.threads, 1024))]

@@ -128,9 +128,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     shared = shared_bytes(s, p)
     if shared > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    if limits.warp > 1 and shared > STATIC_SHARED:
+    if not limits.is_cpu and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
         yield f"about {used} registers per work-item, the device has {available}"
     if d.groups > MAX_GROUPS:
         yield f"more than {MAX_GROUPS} work-groups"
@@ -220,7 +220,7 @@ def looked_at(s: SimpleNamespace, p: SimpleNamespace) -> Any:
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
-    if limits.warp == 1:
+    if limits.is_cpu:
         return _one_at_a_time(p)
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     best: tuple[float, Schedule] = (math.inf, _one_at_a_time(p))

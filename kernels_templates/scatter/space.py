@@ -80,10 +80,10 @@ def most_parts(p: SimpleNamespace, units: int) -> int:
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Work-items for a few waves where ``most_parts`` allows them; neighbours in memory are neighbours in the group."""
     groups = p.lines // p.widest
-    budget = most_parts(p, limits.units if limits.warp > 1 else 0)
-    wanted = min(budget, -(-limits.units * (2048 if limits.warp > 1 else 16) // groups))
+    budget = most_parts(p, limits.units if not limits.is_cpu else 0)
+    wanted = min(budget, -(-limits.units * (2048 if not limits.is_cpu else 16) // groups))
     sizes = [t for t in (32, 64, 128, 256) if t <= limits.threads and (t == 32 or wanted * groups >= limits.units * t)]
-    threads = max(sizes, default=1) if limits.warp > 1 else 16
+    threads = max(sizes, default=1) if not limits.is_cpu else 16
     lines = 1
     while lines < threads and lines < (groups if p.side_by_side or wanted < threads else 1):
         lines *= 2

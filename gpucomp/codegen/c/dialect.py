@@ -25,6 +25,14 @@ class Dialect:
     narrow      function from register to storage
     suffix      of 64-bit literals
     qualifier   in front of a helper function
+    space       in front of a pointer to memory
+    single      behind the name of a function of the C library for floats
+    aligned     in front of an array that is moved 16 bytes at a time
+    vloads      memory is moved by ``vloadN`` and ``vstoreN``, else through pointers to words
+    shuffles    lanes exchange values without memory
+    volatiles   vectors go through pointers to what other work-groups change
+    extensions  f64 and fences are a device's own: a kernel that needs them brings what it has for them
+    prelude     the conversions of f16 and bf16 stand in a prelude, else in the kernels that need them
     """
 
     name: str
@@ -41,6 +49,14 @@ class Dialect:
     bits_float: str
     zeros: str
     converted: frozenset[DType]
+    space: str
+    single: str
+    aligned: str
+    vloads: bool
+    shuffles: bool
+    volatiles: bool
+    extensions: bool
+    prelude: bool
 
     def value_type(self, dtype: DType) -> str:
         """The C type that holds a value of ``dtype`` while it is computed with."""
@@ -56,12 +72,11 @@ class Dialect:
 
     def read_pointer(self, dtype: DType) -> str:
         """The C type of a pointer to elements of ``dtype`` that are read."""
-        space = "__global " if self.name == "opencl" else ""
-        return f"{space}const {self.storage_type(dtype)}*"
+        return f"{self.space}const {self.storage_type(dtype)}*"
 
     def function(self, name: str, dtype: DType) -> str:
         """The C library's function for ``dtype``: CUDA has ``expf`` beside ``exp``, OpenCL overloads."""
-        return f"{name}f" if self.name == "cuda" and dtype is not F64 else name
+        return name if dtype is F64 else name + self.single
 
     def index_type(self, extent: int) -> str:
         """The type of an index below ``extent``."""
@@ -72,7 +87,7 @@ class Dialect:
 
         Where there is a ``guard`` and it is false, zeros are stored and the source is not read.
         """
-        if self.name == "opencl":
+        if self.vloads:
             vector = str(width) if width > 1 else ""
             loaded = f"vload{vector}(0, {source})" if vector else f"*({source})"
             if guard:
@@ -111,20 +126,19 @@ class Dialect:
 
     def leave(self, target: str, source: str) -> str:
         """The statement that leaves four sums of 4 bytes for other work-groups of the launch."""
-        if self.name == "opencl":
+        if self.vloads:
             return f"vstore4(vload4(0, {source}), 0, {target});"
         return f"gc_store16_volatile({target}, *reinterpret_cast<const uint4*>({source}));"
 
     def found(self, array: str, source: str) -> str:
         """The statement that fills ``array`` with what ``leave`` left."""
-        if self.name == "opencl":
+        if self.vloads:
             return f"vstore4(vload4(0, {source}), 0, {array});"
         return f"*reinterpret_cast<uint4*>({array}) = gc_load16_volatile({source});"
 
     def aligned_array(self, ctype: str, name: str, width: int, initial: str = "") -> str:
         """An array of the work-item that ``copy`` may move."""
-        align = "__align__(16) " if self.name == "cuda" else ""
-        return f"{align}{ctype} {name}[{width}]{initial};"
+        return f"{self.aligned}{ctype} {name}[{width}]{initial};"
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         """``value`` exactly as ``dtype`` holds it: shortest decimal that reads back the same."""
@@ -201,6 +215,14 @@ CUDA = Dialect(
     bits_float="__uint_as_float",
     zeros=" = {}",
     converted=frozenset(),
+    space="",
+    single="f",
+    aligned="__align__(16) ",
+    vloads=False,
+    shuffles=True,
+    volatiles=True,
+    extensions=False,
+    prelude=True,
 )
 
 OPENCL = Dialect(
@@ -219,6 +241,14 @@ OPENCL = Dialect(
     bits_float="as_float",
     zeros=" = {0}",
     converted=frozenset({F16}),
+    space="__global ",
+    single="",
+    aligned="",
+    vloads=True,
+    shuffles=False,
+    volatiles=False,
+    extensions=True,
+    prelude=False,
 )
 
 DIALECTS = {"cuda": CUDA, "opencl": OPENCL}

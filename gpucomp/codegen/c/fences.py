@@ -23,7 +23,7 @@ STATEMENTS: Mapping[str, str] = {
 
 def add_fences(printer: CPrinter) -> None:
     """What the templates' fences call, for a kernel whose work-groups meet: in OpenCL functions of its own."""
-    if printer.dialect.name == "opencl":
+    if printer.dialect.extensions:
         printer.helpers.update(fences(printer.features))
 
 

@@ -253,5 +253,5 @@ def _nibble(dialect: Dialect, dtype: DType) -> dict[str, str]:
 def storage_helper(dialect: Dialect, dtype: DType, name: str) -> str | None:
     """The definition of a storage conversion; ``None`` where the prelude has it."""
     if dtype in (F16, BF16):
-        return _bf16(dialect)[name] if dialect.name == "opencl" else None
+        return None if dialect.prelude else _bf16(dialect)[name]
     return (_f8 if dtype.is_float else _nibble)(dialect, dtype)[name]

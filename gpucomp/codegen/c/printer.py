@@ -76,7 +76,7 @@ class CPrinter:
     # ---- names and types ----
 
     def _require(self, dtype: DType) -> None:
-        if dtype is F64 and self.dialect.name == "opencl" and "fp64" not in self.features:
+        if dtype is F64 and self.dialect.extensions and "fp64" not in self.features:
             raise UnsupportedError("the device has no f64 arithmetic (cl_khr_fp64)", code="GPC4001")
 
     def ctype(self, expr: Expr) -> str:
@@ -420,7 +420,7 @@ class CPrinter:
         if fn in {"and", "or", "xor", "not"}:
             return self._bool_call(fn, operands, zero=" != 0")
         texts = ", ".join(self.operand(o) for o in operands)
-        if fn in {"max", "min"} and working is F32 and self.dialect.name == "cuda" and "cp_async" in self.features:
+        if fn in {"max", "min"} and working is F32 and "cp_async" in self.features:
             return f"gc_{fn}_nan({texts})", PRIMARY  # one instruction since sm_80
         if fn in {"max", "min"} and (chosen := self._clamp(fn, operands)) is not None:
             return chosen

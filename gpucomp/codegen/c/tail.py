@@ -56,7 +56,7 @@ def tail_hooks(
     if tail is None:
         return {"tail": None}
     # OpenCL's vectors do not go through pointers to what other work-groups change
-    z = tail_sizes(threads, rows, p, 0 if printer.dialect.name == "cuda" else 1)
+    z = tail_sizes(threads, rows, p, 0 if printer.dialect.volatiles else 1)
     width, batch = z.wide, var("batch", p.batch) if p.batch > 1 else index(0)
     row, lane = var("row", max(1, count(body.m))), var(LANE, width)
     col, columns = columns_of(body, width, lane)
@@ -104,7 +104,7 @@ def tail_hooks(
             kept=[(f"kept{i}", ctype, words) for i, ctype in enumerate(types)],
             statistics=statistics,
             stores=once,
-            shuffles=printer.dialect.name == "cuda" and threads % SHUFFLED == 0,
+            shuffles=printer.dialect.shuffles and threads % SHUFFLED == 0,
             threads=threads,
             rows=rows,
             sharers=sharers,
@@ -133,7 +133,7 @@ def _read(
     width: int,
 ) -> list[str]:
     """Statements that leave an access of each of ``reads`` in its place of ``kept``."""
-    if printer.dialect.name == "cuda":
+    if printer.dialect.volatiles:
         emitter = Emitter(printer, known, prefix="y")
         head: list[str] = []
         if width > 1:

@@ -144,7 +144,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "one work-item a row means one a group, and that computes with vectors"
         return
     d = SimpleNamespace(**derive(s, p))
-    if s.vector > 1 and limits.warp > 1:
+    if s.vector > 1 and not limits.is_cpu:
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
     yield from too_wide(s.vector, 4, limits)
     if s.vector > 1 and (s.splits > 1 or s.tile_n % s.vector):
@@ -153,9 +153,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    if limits.warp > 1 and shared > STATIC_SHARED:
+    if not limits.is_cpu and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(threads_of(s))):
+    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(threads_of(s))):
         yield f"about {used} registers per work-item, the device has {available}"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
@@ -211,7 +211,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
     A GPU's; a CPU runs one work-item a group.
     """
-    if limits.warp == 1:
+    if limits.is_cpu:
         return _one_at_a_time(p, limits)
     names = ("tile_m", "tile_n", "reg_m", "row_items")
     candidates = [dict(zip(names, t, strict=True)) | {"splits": 1, "vector": 1} for t in TILES]

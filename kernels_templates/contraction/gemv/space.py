@@ -150,7 +150,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > min(limits.shared_bytes, 48 << 10):
         yield f"{shared} B of shared memory, the device has {min(limits.shared_bytes, 48 << 10)} B"
-    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
         yield f"about {used} registers per work-item, the device has {available}"
     if d.groups > MAX_GROUPS:
         yield f"{d.groups} work-groups, a launch has at most {MAX_GROUPS}"
@@ -174,7 +174,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
     Legal wherever a work-item has 128 registers; eight rows of a narrow device are left to the next engine.
     """
-    if limits.warp == 1:
+    if limits.is_cpu:
         return {"many_items": 1, "depth_items": 1, "accesses": 4, "unroll": 4, "shuffle": 0}
     steps = max(1, p.k // (p.width if p.by_depth else 1))
     candidates = []

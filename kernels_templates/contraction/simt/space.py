@@ -275,7 +275,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{threads} work-items per work-group, the device allows {limits.threads}"
     if s.reg_n % s.lanes:
         yield f"lanes={s.lanes} does not divide reg_n={s.reg_n}"
-    if s.lanes > 1 and limits.warp > 1:
+    if s.lanes > 1 and not limits.is_cpu:
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
     if s.lanes > 1:
         yield from too_wide(s.lanes, p.acc_bytes, limits)
@@ -286,11 +286,11 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     static = rest_bytes(s, p) if s.asynchronous else shared
-    if limits.warp > 1 and static > STATIC_SHARED:
+    if not limits.is_cpu and static > STATIC_SHARED:
         yield f"{static} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
     yield from _pipeline_objections(s, p, limits)
     available = limits.registers_for(threads)
-    if limits.warp > 1 and (used := most(registers(s, p), registers_joining(s, p))) > available:
+    if not limits.is_cpu and (used := most(registers(s, p), registers_joining(s, p))) > available:
         yield f"about {used} registers per work-item, the device has {available}"
     d = SimpleNamespace(**derive(s, p))
     if d.tiles > MAX_GROUPS:
@@ -368,7 +368,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """The tile, split and slices that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a
     group. Tiles are copied asynchronously where the device and both operands allow it.
     """
-    if limits.warp == 1:
+    if limits.is_cpu:
         return _one_at_a_time(p, limits)
     late = limits.async_copy and p.a_copied and p.b_copied
     candidates = []

@@ -88,7 +88,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    if limits.warp == 1:
+    if limits.is_cpu:
         yield "outputs are dealt to work-items side by side, the device runs one at a time"
     if s.tile_n % s.reg_n or s.tile_y * s.tile_x % s.reg_m:
         yield "reg_m, reg_n must divide tile_y * tile_x, tile_n"

@@ -207,7 +207,7 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    if limits.warp == 1:
+    if limits.is_cpu:
         yield "its tiles are dealt to warps, the device runs one work-item at a time"
     if s.columns % s.reg_n or s.blocks % s.reg_b:
         yield "reg_n, reg_b must divide columns, blocks"
