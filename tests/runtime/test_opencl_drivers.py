@@ -19,7 +19,7 @@ from gpucomp.targets import opencl
 from gpucomp.targets.cache import KernelCache
 from testing import opencl_drivers
 from testing.opencl_drivers import DRIVERS
-from tests.integers.test_dots import MODELS as QUANTISED
+from tests.kernel.passes.test_dots import MODELS as QUANTISED
 from tests.onnx_cases import cases, listed, verdict
 from tests.opencl_params import OTHERS, param
 from tests.plans import COLUMNS, ROWS, answer, split_products, two_layers
