@@ -43,6 +43,7 @@ quick: $(VENV)/.dev
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 format: $(VENV)/.dev

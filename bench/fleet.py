@@ -121,7 +121,17 @@ def free_port() -> int:
 
 
 def started(sample_s: str, address: str, folder: Path, number: int) -> subprocess.Popen[bytes]:
-    command = ["env", "GPUCOMP_THREADS=1", sys.executable, "-m", "bench.fleet", "worker", sample_s, address, str(folder)]
+    command = [
+        "env",
+        "GPUCOMP_THREADS=1",
+        sys.executable,
+        "-m",
+        "bench.fleet",
+        "worker",
+        sample_s,
+        address,
+        str(folder),
+    ]
     return subprocess.Popen([*command, str(number)], stderr=subprocess.DEVNULL)
 
 
@@ -134,7 +144,11 @@ def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> di
         workers = [started(asleep, address, Path(place) / "tls", number) for number in range(count)]
         try:
             options = tuner.Options(
-                trials=trials, sampler="random", builders=1, whole=False, fleet=fleet.Wanted(address, count, coordinator)
+                trials=trials,
+                sampler="random",
+                builders=1,
+                whole=False,
+                fleet=fleet.Wanted(address, count, coordinator),
             )
             tuned = tuner.tune(specs.model(spec), target="cpu", records=Path(place) / "records", options=options)
         finally:

@@ -326,7 +326,14 @@ def waited(tuning: Tuning, draw: random.Random) -> bool:
 
 
 def killed_round(
-    folder: Path, draw: random.Random, tally: Tally, kills: int, *, spec: str = KERNEL, trials: int = 12, fleet: bool = False
+    folder: Path,
+    draw: random.Random,
+    tally: Tally,
+    kills: int,
+    *,
+    spec: str = KERNEL,
+    trials: int = 12,
+    fleet: bool = False,
 ) -> None:
     """A search that ``kills`` processes are killed of, and that comes to its end all the same. Raises ``Broken``."""
     tuning = Tuning(folder, spec, seed=draw.randrange(1000), trials=trials, fleet=fleet)

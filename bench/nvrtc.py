@@ -42,7 +42,14 @@ class Measured:
 
 def key(source: KernelSource, arch: str) -> str:
     """Names everything that decides what is measured."""
-    parts = (cuda.compiler_version(), *cuda.OPTIONS, cuda.ONE_BLOCK_PER_SM, arch, cuda.prelude(), source.text.partition("\n")[2])
+    parts = (
+        cuda.compiler_version(),
+        *cuda.OPTIONS,
+        cuda.ONE_BLOCK_PER_SM,
+        arch,
+        cuda.prelude(),
+        source.text.partition("\n")[2],
+    )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -58,7 +65,9 @@ def measure(source: KernelSource, arch: str) -> Measured:
     if (found := sass.instructions(cubin)) is None:
         return Measured("", seconds, *spent)
     matrix, loads = sass.count(found, *MATRIX), sass.count(found, *LOADS)
-    return Measured("", seconds, *spent, matrix, loads, round(sass.wide_share(found) * loads), sass.count(found, *LOCAL))
+    return Measured(
+        "", seconds, *spent, matrix, loads, round(sass.wide_share(found) * loads), sass.count(found, *LOCAL)
+    )
 
 
 class Journal:

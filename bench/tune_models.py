@@ -234,7 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
     parser.add_argument("--work", type=Path, metavar="DIR", help="default build/tune_models; a folder for each target")
     parser.add_argument("--report", type=Path, metavar="FILE", help="default results/tune_TARGET.md beside this")
-    parser.add_argument("--ship", type=Path, metavar="DIR", help="write there the records that may come with the package")
+    parser.add_argument(
+        "--ship", type=Path, metavar="DIR", help="write there the records that may come with the package"
+    )
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in MODELS]:
         parser.error(f"{unknown[0]}: one of {', '.join(MODELS)} expected")

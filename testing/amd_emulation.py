@@ -94,8 +94,12 @@ def shape_only(source: KernelSource) -> KernelSource:
     held = MATRICES[builtin][3]
     a, b = (_read(builtin, f"({o})") for o in "ab")
     wide = "convert_int{0}({1})".format if "_i32_" in builtin else "{1}".format
-    own = " + ".join(f"{wide(held, a)}.s{k:x} * {wide(held, b)}.s{k:x}" for k in range(held)) if held > 1 else "(a) * (b)"
-    return replace(source, text=f"{AS_FLOAT}#define {builtin}({_arguments(builtin)}) ((sums) + ({own}))\n" + bare(source))
+    own = (
+        " + ".join(f"{wide(held, a)}.s{k:x} * {wide(held, b)}.s{k:x}" for k in range(held)) if held > 1 else "(a) * (b)"
+    )
+    return replace(
+        source, text=f"{AS_FLOAT}#define {builtin}({_arguments(builtin)}) ((sums) + ({own}))\n" + bare(source)
+    )
 
 
 def bare(source: KernelSource) -> str:

@@ -130,7 +130,12 @@ MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
 
 
 def spread(
-    kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512, family: Family | None = None,
+    kernel: Kernel,
+    limits: Limits,
+    count: int,
+    seed: int = 0,
+    unrolled: int = 512,
+    family: Family | None = None,
     besides: Sequence[Limits] = (),
 ) -> list[dict[str, int]]:
     """``count`` schedules that are legal by ``limits`` and ``besides``, drawn over the whole space, the same ones every time.

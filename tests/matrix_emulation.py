@@ -173,7 +173,8 @@ def _dot(name: str) -> str:
 
 def _bf16_dot(code: Code, lanes: int) -> Value:
     words = [
-        code.let(f"bitcast <{2 * lanes} x bfloat> %{name} to <{lanes} x i32>", Type("i32", lanes)) for name in ("a", "b")
+        code.let(f"bitcast <{2 * lanes} x bfloat> %{name} to <{lanes} x i32>", Type("i32", lanes))
+        for name in ("a", "b")
     ]
     result = code.argument("c", Type("float", lanes))
     for change in (lambda w: w & -65536, lambda w: w << 16):  # the odd element first

@@ -32,6 +32,8 @@ def complaints(text: str, features: Collection[str] = (), standard: str = "CL1.2
     command += ["-Xclang", f"-cl-ext={allowed}", "-"]
     before = "" if "fp16" in features else CORE_HALF
     before += ARM_DOT if "arm_dot" in features else ""
-    text = re.sub(r"#pragma OPENCL EXTENSION cl_(arm|khr_integer)\S+ : enable\n", "", text)  # which clang knows nothing of
+    text = re.sub(
+        r"#pragma OPENCL EXTENSION cl_(arm|khr_integer)\S+ : enable\n", "", text
+    )  # which clang knows nothing of
     before += "\n#line 1\n"
     return subprocess.run(command, input=before + text, capture_output=True, text=True, timeout=60, check=False).stderr

@@ -221,7 +221,11 @@ MORE_FAULTS = [
     (upward_imports, "gpucomp.runtime.executable", "from gpucomp.planning import make_plan"),
     (upward_imports, "gpucomp.schedule.choose", "from gpucomp import tuning"),
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.targets import resolve"),
-    (upward_imports, "gpucomp.runtime.artifact", "from importlib import import_module\nimport_module('gpucomp.compiler')"),
+    (
+        upward_imports,
+        "gpucomp.runtime.artifact",
+        "from importlib import import_module\nimport_module('gpucomp.compiler')",
+    ),
     (upward_imports, "gpucomp.ir.graph", "T = {'a': 'gpucomp.runtime.cpu'}\nimportlib.import_module(T['a'])"),
     (devices_by_name, "gpucomp.schedule.choose", "wide = limits.warp > 1"),
     (environment_reads, "gpucomp.ir", "import os\nos.getenv('X')"),

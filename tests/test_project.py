@@ -76,7 +76,13 @@ def test_the_page_of_the_tests_names_what_exists_and_every_tool_that_ci_installs
 def test_the_make_targets_of_the_readme_exist():
     targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
 
-    assert set(re.findall(r"(?:^    |`)make (\w+)", README, re.MULTILINE)) == {"demo", "test", "bench", "layouts", "fuzz"}
+    assert set(re.findall(r"(?:^    |`)make (\w+)", README, re.MULTILINE)) == {
+        "demo",
+        "test",
+        "bench",
+        "layouts",
+        "fuzz",
+    }
     assert {"demo", "test", "quick", "lint", "bench", "layouts", "fuzz"} <= targets
 
 

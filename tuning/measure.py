@@ -140,7 +140,9 @@ def in_turn(
     """
     rows: list[list[float]] = []
     start = clock()
-    before = runs[0]()  # of a row the last anchor is the next one's first: no run follows itself, its data in the caches
+    before = runs[
+        0
+    ]()  # of a row the last anchor is the next one's first: no run follows itself, its data in the caches
     while len(rows) < rounds and (len(rows) < 3 or clock() - start < seconds):
         row = [1.0]
         for run in runs[1:]:

@@ -330,7 +330,9 @@ def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> 
                 if record["invalidity"] not in ("killed", "timeout"):
                     kept.pop((*place, "launch", key_of(record)), None)
                 name = (*place, "trial", key_of(record))
-                if current.get(record["engine"]) == record["template"] and not (record.get("transient") and name in kept):
+                if current.get(record["engine"]) == record["template"] and not (
+                    record.get("transient") and name in kept
+                ):
                     kept[name] = [record]
             case "pick" | "drop":
                 last = kept.get((*place, "pick"))

@@ -107,7 +107,13 @@ class Candidates:
             heavier = _heavier(family, list(rows.values()), problem, row) if limits.is_cpu else np.zeros(len(values))
             expected = (values != values[row]).sum(1) + len(names) * heavier
         return cls(
-            names, values, extents=tuple(problem.values()), derived=derived, default=row, leading=fastest, expected=expected
+            names,
+            values,
+            extents=tuple(problem.values()),
+            derived=derived,
+            default=row,
+            leading=fastest,
+            expected=expected,
         )
 
     def __len__(self) -> int:

@@ -108,7 +108,9 @@ def _kernel(told: _Told, task: Task | None) -> list[str]:
         parts.append(page.table(("trials", "failed in", "first words"), rows))
     engines = sorted({t["engine"] for t in told.right}, key=lambda e: _best(told.right, e))
     if len(engines) > 1:
-        rows = [(e, str(sum(t["engine"] == e for t in told.trials)), f"{1 / _best(told.right, e):.3f}") for e in engines]
+        rows = [
+            (e, str(sum(t["engine"] == e for t in told.trials)), f"{1 / _best(told.right, e):.3f}") for e in engines
+        ]
         parts.append(page.table(("engine", "trials", "default over its best"), rows))
     for engine in engines:
         own = [t for t in told.trials if t["engine"] == engine]
@@ -137,7 +139,9 @@ def _progress(trials: Sequence[Record]) -> str:
     ratios = [float(t["ratio"]) if t["invalidity"] == "correct" else math.inf for t in trials]
     best = list(accumulate(ratios, min))
     numbers = list(range(1, len(trials) + 1))
-    marks = go.Scatter(x=numbers, y=ratios, mode="markers", name="trial", marker_color=page.GREY, text=list(map(_words, trials)))
+    marks = go.Scatter(
+        x=numbers, y=ratios, mode="markers", name="trial", marker_color=page.GREY, text=list(map(_words, trials))
+    )
     line = go.Scatter(x=numbers, y=best, mode="lines", name="best so far", line_shape="hv", line_color=page.BLUE)
     made = go.Figure([marks, line], layout={"title": "Time over the default's, trial by trial", "height": 320})
     made.update_yaxes(type="log")

@@ -134,7 +134,9 @@ def verdict(case: Any, backend: type[Backend]) -> str:
         except UnsupportedError as error:
             return f"unsupported: {'; '.join(error.problems) or error.message}"
         for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
-            differs = unlike_a_draw if case.name in RANDOM else functools.partial(mismatch, rtol=case.rtol, atol=case.atol)
+            differs = (
+                unlike_a_draw if case.name in RANDOM else functools.partial(mismatch, rtol=case.rtol, atol=case.atol)
+            )
             if difference := differs(a, e):
                 return f"wrong: output {position}: {difference}"
     return ""
@@ -173,7 +175,9 @@ def backend_for(target: str) -> type[Backend]:
     """ONNX's backend interface on one target; on ``cuda:...`` the kernels are only compiled."""
     from gpucomp import compiler  # loads every target's compiler
 
-    def compiled(model: onnx.ModelProto, _: str, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> Callable[..., Any]:
+    def compiled(
+        model: onnx.ModelProto, _: str, shapes: Mapping[str, Any], constants: Mapping[str, Any]
+    ) -> Callable[..., Any]:
         return compiler.compile(model, target=target, shapes=shapes, constants=constants).run
 
     class Chosen(Backend):

@@ -73,7 +73,13 @@ def page(cases: Mapping[str, Case], results: Results) -> str:
         if said and name not in INEXACT
     ]
     lines += refused or ["Nothing."]
-    lines += ["", "## Operators", "", "Cases of the node tests that are about an operator at a version (passed / run).", ""]
+    lines += [
+        "",
+        "## Operators",
+        "",
+        "Cases of the node tests that are about an operator at a version (passed / run).",
+        "",
+    ]
     lines += _row(["operator", "version", *[f"`{t}`" for t in targets]])
     lines += _row(["---", "---:", *["---:"] * len(targets)])
     lines += _operators(cases, results)

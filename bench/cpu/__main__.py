@@ -48,7 +48,11 @@ def measure(model: str, options: argparse.Namespace) -> list[Row]:
     """All rows of one published model."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        graph = build(model, batch=options.batch, reduced=options.reduced) if model in MODELS else opened(model, options.batch)
+        graph = (
+            build(model, batch=options.batch, reduced=options.reduced)
+            if model in MODELS
+            else opened(model, options.batch)
+        )
         onnx.save(graph, folder / MODEL)
         write_inputs(folder, inputs(graph))
         (folder / PRECISION).write_text(options.precision, encoding="utf-8")
@@ -69,7 +73,13 @@ def measure(model: str, options: argparse.Namespace) -> list[Row]:
             row
             for threads in options.threads
             for row in compare(
-                model, folder, options.peers, opens, threads=threads, rounds=options.rounds, turn_s=options.turn / 1e3,
+                model,
+                folder,
+                options.peers,
+                opens,
+                threads=threads,
+                rounds=options.rounds,
+                turn_s=options.turn / 1e3,
                 tolerance=options.tolerance or TOLERANCE[options.precision],
             )
         ]

@@ -103,7 +103,9 @@ def measure(name: str, precision: str, *, reduced: bool = False) -> Error:
     exe = gpucomp.compile(model, target="cpu", precision=precision)
     outputs = exe.run(feeds)
     engines = Counter(kernel.family for kernel in exe.kernels if kernel.family.startswith("contraction"))
-    return Error(name, worst([outputs[n] for n in names], right), worst(session.run(names, dict(feeds)), right), engines)
+    return Error(
+        name, worst([outputs[n] for n in names], right), worst(session.run(names, dict(feeds)), right), engines
+    )
 
 
 def page(errors: Sequence[Error], precision: str) -> str:

@@ -26,7 +26,11 @@ ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig, which is all cores where
 MODEL = "model.onnx"  # in the folder, beside what ``convert`` wrote
 PRECISION = "precision.txt"  # in the folder: fp32 where there is none
 TARGET = "target.txt"  # in the folder: what gpucomp compiles for; cpu where there is none
-NARROW = ("onnxruntime", "gpucomp", "openvino")  # engines of a comparison at bf16; the first one stays at f32, for reference
+NARROW = (
+    "onnxruntime",
+    "gpucomp",
+    "openvino",
+)  # engines of a comparison at bf16; the first one stays at f32, for reference
 
 
 def precision_of(folder: Path) -> str:
@@ -68,7 +72,9 @@ class Gpucomp:
     def convert(folder: Path, inputs: Arrays) -> None:
         import gpucomp
 
-        gpucomp.compile(folder / MODEL, target=target_of(folder), precision=precision_of(folder)).save(folder / "model.gpuc")
+        gpucomp.compile(folder / MODEL, target=target_of(folder), precision=precision_of(folder)).save(
+            folder / "model.gpuc"
+        )
 
     def run(self) -> list[np.ndarray]:
         found = self._exe.run(self._inputs)

@@ -69,7 +69,9 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
     lines = table((*LAUNCH, *columns, "16 B loads", *BOUNDS), rows)
     lines += _totals(found, target, static_opencl.device_of(target), spilled)
     if listed:
-        lines.append(f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds")
+        lines.append(
+            f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds"
+        )
     elif amd and amdgcn.compiler() is None:
         lines.append("clang is not installed, which compiles for AMD GPUs that are not here: registers are those of the "
                      "engines' formulas, loads are counted in the OpenCL text, and nothing else is known")  # fmt: skip
@@ -96,9 +98,7 @@ def _bounds(cost: Cost) -> tuple[str, ...]:
     return f"{t.flops / 1e6:.2f}", f"{t.bytes / 1e6:.3f}", f"{t.floor_us:.2f}", f"{t.total_us:.2f}", t.limiter
 
 
-def _totals(
-    found: Sequence[Cost], target: Target, device: Device, spilling: int | None
-) -> list[str]:
+def _totals(found: Sequence[Cost], target: Target, device: Device, spilling: int | None) -> list[str]:
     total, floor = sum(c.terms.total_us for c in found), sum(c.terms.floor_us for c in found)
     spills = "" if spilling is None else f", spills in {spilling}"
     rates = f"{device.units} units at {device.ghz} GHz, {device.dram_gbs:.0f} GB/s, {device.launch_us} us a launch"

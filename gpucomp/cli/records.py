@@ -81,7 +81,12 @@ def prune(place: Path, output: Path | None) -> None:
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="The models' inputs' shapes.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
 def refresh(
-    place: Path, models: tuple[Path, ...], output: Path | None, target: str | None, shapes: tuple[str, ...], precision: str
+    place: Path,
+    models: tuple[Path, ...],
+    output: Path | None,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
 ) -> None:
     """Let PLACE's records of MODELS' kernels count again where an engine has changed, but not what it writes for them.
 

@@ -8,6 +8,7 @@ from gpucomp.device.lockstep import least, most
 
 HEAD_LIMIT = 256  # a row of a wider head does not fit where attention engines keep it
 
+
 @dataclass(frozen=True, slots=True)
 class Core:
     """A processor's core: mostly cycles of an instruction on a whole vector, when many of them wait for nothing.

@@ -23,7 +23,9 @@ from gpucomp.ops.interpreter import work
 
 PART_WORK = 1 << 22  # elements (``interpreter.work``): steps of more together are worth a compilation
 REPEATED_WORK = 16 * PART_WORK  # of less, what is for one number of rows alone is compiled when it is there again
-SHARE = 32  # a step of less than the whole's part in so many is left to numpy: whatever the number of rows, the same are
+SHARE = (
+    32  # a step of less than the whole's part in so many is left to numpy: whatever the number of rows, the same are
+)
 LEAST_ROWS = 16
 
 
@@ -129,7 +131,9 @@ def part_of(
     graph, read = graph_of(nodes, outputs)
     found = by_rows(graph, counts)
     if found is not None and (constants := {v for v in found[1] if v.op is Constant}):
-        graph, read = graph_of(nodes, outputs, constants)  # a row of theirs belongs to each row: zeros for a batch's number
+        graph, read = graph_of(
+            nodes, outputs, constants
+        )  # a row of theirs belongs to each row: zeros for a batch's number
         found = by_rows(graph, counts)
     reads, gives = (tuple(position[v] for v in values) for values in (read, outputs))
     whole = sum(_work(node) for node in nodes)

@@ -172,9 +172,7 @@ class Run:
         assert all(array is not None for array in found)
         return found  # type: ignore[return-value]
 
-    def _go_on(
-        self, program: Program, until: int, arrays: int, outputs: Sequence[int] | None = None
-    ) -> None:
+    def _go_on(self, program: Program, until: int, arrays: int, outputs: Sequence[int] | None = None) -> None:
         """Take the steps up to number ``until`` that are not taken. Without ``outputs`` every result is kept: others go on."""
         for position in range(len(self.arrays), arrays):  # those behind may be another program's
             self.arrays.append(None)
@@ -216,7 +214,9 @@ class Run:
         label, type_ = program.inputs[position]
         array = self.inputs.get(label)
         if array is None or array.shape != type_.shape or array.dtype != type_.dtype.numpy:
-            raise ArtifactError(f"the rest of the model reads {quote(label)}: {type_}, which is not there", code="GPC7004")
+            raise ArtifactError(
+                f"the rest of the model reads {quote(label)}: {type_}, which is not there", code="GPC7004"
+            )
         return array
 
     def _take(self, step: Step, uses: Counter[int] | None) -> None:
@@ -254,7 +254,15 @@ class Run:
         try:
             with np.errstate(all="ignore"):
                 found = node.op.reference(*operands, **node.attrs)
-        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError, RuntimeError) as error:
+        except (
+            TypeError,
+            ValueError,
+            LookupError,
+            ArithmeticError,
+            AttributeError,
+            MemoryError,
+            RuntimeError,
+        ) as error:
             raise DeviceError(
                 f"{node.op.name} at node {quote(node.name)}: {type(error).__name__}: {quote(error)}", code="GPC5012"
             ) from error
@@ -400,7 +408,9 @@ class Rest:
                     program.counts.update(map(int, found.reshape(-1)))
             return asked[value]
 
-        folding = Folding(self.files, self._model_bytes, self._fold_limit)  # the first steps are those of other translations
+        folding = Folding(
+            self.files, self._model_bytes, self._fold_limit
+        )  # the first steps are those of other translations
         with answering(answer):
             program.graph = Importer(self.proto, self.files, self._container_shapes(inputs), {}, folding).run()
         program.extend(program.graph.outputs)
@@ -444,7 +454,9 @@ def _named(node: onnx.NodeProto) -> tuple[str, str]:
 def _declared(type: onnx.TypeProto.Tensor) -> tuple[Any, ...]:
     if not type.HasField("shape"):
         return (Dim("..."),)
-    return tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else Dim(d.dim_param or "?") for d in type.shape.dim)
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else Dim(d.dim_param or "?") for d in type.shape.dim
+    )
 
 
 def _flat(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

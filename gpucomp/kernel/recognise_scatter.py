@@ -100,7 +100,9 @@ def scatter_of(domain: Sequence[Var], value: Expr) -> Scatter | None:
 def _updates(value: Expr, acc: Expr) -> _Updates | None:
     """The two forms of a scatter's element."""
     match value:
-        case Select(condition=Call(fn="lt", args=(Reduce(op="max") as last, Const(value=0))), then=data, otherwise=update):
+        case Select(
+            condition=Call(fn="lt", args=(Reduce(op="max") as last, Const(value=0))), then=data, otherwise=update
+        ):
             return _replaced(data, last, update)
     return _combined(value, acc)
 

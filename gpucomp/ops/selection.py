@@ -54,9 +54,7 @@ def _unique_reference(x: np.ndarray, *, axis: int | None, sorted: bool) -> tuple
         values = np.take(texts, slices, axis=0) if texts.size else x.copy()
         values[(slice(None),) * axis + (slice(int(others[-1]), None),)] = ""
         return (values, *others)
-    values, first, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
+    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     inverse, along = inverse.reshape(-1), axis or 0
     if not sorted:
         order = np.argsort(first)

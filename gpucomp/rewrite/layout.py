@@ -62,7 +62,12 @@ def multiply_and_place(node: Node) -> Value | None:
     taps, (channels, columns) = w.type.shape[:spatial], w.type.shape[spatial:]
     size = x.type.shape[1:-1]
     whole = tuple(n * t for n, t in zip(size, taps, strict=True))
-    if attrs["strides"] != taps or attrs["out"] != whole or any(attrs["pads"]) or any(d != 1 for d in attrs["dilations"]):
+    if (
+        attrs["strides"] != taps
+        or attrs["out"] != whole
+        or any(attrs["pads"])
+        or any(d != 1 for d in attrs["dilations"])
+    ):
         return None
     matrix = ops.Reshape(
         ops.Transpose(w, perm=(spatial, *range(spatial), spatial + 1)), shape=(channels, math.prod(taps) * columns)

@@ -143,7 +143,8 @@ def _times(products: list[Product], precision: str) -> float:
         return 1.0
     with np.errstate(all="ignore"):
         largest = max(
-            float(np.max(np.abs(p.node.inputs[1].attrs["value"]).max(axis=1, initial=0) * np.abs(p.factor))) for p in products
+            float(np.max(np.abs(p.node.inputs[1].attrs["value"]).max(axis=1, initial=0) * np.abs(p.factor)))
+            for p in products
         )
     if not 0 < largest < math.inf:
         return 1.0
@@ -167,7 +168,9 @@ def _folded(product: Product, times: float, precision: str) -> Weights | None:
             scaled[rows] = rounded(wide * factor)
             bias += product.shift[rows] @ wide
             errors = np.square(scaled[rows] - wide * factor)
-            allowances = np.square(HALF_STEP[precision] * wide * factor) + np.square(2 * factor * (rounded(wide) - wide))
+            allowances = np.square(HALF_STEP[precision] * wide * factor) + np.square(
+                2 * factor * (rounded(wide) - wide)
+            )
             if not (errors.sum(axis=1) <= allowances.sum(axis=1)).all():
                 return None
             lost += errors.sum(axis=0)

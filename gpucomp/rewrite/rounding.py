@@ -50,4 +50,8 @@ ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "fp16": lambda array: array.astype(np.float16),
     "bf16": lambda array: array.astype(BF16.numpy),
 }
-HALF_STEP = {"tf32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}  # by which normal numbers are rounded at most, relatively
+HALF_STEP = {
+    "tf32": 2.0**-24,
+    "fp16": 2.0**-11,
+    "bf16": 2.0**-8,
+}  # by which normal numbers are rounded at most, relatively

@@ -204,7 +204,9 @@ def choose(
     raise AssertionError("the last tier always answers")
 
 
-def expected_us(kernel: Kernel, families: Sequence[Family], limits: Limits, device: Device | None = None) -> float | None:
+def expected_us(
+    kernel: Kernel, families: Sequence[Family], limits: Limits, device: Device | None = None
+) -> float | None:
     """What the model expects of the schedule that ``choose`` gives; ``None`` where it knows no engine that can run it."""
     known = [family for family in families if rank.can_rank(family)]
     if limits.is_cpu or not known or known[0] is not families[0]:

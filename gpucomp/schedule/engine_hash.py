@@ -47,7 +47,9 @@ def engine_hash(family: Family) -> str:
 
 def files_of(family: Family) -> list[str]:
     """What ``engine_hash`` is made of: paths within the package, in order."""
-    made = {getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))}
+    made = {
+        getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))
+    }
     roots = {str(getattr(function, "__module__", "")) for function in made}
     files = set[str]()
     if family.template:
@@ -107,7 +109,9 @@ def _room(module: str) -> str:
 
 @cache
 def _dialects() -> tuple[str, ...]:
-    return tuple(f"dialect/{path.name}" for path in _root().joinpath(f"{TEMPLATES}/dialect").iterdir() if path.is_file())
+    return tuple(
+        f"dialect/{path.name}" for path in _root().joinpath(f"{TEMPLATES}/dialect").iterdir() if path.is_file()
+    )
 
 
 def _root() -> Any:

@@ -30,12 +30,6 @@ class Param:
     meaning: str
 
 
-
-
-
-
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a schedule makes one work-group do, for the analytic model (``gpucomp.schedule.model``).
@@ -109,10 +103,6 @@ def groups_for_less_than_a_warp(threads: int) -> int:
     Left to itself it saves registers for as many as a multiprocessor may hold, of which few are ever there: it spills.
     """
     return int(threads < WARP)
-
-
-
-
 
 
 def _anything(kernel: Kernel, features: frozenset[str]) -> str:

@@ -72,7 +72,9 @@ def named(name: str) -> Target:
     for isa in ISAS:
         if arch in isa.processors:
             features = isa.processors[arch]
-            return Target(name, "cpu", arch, "llvm", isa.limits(features, processor=arch), alignment=64, features=features)
+            return Target(
+                name, "cpu", arch, "llvm", isa.limits(features, processor=arch), alignment=64, features=features
+            )
     known = ", ".join(sorted(arch for isa in ISAS for arch in isa.processors))
     raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")
 

@@ -253,9 +253,7 @@ def build(source: KernelSource, target: Target, cache: KernelCache | None = None
     return _built(source, target, cache)[0]
 
 
-def members(
-    wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None
-) -> dict[str, bytes]:
+def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
     """What an artefact holds of kernels, by their cubins' names: these, and PTX where it is of use to devices that are
     newer than ``target.arch``.
 
@@ -276,7 +274,11 @@ def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> t
     keys = []
     if cache:
         key = cache.key(source, target=target.arch, compiler=compiler, flags=flags)
-        keys = [key] if only_here else [key, cache.key(source, target=target.arch, compiler=compiler, flags=[*flags, "ptx"])]
+        keys = (
+            [key]
+            if only_here
+            else [key, cache.key(source, target=target.arch, compiler=compiler, flags=[*flags, "ptx"])]
+        )
         found = [code for key in keys if (code := cache.get(key)) is not None]
         if len(found) == len(keys):
             return found[0], b"" if only_here else found[1]

@@ -15,7 +15,17 @@ ARMV8 = frozenset({"neon"})
 # of its 32-byte units each, which do a multiply-add, or take a dot product of bf16 or of bytes, once a cycle (0.287 ns each,
 # at 3.48 GHz), and load once. Zen 5's units are whole, two of each (AMD's optimization guide; not measured).
 ORDINARY = Core()
-EIGHT_WAYS = ("haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "cooperlake", "znver1", "znver2", "znver3")
+EIGHT_WAYS = (
+    "haswell",
+    "broadwell",
+    "skylake",
+    "skylake-avx512",
+    "cascadelake",
+    "cooperlake",
+    "znver1",
+    "znver2",
+    "znver3",
+)
 CORES = {
     ("znver4", 64): Core(multiply=1.0, pairs=1.0, quads=1.0, load=1.0, ways=8, fetched=5.5),
     ("znver4", 32): Core(pairs=1.0, quads=1.0, ways=8, fetched=5.5),
@@ -51,7 +61,13 @@ class Isa:
         """``cache_bytes``: of the second cache of a core; ``processor``: its LLVM name."""
         nbytes, registers = next(row[1:] for row in self.vectors if row[0] in features or row is self.vectors[-1])
         return Limits(
-            threads=1, shared_bytes=0, warp=1, registers=registers, units=8, vector_bytes=nbytes, cache_bytes=cache_bytes,
+            threads=1,
+            shared_bytes=0,
+            warp=1,
+            registers=registers,
+            units=8,
+            vector_bytes=nbytes,
+            cache_bytes=cache_bytes,
             core=CORES.get((processor, nbytes), replace(self.core, ways=8) if processor in EIGHT_WAYS else self.core),
         )
 

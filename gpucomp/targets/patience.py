@@ -12,7 +12,9 @@ LEAST_S = 60.0  # for a compiler to be done in, whatever it was given
 KERNEL_S = 15.0  # more for each kernel: what takes a second elsewhere took Intel's compiler four
 LOOK_S = 0.2  # how often is looked whether it is
 BUSY = 10  # times as long by the clock, where the machine does something else meanwhile
-MOST_LEFT = 3  # compilations left behind: some drivers compile one at a time, and all that follow would wait for the first
+MOST_LEFT = (
+    3  # compilations left behind: some drivers compile one at a time, and all that follow would wait for the first
+)
 _left: list[Future[Any]] = []
 
 

@@ -41,12 +41,6 @@ def shared_hooks(
     }
 
 
-
-
-
-
-
-
 def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace) -> dict[str, Any]:
     """``score_batch``, ``score_row``: what depends on these alone; ``score_lines``, ``score``: of one ``dot``.
 

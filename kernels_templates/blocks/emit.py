@@ -95,7 +95,9 @@ class _Work:
         kept = [c for c in conditions if not (isinstance(c, Const) and c.value)]
         rows = [c for c in kept if column not in c.free]
         shared = [e for c in kept for e in walk(c) if e.free == {self.point} and e.dtype.is_integer]
-        return _Source(placed.source, start, steps[0] or 0, steps[1] or 0, rows, [c for c in kept if c not in rows], shared)
+        return _Source(
+            placed.source, start, steps[0] or 0, steps[1] or 0, rows, [c for c in kept if c not in rows], shared
+        )
 
     def shared_parts(self) -> list[Expr]:
         return [self.source.base]

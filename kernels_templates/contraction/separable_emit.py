@@ -19,10 +19,6 @@ from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 CHUNK_BYTES = 16  # of depth, as matrix units take them
 
 
-
-
-
-
 def window_hooks(
     kernel: Kernel, printer: CPrinter, value: Expr, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> dict[str, Any]:
@@ -42,7 +38,3 @@ def window_hooks(
 
 def filters_of(kernel: Kernel, printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
     return printer.params[packed_filters(kernel, shape, engine)]
-
-
-
-

@@ -72,11 +72,3 @@ def stage_hooks(
         "pixel_array": printer.dialect.aligned_array(ctype, "pixel", derived.depth, printer.dialect.zeros),
         "keep_lines": keep if derived.depth > 1 else ["to[i] = pixel[0];"],
     }
-
-
-
-
-
-
-
-

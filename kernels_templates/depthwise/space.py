@@ -124,7 +124,10 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while registers are plenty: it reads all rows of the image and all weights ahead."""
     d = SimpleNamespace(**window(s, p))
     ahead = p.weighted * p.taps_x * p.taps_y + d.columns * d.rows if s.unroll else p.weighted * p.taps_x + d.columns
-    return min(MOST_REGISTERS, p.acc_words * s.vector * (s.tile_y * s.tile_x + ahead) + 2 * OTHER_REGISTERS + d.rows + d.columns)
+    return min(
+        MOST_REGISTERS,
+        p.acc_words * s.vector * (s.tile_y * s.tile_x + ahead) + 2 * OTHER_REGISTERS + d.rows + d.columns,
+    )
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

@@ -24,8 +24,6 @@ def loops_hooks(
     return pointwise_hooks(kernel, printer, s, p, body.domain, kernel.stores)
 
 
-
-
 def pointwise_hooks(
     kernel: Kernel,
     printer: CPrinter,

@@ -44,7 +44,8 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     read = list({ld: n for s in kernel.stores for ld, n in read_by(rewrite(s.value))}.items())
     moved = sum(n * moved_bytes(ld.index[0], inner, kernel.params[ld.source].dtype.nbytes) for ld, n in read)
     moved += sum(
-        moved_bytes(rewrite.offset(s.target, s.index), inner, kernel.params[s.target].dtype.nbytes) for s in kernel.stores
+        moved_bytes(rewrite.offset(s.target, s.index), inner, kernel.params[s.target].dtype.nbytes)
+        for s in kernel.stores
     )
     return {
         "size": size,

@@ -21,18 +21,6 @@ from gpucomp.kernel.forms.rows import SHUFFLED, common_parts, early_parts
 # the walk ---------------------------------------------------------------------------------------------------
 
 
-
-
-
-
-
-
-
-
-
-
-
-
 # statements -------------------------------------------------------------------------------------------------
 
 
@@ -225,11 +213,3 @@ def _row_parts(stores: Sequence[FlatStore], row_vars: frozenset[Var], holes: set
             continue
         stack += [(child, guarded or isinstance(node, Select)) for child in node.operands]
     return list(found)
-
-
-
-
-
-
-
-

@@ -32,7 +32,9 @@ PARAMS = (
     Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows, or vectors of rows, per work-group"),
     Param("vector", (1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side"),
     Param(
-        "keep", (0, 1, 2), "1: a row's elements stay in registers between the statistics; 2: with what only results read"
+        "keep",
+        (0, 1, 2),
+        "1: a row's elements stay in registers between the statistics; 2: with what only results read",
     ),
     Param("splits", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-groups that share a row"),
 )

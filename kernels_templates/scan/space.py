@@ -29,7 +29,9 @@ from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCESSES = (1, 2, 4, 8)
 PARAMS = (
-    Param("look_back", (0, 1), "1: a tile has a work-group of its own, which waits for the totals of the tiles before it"),
+    Param(
+        "look_back", (0, 1), "1: a tile has a work-group of its own, which waits for the totals of the tiles before it"
+    ),
     Param("lanes", LANES, "work-items of a work-group that share a row"),
     Param("rows_per_group", ROWS, "rows per work-group"),
     Param("vector", (1, 2, 4, 8), "neighbours of one row per access"),
@@ -190,7 +192,11 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     groups, tiles = (d.groups * d.tiles, 1) if s.look_back else (d.groups, d.tiles)
     waves = -(-groups * d.threads // (limits.units * RESIDENT))
     # lanes that stand apart ask for a sector each: what follows finds it in the first cache
-    apart = 1.0 if p.rows_side_by_side else max(1.0, min(SECTOR, d.elements * p.element_bytes) / (s.vector * p.element_bytes))
+    apart = (
+        1.0
+        if p.rows_side_by_side
+        else max(1.0, min(SECTOR, d.elements * p.element_bytes) / (s.vector * p.element_bytes))
+    )
     tile = LATENCY + 2 * s.accesses * ACCESS * apart * (1 + s.vector / 4) + ADDITION * d.elements
     tile += joining(s, p, limits.subgroups)[0] + looking_back(s, p)
     side = s.rows_per_group if p.rows_side_by_side else s.lanes
@@ -245,7 +251,11 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
     joined, instructions, left, moved = joining(s, p, shuffles)
     run = p.element_bytes * (s.rows_per_group if p.rows_side_by_side else s.lanes * d.elements)
     # lanes that stand apart ask for a sector each access
-    apart = 1 if p.rows_side_by_side else least(SECTOR, d.elements * p.element_bytes) / least(SECTOR, s.vector * p.element_bytes)
+    apart = (
+        1
+        if p.rows_side_by_side
+        else least(SECTOR, d.elements * p.element_bytes) / least(SECTOR, s.vector * p.element_bytes)
+    )
     issued = 2 * s.accesses * (ACCESS * apart + s.vector) + instructions
     return Work(
         macs=elements,

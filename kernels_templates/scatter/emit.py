@@ -38,8 +38,6 @@ class Walk:
     after: Expr
 
 
-
-
 def walk_of(kernel: Kernel, vector: int) -> Walk:
     """``kernel`` brought onto the variables of the template, ``vector`` lines at a time."""
     body = kernel.body_as(Scatter)

@@ -91,7 +91,9 @@ def test_a_build_runs_both_in_turn_and_compares_what_they_give(tmp_path, monkeyp
         pass
     compiled = []
     compile = tune_models.gpucomp.compile
-    monkeypatch.setattr(tune_models.gpucomp, "compile", lambda *a, **k: compiled.append(compile(*a, **k)) or compiled[-1])
+    monkeypatch.setattr(
+        tune_models.gpucomp, "compile", lambda *a, **k: compiled.append(compile(*a, **k)) or compiled[-1]
+    )
     monkeypatch.setattr(tune_models, "inputs", lambda name: random_inputs(compiled[0].inputs))
 
     found = tune_models.compared("resnet18", "cpu", tmp_path / "records", 7, 0.0)
@@ -118,7 +120,16 @@ def test_what_is_shipped_is_of_models_that_no_build_got_slower_of(tmp_path, monk
             store.append("trial", trial(1, ratio=0.55, label=model))  # once more, by another run
             store.append("pick", pick(1, label=model))
 
-    arguments = ["--builds", "2", "--work", str(tmp_path), "--report", str(tmp_path / "r.md"), "--ship", str(tmp_path / "s")]
+    arguments = [
+        "--builds",
+        "2",
+        "--work",
+        str(tmp_path),
+        "--report",
+        str(tmp_path / "r.md"),
+        "--ship",
+        str(tmp_path / "s"),
+    ]
     assert tune_models.main(["resnet18", "bert_base", *arguments]) == 0
 
     picks, damage = everything([tmp_path / "s"])

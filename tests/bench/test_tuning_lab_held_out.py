@@ -104,10 +104,11 @@ def test_a_space_in_which_there_is_nothing_to_alter_is_left_out():
     rows = held_out([small], [], ["random"], 3, cache)
 
     assert [differs(small, name) for name in ("a parameter fixed", "failures dropped")] == [False, False]
-    assert {row["spaces"] for row in rows} == {
-        *ALTERATIONS} - {"as recorded", "a parameter fixed", "failures dropped"}
+    assert {row["spaces"] for row in rows} == {*ALTERATIONS} - {"as recorded", "a parameter fixed", "failures dropped"}
     (subset,) = [row for row in rows if row["spaces"] == "60% of the configurations"]
-    curves = [search(altered(small, subset["spaces"], seed), "random", trials=200, seed=seed).fractions for seed in range(3)]
+    curves = [
+        search(altered(small, subset["spaces"], seed), "random", trials=200, seed=seed).fractions for seed in range(3)
+    ]
     low, high = subset["interval at 25"]
     assert [low, high] == pytest.approx(interval(np.array([c[24] for c in curves])), abs=1e-5)
     assert subset["25"] == pytest.approx(np.mean([c[24] for c in curves]), abs=1e-5)

@@ -74,7 +74,10 @@ def test_a_photo_is_a_batch_of_one_where_the_model_leaves_the_batch_open(command
 
 def test_declared_shapes_are_those_of_what_is_fed():
     weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
-    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", ["N", 3]), ("w", [3]), ("y", ["N", 3]))]
+    infos = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", ["N", 3]), ("w", [3]), ("y", ["N", 3]))
+    ]
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", infos[:2], infos[2:], [weight])
 
     assert declared_shapes(helper.make_model(graph, ir_version=3)) == {"x": (None, 3)}
@@ -236,7 +239,9 @@ def test_a_sequence_is_compiled_and_its_tensors_are_files(command, tmp_path):
     sequence = helper.make_tensor_sequence_value_info("xs", TensorProto.FLOAT, None)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     nodes = [helper.make_node("ConcatFromSequence", ["xs"], ["y"], axis=0)]
-    model = helper.make_model(helper.make_graph(nodes, "g", [sequence], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [sequence], [y]), opset_imports=[helper.make_opsetid("", 17)]
+    )
     onnx.save(model, tmp_path / "m.onnx")
     for k, rows in enumerate((2, 3)):
         np.save(tmp_path / f"{k}.npy", np.full((rows, 5), k, np.float32))

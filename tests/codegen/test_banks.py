@@ -33,7 +33,11 @@ def test_pairs_are_left_without_conflicts(runs):
     terms = best_exchange(runs, pitch)
     for c in range(runs):
         places = [(lane // 4, lane % 4 * 2) for lane in range(16)]
-        banks = [(row * pitch + c * 8 + (pair ^ 4 * exchanged(terms, c, row)) + k) % 32 for row, pair in places for k in (0, 1)]
+        banks = [
+            (row * pitch + c * 8 + (pair ^ 4 * exchanged(terms, c, row)) + k) % 32
+            for row, pair in places
+            for k in (0, 1)
+        ]
         assert max(Counter(banks).values()) == 1
 
 

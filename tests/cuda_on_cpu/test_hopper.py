@@ -81,17 +81,22 @@ SOURCES = {
     "stmatrix": (HOPPER, "k_stmatrix"),
     "store 3d": (HOPPER, "k_store_3d"),
     "named barrier": (HOPPER, "k_named_barrier"),
-    "named barrier that is missing": (broken(HOPPER, replace="gc_named_barrier(3, 64);", occurrence=1), "k_named_barrier"),
+    "named barrier that is missing": (
+        broken(HOPPER, replace="gc_named_barrier(3, 64);", occurrence=1),
+        "k_named_barrier",
+    ),
     "named barrier for more than come": (broken(HOPPER, replace="(3, 64)", by="(3, 96)"), "k_named_barrier"),
     "multicast": (HOPPER, "k_multicast"),
     "multicast to one": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 1)"), "k_multicast"),
     "multicast to nobody": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 0)"), "k_multicast"),
     "multicast to a stranger": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 7)"), "k_multicast"),
     "multicast that does not wait for the other": (
-        broken(HOPPER, replace="gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"), "k_multicast"
+        broken(HOPPER, replace="gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"),
+        "k_multicast",
     ),
     "multicast that waits within its block": (
-        broken(HOPPER, replace="gc_mbarrier_wait_cluster", by="gc_mbarrier_wait"), "k_multicast"
+        broken(HOPPER, replace="gc_mbarrier_wait_cluster", by="gc_mbarrier_wait"),
+        "k_multicast",
     ),
     "multicast with an arrival too many": (broken(HOPPER, replace="step + 1 < steps && ", by=""), "k_multicast"),
     "multicast before the other is there": (
@@ -200,7 +205,9 @@ def read_back(name: str, order: str = "forward", sanitizer: str | None = None) -
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("launch", [ring, wgmma, cluster, multicast, named_barrier, read_back], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "launch", [ring, wgmma, cluster, multicast, named_barrier, read_back], ids=lambda f: f.__name__
+)
 @pytest.mark.parametrize("sanitizer", [None, "thread"])
 def test_right_kernels_give_the_answer_in_any_order_without_races(launch, order, sanitizer):
     launch(launch.__name__, order, sanitizer)

@@ -122,7 +122,9 @@ def test_what_was_answered_is_never_computed_again(monkeypatch):
         ran.extend((n.op.name, n.name) for n in nodes if n.op not in (Input, ops.Constant))
 
     monkeypatch.setattr(rest.Run, "_take", lambda run, step, uses: (computed(step.node), take(run, step, uses))[1])
-    monkeypatch.setattr(heavy.Part, "padded", lambda part, arrays: (computed(*part.graph.nodes()), padded(part, arrays))[1])
+    monkeypatch.setattr(
+        heavy.Part, "padded", lambda part, arrays: (computed(*part.graph.nodes()), padded(part, arrays))[1]
+    )
     proto, w = heavy_question()
     exe = gpucomp.compile(proto, target="cpu")
 
@@ -183,9 +185,13 @@ def test_external_data_of_bodies_and_functions_goes_into_the_rest(tmp_path):
     sides = [branch(name, node("MatMul", ["g", name], ["r"]), weights=[stored]) for name, stored in stores.items()]
     nodes = [node("ReduceMax", ["g"], ["m"], keepdims=0), node("Greater", ["m", "zero"], ["is"]),
              node("If", ["is"], ["y"], then_branch=sides[0], else_branch=sides[1])]  # fmt: skip
-    onnx.save(chosen_rows(*nodes), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=100)
+    onnx.save(
+        chosen_rows(*nodes), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=100
+    )
     stored = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    assert [t.data_location for a in stored.graph.node[-1].attribute for t in a.g.initializer] == [TensorProto.EXTERNAL] * 2
+    assert [t.data_location for a in stored.graph.node[-1].attribute for t in a.g.initializer] == [
+        TensorProto.EXTERNAL
+    ] * 2
     exe = gpucomp.compile(tmp_path / "m.onnx", target="cpu")
     (tmp_path / "m.data").unlink()
 
@@ -249,7 +255,9 @@ def test_a_rest_that_reads_a_sequence_which_nobody_gives_is_refused(name):
 
 
 def test_a_declared_extent_below_zero_says_nothing():
-    exe = with_rest(model([node("NonZero", ["x"], ["y"])], [value("x", (5,))], [value("y", (1, -5), TensorProto.INT64)]))
+    exe = with_rest(
+        model([node("NonZero", ["x"], ["y"])], [value("x", (5,))], [value("y", (1, -5), TensorProto.INT64)])
+    )
 
     assert [str(spec) for spec in exe.outputs] == ["y: i64[1,?]"]
 
@@ -270,7 +278,11 @@ def test_a_function_that_onnx_inlines_amiss_stays_whole():
 
 def endless(op):
     body = helper.make_graph(
-        [node("ReduceMax", ["v"], ["top"], keepdims=0), node("Less", ["top", "most"], ["on"]), node(op, ["v"], ["next"])],
+        [
+            node("ReduceMax", ["v"], ["top"], keepdims=0),
+            node("Less", ["top", "most"], ["on"]),
+            node(op, ["v"], ["next"]),
+        ],
         "body",
         [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v", (11, 13))],
         [value("on", (), TensorProto.BOOL), value("next", (11, 13))],

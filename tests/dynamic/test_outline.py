@@ -55,7 +55,9 @@ def wanted(*outputs):
 
 def roi():
     """The numbers of the images are a constant: with one image nothing reads them."""
-    return ops.RoiAlign(PIXELS, BOXES, constant(np.zeros(N, np.int64)), output_height=3, output_width=2, sampling_ratio=2)
+    return ops.RoiAlign(
+        PIXELS, BOXES, constant(np.zeros(N, np.int64)), output_height=3, output_width=2, sampling_ratio=2
+    )
 
 
 BY_ROWS = {
@@ -115,7 +117,14 @@ def test_steps_of_much_work_are_taken_with_what_is_between_them(monkeypatch):
     a = ops.MatMul(FLAT, big)
     between = ops.ReduceMax(a, axes=(1,), keepdims=True)
     b = ops.MatMul(ops.Sub(a, between), constant(drawn(500, 400)))
-    steps = [ops.Neg(FLAT).node, a.node, between.node, b.inputs[0].node, b.node, ops.ReduceMax(b, axes=(1,), keepdims=False).node]
+    steps = [
+        ops.Neg(FLAT).node,
+        a.node,
+        between.node,
+        b.inputs[0].node,
+        b.node,
+        ops.ReduceMax(b, axes=(1,), keepdims=False).node,
+    ]
     nodes = dict(enumerate(steps))
     reads = {0: [], 1: [], 2: [1], 3: [1, 2], 4: [3], 5: [4]}
 

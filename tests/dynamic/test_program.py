@@ -121,7 +121,11 @@ def test_a_suppression_of_constants_is_computed_at_compile_time():
 @pytest.mark.parametrize("centred", [0, 1])
 def test_suppression_of_many_classes_and_images_is_as_in_onnxruntime(centred):
     rng = np.random.default_rng(2)
-    weights = {"most": np.array([34], np.int64), "overlap": np.array([0.3], np.float32), "least": np.array([0.2], np.float32)}
+    weights = {
+        "most": np.array([34], np.int64),
+        "overlap": np.array([0.3], np.float32),
+        "least": np.array([0.2], np.float32),
+    }
     given = [value("b", (2, 53, 4)), value("s", (2, 3, 53))]
     nodes = [node("NonMaxSuppression", ["b", "s", *weights], ["y"], center_point_box=centred)]
     proto = model(nodes, given, [value("y", ("n", 3), TensorProto.INT64)], weights)
@@ -178,7 +182,9 @@ def test_constants_of_translations_are_bounded(monkeypatch):
 def test_what_two_counts_have_in_common_is_computed_once(monkeypatch):
     calls = []
     reference = ops.NonMaxSuppression.meaning["reference"]
-    monkeypatch.setitem(ops.NonMaxSuppression.meaning, "reference", lambda *a, **k: (calls.append(1), reference(*a, **k))[1])
+    monkeypatch.setitem(
+        ops.NonMaxSuppression.meaning, "reference", lambda *a, **k: (calls.append(1), reference(*a, **k))[1]
+    )
     exe = detector()
 
     for bright in (3, 1, 3, 0, 1):
@@ -296,7 +302,9 @@ def test_a_value_that_a_compiled_part_kept_to_itself_is_there_for_the_next(monke
         node("Transpose", ["p"], ["q"]),
         node("GatherND", ["b", "q"], ["y"]),
     ]
-    proto = model(nodes, [value("x", (6, 11)), value("s", (2,), TensorProto.INT64)], weights={"half": np.array(0.5, np.float32)})
+    proto = model(
+        nodes, [value("x", (6, 11)), value("s", (2,), TensorProto.INT64)], weights={"half": np.array(0.5, np.float32)}
+    )
     exe = gpucomp.compile(proto, target="cpu")
 
     for seed in (1, 2, 1):
@@ -346,7 +354,11 @@ def test_a_condition_decides_between_results_of_different_shapes():
 
 def test_a_loop_ends_when_its_values_say_so():
     body = helper.make_graph(
-        [node("Add", ["v", "v"], ["twice"]), node("Less", ["twice", "most"], ["on"]), node("Identity", ["twice"], ["row"])],
+        [
+            node("Add", ["v", "v"], ["twice"]),
+            node("Less", ["twice", "most"], ["on"]),
+            node("Identity", ["twice"], ["row"]),
+        ],
         "body",
         [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v", ())],
         [value("on", (), TensorProto.BOOL), value("twice", ()), value("row", ())],
@@ -380,7 +392,9 @@ def test_a_loop_of_many_steps_is_kept_by_few_bytes_a_step():
     for x in (1, 3, 1):
         assert exe.run({"x": np.array(x, np.float32)})["y"] == 500
     assert exe._waiting.translations == 2
-    assert len(exe._waiting._begun) == 1 + 499 + 1  # the shorter path is the beginning of the longer one, but for its end
+    assert (
+        len(exe._waiting._begun) == 1 + 499 + 1
+    )  # the shorter path is the beginning of the longer one, but for its end
 
 
 def test_a_loop_that_never_ends_is_refused_when_it_runs():

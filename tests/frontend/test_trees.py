@@ -151,10 +151,16 @@ NODES, LEAVES = (len(forest(2)[0][name]) for name in ("nodes_featureids", "leaf_
             for mode, dtype in [(-1, np.int8), (7, np.uint8), (1.5, np.float32), (1, np.float32), (np.nan, np.float64)]
         ),
         ({"nodes_modes": np.full(NODES, "1", object)}, "nodes_modes of whole numbers from 0 to 6 expected"),
-        ({"nodes_splits": np.full(NODES, "0.5", object)}, "nodes_splits of floating-point elements expected, object given"),
+        (
+            {"nodes_splits": np.full(NODES, "0.5", object)},
+            "nodes_splits of floating-point elements expected, object given",
+        ),
         ({"nodes_splits": np.zeros(NODES, np.int64)}, "nodes_splits of floating-point elements expected, int64 given"),
         ({"leaf_weights": np.zeros(LEAVES, bool)}, "leaf_weights of floating-point elements expected, bool given"),
-        ({"membership_values": np.array(["1"], object)}, "membership_values of floating-point elements expected, object"),
+        (
+            {"membership_values": np.array(["1"], object)},
+            "membership_values of floating-point elements expected, object",
+        ),
     ],
 )
 def test_trees_that_do_not_fit_together_are_refused(change, message):

@@ -93,5 +93,7 @@ def test_the_refusal_says_bytes_where_texts_take_them(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LISTS", 1009)
     data = texts(1013).SerializeToString()
 
-    with pytest.raises(UnsupportedError, match=f"or {1009 + len(data) * 4 // 3} bytes of lists, the most that are supported"):
+    with pytest.raises(
+        UnsupportedError, match=f"or {1009 + len(data) * 4 // 3} bytes of lists, the most that are supported"
+    ):
         wire.check(data, "the model")

@@ -110,7 +110,9 @@ class Value:
         """How far an element may be off: by the distance of the twins, and two roundings of the largest element."""
         if self.dtype.name not in UNIT_ROUNDOFF:
             return 0.0
-        rounding = 2 * UNIT_ROUNDOFF[self.dtype.name] * max(_largest(self.array), 1e-3)  # what cancels leaves less than one
+        rounding = (
+            2 * UNIT_ROUNDOFF[self.dtype.name] * max(_largest(self.array), 1e-3)
+        )  # what cancels leaves less than one
         return max(self.share, SHARE[self.dtype.name]) * self._apart() + rounding
 
     def _apart(self) -> float:
@@ -333,7 +335,9 @@ class Draft:
         """An operand of a sum, each element moved by as much as a twin's rounding; 16 bits are summed in more of them."""
         if operand.dtype not in (F32, F64):
             return operand
-        return (operand * (1 + NOISE[operand.dtype.name] * self.rng.uniform(-1, 1, operand.shape))).astype(operand.dtype)
+        return (operand * (1 + NOISE[operand.dtype.name] * self.rng.uniform(-1, 1, operand.shape))).astype(
+            operand.dtype
+        )
 
     def _sums(self, node: onnx.NodeProto) -> bool:
         """Whether the node adds many numbers, or something in its bodies or in the function that it calls does."""

@@ -76,7 +76,9 @@ def vector_machine(d: Draft) -> None:
     if x is None:
         return
     width = x.shape[1]
-    kernel, parameters = d.one((("LINEAR", (0, 0, 0)), ("POLY", (0.3, 0.5, 2)), ("RBF", (0.4, 0, 0)), ("SIGMOID", (0.2, 0.1, 0))))
+    kernel, parameters = d.one(
+        (("LINEAR", (0, 0, 0)), ("POLY", (0.3, 0.5, 2)), ("RBF", (0.4, 0, 0)), ("SIGMOID", (0.2, 0.1, 0)))
+    )
     common = {"kernel_type": kernel, "kernel_params": [float(p) for p in parameters]}
     if d.chance(0.4):
         n = d.number(1, 7)

@@ -60,7 +60,9 @@ def weighted(count: int) -> onnx.ModelProto:
 
 def scanned(count: int) -> onnx.ModelProto:
     """A loop that collects so many results in every step."""
-    inner = graph([node("Identity", ["c"], ["d"]), node("Neg", ["s"], ["t"])], ["i", "c", "s"], ["d", "t", *["c"] * count])
+    inner = graph(
+        [node("Identity", ["c"], ["d"]), node("Neg", ["s"], ["t"])], ["i", "c", "s"], ["d", "t", *["c"] * count]
+    )
     return loop(4096, inner)
 
 
@@ -108,7 +110,9 @@ def referred(count: int) -> onnx.ModelProto:
     nodes = [node("Constant", [], [f"c{k}"], name=f"n{k}") for k in range(count)]
     for made in nodes:
         made.attribute.add(name="value", ref_attr_name="v", type=onnx.AttributeProto.TENSOR)
-    whole = helper.make_function("f", "f0", ["a"], ["z"], [*nodes, node("Add", ["a", "c0"], ["z"])], OPSET, attributes=["v"])
+    whole = helper.make_function(
+        "f", "f0", ["a"], ["z"], [*nodes, node("Add", ["a", "c0"], ["z"])], OPSET, attributes=["v"]
+    )
     return calling([whole], v=numpy_helper.from_array(np.ones((500, 500, 2, 3), np.float32)))
 
 

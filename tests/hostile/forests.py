@@ -88,9 +88,18 @@ content("forests/nodes_of_few_bytes", OK, lambda: forest(10_233, *HALVED, modes(
 content("forests/shuffled_nodes_of_wide_numbers", OK, lambda: shuffled(1, 700_001))
 content("forests/shuffled_trees_of_wide_numbers", OK, lambda: shuffled(87_011, 8))
 content("forests/nodes_in_a_chain", OK, lambda: forest(10_233, *CHAINED, modes(10_233, LAST), 3))
-content("forests/too_many_nodes_of_few_bytes", "GPC4006", lambda: forest(11_003, *HALVED, modes(11_003, 64), 1), "bytes of lists")
-content("forests/too_many_targets", "GPC4001", lambda: forest(10_007, *HALVED, modes(10_007, 64), 5), "makes a constant")
-content("forests/cycles_through_all_nodes", "GPC4001", lambda: forest(9_001, *TURNING, modes(9_001, LAST), 1), "a cycle")
+content(
+    "forests/too_many_nodes_of_few_bytes",
+    "GPC4006",
+    lambda: forest(11_003, *HALVED, modes(11_003, 64), 1),
+    "bytes of lists",
+)
+content(
+    "forests/too_many_targets", "GPC4001", lambda: forest(10_007, *HALVED, modes(10_007, 64), 5), "makes a constant"
+)
+content(
+    "forests/cycles_through_all_nodes", "GPC4001", lambda: forest(9_001, *TURNING, modes(9_001, LAST), 1), "a cycle"
+)
 content(
     "forests/modes_that_all_differ", "GPC3014",
     lambda: forest(7_001, *HALVED, b"".join(field(9, b"%d" % k) for k in range(7_001 * A_TREE)), 1), "different texts",

@@ -450,6 +450,8 @@ def test_parts_that_a_window_would_choose_between_again_are_stored(rng, size, wi
 
 def test_a_window_over_one_part_looks_for_nothing(rng):
     x = tensor("x", 1, 46, 46, 3)
-    y = ops.Conv(ops.Slice(x, starts=(0, 0, 0, 0), steps=(1, 2, 1, 1), sizes=(1, 23, 46, 3)), weight(rng, 3, 3, 3, 5), **CONV)
+    y = ops.Conv(
+        ops.Slice(x, starts=(0, 0, 0, 0), steps=(1, 2, 1, 1), sizes=(1, 23, 46, 3)), weight(rng, 3, 3, 3, 5), **CONV
+    )
 
     assert [swallowed(s) for s in check(Graph((x,), (y,)), rng)] == [["Conv"]]

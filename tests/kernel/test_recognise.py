@@ -69,7 +69,12 @@ CASES = {
     "scatter_nd": (ops.ScatterND, (f32(4, 5, 3), TensorType(I32, (6, 2)), f32(6, 3)), {"reduction": "max"}, "scatter"),
     "scatter_nd_grid": (ops.ScatterND, (f32(4, 5, 3), TensorType(I32, (2, 3, 1)), f32(2, 3, 5, 3)), {}, "scatter"),
     "scatter_f16_replaces": (ops.ScatterElements, (F16_5x7, I64_3x7, F16_3x7), {"axis": 0}, "scatter"),
-    "scatter_f16_would_round": (ops.ScatterElements, (F16_5x7, I64_3x7, F16_3x7), {"axis": 0, "reduction": "add"}, "reduce"),
+    "scatter_f16_would_round": (
+        ops.ScatterElements,
+        (F16_5x7, I64_3x7, F16_3x7),
+        {"axis": 0, "reduction": "add"},
+        "reduce",
+    ),
     "scatter_of_nothing": (ops.ScatterND, (f32(4, 3), TensorType(I32, (0, 1)), f32(0, 3)), {}, "loops"),
     "scatter_everywhere": (ops.ScatterND, (f32(4, 3), TensorType(I32, (2, 0)), f32(2, 4, 3)), {}, "loops"),
     "rank": (ops.Rank, (f32(5, 7),), {"axis": 1}, "reduce"),

@@ -9,7 +9,12 @@ import pytest
 
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, ALL, floats, linear, toom_cook
 
-EXPECTED = {"winograd23": (2, 4, 4, 1), "winograd43": (4, 6, 6, 1), "winograd63": (6, 8, 8, 1), "winograd23by2": (2, 5, 4, 2)}
+EXPECTED = {
+    "winograd23": (2, 4, 4, 1),
+    "winograd43": (4, 6, 6, 1),
+    "winograd63": (6, 8, 8, 1),
+    "winograd23by2": (2, 5, 4, 2),
+}
 
 
 def exact(matrix):
@@ -82,7 +87,9 @@ class Counted:
         return self._made(self.value * Fraction(factor) + addend.value)
 
 
-@pytest.mark.parametrize(("name", "data", "products"), [("winograd23", 4, 4), ("winograd43", 13, 14), ("winograd63", 26, 30)])
+@pytest.mark.parametrize(
+    ("name", "data", "products"), [("winograd23", 4, 4), ("winograd43", 13, 14), ("winograd63", 26, 30)]
+)
 def test_lines_are_transformed_exactly_with_what_rows_and_columns_share(name, data, products):
     values = [Fraction(k * k - 11, k + 1) for k in range(ALGORITHMS[name].positions)]
     for matrix, most in ((ALGORITHMS[name].data, data), (ALGORITHMS[name].result, products)):

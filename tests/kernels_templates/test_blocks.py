@@ -126,7 +126,9 @@ def test_a_schedule_gives_numpy_s_answer(which, outputs, schedule):
     kernel = transforms(ODD, outputs)[which]
     lines = schedule[1] if FAMILY.problem(kernel)["outputs"] % schedule[1] == 0 else 1
     inputs = random_inputs(kernel)
-    source = render(kernel, {"threads": 32, "vector": schedule[0], "lines": lines}, opencl_device.target(), "k0", FAMILY)
+    source = render(
+        kernel, {"threads": 32, "vector": schedule[0], "lines": lines}, opencl_device.target(), "k0", FAMILY
+    )
 
     for actual, right in zip(opencl_device.run(kernel, source, inputs), expected(kernel, inputs), strict=True):
         assert_matches(actual, right, terms=64)
@@ -238,7 +240,10 @@ def test_clang_accepts_the_source_for_a_mali(case):
 @pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
 def test_every_access_is_within_its_memory(tmp_path):
     jobs = []
-    for outputs, kernel in ((2, fixed(conv((1, 3, 5, 4), 5, (3, 3), pad=1))), (4, fixed(conv((2, 4, 3, 8), 4, (3, 3))))):
+    for outputs, kernel in (
+        (2, fixed(conv((1, 3, 5, 4), 5, (3, 3), pad=1))),
+        (4, fixed(conv((2, 4, 3, 8), 4, (3, 3)))),
+    ):
         for part in transforms(kernel, outputs):
             schedule = FAMILY.default(SimpleNamespace(**FAMILY.problem(part)), MALI.limits)
             source = render(part, {**schedule, "threads": 32}, opencl.manifest("generic"), "k0", FAMILY)

@@ -54,7 +54,9 @@ def simple_jobs(family: str) -> list[dict]:
 def contraction_jobs(part: str) -> list[dict]:
     schedules = [CONTRACTIONS[part]] if part in CONTRACTIONS else []
     jobs = []
-    names = ("odd", "aligned", "batched", "i32", "rows") if "split" in part else TINY  # each race that is none takes its time
+    names = (
+        ("odd", "aligned", "batched", "i32", "rows") if "split" in part else TINY
+    )  # each race that is none takes its time
     for case in (f"tiny-{name}" for name in names if isinstance(TINY[name].body, Contraction)):
         for schedule in schedules or [default(KERNELS[case], opencl.manifest("pocl").limits)]:
             if case == "tiny-rows":  # their statistics follow scalar accumulators

@@ -276,12 +276,20 @@ ARRIVALS = {  # where work-groups share rows: what each meets by, its flag, and 
     "mma tf32, split": ("__syncthreads();", "is_last[0]", "6 + first_row / 16, 2) == 2"),
     "wgmma": ("gc_named_barrier(1, 128);", "*last_of_rows", "first_row / 64, 2) == 2"),
     "wgmma, split": ("gc_named_barrier(1, 128);", "*last_of_rows", "(first_row / 64) * 8 + rank, 1) == 1"),
-    "wgmma, three share, split": ("gc_named_barrier(1, 384);", "*last_of_rows", "(first_row / 192) * 4 + rank, 1) == 1"),
+    "wgmma, three share, split": (
+        "gc_named_barrier(1, 384);",
+        "*last_of_rows",
+        "(first_row / 192) * 4 + rank, 1) == 1",
+    ),
     "wgmma, tma store": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 3 + first_row / 64, 2) == 2"),
     "wgmma, b for two": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 4 + first_row / 64, 1) == 1"),
     "wgmma, a for two": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 2 + first_row / 64, 3) == 3"),
     "wgmma, a for two, columns of one": ("gc_named_barrier(1, 128);", "*last_of_rows", "first_row / 64, 1) == 1"),
-    "wgmma, a for two, tma store": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 3 + first_row / 64, 3) == 3"),
+    "wgmma, a for two, tma store": (
+        "gc_named_barrier(1, 128);",
+        "*last_of_rows",
+        "batch * 3 + first_row / 64, 3) == 3",
+    ),
     "wgmma, everything": ("gc_named_barrier(1, 256);", "*last_of_rows", "first_row / 128, 1) == 1"),
 }
 ALONE = {  # where a work-group stores whole rows: what it meets by
@@ -391,7 +399,11 @@ def test_ways_that_wgmma_cannot_go_say_why(change, reason):
 
 # ---- fences ----
 
-PLAYED_FENCES = ("gc_fence_barrier_init();", "gc_wgmma_fence();", "gc_fence_proxy_async();")  # their lack changes numbers
+PLAYED_FENCES = (
+    "gc_fence_barrier_init();",
+    "gc_wgmma_fence();",
+    "gc_fence_proxy_async();",
+)  # their lack changes numbers
 READ_FENCES = ("gc_threadfence();",)  # of the arrival: its order in the text is held, numbers do not change
 
 

@@ -58,12 +58,18 @@ PLAIN = {
 LOOKING_BACK = {
     "looks back": (scan("sum", 5, 83), BACK),
     "looks back, a warp": (scan("sum", 1, 331, **BOTH), BACK | {"lanes": 32, "rows_per_group": 1, "accesses": 1}),
-    "looks back, warps": (scan("sum", 2, 523, exclusive=True), BACK | {"lanes": 64, "rows_per_group": 1, "accesses": 1}),
+    "looks back, warps": (
+        scan("sum", 2, 523, exclusive=True),
+        BACK | {"lanes": 64, "rows_per_group": 1, "accesses": 1},
+    ),
     "looks back, vectors": (scan("sum", 1, 772, reverse=True), BACK | {"lanes": 64, "rows_per_group": 1, "vector": 4}),
     "looks back, no whole warp": (scan("sum", 3, 61), BACK | {"rows_per_group": 1}),
     "looks back, rows side by side": (scan("sum", 11, 53, rows_inside=True, **BOTH), BACK),
     "looks back, a work-item a row": (scan("sum", 41, 9, rows_inside=True), BACK | {"lanes": 1, "rows_per_group": 32}),
-    "looks back, f16": (scan("sum", 1, 344, dtype=F16), BACK | {"lanes": 16, "rows_per_group": 2, "vector": 8, "accesses": 1}),
+    "looks back, f16": (
+        scan("sum", 1, 344, dtype=F16),
+        BACK | {"lanes": 16, "rows_per_group": 2, "vector": 8, "accesses": 1},
+    ),
     "looks back, bf16": (scan("sum", 3, 71, dtype=BF16, reverse=True), BACK),
     "looks back, f64": (scan("sum", 1, 197, dtype=F64, exclusive=True), BACK | {"lanes": 32, "rows_per_group": 1}),
     "looks back, i32": (scan("max", 5, 67, dtype=I32, reverse=True), BACK),
@@ -180,7 +186,8 @@ RACES = {
         r"\2\3\1",
     ),
     "looks after the arrival": (
-        r"(?s)( *for \(int part = id; part < own;.*?\n    \}\n)(.*?)( *int is_last = 0;.*?is_last = .*?\n)", r"\3\1\2"
+        r"(?s)( *for \(int part = id; part < own;.*?\n    \}\n)(.*?)( *int is_last = 0;.*?is_last = .*?\n)",
+        r"\3\1\2",
     ),
     "an arrival that releases nothing": ("gc_atomic_inc_wrap_release", "gc_atomic_inc_wrap"),
     "a last one that acquires nothing": (r"gc_load_acquire\(.*?\);", ""),
@@ -311,9 +318,7 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
 
 def test_what_is_left_for_other_work_groups_is_paid_for_and_taken_down_too():
     sizes = problem(scan("sum", 3, 37 * 64 * 2))
-    alone, back = (
-        SimpleNamespace(**BASE | {"look_back": n, "lanes": 64, "rows_per_group": 1}) for n in (0, 1)
-    )
+    alone, back = (SimpleNamespace(**BASE | {"look_back": n, "lanes": 64, "rows_per_group": 1}) for n in (0, 1))
     tiles = derive(back, sizes)["tiles"]
     assert tiles == 37
 

@@ -289,7 +289,15 @@ def test_a_loop_of_few_stages_is_not_written_out():
 def test_128_sums_that_are_joined_with_other_work_groups_may_have_all_registers(change, joined):
     """Eight splits spill 8 bytes on sm_89, by 204 registers without what is read of the others."""
     kernel, target = conv((1, 16, 16, 256), 256, (3, 3), pad=1), cuda.manifest("sm_89")
-    schedule = PLAIN | {"tile_m": 64, "tile_n": 32, "tile_k": 8, "reg_m": 16, "reg_n": 8, "stages": 2, "asynchronous": 1}
+    schedule = PLAIN | {
+        "tile_m": 64,
+        "tile_n": 32,
+        "tile_k": 8,
+        "reg_m": 16,
+        "reg_n": 8,
+        "stages": 2,
+        "asynchronous": 1,
+    }
     schedule |= {"splits": 8} | change
     s, p = SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel))
 

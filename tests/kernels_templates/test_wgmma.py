@@ -213,7 +213,8 @@ RACES = {
     "nothing, registers and store": ("everything", {}),
     "nothing, for two": ("a for two", {}),
     "loads that do not wait for the other's readers": (
-        "a for two", {"replace": "gc_mbarrier_wait_cluster(empty + stage, parity);"}
+        "a for two",
+        {"replace": "gc_mbarrier_wait_cluster(empty + stage, parity);"},
     ),
     "no barrier before the ring is left": ("everything", {"replace": "gc_named_barrier(1, 256);"}),
     "a stage given back early": ("bf16, two warpgroups", {"replace": "empty + stage_before", "by": "empty + stage"}),

@@ -154,7 +154,10 @@ LARGE = matmul(4096, 4096, 4096, dtype=F16, b_transposed=True)
         ({"tile_m": 192, "consumers": 3, "tile_n": 256}, "about 160 registers per work-item, there are 128"),
         ({"tile_m": 192, "consumers": 3, "tile_n": 256, "setmaxnreg": 1}, "ptxas wants 154 registers for one wgmma"),
         ({"tile_m": 256, "consumers": 2, "tile_n": 192, "setmaxnreg": 1}, ""),
-        ({"tile_m": 256, "consumers": 2, "tile_n": 256, "setmaxnreg": 1}, "about 288 registers per work-item, there are 232"),
+        (
+            {"tile_m": 256, "consumers": 2, "tile_n": 256, "setmaxnreg": 1},
+            "about 288 registers per work-item, there are 232",
+        ),
         ({"setmaxnreg": 1}, "1 warpgroup that multiplies has all registers it can use"),
         ({"multicast": 1}, ""),
         ({"multicast": 2, "tile_n": 8}, ""),
@@ -183,7 +186,11 @@ def test_schedules_that_cannot_run_say_why(change, reason):
         (with_math(one_result(matmul(64, 44, 64, b_transposed=True))), {"tile_n": 8}, ""),
         (with_math(one_result(matmul(64, 42, 64, b_transposed=True))), {}, "rows of whole 16 bytes"),
         (into_part(one_result(matmul(64, 24, 64, dtype=F16, b_transposed=True)), 1, 8, 8), {}, ""),
-        (into_part(one_result(matmul(64, 24, 64, dtype=F16, b_transposed=True)), 1, 4, 8), {}, "rows of whole 16 bytes"),
+        (
+            into_part(one_result(matmul(64, 24, 64, dtype=F16, b_transposed=True)), 1, 4, 8),
+            {},
+            "rows of whole 16 bytes",
+        ),
         (matmul(64, 64, 64, dtype=F16, b_transposed=True), {}, "the result is no matrix"),
     ],
 )

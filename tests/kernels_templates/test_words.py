@@ -45,7 +45,9 @@ def product(m, n, k, types=(U8, I8), *, batch=(), a_transposed=False, b_transpos
     a_at, a_shape = ((*bs, c, i), (*batch, k, m)) if a_transposed else ((*bs, i, c), (*batch, m, k))
     b_at, b_shape = ((*bs, j, c), (*batch, n, k)) if b_transposed else ((*bs, c, j), (*batch, k, n))
     acc = hole("acc", I32)
-    body = Contraction(bs, (i,), (j,), (c,), cast(load(0, a_at, types[0]), I32), cast(load(1, b_at, types[1]), I32), acc)
+    body = Contraction(
+        bs, (i,), (j,), (c,), cast(load(0, a_at, types[0]), I32), cast(load(1, b_at, types[1]), I32), acc
+    )
     params = (TensorType(types[0], a_shape), TensorType(types[1], b_shape), TensorType(I32, (n,)))
     store = Store(3, (*bs, i, j), acc + load(2, (j,), I32))
     return Kernel("contraction", (*params, TensorType(I32, (*batch, m, n))), 1, body, (store,),
@@ -80,6 +82,8 @@ def square(m, k, *, b_transposed) -> Kernel:
 
 
 ROW = {"many_items": 4, "depth_items": 8, "accesses": 1, "unroll": 2, "shuffle": 0}
+
+
 def slices(m, n, k, stride) -> Kernel:
     """Of rows that go on behind the depth."""
     kernel = product(m, n, k, b_transposed=True)
@@ -203,11 +207,15 @@ DEVICES = {  # the functions of each feature, given whether all bytes are unsign
     ),
     "arm_dot": lambda kind: arm(kind, "arm_dot"),
     "arm_dot_acc": lambda kind: arm(kind, "arm_dot_acc", ", {} c", "c + "),
-    "sdot4": lambda kind: function("int", "__builtin_amdgcn_sdot4", "int a, int b, int c, bool clamp", "ss", "c + ")
-    + function("uint", "__builtin_amdgcn_udot4", "uint a, uint b, uint c, bool clamp", "uu", "c + "),
-    "sudot4": lambda kind: "".join(function("int", f"by_{kinds}", "int a, int b", kinds) for kinds in SIGNS)
-    + "int __builtin_amdgcn_sudot4(bool s, int a, bool t, int b, int c, bool clamp) {\n"
-    "  return c + (s ? t ? by_ss(a, b) : by_su(a, b) : t ? by_us(a, b) : by_uu(a, b));\n}\n",
+    "sdot4": lambda kind: (
+        function("int", "__builtin_amdgcn_sdot4", "int a, int b, int c, bool clamp", "ss", "c + ")
+        + function("uint", "__builtin_amdgcn_udot4", "uint a, uint b, uint c, bool clamp", "uu", "c + ")
+    ),
+    "sudot4": lambda kind: (
+        "".join(function("int", f"by_{kinds}", "int a, int b", kinds) for kinds in SIGNS)
+        + "int __builtin_amdgcn_sudot4(bool s, int a, bool t, int b, int c, bool clamp) {\n"
+        "  return c + (s ? t ? by_ss(a, b) : by_su(a, b) : t ? by_us(a, b) : by_uu(a, b));\n}\n"
+    ),
 }
 CALLED = {"khr_dot": "dot_4x8packed_{}_", "sdot4": "__builtin_amdgcn_{}dot4(", "sudot4": "__builtin_amdgcn_sudot4("}
 
@@ -219,7 +227,9 @@ def instructions():
     for number, (feature, defined) in enumerate(DEVICES.items()):
         target = replace(opencl_device.target(), features=frozenset({"fp64", feature}))
         for signs, types in SIGNS.items():
-            kernel, source, inputs = compiled(SIMT, product(3, 5, 27, types, constant=True), SMALL, target, f"k{number}{signs}")
+            kernel, source, inputs = compiled(
+                SIMT, product(3, 5, 27, types, constant=True), SMALL, target, f"k{number}{signs}"
+            )
             text = "\n".join(line for line in source.text.splitlines() if "#pragma OPENCL EXTENSION" not in line)
             text = defined("u" if signs == "uu" else "s") + text
             made[feature, signs] = kernel, replace(source, text=text), inputs

@@ -52,7 +52,9 @@ def test_masks_of_a_detector_written_in_torch_are_right_for_every_image():
     exe, counts = gpucomp.compile(model, target="cpu"), set()
 
     for seed in range(3):
-        feeds = {info.name: a * (1 + seed) for info, a in zip(model.graph.input, inputs(model, seed).values(), strict=True)}
+        feeds = {
+            info.name: a * (1 + seed) for info, a in zip(model.graph.input, inputs(model, seed).values(), strict=True)
+        }
         found, expected = exe.run(feeds), onnxruntime_outputs(model.SerializeToString(), feeds)
         assert max(far.l2 for far in distances(found, expected).values()) < LIMIT
         counts.add(len(found[model.graph.output[0].name]))

@@ -159,7 +159,9 @@ def test_lying_relocations_are_refused(entry: tuple[int, int, int], message: str
 
 
 def test_another_machine_s_objects_are_refused_by_name() -> None:
-    with pytest.raises(ArtifactError, match="type 1 for machine 8; expected a relocatable object for x86_64 or aarch64"):
+    with pytest.raises(
+        ArtifactError, match="type 1 for machine 8; expected a relocatable object for x86_64 or aarch64"
+    ):
         Image(blob(changed(sample(), 18, struct.pack("<H", 8))))
 
 

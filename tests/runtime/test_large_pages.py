@@ -106,7 +106,9 @@ def test_a_file_and_its_copy_are_never_both_in_memory(
 
     quarters = [resident / weight.nbytes * 4 for resident in seen]
     assert len(quarters) == 4
-    assert all(found < left + 0.25 for found, left in zip(quarters, (3, 2, 1, 0), strict=True))  # some systems unmap more
+    assert all(
+        found < left + 0.25 for found, left in zip(quarters, (3, 2, 1, 0), strict=True)
+    )  # some systems unmap more
 
 
 def test_memory_that_is_no_file_is_left_alone(pages: Path) -> None:

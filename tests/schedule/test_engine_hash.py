@@ -52,7 +52,10 @@ def stale(package, families, changed):
         ("codegen/llvm/vnni/space.py", {"contraction/dots"}),
         ("codegen/llvm/winograd/emit.py", {"contraction/winograd"}),
         ("codegen/llvm/contraction/register_block.py", {"contraction", "attention", "attention/few", "chain"}),
-        ("codegen/llvm/loops/rowwise.py", {"rowwise", "attention/few", "contraction"}),  # a product of few is rows of sums
+        (
+            "codegen/llvm/loops/rowwise.py",
+            {"rowwise", "attention/few", "contraction"},
+        ),  # a product of few is rows of sums
         ("codegen/llvm/windows/bytes_emit.py", {"loops/bytes"}),
         ("codegen/llvm/windows/emit.py", {"loops/windows", "pool/windows", "loops/bytes", "chain"}),
         ("codegen/llvm/loops/space.py", {"loops", "pool", "rowwise", "scan", "scatter"}),
@@ -127,7 +130,10 @@ def test_a_file_that_is_moved_is_the_file_it_was(package):
     """With the imports that follow it; a name that is another one in the code is another text."""
     families = [cpu("contraction"), FAMILIES["contraction/mma"], FAMILIES["loops"]]
     before = [engine_hash(family) for family in families]
-    moved = {"kernel/forms/access.py": "codegen/forms/access.py", "codegen/llvm/contraction/panels.py": "codegen/llvm/sides.py"}
+    moved = {
+        "kernel/forms/access.py": "codegen/forms/access.py",
+        "codegen/llvm/contraction/panels.py": "codegen/llvm/sides.py",
+    }
     for old, new in moved.items():
         (package / new).parent.mkdir(exist_ok=True)
         (package / old).rename(package / new)
@@ -135,7 +141,9 @@ def test_a_file_that_is_moved_is_the_file_it_was(package):
     for path in (*package.rglob("*.py"), *(package / "kernels_templates").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         moved = text.replace("gpucomp.kernel.forms.access", "gpucomp.codegen.forms.access")
-        path.write_text(moved.replace("gpucomp.codegen.llvm.contraction.panels", "gpucomp.codegen.llvm.sides"), encoding="utf-8")
+        path.write_text(
+            moved.replace("gpucomp.codegen.llvm.contraction.panels", "gpucomp.codegen.llvm.sides"), encoding="utf-8"
+        )
     module.forget()
 
     assert "codegen/forms/access.py" in files_of(families[1])
@@ -192,5 +200,3 @@ def test_what_a_hash_follows_is_what_jinja_finds_and_nothing_is_named_by_a_varia
     assert len(found) > 25
     for name in found:
         assert imported(name) == {name}.union(*(imported(n) for n in found[name]))
-
-

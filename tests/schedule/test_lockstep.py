@@ -25,7 +25,9 @@ KERNELS = {
     **CASES,
     "f16": matmul(197, 136, 264, dtype=F16, b_transposed=True),
     "constant f32": dataclasses.replace(conv((1, 13, 11, 24), 40, (3, 3), pad=1), constants=frozenset({1})),
-    "constant bf16": dataclasses.replace(conv((1, 13, 11, 24), 40, (3, 3), pad=1, dtype=BF16), constants=frozenset({1})),
+    "constant bf16": dataclasses.replace(
+        conv((1, 13, 11, 24), 40, (3, 3), pad=1, dtype=BF16), constants=frozenset({1})
+    ),
     "row": matmul(1, 1000, 512),
     "heads": attention(37, 61, 24, 40, causal=24),
     "one query": attention(1, 61, 24, 40, mask="add"),

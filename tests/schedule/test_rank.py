@@ -237,6 +237,7 @@ def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
         (ROWWISE, reduction("sum", 3, 40000), reduction("sum", 3, 40000, dtype=U64),
          {"lanes": 64, "rows_per_group": 2, "vector": 1, "keep": 0, "splits": 1}),
     ):  # fmt: skip
+
         def done(kernel, shuffles, family=family, schedule=schedule, **change):
             p, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule | change)
             return family.work_with(shuffles)(s, p)

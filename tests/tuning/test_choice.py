@@ -162,7 +162,9 @@ def test_an_interval_holds_what_several_processes_have_in_common():
         draw = random.Random(seed)
         centres = [draw.gauss(1, 0.02) for _ in range(3)]
         ratios = [[draw.gauss(c, 0.002) for _ in range(20)] for c in centres]
-        low, high = Comparison([r for row in ratios for r in row], processes=[statistics.median(r) for r in ratios]).interval
+        low, high = Comparison(
+            [r for row in ratios for r in row], processes=[statistics.median(r) for r in ratios]
+        ).interval
         held += low <= 1 <= high
 
     assert held >= 366  # 380 are expected: three standard deviations fewer

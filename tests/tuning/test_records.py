@@ -435,7 +435,9 @@ def test_files_beside_that_cannot_be_read_are_passed_over_and_named(path, tmp_pa
         found = records.beside(path)
 
     assert numbers(found) == [1, 2]
-    assert [name in str(warning.message) for warning, name in zip(said, ("b.jsonl", "d.jsonl"), strict=True)] == [True] * 2
+    assert [name in str(warning.message) for warning, name in zip(said, ("b.jsonl", "d.jsonl"), strict=True)] == [
+        True
+    ] * 2
 
 
 def test_a_portfolio_is_the_fastest_of_each_kernel_engine_and_device():
@@ -443,7 +445,10 @@ def test_a_portfolio_is_the_fastest_of_each_kernel_engine_and_device():
     times = {0: 0.7, 1: 0.5, 2: 0.9, 3: 0.6}
     found = [{"kind": "trial", "timestamp": NOW, **trial(n, ratio=ratio)} for n, ratio in times.items()]
     found += [{"kind": "trial", "timestamp": NOW, **trial(4, ratio=2.0, device=other)}]
-    found += [{"kind": "trial", "timestamp": NOW, **trial(5, invalidity="compile", samples=[])}, {"kind": "pick", **pick(6)}]
+    found += [
+        {"kind": "trial", "timestamp": NOW, **trial(5, invalidity="compile", samples=[])},
+        {"kind": "pick", **pick(6)},
+    ]
 
     kept = records.portfolio(found, 2)
 

@@ -85,7 +85,9 @@ def test_without_a_model_there_is_no_source_and_with_it_there_is_what_differs(tm
 def test_a_long_difference_is_cut_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(study_page, "MOST_LINES", 5)
     made = searched(tmp_path)
-    lines = study_page.difference(made.task, made.trials[-1] | {"configuration": made.leaders(1)[0].schedule}).splitlines()
+    lines = study_page.difference(
+        made.task, made.trials[-1] | {"configuration": made.leaders(1)[0].schedule}
+    ).splitlines()
 
     assert len(lines) == 6
     assert re.fullmatch(r"\.\.\. and \d+ more lines", lines[-1])

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-HALF, UNITS, LANES, WARP = 4, 8, 8, 32  # floats of half a run; 16-byte units of the banks; lanes of one access, of a warp
+HALF, UNITS, LANES, WARP = (
+    4,
+    8,
+    8,
+    32,
+)  # floats of half a run; 16-byte units of the banks; lanes of one access, of a warp
 
 # whose sum is odd where halves are exchanged: run `c` of a row, and the row, each divided by a number
 Terms = tuple[tuple[str, int], ...]

@@ -69,14 +69,6 @@ class Copy:
         return self.width * self.dtype.nbytes
 
 
-
-
-
-
-
-
-
-
 @dataclass(frozen=True)
 class Walk:
     """Where the template stands: the axes of one operand as flat indices, made of variables that its text names.

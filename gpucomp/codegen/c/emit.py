@@ -174,8 +174,6 @@ class Emitter:
         return [*head, *lane_loop([*body, f"{array}[{LANE}] = {printer.put(text, dtype)};"], width)]
 
 
-
-
 def _without_guards(expr: Expr, obeyed: Mapping[Expr, tuple[Expr, ...]]) -> Expr:
     """``expr`` without the conditions that each vector load obeyed already: its zeros are where they do not hold."""
 
@@ -210,5 +208,3 @@ def _invariant(exprs: Sequence[Expr], lane: Var) -> list[Expr]:
     everything = frozenset(v for e in exprs for v in e.free) - {lane}
     bound = frozenset(a for e in exprs for n in walk(e) if isinstance(n, Reduce) for a in n.axes)
     return parts_within(exprs, everything - bound)
-
-

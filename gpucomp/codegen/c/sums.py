@@ -46,7 +46,9 @@ class _Text:
         return self._of(f"{addend._named()} {'-' if factor < 0 else '+'} {scaled}")
 
 
-def parts_and_sums(dialect: Dialect, matrix: Rows, values: Sequence[str], prefix: str) -> tuple[dict[str, str], list[str]]:
+def parts_and_sums(
+    dialect: Dialect, matrix: Rows, values: Sequence[str], prefix: str
+) -> tuple[dict[str, str], list[str]]:
     """``matrix @ values``, which are names: the text of each shared part by its name, in order, and of each element."""
     named: dict[str, str] = {}
     found = linear(matrix, [_Text(dialect, named, prefix, v, [v]) for v in values])

@@ -20,26 +20,6 @@ from gpucomp.kernel.forms.tail import columns_of, reads_of, tail_of, tail_sizes
 SHUFFLED = 32  # threads of a CUDA warp
 
 
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 def tail_hooks(
     kernel: Kernel, printer: CPrinter, p: SimpleNamespace, threads: int, rows: int, sharers: int
 ) -> Mapping[str, Any]:

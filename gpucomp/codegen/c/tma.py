@@ -56,7 +56,3 @@ def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int
 
 
 # ---- reading expressions ----
-
-
-
-

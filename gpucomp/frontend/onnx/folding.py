@@ -98,7 +98,11 @@ class Folding:
 
 def _nbytes(array: np.ndarray) -> int:
     """Bytes of a constant; of strings about what they take at most: two elements may be the same text."""
-    return array.nbytes if array.dtype != object else TEXT_BYTES * array.size + sum(len(str(text)) for text in array.reshape(-1))
+    return (
+        array.nbytes
+        if array.dtype != object
+        else TEXT_BYTES * array.size + sum(len(str(text)) for text in array.reshape(-1))
+    )
 
 
 def _is_dequantized(node: Node) -> bool:

@@ -22,7 +22,9 @@ MAX_LISTED = 6_000_000  # entries of all lists in attributes that become objects
 EFFORT = 400_000  # about a microsecond each: operands and results of what is built, names bound, entries of lists read
 BUILT_EFFORT, OPERAND_EFFORT = 8, 2  # of building a node and giving it an operand; a result is 1
 EFFORT_OF_THE_FILE = 256  # more for each node of the file
-EFFORT_AN_OPERAND = BUILT_EFFORT + 2 * OPERAND_EFFORT + 1  # more for each: a Sum is one addition less than it has operands
+EFFORT_AN_OPERAND = (
+    BUILT_EFFORT + 2 * OPERAND_EFFORT + 1
+)  # more for each: a Sum is one addition less than it has operands
 EFFORT_A_NODE = 96  # more for each node that is translated: those come again and again of few in the file
 BYTES_A_UNIT = 64  # of a message that is written and read again, for one of effort
 COUNTLESS = 10**15
@@ -61,7 +63,9 @@ class Reads:
     """The names that nodes read, those of a subgraph found once however often it is asked for and however deep it lies."""
 
     def __init__(self) -> None:
-        self._outer: dict[int, tuple[onnx.GraphProto, frozenset[str]]] = {}  # graphs are held so that their ids stay theirs
+        self._outer: dict[
+            int, tuple[onnx.GraphProto, frozenset[str]]
+        ] = {}  # graphs are held so that their ids stay theirs
 
     def of(self, node: onnx.NodeProto) -> Iterator[str]:
         """The names that ``node`` reads of those around it, also inside its subgraphs."""
@@ -126,7 +130,9 @@ def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) 
             f"the lists in the model's attributes have {objects} entries, at most {MAX_LISTED} are supported",
             code="GPC4006",
         )
-    return Bounds(MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + EFFORT_AN_OPERAND * operands + numbers)
+    return Bounds(
+        MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + EFFORT_AN_OPERAND * operands + numbers
+    )
 
 
 def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto, most: int) -> None:

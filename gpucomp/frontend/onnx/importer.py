@@ -76,7 +76,9 @@ class Scope:
     attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
-    of_standard: bool = False  # the body that ONNX gives for an operator, written for more types than those in it took then
+    of_standard: bool = (
+        False  # the body that ONNX gives for an operator, written for more types than those in it took then
+    )
     absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
 
     @property
@@ -194,9 +196,7 @@ class Importer:
         if len({name for name, _ in named}) != len(named):
             raise ModelError(f"output {quote(repeated([n for n, _ in named]))} is listed twice", code="GPC3011")
         values = tuple(value for _, value in named)
-        return Graph(
-            inputs, values, tuple(n for n, _ in named), self.model.graph.name, self.input_containers, made_up
-        )
+        return Graph(inputs, values, tuple(n for n, _ in named), self.model.graph.name, self.input_containers, made_up)
 
     def _unsupported(self, found: Mapping[str, tuple[str, ...]]) -> UnsupportedError:
         problems = tuple(found)

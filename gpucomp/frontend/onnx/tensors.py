@@ -137,7 +137,9 @@ def _unpacked(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndar
         if dtype.is_float:
             numbers = codes.view(dtype.numpy)
         else:
-            numbers = ((codes ^ sign).view(np.int8) - sign.view(np.int8) if dtype.kind == "i" else codes).astype(dtype.numpy)
+            numbers = ((codes ^ sign).view(np.int8) - sign.view(np.int8) if dtype.kind == "i" else codes).astype(
+                dtype.numpy
+            )
         result[start * len(shifts) : start * len(shifts) + len(numbers)] = numbers
     return result[: math.prod(shape)].reshape(shape)
 
@@ -161,7 +163,9 @@ def _from_numbers(
         wide = as_array(numbers, np.uint64 if dtype is t.U32 else np.int32)
         narrow = wide.astype(carrier, copy=False)
         for start in range(0, count, PIECE):  # piece by piece: what is compared takes more than the result
-            if not np.array_equal(narrow[start : start + PIECE].astype(np.int64), wide[start : start + PIECE].astype(np.int64)):
+            if not np.array_equal(
+                narrow[start : start + PIECE].astype(np.int64), wide[start : start + PIECE].astype(np.int64)
+            ):
                 raise ModelError(f"{where}: a number in {field} does not fit in {dtype}", code="GPC3032")
         if dtype is t.BOOL:
             return (narrow != 0).reshape(shape)
@@ -199,7 +203,8 @@ def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> 
     files.made += size * values.itemsize
     if files.made > ALL_MADE + 4 * files.nbytes:
         raise UnsupportedError(
-            f"{where}: the model's sparse tensors would take more than {ALL_MADE + 4 * files.nbytes} bytes", code="GPC4006"
+            f"{where}: the model's sparse tensors would take more than {ALL_MADE + 4 * files.nbytes} bytes",
+            code="GPC4006",
         )
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
         raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")

@@ -210,7 +210,9 @@ def _lists_taken(translator: Translator) -> tuple[Mapping[str, tuple[Any, ...]],
     models would stay.
     """
     parameters = _annotated(translator).parameters.values()
-    taken = {p.name: tuple(k for k in _LISTS.values() if k in (p.annotation, *get_args(p.annotation))) for p in parameters}
+    taken = {
+        p.name: tuple(k for k in _LISTS.values() if k in (p.annotation, *get_args(p.annotation))) for p in parameters
+    }
     return taken, next((taken[p.name] for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), ())
 
 

@@ -19,7 +19,9 @@ from gpucomp.errors import ModelError, UnsupportedError
 
 MAX_MESSAGES = 1_000_000
 MAX_TEXTS = 2_000_000
-MAX_LISTS = 256_000_000  # bytes of lists while they are read, and 4/3 of the file's: it is there until protobuf has read it
+MAX_LISTS = (
+    256_000_000  # bytes of lists while they are read, and 4/3 of the file's: it is there until protobuf has read it
+)
 A_NUMBER, A_SMALL_NUMBER = 32, 18  # bytes of an element, at most: 24 or 12 in a list, and 8 or up to 6 in arrays
 AN_ENTRY, A_TEXT = 24, 96  # of an attribute's list of numbers, of which arrays are made one by one; of a text in a list
 A_DOUBLE, A_FLOAT = 24, 12  # of an element with a tag of its own: protobuf knows the length of a packed list beforehand
@@ -34,7 +36,11 @@ def _fields(message: Descriptor) -> dict[int, Any]:
     """
     kinds: dict[int, Any] = {FieldDescriptor.TYPE_STRING: TEXT, FieldDescriptor.TYPE_BYTES: BYTES}
     wide = AN_ENTRY if message is onnx.AttributeProto.DESCRIPTOR else A_NUMBER
-    kinds |= {FieldDescriptor.TYPE_INT64: wide, FieldDescriptor.TYPE_UINT64: wide, FieldDescriptor.TYPE_INT32: A_SMALL_NUMBER}
+    kinds |= {
+        FieldDescriptor.TYPE_INT64: wide,
+        FieldDescriptor.TYPE_UINT64: wide,
+        FieldDescriptor.TYPE_INT32: A_SMALL_NUMBER,
+    }
     return {f.number: f.message_type or kinds[f.type] for f in message.fields if f.message_type or f.type in kinds}
 
 

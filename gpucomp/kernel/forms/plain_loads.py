@@ -38,7 +38,9 @@ def padded(value: Expr, acc: DType) -> tuple[Expr | None, Load, int] | None:
     if isinstance(value, Select) and isinstance(value.otherwise, Const):
         other = value.otherwise.value
         guard, value = value.condition, bare(value.then)
-        in_bytes = value.dtype in (I8, U8) and np.iinfo(value.dtype.numpy).min <= other <= np.iinfo(value.dtype.numpy).max
+        in_bytes = (
+            value.dtype in (I8, U8) and np.iinfo(value.dtype.numpy).min <= other <= np.iinfo(value.dtype.numpy).max
+        )
         if other != 0 and not in_bytes:
             return None
         pad = int(other)

@@ -46,7 +46,9 @@ def stem_of(kernel: Kernel) -> Stem | Refusal:
             return Refusal("a is more than pixels and zeros around them")
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
         return Refusal("there is nothing to multiply")
-    tried = {planar: pixels_read(kernel, value, guards, PLANAR if planar else CHANNELS_LAST) for planar in (False, True)}
+    tried = {
+        planar: pixels_read(kernel, value, guards, PLANAR if planar else CHANNELS_LAST) for planar in (False, True)
+    }
     planar, found = next(((p, f) for p, f in tried.items() if isinstance(f, Pixels)), (False, tried[False]))
     if isinstance(found, Refusal):
         return found

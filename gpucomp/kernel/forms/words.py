@@ -93,7 +93,8 @@ def in_words(kernel: Kernel) -> Kernel:
             ld.source for value, whole in ((a, whole_a), (b, whole_b)) if whole is None for ld in loads(value)
         }
         whole_a, whole_b = (
-            None if whole is None or {ld.source for ld in loads(whole)} & by_bytes else whole for whole in (whole_a, whole_b)
+            None if whole is None or {ld.source for ld in loads(whole)} & by_bytes else whole
+            for whole in (whole_a, whole_b)
         )
     viewed = {ld.source for whole in (whole_a, whole_b) if whole is not None for ld in loads(whole)}
     params = tuple(
@@ -176,7 +177,9 @@ def word_packing(kernel: Kernel) -> Packing | None:
     return None
 
 
-def _digits(kernel: Kernel, span: tuple[Var, ...], value: Expr) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
+def _digits(
+    kernel: Kernel, span: tuple[Var, ...], value: Expr
+) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
     """The digits of a packing, its transform (none), and how the depth's axes are filled up."""
     body, (depth, run) = kernel.body_as(Contraction), _depth(kernel)
     assert run is not None

@@ -81,7 +81,10 @@ def fused_kernel(first: Step, second: Step, place: int) -> Step | Refusal:
     at = _places(store.index, read.index)
     if isinstance(at, Refusal):
         return at
-    if above.params[store.target].dtype is not read.dtype or above.params[store.target].shape != below.params[place].shape:
+    if (
+        above.params[store.target].dtype is not read.dtype
+        or above.params[store.target].shape != below.params[place].shape
+    ):
         return Refusal("what is stored is not what is read")
     inputs = [value for k, value in enumerate(second.inputs) if k != place]
     numbers = {k: inputs.index(value) for k, value in enumerate(second.inputs) if k != place}
@@ -120,9 +123,15 @@ def _is_depthwise(kernel: Kernel) -> str:
     if not isinstance(kernel.body, Loops) or len(kernel.stores) != 1 or kernel.outputs != 1:
         return "it is no depthwise convolution that stores its result alone"
     sums = reduces(kernel.stores[0].value)
-    if len(sums) != 1 or sums[0].op != "sum" or any(isinstance(e, Reduce) for ld in loads(sums[0].body) for e in ld.index):
+    if (
+        len(sums) != 1
+        or sums[0].op != "sum"
+        or any(isinstance(e, Reduce) for ld in loads(sums[0].body) for e in ld.index)
+    ):
         return "it is no sum over a window"
-    if not any(e.free & set(sums[0].axes) and e.free - set(sums[0].axes) for ld in loads(sums[0].body) for e in ld.index):
+    if not any(
+        e.free & set(sums[0].axes) and e.free - set(sums[0].axes) for ld in loads(sums[0].body) for e in ld.index
+    ):
         return "its window slides over nothing"
     if any(isinstance(n, Load) for e in kernel.stores[0].index for n in loads(e)):
         return "where it stores depends on memory"

@@ -78,7 +78,9 @@ def _function(value: Expr) -> tuple[Expr, Expr] | None:
     for result in _outermost_first(value):
         if result.dtype not in BYTES or isinstance(result, (Load, Const)):
             continue
-        codes = [node for node in walk(result) if node is not result and node.dtype in BYTES and not isinstance(node, Const)]
+        codes = [
+            node for node in walk(result) if node is not result and node.dtype in BYTES and not isinstance(node, Const)
+        ]
         for code in sorted(codes, key=lambda node: sum(1 for _ in walk(node))):
             between = _between(result, code)
             if between is not None and sum(isinstance(n, Call) and n.fn in COSTLY for n in between) >= ENOUGH:

@@ -60,7 +60,9 @@ def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = froze
     values = _values(steps, graph, signed=bool(SIGNED & features))
     made: dict[Value, tuple[Value, Narrow] | None] = {}
     narrowed = [step if step.kernel is None else _narrowed(step, values, made) for step in steps]
-    return [step if step.kernel is None else _corrected(step) for step in _stored_once(narrowed, frozenset(graph.outputs))]
+    return [
+        step if step.kernel is None else _corrected(step) for step in _stored_once(narrowed, frozenset(graph.outputs))
+    ]
 
 
 def fitting(interval: Interval, *, signed: bool = False, shifted: bool = True) -> Narrow | None:
@@ -96,7 +98,9 @@ def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value,
                 low, high = bounds(store.value)
                 before = ranges.get(value, (low, high))
                 ranges[value] = min(before[0], low), max(before[1], high)
-    return {value: found for value, interval in ranges.items() if (found := fitting(interval, signed=signed)) is not None}
+    return {
+        value: found for value, interval in ranges.items() if (found := fitting(interval, signed=signed)) is not None
+    }
 
 
 def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tuple[Value, Narrow] | None]) -> Step:

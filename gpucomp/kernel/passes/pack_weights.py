@@ -112,7 +112,11 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     simplify = Simplifier()
 
     other = body.b if packing.operand == "a" else body.a
-    others = [other, *(e for s in kernel.stores for e in (*s.index, s.value)), *(body.tail.expressions() if body.tail else ())]
+    others = [
+        other,
+        *(e for s in kernel.stores for e in (*s.index, s.value)),
+        *(body.tail.expressions() if body.tail else ()),
+    ]
     used = {ld.source for e in others for ld in loads(e)}
     kept = tuple(k for k in range(kernel.inputs) if k in used)
     number = {k: new for new, k in enumerate(kept)}

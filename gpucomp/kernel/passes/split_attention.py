@@ -152,6 +152,13 @@ def in_three(step: Step) -> list[Step]:
 
     return [
         Step(f"{step.name}_scores", scores.kernel, inputs(scores), between[:1], (), "a softmax is next"),
-        Step(f"{step.name}_weights", weights.kernel, inputs(weights), between[1:], (), "a product with the values is next"),
+        Step(
+            f"{step.name}_weights",
+            weights.kernel,
+            inputs(weights),
+            between[1:],
+            (),
+            "a product with the values is next",
+        ),
         replace(step, kernel=means.kernel, inputs=inputs(means)),
     ]

@@ -115,7 +115,11 @@ def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) 
     body = kernel.body_as(Contraction)
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side = algorithm.positions
-    i, r, o = _axes("i", (*_blocks(form, outputs), products.shape[2])), _axes("r", (side, side)), _axes("o", (outputs,) * 2)
+    i, r, o = (
+        _axes("i", (*_blocks(form, outputs), products.shape[2])),
+        _axes("r", (side, side)),
+        _axes("o", (outputs,) * 2),
+    )
     y, x = (i[1 + d] * outputs + o[d] for d in (0, 1))
     extents, walk = (form.image[0], *form.out), (i[0], y, x)
     of_rows = [place for extent, place in zip(extents, walk, strict=True) if extent > 1]
@@ -158,7 +162,14 @@ def in_three(step: Step, outputs: int) -> list[Step]:
     others = tuple(step.inputs[k] for k in _epilogue_inputs(kernel))
     made: tuple[Value, ...] = (pixels, constant(filters))
     return [
-        Step(f"{step.name}_pixels", first, (step.inputs[form.source],), (pixels,), (), "a product for each position is next"),
+        Step(
+            f"{step.name}_pixels",
+            first,
+            (step.inputs[form.source],),
+            (pixels,),
+            (),
+            "a product for each position is next",
+        ),
         Step(f"{step.name}_products", second, made, (products,), (), "outputs are sums of several products"),
         replace(step, kernel=third, inputs=(products, *others)),
     ]

@@ -201,5 +201,6 @@ FAMILY = Family(
     accepts=accepts,
     work=work,
     registers=registers,
-    emit=mma_attention_hooks, template="attention/mma/kernel.j2",
+    emit=mma_attention_hooks,
+    template="attention/mma/kernel.j2",
 )

@@ -282,5 +282,6 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
-    emit=amd_hooks, template="contraction/amd/kernel.j2",
+    emit=amd_hooks,
+    template="contraction/amd/kernel.j2",
 )

@@ -34,18 +34,6 @@ WIDTHS = (16, 8, 4, 3, 2, 1)
 # ---- what an operand is ----
 
 
-
-
-
-
-
-
-
-
-
-
-
-
 def store_width(kernel: Kernel) -> int:
     """Columns that every store of the result may take at once: side by side, at most 16 bytes."""
     body = kernel.body_as(Contraction)
@@ -499,9 +487,7 @@ def runs(deltas: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
         position += width
 
 
-def _load(
-    work: _Work, name: str, dtype: DType, width: int, address: Sequence[str], guard: str | None, pad: int
-) -> str:
+def _load(work: _Work, name: str, dtype: DType, width: int, address: Sequence[str], guard: str | None, pad: int) -> str:
     pointer, *offset = address
     at = " + ".join(offset)
     n = "" if width == 1 else str(width)

@@ -254,5 +254,6 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
-    emit=mali_hooks, template="contraction/mali/kernel.j2",
+    emit=mali_hooks,
+    template="contraction/mali/kernel.j2",
 )

@@ -404,5 +404,6 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     settle=settle,
-    emit=mma_hooks, template="contraction/mma/kernel.j2",
+    emit=mma_hooks,
+    template="contraction/mma/kernel.j2",
 )

@@ -222,5 +222,6 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
-    emit=separable_mma_hooks, template="contraction/separable_mma/kernel.j2",
+    emit=separable_mma_hooks,
+    template="contraction/separable_mma/kernel.j2",
 )

@@ -208,5 +208,6 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
-    emit=separable_simt_hooks, template="contraction/separable_simt/kernel.j2",
+    emit=separable_simt_hooks,
+    template="contraction/separable_simt/kernel.j2",
 )

@@ -497,5 +497,6 @@ FAMILY = Family(
     focus=focus,
     taken=registers_taken,
     rewritten=in_words,
-    emit=contraction_hooks, template="contraction/simt/kernel.j2",
+    emit=contraction_hooks,
+    template="contraction/simt/kernel.j2",
 )

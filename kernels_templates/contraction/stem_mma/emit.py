@@ -28,7 +28,9 @@ def stem_mma_hooks(
     dtype = stored(body.b).dtype
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
     ends = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)
-    filters = packed_filters(kernel, (derived.chunks, derived.padded_n, CHUNK_BYTES // dtype.nbytes), "contraction/stem_mma")
+    filters = packed_filters(
+        kernel, (derived.chunks, derived.padded_n, CHUNK_BYTES // dtype.nbytes), "contraction/stem_mma"
+    )
     return {
         **stage_hooks(kernel, printer, found, s, SimpleNamespace(**vars(p), **vars(derived)), dtype),
         "filters": printer.params[filters][0],

@@ -202,7 +202,8 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         out_bytes=out,
         shared_traffic=warps * d.chunks * (d.warp_m + s.warp_n) * CHUNK_BYTES,
         shared_bytes=shared_bytes(s, p),
-        instructions=warps * (d.chunks / 2 * step + products * 4 * mma.OUT_INSTRUCTIONS + COPY_INSTRUCTIONS * d.load_trips),
+        instructions=warps
+        * (d.chunks / 2 * step + products * 4 * mma.OUT_INSTRUCTIONS + COPY_INSTRUCTIONS * d.load_trips),
         chains=products,
         by_warp=True,
     )
@@ -230,5 +231,6 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
-    emit=stem_mma_hooks, template="contraction/stem_mma/kernel.j2",
+    emit=stem_mma_hooks,
+    template="contraction/stem_mma/kernel.j2",
 )

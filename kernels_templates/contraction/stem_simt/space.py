@@ -194,5 +194,6 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
-    emit=stem_simt_hooks, template="contraction/stem_simt/kernel.j2",
+    emit=stem_simt_hooks,
+    template="contraction/stem_simt/kernel.j2",
 )

@@ -378,5 +378,6 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
-    emit=wgmma_hooks, template="contraction/wgmma/kernel.j2",
+    emit=wgmma_hooks,
+    template="contraction/wgmma/kernel.j2",
 )

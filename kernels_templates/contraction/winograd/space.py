@@ -286,7 +286,9 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         dict(zip(NAMES, tile, strict=True)) | {"splits": splits} for tile in TILES for splits in SPLITS.choices
     ]
     # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
-    candidates = [s for s in candidates if s["splits"] == 1 or s["positions"] * s["reg_n"] * s["reg_b"] <= MOST_SPLIT_SUMS]
+    candidates = [
+        s for s in candidates if s["splits"] == 1 or s["positions"] * s["reg_n"] * s["reg_b"] <= MOST_SPLIT_SUMS
+    ]
     legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
     return min(legal or candidates[-1:], key=lambda s: LOSS[s["outputs"]] * cycles(SimpleNamespace(**s), p, limits))
 
@@ -377,5 +379,6 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
-    emit=winograd_hooks, template="contraction/winograd/kernel.j2",
+    emit=winograd_hooks,
+    template="contraction/winograd/kernel.j2",
 )

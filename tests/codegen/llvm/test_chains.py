@@ -42,7 +42,9 @@ def filters(*shape: int, seed: int = 0) -> Value:
 def conv(x: Value, out: int, k: int = 1, stride: int = 1, pads: Sequence[int] = (0,) * 4, dilation: int = 1, group: int = 1
          ) -> Value:  # fmt: skip
     w = filters(k, k, x.shape[-1] // group, out)
-    return ops.Conv(x, w, strides=(stride,) * 2, pads=tuple(pads), dilations=(dilation,) * 2, group=group, layout="NHWC")
+    return ops.Conv(
+        x, w, strides=(stride,) * 2, pads=tuple(pads), dilations=(dilation,) * 2, group=group, layout="NHWC"
+    )
 
 
 def depthwise(x: Value, k: int = 3, stride: int = 1, pads: Sequence[int] = (1,) * 4, dilation: int = 1) -> Value:
@@ -219,7 +221,11 @@ def test_other_numbers_than_f32_are_no_link(eager: None) -> None:
     graph = GRAPHS["bottleneck"]
     narrow = precision.apply(partition(graph), graph, "bf16")
 
-    assert [s.kernel.family for s in chains.chained(narrow, graph.outputs, HOST)] == ["contraction", "loops", "contraction"]
+    assert [s.kernel.family for s in chains.chained(narrow, graph.outputs, HOST)] == [
+        "contraction",
+        "loops",
+        "contraction",
+    ]
 
 
 def test_rows_may_be_what_were_columns_but_no_channels(eager: None) -> None:

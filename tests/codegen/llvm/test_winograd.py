@@ -403,7 +403,12 @@ def test_it_is_chosen_for_fewer_where_a_core_multiplies_less(processor, engine):
 
 @pytest.mark.parametrize(
     ("processor", "dtype", "engine"),
-    [("znver4", BF16, "winograd"), ("sapphirerapids", BF16, "tiles"), ("znver4", F16, "winograd"), ("x86-64-v2", F16, "")],
+    [
+        ("znver4", BF16, "winograd"),
+        ("sapphirerapids", BF16, "tiles"),
+        ("znver4", F16, "winograd"),
+        ("x86-64-v2", F16, ""),
+    ],
 )
 def test_it_is_chosen_for_narrow_pixels_beside_faster_products(processor, dtype, engine):
     target, kernel = cpu.named(f"cpu:{processor}"), constant(conv((1, 56, 56, 64), 64, (3, 3), pad=1, dtype=dtype))

@@ -92,5 +92,10 @@ def test_matrix_units_keep_what_they_are_faster_at():
     made = model([node("MatMulInteger", ["x", "w", "z"], ["y"])], [value("x", (196, 256), I8)], [value("y", None, I32)],
                  {"z": np.int8(19), "w": codes(256, 128)})  # fmt: skip
 
-    for target, engine in (("cuda:sm_75", "mma"), ("cuda:sm_90a", "mma"), ("opencl:gfx90a", "amd"), ("opencl:mali", "mali")):
+    for target, engine in (
+        ("cuda:sm_75", "mma"),
+        ("cuda:sm_90a", "mma"),
+        ("opencl:gfx90a", "amd"),
+        ("opencl:mali", "mali"),
+    ):
         assert contraction(made, target)[0] == engine, target

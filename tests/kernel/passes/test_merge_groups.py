@@ -117,7 +117,9 @@ def test_merged_groups_are_read_by_whole_chunks_and_give_numpy_s_answer():
             outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
             g = source.geometry
             args = [np.ascontiguousarray(x) for x in (*(inputs[k] for k in packed.kept), filters)]
-            compiled.run(g.groups, g.items, [*args, *outputs], order=order, seed=3, dynamic_shared=g.dynamic_shared_bytes)
+            compiled.run(
+                g.groups, g.items, [*args, *outputs], order=order, seed=3, dynamic_shared=g.dynamic_shared_bytes
+            )
             for actual, wanted in zip(outputs, right, strict=True):
                 assert_matches(actual, wanted, terms=math.prod(v.extent for v in kernel.body.k))
 

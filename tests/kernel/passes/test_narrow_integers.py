@@ -258,4 +258,3 @@ def test_codes_are_stored_once_for_who_reads_them_wide_and_narrow(wide_output):
     right = gpucomp.compile(residual(wide_output=wide_output), target="opencl").run({"x": X})
     for name in found:
         np.testing.assert_array_equal(found[name], right[name])
-

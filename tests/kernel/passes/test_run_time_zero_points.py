@@ -28,7 +28,9 @@ def codes(*shape: int, dtype: type = np.int8) -> np.ndarray:
 class Product:
     """A MatMulInteger or ConvInteger of codes and a zero point that are inputs."""
 
-    def __init__(self, x: np.ndarray, w: np.ndarray, zero: np.ndarray, w_zero: np.ndarray | None = None, **attributes) -> None:
+    def __init__(
+        self, x: np.ndarray, w: np.ndarray, zero: np.ndarray, w_zero: np.ndarray | None = None, **attributes
+    ) -> None:
         self.x, self.w, self.zero, self.w_zero = x, w, zero, w_zero
         self.operator = "ConvInteger" if "pads" in attributes else "MatMulInteger"
         self.proto = model(
@@ -105,7 +107,9 @@ def test_the_cpu_s_answer_is_numpy_s(name):
         np.testing.assert_array_equal(product.feed(executable, zero), product.expected(zero))
 
 
-@pytest.mark.parametrize("name", ["u8 by u8, one zero point", "padded windows", "padded windows, u8 by u8, one zero point"])
+@pytest.mark.parametrize(
+    "name", ["u8 by u8, one zero point", "padded windows", "padded windows, u8 by u8, one zero point"]
+)
 def test_opencl_s_answer_is_numpy_s(name):
     product = PRODUCTS[name]
 
@@ -210,7 +214,9 @@ def test_windows_read_codes_that_are_stored_once_channels_last(dtype):
     assert [r.choice.family.title for r in lowered.rendered.values()].count("contraction/tiles") == 2
     texts = [step.kernel.text for step in lowered.rendered]
     assert sum("round(" in text for text in texts) == 4  # a zero point and the codes, for each layer
-    codes = [v for step in lowered.rendered for v in step.outputs if v.type.size == 31 * 31 * 17 and v.type.dtype is not F32]
+    codes = [
+        v for step in lowered.rendered for v in step.outputs if v.type.size == 31 * 31 * 17 and v.type.dtype is not F32
+    ]
     assert [v.shape for v in codes] == [(1, 31, 31, 17)]
 
 
@@ -236,6 +242,8 @@ def test_rows_are_summed_once_for_all_products_that_read_them_and_codes_stay_wha
     kernels = [step.kernel for step in lower(made, resolve("cpu:sapphirerapids")).rendered]
 
     for n in names:
-        np.testing.assert_array_equal(found[n], (x.astype(np.int32) - 131) @ (constants[f"w{n}"].astype(np.int32) - 119))
+        np.testing.assert_array_equal(
+            found[n], (x.astype(np.int32) - 131) @ (constants[f"w{n}"].astype(np.int32) - 119)
+        )
     np.testing.assert_array_equal(found["floats"], (x.astype(np.float32) - 131) / 2)
     assert sum(k.family == "reduce" for k in kernels) == 1

@@ -84,7 +84,9 @@ def attention_graph(rows: int, cols: int) -> Graph:
 def test_steps_in_three_run_one_after_the_other() -> None:
     graph = attention_graph(7, 19)
     (step,) = partition(graph)
-    feeds = {v.attrs["label"]: np.random.default_rng(5).standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
+    feeds = {
+        v.attrs["label"]: np.random.default_rng(5).standard_normal(v.shape).astype(np.float32) for v in graph.inputs
+    }
 
     three = in_three(step)
 

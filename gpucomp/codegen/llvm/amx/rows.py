@@ -40,9 +40,7 @@ class RowsInPlace:
     def begin(self, m: Value, rows: Value) -> None:
         """A task of ``rows`` rows from row ``m`` on."""
         printer = self.entry.printer(self.program, self.bound, 0, None)
-        start = self.code.gep(
-            self.entry.params[self.rows.source], printer.value(self.program.results[0]), self.scalar
-        )
+        start = self.code.gep(self.entry.params[self.rows.source], printer.value(self.program.results[0]), self.scalar)
         self.start = self.code.gep(start, m * self.row_bytes, "i8")
 
     def row(self, at: Value) -> Value:

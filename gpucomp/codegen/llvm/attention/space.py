@@ -28,7 +28,11 @@ PARAMS = (
     Param("lanes", (4, 8, 16), "rows of a vector"),
     Param("vectors", (1, 2, 3, 4, 6), "vectors of rows of a task"),
     Param("keys", (1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values"),
-    Param("tile_n", (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are at hand, rounded up to whole blocks"),
+    Param(
+        "tile_n",
+        (16, 32, 64, 96, 128, 192, 256, 384, 512),
+        "keys whose weights are at hand, rounded up to whole blocks",
+    ),
 )
 
 

@@ -1,7 +1,7 @@
 """The register block of a product on the CPU: sums of some rows by some vectors of columns, one point of k after another.
 
-    for each k:
-        sums[row][vector] += a[row][k] in every lane * b[k][vector]
+for each k:
+    sums[row][vector] += a[row][k] in every lane * b[k][vector]
 """
 
 from __future__ import annotations

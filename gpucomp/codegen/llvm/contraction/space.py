@@ -37,7 +37,11 @@ PARAMS = (
     Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "rows of the register block"),
     Param("nv", (1, 2, 3, 4, 6, 8, 12), "vectors of the register block"),
     Param("kc", (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE), "points of k that are multiplied at a time"),
-    Param("tile_m", (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512), "rows of a task, rounded up to whole blocks"),
+    Param(
+        "tile_m",
+        (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512),
+        "rows of a task, rounded up to whole blocks",
+    ),
     Param("panels", (1, 2, 3, 4, 6, 8, 12, 16, 32), "panels of nv vectors of a task"),
     Param("pack_a", (0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied lines of an image"),
     Param("pack_b", (0, 1, 2), "columns are 0: read in place, 1: copied together, 2: together since the compilation"),
@@ -186,7 +190,11 @@ def _grid(
     panels, rest = divmod(-(-columns // width), nv)
     whole, left = divmod(rows, mr)
     return sum(
-        count * (whole * _one_block(mr, vectors, p, limits, copied=copied) + _one_block(left, vectors, p, limits, copied=copied))
+        count
+        * (
+            whole * _one_block(mr, vectors, p, limits, copied=copied)
+            + _one_block(left, vectors, p, limits, copied=copied)
+        )
         for count, vectors in ((panels, nv), (1, rest))
         if count and vectors
     )

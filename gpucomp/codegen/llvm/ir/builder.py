@@ -387,7 +387,9 @@ class Code:
         """
         if mask.text.startswith("<") and mask.text.count("true") == 1:
             lane = mask.text.split(",").index(next(part for part in mask.text.split(",") if "true" in part))
-            self.store(self.extract(value, lane), self.gep(address, lane, value.type.scalar), max(value.type.bits // 8, 1))
+            self.store(
+                self.extract(value, lane), self.gep(address, lane, value.type.scalar), max(value.type.bits // 8, 1)
+            )
             return
         if self.native_scale and value.type.bits < 32 and not mask.text.startswith("<"):
             mask = self._hidden(mask)

@@ -14,7 +14,9 @@ from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 PARAMS = (
     LANES,
-    Param("tile_x", tuple(range(1, windows.WIDEST_TILE + 1)), "neighbouring outputs of a row that share what they read"),
+    Param(
+        "tile_x", tuple(range(1, windows.WIDEST_TILE + 1)), "neighbouring outputs of a row that share what they read"
+    ),
     Param("vectors", (1, 2, 3, 4), "vectors of channels of a tile"),
     Param("tasks", (1, 16, 64, 256), "parts wanted for the threads to share; rows of the result may be more"),
 )

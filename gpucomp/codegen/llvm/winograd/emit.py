@@ -228,7 +228,9 @@ class _Emitter:
         ahead, lines = self._following_filters(b, row, length)
         with code.loop(0, whole, UNROLL) as k:
             for line in range(lines):
-                code.prefetch(code.gep(ahead, (k.integer_op("udiv", UNROLL) * lines + line) * LINE_FLOATS, "float"), far=True)
+                code.prefetch(
+                    code.gep(ahead, (k.integer_op("udiv", UNROLL) * lines + line) * LINE_FLOATS, "float"), far=True
+                )
             for u in range(UNROLL):
                 step(k + u)
         if d.part % UNROLL or self.p.depth % UNROLL:

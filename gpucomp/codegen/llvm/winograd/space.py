@@ -195,7 +195,9 @@ def _register_blocks(rows: int, mr: int) -> list[int]:
 
 def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, limits: Limits) -> float:
     """Cycles of one register block: multiply-adds or loads, filters out of the second cache."""
-    step = max(rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
+    step = max(
+        rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4
+    )
     step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in a plain contraction
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 

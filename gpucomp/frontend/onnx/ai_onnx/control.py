@@ -77,7 +77,9 @@ def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
 
 def _goes_on(body: onnx.GraphProto) -> bool:
     """Whether the condition that ``body`` gives is plainly the one that it was given: then it never ends a loop."""
-    before = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity" and node.input and node.output}
+    before = {
+        node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity" and node.input and node.output
+    }
     name = body.output[0].name if body.output and len(body.input) > 1 else ""
     for _ in body.node:
         name = before.get(name, name)

@@ -72,7 +72,9 @@ def gemm_by_attribute(
 ) -> Value:
     product = gemm(a, b, alpha=alpha, beta=beta, transA=transA, transB=transB)
     if not broadcast and c.shape != product.shape:
-        raise ValueError(f"c is {c.type}, the product is {product.type}: equal shapes expected where broadcast is not 1")
+        raise ValueError(
+            f"c is {c.type}, the product is {product.type}: equal shapes expected where broadcast is not 1"
+        )
     return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 

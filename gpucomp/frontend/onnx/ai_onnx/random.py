@@ -69,7 +69,9 @@ def multinomial(x: Value, *, dtype: int = 6, sample_size: int = 1, seed: float |
         raise ValueError("no class to choose")
     checked_size(x.type.size * sample_size, 4)
     shape = (x.shape[0], sample_size, x.shape[1])
-    uniform = _drawn(ops.RandomUniform, shape, F64, seed, low=1e-12, high=1.0)  # in f32 it would round to 1 now and then
+    uniform = _drawn(
+        ops.RandomUniform, shape, F64, seed, low=1e-12, high=1.0
+    )  # in f32 it would round to 1 now and then
     noise = cast(ops.Neg(ops.Log(ops.Neg(ops.Log(uniform)))), F32)
     scores = ops.Add(cast(ops.Reshape(x, shape=(x.shape[0], 1, x.shape[1])), F32), noise)
     return cast(ops.ArgMax(scores, axis=2, keepdims=False, select_last_index=False), element_type(dtype, "dtype"))

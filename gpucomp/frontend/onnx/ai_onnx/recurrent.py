@@ -260,7 +260,9 @@ def gru(
 ) -> tuple[Value, ...]:
     """Gates z, r, h: h' = (1 - z) n + z h, with the reset gate before or after the product with the state."""
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout, site)
-    functions = chosen_activations(activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta)
+    functions = chosen_activations(
+        activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta
+    )
     limit = _clipped(clip)
     cells: list[Cell] = []
     inputs, states = [], []

@@ -69,9 +69,7 @@ def fourier(x: Value, axis: int, length: int | None, *, inverse: bool, onesided:
     return move_axis(stacked, rank - 2, axis)
 
 
-def _long(
-    x: Value, axis: int, length: int, taken: int, bins: int, *, inverse: bool, to_real: bool
-) -> Value:
+def _long(x: Value, axis: int, length: int, taken: int, bins: int, *, inverse: bool, to_real: bool) -> Value:
     """``fourier`` by factors of ``length``."""
     rank = len(x.shape)
     rows = move_axis(part(x, axis, 0, taken), axis, rank - 1)  # [..., 1 or 2, taken]

@@ -245,7 +245,9 @@ def tree_ensemble_classifier(
     base = _numbers(base_values, base_values_as_tensor)
     one = len(labels) == 2 and len(weighed) == 1
     if len(base) not in {0, 1 if one else len(labels)}:
-        raise UnsupportedError(f"{len(base)} base values for {len(labels)} classes of which leaves weigh {len(weighed)}")
+        raise UnsupportedError(
+            f"{len(base)} base values for {len(labels)} classes of which leaves weigh {len(weighed)}"
+        )
     if one:
         table, given = (array[:, weighed] for array in (table, given))
     scores = aggregated(leaf_of(x, trees), table, given, 1)

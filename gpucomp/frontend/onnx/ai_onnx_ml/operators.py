@@ -196,7 +196,11 @@ def zip_map(
 ) -> MapsValue:
     """A map from labels to scores for each row of ``x`` [N, K] or [K]; nothing computes with it, so it is a model's output."""
     labels = classlabels_strings or classlabels_int64s or ()
-    if bool(classlabels_strings) == bool(classlabels_int64s) or len(x.shape) not in (1, 2) or len(labels) != x.shape[-1]:
+    if (
+        bool(classlabels_strings) == bool(classlabels_int64s)
+        or len(x.shape) not in (1, 2)
+        or len(labels) != x.shape[-1]
+    ):
         raise ValueError(f"one label of one kind for each of {x.shape[-1:]} columns of [N, K] or [K] expected")
     keys = np.empty(len(labels), object if classlabels_strings else np.int64)
     keys[:] = labels
