@@ -349,11 +349,13 @@ API Status cuStreamDestroy_v2(Stream* stream) {
   return INVALID_HANDLE;
 }
 API Status cuStreamSynchronize(Stream* stream) {
+  // what an earlier test forgot waits for its own work, whenever it is collected: a planned failure is not for it
+  if (known(stream) && stream->test != tests && !lost) return drain(stream);
   ENTER("cuStreamSynchronize");
   if (!known(stream)) return INVALID_HANDLE;
   if (stream->capture != Capture::none) return refused(stream);
   const Status status = drain(stream);
-  if (stream->test == tests) note("synchronize");
+  note("synchronize");
   return status;
 }
 API Status cuStreamBeginCapture_v2(Stream* stream, int mode) {
