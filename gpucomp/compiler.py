@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from gpucomp import targets
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.dynamic.program import Rest
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
@@ -35,6 +34,8 @@ from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from gpucomp.dynamic.program import Rest
 
 Progress = Callable[[str, int, int], None]
 MOST_TRIED = 20_000  # schedules that are looked through for one of fewer work-items: a second's work
@@ -114,6 +115,8 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
 
 def waiting(plan: Plan, rest: bytes) -> Rest:
     """What runs ``rest``, a part of the model that waits for values; what of it is much work is compiled as ``plan`` was."""
+    from gpucomp.dynamic.program import Rest  # few models have such a part
+
     return Rest(rest, lambda graph: compile_graph(graph, plan.target, plan.precision, plan.keep_fp32))
 
 

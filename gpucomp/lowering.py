@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from gpucomp.codegen.llvm.chain.fuse import chained
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
 from gpucomp.ir.passes import PassRecord
@@ -43,13 +42,19 @@ def _is_narrow(target: Target, level: str) -> bool:
     return level in precision.NARROW
 
 
+def _fuse_depth_first(steps: list[Step], at: Setting) -> list[Step]:
+    from gpucomp.codegen.llvm.chain.fuse import chained  # all engines of the CPU, which no GPU needs
+
+    return chained(steps, at.graph.outputs, at.target)
+
+
 KERNEL_PASSES: tuple[KernelPass, ...] = (
     KernelPass("precision", lambda steps, at: precision.apply(steps, at.graph, at.precision, at.keep_fp32, at.elsewhere)),
     KernelPass("narrow-integers", lambda steps, at: narrow_integers.narrow(steps, at.graph, at.target.features)),
     KernelPass("merge-groups", lambda steps, at: merge_groups.merge(steps, at.target.features), _is_narrow),
     KernelPass("lookup-tables", lambda steps, at: lookup_tables.look_up(steps), _on_a_cpu),
     KernelPass("split-attention", lambda steps, at: split_attention.split(steps, at.target, at.expected), _on_a_cpu),
-    KernelPass("fuse-depth-first", lambda steps, at: chained(steps, at.graph.outputs, at.target), _on_a_cpu),
+    KernelPass("fuse-depth-first", _fuse_depth_first, _on_a_cpu),
     KernelPass("fuse-separable", lambda steps, at: fuse_separable.fuse(steps, at.graph.outputs, at.expected), _on_a_gpu),
     KernelPass("split-winograd", lambda steps, at: split_winograd.split(steps, at.expected), _has_no_local_memory),
     KernelPass("fuse-row-statistics", lambda steps, at: fuse_row_statistics.join(
