@@ -6,9 +6,9 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.errors import ScheduleError
@@ -113,10 +113,6 @@ def _as_it_is(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing
     return None
 
 
-def _emits_nothing(kernel: Kernel, *others: object) -> NoReturn:
-    raise NotImplementedError("an engine that writes no text")
-
-
 def _itself(kernel: Kernel) -> Kernel:
     return kernel
 
@@ -166,7 +162,7 @@ class Family:
     settle: Callable[[SimpleNamespace, SimpleNamespace], Schedule] | None = None
     taken: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
     rewritten: Callable[[Kernel], Kernel] = _itself
-    emit: Callable[..., Any] = _emits_nothing
+    emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
 
     @property

@@ -25,7 +25,7 @@ def family(tiles=(8, 16, 24, 32), depth=(1, 2, 4), **given):
 
     return Family(
         name="toy",
-        template="",
+        emit=lambda kernel, *others: "",
         params=(Param("tile", tiles, ""), Param("depth", depth, ""), Param("fast", (0, 1), "")),
         problem=lambda kernel: {},
         objections=objections,
