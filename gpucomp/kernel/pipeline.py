@@ -59,11 +59,12 @@ def run_kernel_passes(
     passes: Sequence[KernelPass],
     setting: Setting,
     observer: Callable[[PassRecord], None] | None = None,
-    start: str = "partition",
     watch: Callable[[str, Steps], None] | None = None,
 ) -> Steps:
     """``steps`` after every one of ``passes``. ``watch`` is called, and ``VerifyError`` raised, as by ``run_passes``."""
-    form = Form("kernels", format_steps, lambda found: verify_steps(found, setting.graph), _count, start, "kernels-")
+    form = Form(
+        "kernels", format_steps, lambda found: verify_steps(found, setting.graph), _count, "partition", "kernels-"
+    )
 
     def bound(one: KernelPass) -> Callable[[Steps], Steps]:
         def run(before: Steps) -> Steps:

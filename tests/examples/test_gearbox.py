@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("optuna")
-
 from examples.gearbox import search
 from gpucomp.tuning.samplers.points import Points
 
