@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp import targets
@@ -29,7 +28,7 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
-from gpucomp.schedule.space import Schedule
+from gpucomp.schedule.space import Schedule, sized
 from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
@@ -305,10 +304,10 @@ def _in_smaller_groups(step: Step, target: Target, refused: KernelSource) -> Ite
     engines_of, _ = back_end(target.language)
     family = engines_of(step.kernel, target.features)[-1]
     problem = family.problem(step.kernel)
-    sizes = SimpleNamespace(**problem)
+    sizes = sized(problem)
 
     def items(schedule: Schedule) -> int:
-        return math.prod(family.geometry(SimpleNamespace(**schedule), sizes).items)
+        return math.prod(family.geometry(family.schedule(schedule), sizes).items)
 
     last, most = family.default(sizes, target.limits), math.prod(refused.geometry.items) // 2
     while most:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from gpucomp.cli.show import counted
@@ -18,6 +17,7 @@ from gpucomp.ir.printer import MAX_ELEMENTS, Namer, format_attr, format_node
 from gpucomp.kernel.pipeline import format_step
 from gpucomp.report.journey import Change, Journey, changes, steps_of
 from gpucomp.schedule import rank
+from gpucomp.schedule.space import sized
 from gpucomp.targets.back_end import engines_by_body
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
     found: dict[str, str] = {}
     problems = rank.problems(kernel, able)
     for family, problem in problems:
-        sizes = SimpleNamespace(**problem)
+        sizes = sized(problem)
         try:
             schedule = family.default(sizes, target.limits)
         except ScheduleError as error:
@@ -265,7 +265,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
         if reasons := family.reasons(schedule, problem, target.limits):
             found[family.title] = f"its default cannot run: {'; '.join(reasons)}"
         elif family.estimate is not None:
-            us = family.estimate(SimpleNamespace(**schedule), sizes, target.limits)
+            us = family.estimate(family.schedule(schedule), sizes, target.limits)
             found[family.title] = f"about {us:.1f} us by its default"
     if not target.limits.is_cpu:
         like = target.device or typical(target.limits.units, dots=target.limits.dots)

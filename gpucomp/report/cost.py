@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 from gpucomp.compiler import Lowered
 from gpucomp.device.device import Device
@@ -15,6 +14,7 @@ from gpucomp.planning import Rendered
 from gpucomp.schedule import rank
 from gpucomp.schedule.model import Terms, terms
 from gpucomp.schedule.rank import Ranked
+from gpucomp.schedule.space import sized
 
 USUAL_REGISTERS = 32  # of a work-item, for the model, where neither a compiler nor a formula says
 
@@ -72,7 +72,7 @@ def cost_of(step: Step, item: Rendered, device: Device, spent: Spent) -> Cost:
     assert kernel is not None
     work = None
     if (work_of := family.work_with(device.shuffles)) is not None:
-        work = work_of(SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(kernel)))
+        work = work_of(family.schedule(source.schedule), sized(family.problem(kernel)))
     used = {"registers": spent.registers or USUAL_REGISTERS, "shared_bytes": spent.shared_bytes or 0}
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry
