@@ -42,6 +42,7 @@ from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.rename import renumbered
 from gpucomp.kernel.step import Step
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
+from gpucomp.refusal import required
 
 OUTPUTS = (2, 4)  # along a side of a block
 # of pixels and filters; what is between is f32 for both: rounded to f16, it has ten times the error of a direct sum, and
@@ -82,8 +83,7 @@ def _outputs(kernel: Kernel, expected: Expected) -> int:
 
 def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     """``kernel``, a convolution that ``possible`` accepts, by F(``outputs``, 3): x0 of each is what the one before leaves."""
-    body, form = kernel.body_as(Contraction), winograd_pixels(kernel, STORED)
-    assert isinstance(form, Pixels), form
+    body, form = kernel.body_as(Contraction), required(winograd_pixels(kernel, STORED))
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side, blocks = algorithm.positions, _blocks(form, outputs)
     _, height, width, channels = form.image
@@ -151,8 +151,7 @@ def in_three(step: Step, outputs: int) -> list[Step]:
     """``step`` as three by F(``outputs``, 3), its filters transformed."""
     kernel = step.kernel
     assert kernel is not None
-    form = winograd_pixels(kernel, STORED)
-    assert isinstance(form, Pixels), form
+    form = required(winograd_pixels(kernel, STORED))
     first, second, third = kernels(kernel, outputs)
     positions, channels, columns = second.params[1].shape
     digits = (Digit("k", channels, positions), Digit("k", 1, channels), Digit("span", 1, columns))
