@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.cli.show import size, table
+from gpucomp.kernel.step import KernelStep
 from gpucomp.schedule.space import sized
 from gpucomp.targets import sass
 
@@ -208,7 +209,7 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
     rows: dict[tuple[object, ...], tuple[object, ...]] = {}
     uses: dict[tuple[object, ...], int] = {}
     for step in lowered.steps:
-        if step.kernel is None:
+        if not isinstance(step, KernelStep):
             continue
         for family in engines_of(step.kernel, target.features):
             problem = family.problem(step.kernel)

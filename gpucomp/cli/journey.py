@@ -15,6 +15,7 @@ from gpucomp.errors import ScheduleError, UsageError, quote
 from gpucomp.ir.graph import Constant, Input, Node, Value
 from gpucomp.ir.printer import MAX_ELEMENTS, Namer, format_attr, format_node
 from gpucomp.kernel.pipeline import format_step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.report.journey import Change, Journey, changes, steps_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.space import sized
@@ -208,7 +209,7 @@ def _made_of(step: Step, journey: Journey) -> str:
 
 def _final(number: int, journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool) -> list[str]:
     step, plain = lowered.steps[number], lowered.unpacked[number]
-    if step.kernel is None or plain.kernel is None:
+    if not (isinstance(step, KernelStep) and isinstance(plain, KernelStep)):
         return [f"On the host: {step.why or 'numpy runs it'}"]
     rendered = lowered.rendered[step]
     found = rendered.source
@@ -277,7 +278,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
 
 def _source(number: int, lowered: Lowered, rendered: Rendered, wanted: bool) -> list[str]:
     text = rendered.source.text.rstrip("\n").splitlines()
-    sharers = [s.name for s in lowered.steps if lowered.rendered.get(s) is rendered and s is not lowered.steps[number]]
+    sharers = [s.name for s, item in lowered.rendered.items() if item is rendered and s is not lowered.steps[number]]
     lines = [f"Source of {rendered.source.name}, {len(text)} lines of {rendered.source.language}"]
     if sharers:
         more = f" and {len(sharers) - MOST_SHARERS} more" if len(sharers) > MOST_SHARERS else ""

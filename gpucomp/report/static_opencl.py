@@ -12,7 +12,7 @@ from gpucomp.device.device import OPENCL, Device
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.planning import Rendered
 from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
 from gpucomp.schedule.space import sized
@@ -63,12 +63,11 @@ def instruction_set(target: Target) -> str:
     return target.arch if target.arch.startswith("gfx") else USUAL_AMD
 
 
-def _spent(step: Step, item: Rendered, built: amdgcn.Resources | None) -> Spent:
+def _spent(step: KernelStep, item: Rendered, built: amdgcn.Resources | None) -> Spent:
     source, family = item.source, item.choice.family
     if built is not None:
         return Spent(built.vector, built.spilled, built.local_bytes, built.instructions, built.occupancy,
                      matrix_share(built), _wide_share(source, built))  # fmt: skip
-    assert step.kernel is not None
     s, p = family.schedule(source.schedule), sized(family.problem(step.kernel))
     registers = family.registers(s, p) if family.registers is not None else None
     return Spent(registers, wide_share=_wide_share(source, None))

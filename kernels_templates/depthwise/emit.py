@@ -35,6 +35,7 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.sliding import Sliding, depthwise_of, pooling_of, stores_of
+from gpucomp.refusal import required
 
 
 def depthwise_hooks(
@@ -44,8 +45,7 @@ def depthwise_hooks(
 
     ``into`` is an array that an output's channels go to instead of memory.
     """
-    found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
-    assert isinstance(found, Sliding)
+    found = required(depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel))
     lead, channel, lane = var("lead", max(1, p.lead)), var("channel", p.channels // s.vector), var(LANE, s.vector)
     # the last tile may reach past the image of the last output, where nothing is promised of it
     place_y = var("place_y", found.y.reach(derived.tiles_y * s.tile_y))
