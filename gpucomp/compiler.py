@@ -35,7 +35,7 @@ from gpucomp.targets.back_end import back_end
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from gpucomp.dynamic.program import Rest
+    from gpucomp.dynamic.program import DynamicModel
 
 Progress = Callable[[str, int, int], None]
 MOST_TRIED = 20_000  # schedules searched for one with fewer work-items: about a second
@@ -67,7 +67,7 @@ def compile(
     observer  called with the record of each graph pass and each kernel pass
 
     Where values decide shapes, for example behind a NonMaxSuppression, the nodes from there on run on the host
-    (``Executable.waiting``).
+    (``Executable.dynamic_operators``).
 
     Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
@@ -110,14 +110,14 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
         )
     report(plan, lowered.steps, lowered.rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
-    return Executable(plan, texts, binaries, weights, lowered.rest, waiting=waiting)
+    return Executable(plan, texts, binaries, weights, lowered.dynamic_model, open_dynamic=open_dynamic)
 
 
-def waiting(plan: Plan, rest: bytes) -> Rest:
-    """Return the runner of ``rest``, the dynamic part of the model. Its expensive steps are compiled as ``plan`` was."""
-    from gpucomp.dynamic.program import Rest  # few models have such a part
+def open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicModel:
+    """Return the runner of ``dynamic_model``, the dynamic part of the model. Its expensive steps are compiled as ``plan`` was."""
+    from gpucomp.dynamic.program import DynamicModel  # few models have such a part
 
-    return Rest(rest, lambda graph: compile_graph(graph, plan.target, plan.precision, plan.keep_fp32))
+    return DynamicModel(dynamic_model, lambda graph: compile_graph(graph, plan.target, plan.precision, plan.keep_fp32))
 
 
 def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> Executable:
@@ -132,14 +132,14 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32:
 class Lowered:
     """A model with a source for each kernel; nothing is planned or built yet. ``unpacked`` are the steps before packing.
 
-    ``rest`` is the dynamic part of the model, see ``frontend.load_apart``; ``keep_fp32`` holds for it too.
+    ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_apart``; ``keep_fp32`` holds for it too.
     """
 
     graph: Graph
     steps: list[Step]
     rendered: dict[Step, Rendered]
     unpacked: Sequence[Step] = ()
-    rest: bytes = b""
+    dynamic_model: bytes = b""
     keep_fp32: Sequence[str] = ()
 
 
@@ -164,16 +164,16 @@ def lower(
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
-    graph, rest = frontend.load_apart(model, shapes=shapes, constants=constants)
+    graph, dynamic_model = frontend.load_apart(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
     rounding = narrow.rounding(precision, device, keep_fp32)
     graph = run_pipeline(graph, pipeline, target=device, rounding=rounding, observer=observer, watch=watch)
     tell("partition", 0, 1)
-    elsewhere = frontend.names_in(rest) if rest and keep_fp32 else ()
+    elsewhere = frontend.names_in(dynamic_model) if dynamic_model and keep_fp32 else ()
     steps = kernels_of(
         graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
     )
-    return Lowered(graph, *render(steps, device, tell, picks), steps, rest, keep_fp32)
+    return Lowered(graph, *render(steps, device, tell, picks), steps, dynamic_model, keep_fp32)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:

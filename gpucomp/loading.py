@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.runtime import artifact
-from gpucomp.runtime.executable import Executable, Waiting
+from gpucomp.runtime.executable import DynamicRunner, Executable
 
 
 def load(path: str | Path, *, trusted: bool = True) -> Executable:
@@ -20,7 +20,12 @@ def load(path: str | Path, *, trusted: bool = True) -> Executable:
     """
     contents = artifact.load(path, rebuild=None if trusted else _rebuild)
     return Executable(
-        contents.plan, contents.sources, contents.binaries, contents.weights, contents.rest, waiting=_waiting
+        contents.plan,
+        contents.sources,
+        contents.binaries,
+        contents.weights,
+        contents.dynamic_model,
+        open_dynamic=_open_dynamic,
     )
 
 
@@ -30,7 +35,7 @@ def _rebuild(plan: Plan, sources: Mapping[str, str]) -> dict[str, bytes]:
     return rebuild(plan, sources)
 
 
-def _waiting(plan: Plan, rest: bytes) -> Waiting:
-    from gpucomp.compiler import waiting  # imports the whole compiler, which only models with a dynamic part need
+def _open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicRunner:
+    from gpucomp.compiler import open_dynamic  # imports the whole compiler, which only models with a dynamic part need
 
-    return waiting(plan, rest)
+    return open_dynamic(plan, dynamic_model)

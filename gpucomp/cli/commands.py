@@ -369,20 +369,20 @@ def _percentiles(text: str) -> tuple[float, ...]:
 def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
     """Name everything in MODEL (.onnx) that cannot be compiled, and what runs on the host; exit 4 if there is the former."""
     from gpucomp import targets
-    from gpucomp.dynamic.program import Rest
+    from gpucomp.dynamic.program import DynamicModel
     from gpucomp.frontend import onnx as frontend
 
     if model.suffix == ".gpuc":
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
-        problems, rest = frontend.check(model, shapes=tensors.parse_shapes(shapes))
+        problems, dynamic_model = frontend.check(model, shapes=tensors.parse_shapes(shapes))
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
         cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
         raise UnsupportedError(f"{quote(model)}: {cases} of what gpucomp cannot compile", code="GPC4001")
-    if rest:
-        click.echo("\n".join(show.waiting(Rest(rest))))
+    if dynamic_model:
+        click.echo("\n".join(show.dynamic_operators(DynamicModel(dynamic_model))))
         click.echo(f"{quote(model)}: everything else can be compiled for {device.name}")
     else:
         click.echo(f"{quote(model)}: everything can be compiled for {device.name}")
@@ -482,7 +482,7 @@ def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
     journey = Journey()
     with followed(journey.replaced):
         lowered, target = _lowered(how, journey.watch)
-    waiting = frontend.names_in(lowered.rest) if lowered.rest else set()
+    waiting = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
     for number, name in enumerate(names):
         if number:
             click.echo("\n")

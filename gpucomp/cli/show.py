@@ -16,7 +16,7 @@ from gpucomp.runtime.executable import Executable, KernelInfo
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gpucomp.dynamic.program import Rest
+    from gpucomp.dynamic.program import DynamicModel
     from gpucomp.ir.passes import PassRecord
 
 
@@ -130,19 +130,19 @@ def summary(exe: Executable) -> list[str]:
     ]
     if host:
         lines.append(f"host      {len(host)} operators run on the host: {counted(info.label for info in host)}")
-    if exe.waiting:
+    if exe.dynamic_operators:
         lines.append(
-            f"waiting   {len(exe.waiting)} operators behind shapes that values decide run on the host, by numpy: "
-            f"{counted(op for op, _ in exe.waiting)}"
+            f"dynamic   {len(exe.dynamic_operators)} operators behind data-dependent shapes run on the host, by numpy: "
+            f"{counted(op for op, _ in exe.dynamic_operators)}"
         )
     return lines
 
 
-def waiting(rest: Rest) -> list[str]:
-    """Where values decide shapes, and what is behind."""
-    behind = list(rest.operators)
+def dynamic_operators(model: DynamicModel) -> list[str]:
+    """The nodes whose result shapes depend on values, and a count of the nodes behind them."""
+    behind = list(model.operators)
     lines = []
-    for op, name in rest.first:
+    for op, name in model.first:
         lines.append(f"{op} at node {quote(name)}: the shape of its result depends on values")
         behind.remove((op, name))
     if behind:

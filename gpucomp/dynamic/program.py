@@ -295,7 +295,7 @@ def _key(array: np.ndarray) -> Key:
     return array.dtype.str, array.shape, data if len(data) <= LARGE else hashlib.sha256(data).digest()
 
 
-class Rest:
+class DynamicModel:
     """The dynamic part of a model: an ONNX model (``frontend.load_apart``) and the programs translated from it.
 
     ``compile`` compiles the expensive steps; without it numpy runs all of them.

@@ -30,7 +30,7 @@ from gpucomp.ir.types import DTYPES, STRING, TensorType
 FORMAT = "gpucomp"
 Rebuild = Callable[[Plan, Mapping[str, str]], dict[str, bytes]]
 SCHEMA = 4
-MANIFEST, WEIGHTS, STRINGS, REST = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
+MANIFEST, WEIGHTS, STRINGS, DYNAMIC_MODEL = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
 SOURCES, BINARIES = "sources/", "binaries/"
 
 
@@ -44,7 +44,7 @@ class Contents:
     sources: Mapping[str, str] = field(default_factory=dict)
     binaries: Mapping[str, bytes] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
-    rest: bytes = b""
+    dynamic_model: bytes = b""
 
 
 def weight_types(plan: Plan) -> dict[str, TensorType]:
@@ -75,8 +75,8 @@ def save(path: str | Path, contents: Contents) -> None:
     members[WEIGHTS] = weights.pieces(contents.weights, types)
     if texts := {name: contents.weights[name].reshape(-1).tolist() for name in _text_shapes(plan)}:
         members[STRINGS] = [manifest.dumps(texts)]
-    if contents.rest:
-        members[REST] = [contents.rest]
+    if contents.dynamic_model:
+        members[DYNAMIC_MODEL] = [contents.dynamic_model]
     description = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -114,7 +114,7 @@ def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
     if rebuild is not None:
         binaries = rebuild(plan, sources)
     arrays = weights.read(members[WEIGHTS], weight_types(plan)) | _texts(path, plan, members)
-    return Contents(plan, sources, binaries, arrays, bytes(members.get(REST, b"")))
+    return Contents(plan, sources, binaries, arrays, bytes(members.get(DYNAMIC_MODEL, b"")))
 
 
 def _texts(path: Path, plan: Plan, members: Mapping[str, memoryview]) -> dict[str, np.ndarray]:
@@ -165,7 +165,7 @@ def _check_members(path: Path, expected: Mapping[str, object], members: Mapping[
     if WEIGHTS not in members:
         raise ArtifactError(f"{quote(path)}: it has no {WEIGHTS}", code="GPC7004")
     for name, view in members.items():
-        if not name.startswith((SOURCES, BINARIES)) and name not in (WEIGHTS, STRINGS, REST):
+        if not name.startswith((SOURCES, BINARIES)) and name not in (WEIGHTS, STRINGS, DYNAMIC_MODEL):
             raise ArtifactError(f"{quote(path)}: member {quote(name)} is unknown", code="GPC7004")
         if expected[name] != _digest([view]):
             raise ArtifactError(f"{quote(path)}: member {name!r} is damaged: its digest differs", code="GPC7003")

@@ -34,13 +34,13 @@ _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 def _after_fork() -> None:
     for executable in _executables:  # the thread that held a lock exists in the parent only
         executable._lock = threading.Lock()
-        vars(executable).pop("_waiting", None)
+        vars(executable).pop("_dynamic", None)
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Waiting(Protocol):
+class DynamicRunner(Protocol):
     """What of a model waits for values, and runs on what the compiled part gives."""
 
     @property
@@ -116,15 +116,15 @@ class Executable:
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
-        rest: bytes = b"",
-        waiting: Callable[[Plan, bytes], Waiting] | None = None,
+        dynamic_model: bytes = b"",
+        open_dynamic: Callable[[Plan, bytes], DynamicRunner] | None = None,
     ) -> None:
         self.plan = plan
         self.sources = sources
         self.binaries = binaries
         self.weights = dict(weights)  # a program may move them
-        self.rest = rest
-        self._of_rest = waiting
+        self.dynamic_model = dynamic_model
+        self._open_dynamic = open_dynamic
         self._program: Program | None = None
         self._lock = threading.Lock()  # one arena: runs take turns
         _executables.add(self)
@@ -147,20 +147,20 @@ class Executable:
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, element types and shapes that ``run`` gives back; an extent that only a run tells is a ``Dim``."""
-        if self.rest:
-            return self._waiting.outputs
+        if self.dynamic_model:
+            return self._dynamic.outputs
         found = zip(self.plan.output_names, (self.plan.buffers[p] for p in self.plan.outputs), strict=True)
         return tuple(TensorSpec(name, b.dtype, b.shape) for name, b in found)
 
     @property
-    def waiting(self) -> tuple[tuple[str, str], ...]:
+    def dynamic_operators(self) -> tuple[tuple[str, str], ...]:
         """Operator and name of each ONNX node whose shapes values decide, and of those behind: they run on the host."""
-        return self._waiting.operators if self.rest else ()
+        return self._dynamic.operators if self.dynamic_model else ()
 
     @cached_property
-    def _waiting(self) -> Waiting:
-        assert self._of_rest is not None, "who makes an executable with a rest hands it what runs the rest"
-        return self._of_rest(self.plan, self.rest)
+    def _dynamic(self) -> DynamicRunner:
+        assert self._open_dynamic is not None, "who makes an executable with a rest hands it what runs the rest"
+        return self._open_dynamic(self.plan, self.dynamic_model)
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
@@ -210,7 +210,7 @@ class Executable:
         with self._lock:
             results = self._opened().run(arrays)
         found = gathered(results, self.plan.output_containers)
-        return self._waiting.run(found) if self.rest else found
+        return self._dynamic.run(found) if self.dynamic_model else found
 
     def _checked(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         flat = flattened(inputs, self.plan.input_containers)
@@ -235,7 +235,7 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the model as one ``.gpuc`` file, whole or not at all; ``gpucomp.load`` reads it."""
-        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.rest))
+        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.dynamic_model))
 
     def _opened(self) -> Program:
         if self._program is None:
