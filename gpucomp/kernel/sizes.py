@@ -78,7 +78,10 @@ class Sizes(Mapping[str, Any]):
 
 
 class Tunables(Sizes):
-    """Base of an engine's schedules: each field is ``tunable``, and together they are the search space, ``params``."""
+    """Base of an engine's schedules: each field is ``tunable``, and together they are the search space, ``params``.
+
+    The parameters of several bases come in the order of the bases, before a class's own.
+    """
 
     params: ClassVar[tuple[Param, ...]] = ()
 
@@ -87,7 +90,8 @@ class Tunables(Sizes):
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Param)}
         for name in own:
             delattr(cls, name)  # a class has no value of it, only choices
-        cls.params = (*cls.params, *(Param(name, value.choices, value.meaning) for name, value in own.items()))
+        inherited = [param for base in cls.__bases__ if issubclass(base, Tunables) for param in base.params]
+        cls.params = (*inherited, *(Param(name, value.choices, value.meaning) for name, value in own.items()))
 
     @classmethod
     def choices(cls, name: str) -> tuple[int, ...]:

@@ -27,6 +27,14 @@ class Wider(Choice):
     columns: int = tunable((4, 16), "columns of a work-item")
 
 
+class Loop(Tunables):
+    ahead: int = tunable((0, 1), "1: prefetch")
+
+
+class Both(Choice, Loop):
+    pass
+
+
 def test_numbers_are_read_by_name_and_as_a_mapping_in_the_order_given():
     tile = Tile(columns=5, rows=3)
     assert (tile.rows, tile.columns, tile.pad) == (3, 5, 0)
@@ -77,6 +85,8 @@ def test_tunable_fields_are_the_search_space_in_their_order():
         Param("unroll", (1, 8), "steps that are written out"),
     )
     assert [param.name for param in Wider.params] == ["rows", "unroll", "columns"]
+    assert [param.name for param in Both.params] == ["rows", "unroll", "ahead"]
+    assert dict(Both(rows=2, unroll=8, ahead=1)) == {"rows": 2, "unroll": 8, "ahead": 1}
     assert Wider.choices("columns") == (4, 16)
     with pytest.raises(TypeError, match="missing"):
         Choice(rows=2)  # choices are no default

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.attention.parts import Parts, Scratch, parts_of
-from gpucomp.codegen.llvm.attention.space import derive, problem
+from gpucomp.codegen.llvm.attention.space import AttentionSchedule, derive, problem
 from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.contraction.panels import transpose
 from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Stream
@@ -43,14 +42,14 @@ UNROLL = 4  # points of depth, and keys, that the innermost loops write out
 class _Tile(Scratch):
     """The function of a tile: ``void NAME.V(ptr ..., i64 batch, i64 row)`` computes ``V`` vectors of rows from ``row`` on."""
 
-    def __init__(self, kernel: Kernel, s: SimpleNamespace, vectors: int, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel, s: AttentionSchedule, vectors: int, name: str, target: Target) -> None:
         self.entry = Entry(kernel, f"{name}.{vectors}", target)
         super().__init__(self.entry.code, Type("float", s.lanes))
         self.batch, self.row = self.entry.first, self.entry.last
         self.parts, self.vectors, self.lanes = parts_of(kernel), vectors, s.lanes
         self.rows = vectors * s.lanes  # of the tile, and elements from one point of the head, or key, to the next
         self.m, self.n = self.parts.rows.extent, self.parts.cols.extent
-        self.d = derive(s, SimpleNamespace(**problem(kernel)))
+        self.d = derive(s, problem(kernel))
         self.block = RegisterBlock(self.code, F32, s.lanes, UNROLL)
         self.bound: dict[Expr, LaneValue] = {self.parts.batch: self.batch}
         d, parts = self.d, self.parts
@@ -308,8 +307,8 @@ def store_means(
 
 def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
-    s = SimpleNamespace(**schedule)
-    d = derive(s, SimpleNamespace(**problem(kernel)))
+    s = AttentionSchedule(**schedule)
+    d = derive(s, problem(kernel))
     parts, entry = parts_of(kernel), Entry(kernel, name, target)
     code = entry.code
     arguments = "".join(f"ptr {p.text}, " for p in entry.params)
