@@ -118,8 +118,8 @@ class _Tile(Scratch):
             begins, ends = (at.integer_op("udiv", parts.last_rows) for at in (self.row, last))
             index = last.integer_op("urem", parts.last_rows)
             last = code.select(begins.equals(ends), index, code.integer(parts.last_rows - 1))
-        blocks = (last + (parts.causal + self.d.keys)).integer_op("udiv", self.d.keys)
-        return code.minimum(blocks * self.d.keys, self.n)
+        blocks = (last + (parts.causal + self.d.block_keys)).integer_op("udiv", self.d.block_keys)
+        return code.minimum(blocks * self.d.block_keys, self.n)
 
     # a block of keys
 
@@ -137,7 +137,7 @@ class _Tile(Scratch):
         for number in range(len(self.turned)):
             self._turn(number, n0, count)
         before = [top.get() for top in self.top]
-        self._blocks(count, d.keys, self.n % d.keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r))
+        self._blocks(count, d.block_keys, self.n % d.block_keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r))
         shrunk = self._weigh(before, count, first=first)
         values = self.parts.values.extent
         self._blocks(code.integer(values), d.columns, values % d.columns, None,

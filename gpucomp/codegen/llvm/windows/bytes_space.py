@@ -7,11 +7,11 @@ from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.codegen.llvm.windows.space import WindowProblem, WindowSchedule, edges, window_sizes
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
+from gpucomp.refusal import required
 
 
 def problem(kernel: Kernel) -> WindowProblem:
-    found = byte_windows.byte_windows_of(kernel)
-    assert isinstance(found, byte_windows.ByteWindows)
+    found = required(byte_windows.byte_windows_of(kernel))
     return window_sizes(found.windows)
 
 

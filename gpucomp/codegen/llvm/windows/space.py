@@ -11,6 +11,7 @@ from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.sizes import Sizes, tunable
+from gpucomp.refusal import required
 from gpucomp.schedule.space import too_wide
 
 TILES = tuple(range(1, windows.WIDEST_TILE + 1))
@@ -32,13 +33,12 @@ class WindowProblem(Sizes):
     stride_x: int
     dilation_x: int
     low_x: int  # columns of the image that may be read: from this one on
-    high_x: int  # up to this one
+    high_x: int  # up to, but not including, this one
     weighted: int  # 1: taps have weights
 
 
 def problem(kernel: Kernel) -> WindowProblem:
-    found = windows.windows_of(kernel)
-    assert isinstance(found, windows.Windows)
+    found = required(windows.windows_of(kernel))
     return window_sizes(found)
 
 

@@ -17,7 +17,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernel.winograd_matrices import ALL, Algorithm
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import remembered, too_wide
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
@@ -99,8 +99,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> WinogradProblem:
-    form = pixels(kernel)
-    assert isinstance(form, Pixels), form
+    form = required(pixels(kernel))
     p = WinogradProblem(**winograd_sizes(kernel, form), step=form.steps[0])
     return p if form.dtype is F32 else p.replace(pixel_bytes=form.dtype.nbytes)
 
