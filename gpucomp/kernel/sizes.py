@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,15 @@ class Sizes(Mapping[str, Any]):
     such classes, and choosing the schedule of one kernel makes thousands of objects.
 
     A ``Sizes`` is also a mapping from names to numbers, for code that serves all engines: records, tuning, templates. The
-    mapping leaves out fields that have their default.
+    mapping leaves out fields that have their default. A field may be called ``items`` or ``values``: it hides the mapping's
+    method of that name, so code that serves all engines calls these on ``dict(sizes)``.
 
     In ``lockstep`` the numbers are columns, one place for each schedule; formulas are the same.
     """
 
+    if TYPE_CHECKING:
+        items: Any
+        values: Any
     _fields: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()
 
@@ -69,6 +73,9 @@ class Sizes(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.__dict__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self.__dict__ == dict(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self.__dict__.items()))

@@ -206,7 +206,8 @@ class Family:
 
     def near(self, schedule: Schedule, problem: Problem, limits: Limits) -> Iterator[dict[str, int]]:
         """Schedules that can run and to which single steps of one parameter lead from ``schedule``: the nearest first."""
-        seen, waiting = {tuple(schedule.values())}, deque([dict(schedule)])
+        start = dict(schedule)
+        seen, waiting = {tuple(start.values())}, deque([start])
         while waiting:
             here = waiting.popleft()
             for param in self.params:

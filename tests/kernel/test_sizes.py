@@ -65,6 +65,19 @@ def test_equal_numbers_are_one_key_and_survive_copies():
     assert copy.copy(tile) == tile == pickle.loads(pickle.dumps(tile))
 
 
+def test_a_field_may_be_called_as_a_method_of_mappings():
+    class Points(Sizes):
+        items: int
+        values: int
+
+    points = Points(items=2, values=3)
+    assert (points.items, points.values) == (2, 3)
+    assert dict(points) == {"items": 2, "values": 3} == points
+    assert points == Points(items=2, values=3) != Points(items=2, values=4)
+    assert len({points, Points(items=2, values=3)}) == 1
+    assert points.replace(items=4)["items"] == 4
+
+
 def test_a_subclass_needs_the_numbers_of_its_base_too():
     assert dict(Deep(rows=1, columns=2, depth=3)) == {"rows": 1, "columns": 2, "depth": 3}
     with pytest.raises(TypeError, match="missing"):

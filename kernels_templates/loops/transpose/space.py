@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.transpose import Transposed, transposed_of
+from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import MAX_GROUPS, WARP, Family, Work
 
 SHORTEST = 8  # of a side that is worth a tile: below it, lines of memory are shared by neighbours anyway
@@ -49,8 +49,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> TransposeProblem:
-    found = transposed_of(kernel)
-    assert isinstance(found, Transposed)
+    found = required(transposed_of(kernel))
     return TransposeProblem(
         batch=math.prod(v.extent for v in found.batch),
         reading=found.reading.extent,
