@@ -37,7 +37,7 @@ class Sizes(Mapping[str, Any]):
     In ``lockstep`` the numbers are columns, one place for each schedule; formulas are the same.
     """
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # fields may be called so
         items: Any
         values: Any
     _fields: ClassVar[frozenset[str]] = frozenset()
@@ -87,6 +87,8 @@ class Sizes(Mapping[str, Any]):
 class Tunables(Sizes):
     """Base of an engine's schedules: each field is ``tunable``, and together they are the search space, ``params``."""
 
+    if TYPE_CHECKING:
+        items: Any  # a parameter may be called so
     params: ClassVar[tuple[Param, ...]] = ()
 
     def __init_subclass__(cls) -> None:
