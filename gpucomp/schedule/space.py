@@ -240,6 +240,16 @@ def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:
         yield f"{lanes} lanes of {nbytes} bytes, the processor has {limits.vector_bytes}-byte vectors"
 
 
+def can_run(
+    schedule: Schedule,
+    objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]],
+    p: SimpleNamespace,
+    limits: Limits,
+) -> bool:
+    """Whether there is nothing wrong with ``schedule``."""
+    return next(objections(SimpleNamespace(**schedule), p, limits), None) is None
+
+
 def fastest(
     candidates: Sequence[Schedule],
     objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]],
@@ -248,7 +258,7 @@ def fastest(
     limits: Limits,
 ) -> Schedule:
     """The candidate of the fewest ``cycles`` that can run; the last one where none can."""
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    legal = [s for s in candidates if can_run(s, objections, p, limits)]
     return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
 
 
