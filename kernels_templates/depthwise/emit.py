@@ -36,6 +36,7 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.sliding import Sliding, depthwise_of, pooling_of, stores_of
+from gpucomp.refusal import required
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,7 @@ def depthwise_hooks(
 
     ``into`` is an array that an output's channels go to instead of memory.
     """
-    found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
-    assert isinstance(found, Sliding)
+    found = required(depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel))
     item = _Item(
         lead=var("lead", max(1, p.lead)),
         channel=var("channel", p.channels // s.vector),
