@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -22,21 +23,23 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    can_run,
     cannot_meet,
     groups_for_registers,
 )
 
 LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+ROWS = SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARAMS = (
     Param("lanes", LANES, "work-items of a work-group that share a row"),
-    Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows, or vectors of rows, per work-group"),
+    Param("rows_per_group", ROWS, "rows, or vectors of rows, per work-group"),
     Param("vector", (1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side"),
     Param(
         "keep",
         (0, 1, 2),
         "1: a row's elements stay in registers between the statistics; 2: with what only results read",
     ),
-    Param("splits", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-groups that share a row"),
+    Param("splits", SPLITS, "work-groups that share a row"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
@@ -231,24 +234,19 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
     if limits.is_cpu:
         return _one_at_a_time(p)
+    legal = (s for s in _candidates(p, limits) if can_run(s, objections, p, limits))
+    return min(legal, key=lambda s: cycles(s, p, limits), default=None) or _one_at_a_time(p)
+
+
+def _candidates(p: SimpleNamespace, limits: Limits) -> Iterator[Schedule]:
+    """Schedules of work-groups of common sizes; those of one row may have as many work-items as the device allows."""
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
-    lanes = [n for n in PARAMS[0].choices if n <= max(most, min(limits.threads, 1024))]
-    splits = [n for n in PARAMS[4].choices if p.splittable and n * 8 <= max(p.cols, 8)] or [1]
-    best: tuple[float, dict[str, int]] | None = None
-    for vector in dict.fromkeys((p.widest, 1)):
-        for n in lanes:
-            for rows in {max(1, t // n) for t in (64, 128, most)}:
-                for split in splits:
-                    for keep in (1, 2, 0):
-                        s = {"lanes": n, "rows_per_group": rows, "vector": vector, "keep": keep, "splits": split}
-                        if rows not in PARAMS[1].choices or n * rows > max(most, n):
-                            continue
-                        if any(True for _ in objections(SimpleNamespace(**s), p, limits)):
-                            continue
-                        cost = cycles(s, p, limits)
-                        if best is None or cost < best[0]:
-                            best = cost, s
-    return best[1] if best else _one_at_a_time(p)
+    lanes = [n for n in LANES if n <= max(most, min(limits.threads, 1024))]
+    splits = [n for n in SPLITS if p.splittable and n * 8 <= max(p.cols, 8)] or [1]
+    for vector, n in itertools.product(dict.fromkeys((p.widest, 1)), lanes):
+        for rows, split, keep in itertools.product({max(1, t // n) for t in (64, 128, most)}, splits, (1, 2, 0)):
+            if rows in ROWS and n * rows <= max(most, n):
+                yield {"lanes": n, "rows_per_group": rows, "vector": vector, "keep": keep, "splits": split}
 
 
 SECTOR = 32  # bytes that a cache delivers at least
@@ -289,7 +287,7 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
         "rows_per_group": (4, 2, 1, 8, 16, 32),
         "vector": tuple(dict.fromkeys((p.widest, 1))),
         "keep": (1, 2, 0) if p.early else (1, 0),
-        "splits": tuple(n for n in PARAMS[4].choices if n == 1 or (p.splittable and n * 8 <= p.cols)),
+        "splits": tuple(n for n in SPLITS if n == 1 or (p.splittable and n * 8 <= p.cols)),
     }
 
 
@@ -302,7 +300,7 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     rows = 1
     while rows < 16 and 2 * rows <= groups:
         rows *= 2
-    while -(-groups // rows) > MAX_GROUPS and rows < PARAMS[1].choices[-1]:
+    while -(-groups // rows) > MAX_GROUPS and rows < ROWS[-1]:
         rows *= 2
     splits = 8 if p.splittable and groups <= rows and p.cols >= LONG_ROW else 1
     return {"lanes": 1, "rows_per_group": rows, "vector": vector, "keep": 0, "splits": splits}

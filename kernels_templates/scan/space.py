@@ -24,7 +24,16 @@ from gpucomp.kernel.forms.rows import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.rowwise.space import LANES, halvings_of
 from gpucomp.kernels_templates.scan.emit import scan_hooks
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, cannot_meet, groups_for_registers
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    can_run,
+    cannot_meet,
+    groups_for_registers,
+)
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCESSES = (1, 2, 4, 8)
@@ -228,19 +237,29 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
     if limits.is_cpu:
         return _one_at_a_time(p)
+
+    def cost(s: Schedule) -> float:
+        return cycles(SimpleNamespace(**s), p, limits) * (CLEARLY if s["look_back"] else 1)
+
+    legal = (s for s in _candidates(p, limits) if can_run(s, objections, p, limits))
+    return min(legal, key=cost, default=_one_at_a_time(p))
+
+
+def _candidates(p: SimpleNamespace, limits: Limits) -> Iterator[Schedule]:
+    """Schedules of work-groups of common sizes, with less than twice the rows that there are."""
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
-    best: tuple[float, Schedule] = (math.inf, _one_at_a_time(p))
     for lanes in LANES:
-        for rows in {n for t in (32, 64, 128, most) if (n := max(1, t // lanes)) < 2 * max(1, p.rows)}:
-            for vector in dict.fromkeys((p.widest, 1)):
-                for accesses, look_back in itertools.product(ACCESSES, (0, 1)):
-                    found = {"look_back": look_back, "lanes": lanes, "rows_per_group": rows, "vector": vector,
-                             "accesses": accesses}  # fmt: skip
-                    s = SimpleNamespace(**found)
-                    if rows in ROWS and not any(True for _ in objections(s, p, limits)):
-                        cost = cycles(s, p, limits) * (CLEARLY if look_back else 1)
-                        best = min(best, (cost, found), key=lambda candidate: candidate[0])
-    return best[1]
+        rows_per_group = {n for t in (32, 64, 128, most) if (n := max(1, t // lanes)) < 2 * max(1, p.rows)}
+        widths = dict.fromkeys((p.widest, 1))
+        for rows, vector, accesses, look_back in itertools.product(rows_per_group, widths, ACCESSES, (0, 1)):
+            if rows in ROWS:
+                yield {
+                    "look_back": look_back,
+                    "lanes": lanes,
+                    "rows_per_group": rows,
+                    "vector": vector,
+                    "accesses": accesses,
+                }
 
 
 def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Work:
