@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.epilogue import split_scratch
@@ -17,6 +16,15 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.rows import SHUFFLED, common_parts, early_parts
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.rowwise.space import (
+        RowsProblem,
+        RowsSizes,
+        RowwiseProblem,
+        RowwiseSchedule,
+        RowwiseSizes,
+    )
 
 
 @dataclass
@@ -66,7 +74,7 @@ class _Kept:
 
 
 def rowwise_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Rowwise)
@@ -103,7 +111,7 @@ def rowwise_hooks(
     }
 
 
-def _stages(kernel: Kernel, walk_: _Walk, p: SimpleNamespace, col_width: int) -> _Stages:
+def _stages(kernel: Kernel, walk_: _Walk, p: RowwiseProblem, col_width: int) -> _Stages:
     """The kernel's expressions on the variables of the walk."""
     body = kernel.body_as(Rowwise)
     flat_row, flat_col = var("flat_row", max(1, p.rows)), var("flat_col", max(1, p.cols))
@@ -134,12 +142,12 @@ def _waits_for_nothing(kernel: Kernel, early: Mapping[Expr, str], named: Mapping
     return bool(early) and constants and not any(n in named for part in early for n in walk(part))
 
 
-def can_shuffle(printer: CPrinter, p: SimpleNamespace, derived: SimpleNamespace) -> bool:
+def can_shuffle(printer: CPrinter, p: RowsProblem, derived: RowsSizes) -> bool:
     """Whether lanes exchange values by shuffles: CUDA's, of types that they take, by all threads of each warp."""
     return printer.dialect.shuffles and derived.threads % SHUFFLED == 0 and bool(p.shuffles)
 
 
-def _joining(printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, int]:
+def _joining(printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes) -> dict[str, int]:
     """How lanes join: ``in_warp`` of them by shuffles, the rest through shared memory; 1 where nothing shuffles."""
     can = can_shuffle(printer, p, derived)
     in_warp = derived.lanes_in_warp if can else 1
