@@ -245,7 +245,7 @@ def cycles(s: RowwiseSchedule, p: RowwiseProblem, limits: Limits) -> float:
     waves = -(-groups * d.threads // (limits.units * RESIDENT)) if d.threads else 1
     passes = 1 if s.keep or not p.kept else p.statistics + (1 if p.element_stores else 0)
     reading = passes * (LATENCY + d.steps * ACCESS * (1 + s.vector / 4))
-    exchange = joining(z, p, limits.subgroups)[0] * (1 + 0.1 * (d.row_width - 1))  # those of several rows overlap
+    exchange = joining(s, p, limits.subgroups)[0] * (1 + 0.1 * (d.row_width - 1))  # those of several rows overlap
     late = LATENCY if p.early and s.keep != 2 else 0  # what only results read is loaded when statistics are known
     alone = waves * (reading + late + p.statistics * exchange) + (SPLIT + s.splits if s.splits > 1 else 0)
     used = max(1, min(limits.units, groups))
