@@ -250,6 +250,11 @@ def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:
         yield f"{lanes} lanes of {nbytes} bytes, the processor has {limits.vector_bytes}-byte vectors"
 
 
+def can_run(schedule: Any, objections: Callable[[Any, P, Limits], Iterator[str]], p: P, limits: Limits) -> bool:
+    """Whether an engine has no objection to ``schedule``."""
+    return next(objections(sized(schedule), p, limits), None) is None
+
+
 def fastest(
     candidates: Sequence[S],
     objections: Callable[[S, P, Limits], Iterator[str]],
@@ -258,12 +263,8 @@ def fastest(
     limits: Limits,
 ) -> S:
     """The candidate of the fewest ``cycles`` that can run; the last one where none can."""
-
-    def typed(s: Any) -> Any:
-        return s if isinstance(s, Sizes) else SimpleNamespace(**s)
-
-    legal = [s for s in candidates if not list(objections(typed(s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: cycles(typed(s), p, limits))
+    legal = [s for s in candidates if can_run(s, objections, p, limits)]
+    return min(legal or candidates[-1:], key=lambda s: cycles(sized(s), p, limits))
 
 
 def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: int, limits: Limits) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, can_run, groups_for_registers
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256), "work-items per work-group"),
@@ -233,7 +233,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         if tile_y >= 2 * p.out_y or tile_x >= 2 * p.out_x:
             continue
         s = small | {"vector": vector, "tile_y": tile_y, "tile_x": tile_x, "unroll": unroll}
-        if any(True for _ in objections(SimpleNamespace(**s), p, limits)):
+        if not can_run(s, objections, p, limits):
             continue
         cost = cycles(s, p, limits)
         if best is None or cost < best[0] * (1 if p.weighted or vector == best[1]["vector"] else NARROWER):
@@ -254,7 +254,7 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     tile_y, tile_x = (2 if p.out_y > 1 else 1), next(t for t in (4, 2, 1) if t <= max(1, p.out_x))
     schedule = {"threads": 64, "vector": vector, "tile_y": tile_y, "tile_x": tile_x, "unroll": 1}
     for change in ({"tile_y": 1}, {"unroll": 0}, {"tile_x": 1}, {"threads": 256}):
-        if any(True for _ in objections(SimpleNamespace(**schedule), p, limits)):
+        if not can_run(schedule, objections, p, limits):
             schedule |= change
     return schedule
 
