@@ -26,7 +26,7 @@ from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_jo
 from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
-from gpucomp.kernel import Contraction
+from gpucomp.kernel import Contraction, KernelStep
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
@@ -80,8 +80,9 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
     found: dict[str, Case] = {}
     graph = run_pipeline(graph, target=target, rounding=narrow.rounding(precision, target))
     for step in kernels_of(graph, target, precision):
-        if (kernel := step.kernel) is None:
+        if not isinstance(step, KernelStep):
             continue
+        kernel = step.kernel
         choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
         family, schedule = choice.family, choice.schedule
         problem = family.problem(kernel)

@@ -28,7 +28,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16, F32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, KernelStep
 from gpucomp.kernel.forms.tail import tail_of
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes import fuse_separable as separable
@@ -104,7 +104,7 @@ def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> lis
             narrow = integers.narrow(precision.apply(steps, graph, mode, ()), graph)
             fused = [pair.both for pair in separable.pairs(narrow, graph.outputs)]
             for step in [*narrow, *fused]:
-                if step.kernel is not None:
+                if isinstance(step, KernelStep):
                     found.setdefault(step.kernel.digest, step.kernel)
     return list(found.values())
 

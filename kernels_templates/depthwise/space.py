@@ -13,7 +13,7 @@ from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Work, groups_for_registers, remembered
 
 
@@ -75,9 +75,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> DepthwiseProblem:
-    found = depthwise_of(kernel)
-    assert isinstance(found, Sliding)
-    return sizes_of(kernel, found)
+    return sizes_of(kernel, required(depthwise_of(kernel)))
 
 
 def sizes_of(kernel: Kernel, found: Sliding) -> DepthwiseProblem:

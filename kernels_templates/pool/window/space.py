@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.sliding import Sliding, pooling_of
+from gpucomp.kernel.forms.sliding import pooling_of
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.kernels_templates.depthwise.space import (
     DepthwiseProblem,
@@ -17,7 +17,7 @@ from gpucomp.kernels_templates.depthwise.space import (
     sizes_of,
     work,
 )
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Family
 
 
@@ -27,9 +27,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> DepthwiseProblem:
-    found = pooling_of(kernel)
-    assert isinstance(found, Sliding)
-    return sizes_of(kernel, found)
+    return sizes_of(kernel, required(pooling_of(kernel)))
 
 
 FAMILY = Family(
