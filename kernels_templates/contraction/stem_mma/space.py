@@ -7,21 +7,16 @@ from collections.abc import Iterator
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
-<<<<<<< HEAD
 from gpucomp.kernel.forms.stem import (
     CHUNK_BYTES,
     ImageTile,
     StagedImage,
-    Stem,
     StemProblem,
     filled_depth,
     staging,
     stem_of,
     stem_sizes,
 )
-=======
-from gpucomp.kernel.forms.stem import CHUNK_BYTES, filled_depth, staging, stem_of, stem_sizes
->>>>>>> main
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
@@ -30,8 +25,7 @@ from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction.mma import space as mma
 from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
-<<<<<<< HEAD
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Family, Work, fastest, remembered, too_large
 
 
@@ -72,10 +66,6 @@ class StemMmaSizes(StagedImage):
     out_vector: int  # columns that a store takes
     sum_columns: int  # of a row of a warp's sums in shared memory
 
-=======
-from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
->>>>>>> main
 
 WARP = 32
 MOST_TAPS = 16  # of a side of the window: larger ones are deep enough without
@@ -99,15 +89,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-<<<<<<< HEAD
 def problem(kernel: Kernel) -> StemMmaProblem:
-    body, found, types = kernel.body_as(Contraction), stem_of(kernel), mma.operand_types(kernel)
-    assert isinstance(found, Stem), found
-=======
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """See ``stem_sizes``; ``element_bytes`` and ``products`` as for the `mma` engine; ``out_wide``: columns of a store."""
     body, found, types = kernel.body_as(Contraction), required(stem_of(kernel)), mma.operand_types(kernel)
->>>>>>> main
     nbytes = types[0].nbytes if types else 4
     return StemMmaProblem(
         **stem_sizes(kernel, found),

@@ -8,19 +8,14 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
-<<<<<<< HEAD
-from gpucomp.kernel.forms.stem import ImageTile, StagedImage, Stem, StemProblem, staging, stem_of, stem_sizes
-=======
-from gpucomp.kernel.forms.stem import staging, stem_of, stem_sizes
->>>>>>> main
+from gpucomp.kernel.forms.stem import ImageTile, StagedImage, StemProblem, staging, stem_of, stem_sizes
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
-<<<<<<< HEAD
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Family, Work, fastest, remembered, too_large
 
 
@@ -49,10 +44,6 @@ class StemSimtSizes(StagedImage):
     tiles: int
     out_vector: int  # columns that a store takes
 
-=======
-from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
->>>>>>> main
 
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
@@ -74,17 +65,9 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-<<<<<<< HEAD
 def problem(kernel: Kernel) -> StemSimtProblem:
-    found = stem_of(kernel)
-    assert isinstance(found, Stem), found
-    return StemSimtProblem(**stem_sizes(kernel, found), out_wide=store_width(kernel))
-=======
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """See ``stem_sizes``; ``out_wide``: columns that a store may take at once."""
     found = required(stem_of(kernel))
-    return {**stem_sizes(kernel, found), "out_wide": store_width(kernel)}
->>>>>>> main
+    return StemSimtProblem(**stem_sizes(kernel, found), out_wide=store_width(kernel))
 
 
 @remembered
