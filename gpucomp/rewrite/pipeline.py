@@ -26,7 +26,7 @@ from gpucomp.rewrite import (
     siblings,
     simplify,
 )
-from gpucomp.rewrite.rounding import Rounding
+from gpucomp.rewrite.rounding import NoKernels, Rounding, Storage
 from gpucomp.rewrite.rule import Rule, apply_rules, counting
 
 
@@ -34,18 +34,20 @@ from gpucomp.rewrite.rule import Rule, apply_rules, counting
 class Pass:
     """A graph to graph function that returns the same object when it changes nothing.
 
-    ``wanted`` says whether a target (``None``: none in particular) has a use for the pass. ``rounds`` stands in for ``run``
-    in one that has to know how far the user lets numbers be rounded.
+    ``wanted`` says whether a target (``None``: none in particular) has a use for the pass. ``rounds`` is used instead of
+    ``run`` by a pass that has to know how far the user lets numbers be rounded, and what kernels leave in memory.
     """
 
     name: str
     run: Callable[[Graph], Graph]
     wanted: Callable[[Target | None], bool] = lambda target: True
-    rounds: Callable[[Graph, Rounding], Graph] | None = None
+    rounds: Callable[[Graph, Rounding, Storage], Graph] | None = None
 
-    def at(self, rounding: Rounding) -> Pass:
+    def at(self, rounding: Rounding, storage: Storage) -> Pass:
         rounds = self.rounds
-        return self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding), rounds=None)
+        return (
+            self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding, storage), rounds=None)
+        )
 
 
 def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
@@ -98,13 +100,17 @@ PIPELINE: tuple[Pass, ...] = (
 
 GRAPHS = Form("nodes", format_graph, verify, lambda graph: len(graph.nodes()), "model", rules=counting)
 STRICT = Rounding()
+NO_KERNELS = NoKernels()
 
 
 def wanted_passes(
-    target: Target | None, pipeline: Sequence[Pass] | None = None, rounding: Rounding = STRICT
+    target: Target | None,
+    pipeline: Sequence[Pass] | None = None,
+    rounding: Rounding = STRICT,
+    storage: Storage = NO_KERNELS,
 ) -> Sequence[Pass]:
     """Those of ``pipeline`` (default ``PIPELINE``) that ``target`` has a use for, as they are at ``rounding``."""
-    return tuple(p.at(rounding) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
+    return tuple(p.at(rounding, storage) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
 
 
 def run_pipeline(
@@ -113,16 +119,17 @@ def run_pipeline(
     *,
     target: Target | None = None,
     rounding: Rounding = STRICT,
+    storage: Storage = NO_KERNELS,
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
     """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
 
-    Numbers are rounded no more than ``rounding`` lets them.
+    Numbers are rounded no more than ``rounding`` lets them; passes ask ``storage`` what kernels leave in memory.
 
     ``observer`` is called with a record after each; ``watch`` as by ``run_passes``.
 
     Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
     """
-    wanted = wanted_passes(target, pipeline, rounding)
+    wanted = wanted_passes(target, pipeline, rounding, storage)
     return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer, watch)

@@ -1,10 +1,11 @@
-"""What rewrites may know of how far numbers will be rounded: ``kernel.passes.precision`` makes it, and rounds what is stored."""
+"""What rewrites may know of how far numbers will be rounded, and of what kernels will leave in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Protocol
 
 import numpy as np
 
@@ -24,24 +25,30 @@ class Stored:
     rounded: bool
 
 
-def _nothing(graph: Graph) -> Mapping[Value, Stored]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What the user lets numbers be rounded to: a precision and patterns of what stays f32.
-
-    ``stored`` tells what kernels would leave in memory of a graph as it is.
-    """
+    """What the user lets numbers be rounded to: a precision and patterns of what stays f32."""
 
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
-    stored: Callable[[Graph], Mapping[Value, Stored]] = _nothing
 
     def keeps(self, op: Op) -> bool:
         """Whether a pattern may be meant for nodes of ``op``, whatever their names."""
         return any(fnmatchcase(op.name, pattern) for pattern in self.keep_fp32)
+
+
+class Storage(Protocol):
+    """The one answer to what kernels leave in memory. ``kernel.passes.precision`` has it, which rounds what they store."""
+
+    def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
+        """Every value that a kernel of ``graph`` as it is would store."""
+
+
+class NoKernels:
+    """The answer where a graph is not compiled for a target."""
+
+    def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
+        return {}
 
 
 # constants that contractions multiply by, as they will be stored; where these may round for themselves they stay f32
