@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 from bench.models import MODELS, build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
@@ -36,6 +35,7 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from gpucomp.targets.sass import disassembler
 
@@ -91,7 +91,7 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
             kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)
         code = source.text.partition("\n")[2]  # the first line is a label, for people
-        bound = family.taken(SimpleNamespace(**schedule), SimpleNamespace(**problem)) if family.taken else 0
+        bound = family.taken(family.schedule(schedule), sized(problem)) if family.taken else 0
         found.setdefault(code, Case(kernel.label or step.name, source, bound, matrix))
     return list(found.values())
 

@@ -1,7 +1,7 @@
-"""From steps to a plan: which buffers exist, where the temporary ones lie, and the list of launches. Nothing is built.
+"""Turns steps into a plan: the buffers, the offsets of the temporary ones, and the list of launches. Builds nothing.
 
-Buffers are the model's inputs and outputs, the weights the kernels read, and temporaries in one arena. A temporary
-lives from the first step that writes it (the parts of a Concat are written by several) to the last one that reads it.
+Buffers are the model's inputs and outputs, the weights that kernels read, and temporaries in one arena. A temporary
+lives from the first step that writes it (several steps write the parts of a Concat) to the last one that reads it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHOLE_MODEL = "model.o"  # a CPU model is one object
 
 @dataclass(frozen=True)
 class Rendered:
-    """A step's source and where its schedule came from; ``None`` for a host step."""
+    """The source of a step's kernel, and where its schedule came from."""
 
     source: KernelSource
     choice: Choice
@@ -48,14 +48,14 @@ class _Builder:
     position: dict[Value, int] = field(default_factory=dict)
     weights: list[np.ndarray] = field(default_factory=list)
     lives: dict[int, list[int]] = field(default_factory=dict)  # buffer -> [first, last]
-    replaceable: dict[int, list[int]] = field(default_factory=dict)  # buffer -> operands it may lie on
+    replaceable: dict[int, list[int]] = field(default_factory=dict)  # buffer -> operands whose memory it can reuse
 
     def add(self, kind: str, name: str, type: TensorType) -> int:
         self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
         return len(self.buffers) - 1
 
     def read(self, value: Value) -> int:
-        """The buffer of a value that exists: an input, a constant, or what an earlier step wrote."""
+        """The buffer of a value that exists: an input, a constant, or the result of an earlier step."""
         if value not in self.position:
             assert value.op is Constant, f"{value!r} is read before it is written"
             array = value.attrs["value"]
@@ -64,7 +64,7 @@ class _Builder:
         return self.position[value]
 
     def write(self, value: Value, type: TensorType, step: int) -> int:
-        """The buffer of a value that ``step`` writes as ``type``: its own, or a narrower one between kernels."""
+        """The buffer of a value that ``step`` writes as ``type``, which can be narrower than the value's own between kernels."""
         if value not in self.position:
             if value in self.graph.outputs:
                 name = self.graph.output_names[self.graph.outputs.index(value)]
@@ -92,7 +92,7 @@ def make_plan(
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
 ) -> tuple[Plan, dict[str, np.ndarray]]:
-    """The plan of ``steps``, and the weights it reads by the names of its ``weight`` buffers."""
+    """The plan of ``steps``, and its weights by the names of their buffers."""
     builder = _Builder(graph)
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
@@ -164,7 +164,7 @@ def _results(step: Step) -> list[tuple[Value, TensorType]]:
 
 
 def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
-    """How a plan describes a kernel's launch."""
+    """The plan's description of a kernel and its launch."""
     source, geometry = item.source, item.source.geometry
     return CompiledKernel(
         name=source.name,
@@ -189,9 +189,9 @@ def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
 def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
     """Pairs (output, input) of parameters where each input element is read only to make the output element in its place.
 
-    Such a result may lie on the operand's memory when the operand dies: no other element of it is read later. A scatter
-    there has nothing to copy. What statistics of rows read back lies on nothing: where it is, the operand was read in ways that
-    need not see what is stored (``ld.global.nc``).
+    The result can then be stored in the operand's memory, if the operand dies here: no other element of it is read later.
+    A scatter in place has nothing to copy. Outputs that row statistics read back are excluded: the kernel may read the
+    operand by ``ld.global.nc``, which need not see what is stored.
     """
     if isinstance(kernel.body, Scatter):
         data = copied_in_place(kernel)
@@ -200,7 +200,7 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
         return []
     inner, again = set[int](), set[int]()
     if isinstance(kernel.body, Contraction):
-        tail = kernel.body.tail.expressions() if kernel.body.tail else ()  # it runs when the stores are done
+        tail = kernel.body.tail.expressions() if kernel.body.tail else ()  # it runs after the stores
         again = {ld.source for e in tail for ld in loads(e)}
         inner = {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)} | again
     reads: dict[int, set[Expr]] = {}
@@ -246,7 +246,7 @@ def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int
 
 
 def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[KernelStep, Rendered], target: Target) -> None:
-    """What ``GPUCOMP_DEBUG`` prints and ``GPUCOMP_DUMP`` writes of the kernels; the passes report themselves."""
+    """Print the kernels for ``GPUCOMP_DEBUG`` and write them for ``GPUCOMP_DUMP``; the passes report themselves."""
     settings = config.current()
     if settings.debug:
         print(f"{target.name}: {len(plan.launches)} launches of {len(plan.kernels)} kernels, "

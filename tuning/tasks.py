@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import KernelStep
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose
-from gpucomp.schedule.space import Family, Problem, Schedule
+from gpucomp.schedule.space import Family, Problem, Schedule, sized
 from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import reference
 from gpucomp.tuning.setups import poisoned
@@ -96,7 +95,7 @@ class Task:
     def rendered(self, candidate: Candidate) -> tuple[KernelSource, Packed | None]:
         """The candidate's source, as the compiler would render it. Raises ``ScheduleError`` for one that cannot run."""
         family = candidate.family
-        s, p = SimpleNamespace(**candidate.schedule), SimpleNamespace(**self.problem(family))
+        s, p = family.schedule(candidate.schedule), sized(self.problem(family))
         packing = family.packing(self.kernel, s, p)
         packed = pack(self.kernel, packing) if packing else None
         kernel = packed.kernel if packed else self.kernel

@@ -1,4 +1,4 @@
-"""Says which stage of the compiler makes a small model wrong: its import, a pass, a kernel or what joins the kernels."""
+"""Finds the stage of the compiler that makes a small model wrong: the import, a pass, a kernel, or the plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Alone:
-    """Steps that write the same values as a program of their own, what they are given and what they have to give."""
+    """A group of steps that write the same values, as a program of its own, with its inputs and expected outputs."""
 
     executable: Executable
     inputs: Arrays
@@ -41,12 +41,12 @@ class Alone:
 
 @dataclass(frozen=True)
 class Blame:
-    """``stage`` is one of ``IMPORT``, ``PASS``, ``KERNEL``, ``PLAN`` and ``FAILURE``, an error of the compiler's.
+    """``stage`` is one of ``IMPORT``, ``PASS``, ``KERNEL``, ``PLAN`` and ``FAILURE`` (an error of the compiler).
 
-    ``name`` is the pass's or the kernels', or the error's message.
+    ``name`` is the name of the pass or of the kernels, or the error's message.
 
-    ``fired`` are the rules that the pass applied, ``without`` how the model does with each pass switched off, and
-    ``alone`` the wrong kernels by themselves.
+    ``fired`` are the rules that the pass applied, ``without`` is the verdict with each pass switched off, and ``alone`` is
+    the wrong kernel as a program of its own.
     """
 
     stage: str
@@ -57,7 +57,7 @@ class Blame:
 
 
 def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame:
-    """The first stage after which the numbers are wrong: graphs by the numpy interpreter, kernels on the device."""
+    """Find the first stage with a wrong result. Graphs run in the numpy interpreter, kernels on the device."""
     graph = frontend.load(case.model)
     if not _keeps(graph, case, tolerance):
         return Blame(IMPORT)
@@ -92,17 +92,18 @@ def _but(passes: Sequence[Any], one: Any) -> list[Any]:
 
 
 def _verdict(case: Case, target: Target, precision: str, tolerance: float, **passes: Any) -> str:
-    """``right``, ``wrong``, or why the model cannot be compiled with these ``passes`` alone."""
+    """``right``, ``wrong``, or why the model cannot be compiled with only these ``passes``."""
     try:
         lowered = compiler.lower(case.model, target, precision=precision, **passes)
         found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)
-    except (GpucompError, AssertionError) as error:  # a pass that the rest of the compiler relies on
+    except (GpucompError, AssertionError) as error:  # the rest of the compiler needs the pass that is missing
         return f"cannot be compiled: {error}"
     return "wrong" if compare.wrong(compare.compare(found, case.expected), tolerance) else "right"
 
 
 def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> list[tuple[str, Alone]]:
-    """Every kernel alone, those together that write one value; operands and results by the interpreter."""
+    """Every kernel as a program of its own; kernels that write the same value are one group. The interpreter computes the
+    operands and the expected results."""
     graph, steps = lowered.graph, [step for step in lowered.steps if isinstance(step, KernelStep)]
     values = list(dict.fromkeys(v for step in steps for v in (*step.inputs, *step.outputs) if v.op is not Constant))
     arrays = dict(zip(values, evaluate(values, {v: given[v.attrs["label"]] for v in graph.inputs}), strict=True))
@@ -114,7 +115,7 @@ def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> 
 
 
 def _together(steps: Sequence[KernelStep]) -> list[list[KernelStep]]:
-    """The steps by what they write: those that fill parts of one value are one group."""
+    """Group the steps that write parts of the same value."""
     groups: list[list[KernelStep]] = []
     for step in steps:
         mine = [g for g in groups if any(v in other.outputs for other in g for v in step.outputs)]
@@ -125,7 +126,7 @@ def _together(steps: Sequence[KernelStep]) -> list[list[KernelStep]]:
 def _alone(
     group: Sequence[KernelStep], lowered: Lowered, target: Target, precision: str, arrays: Mapping[Value, np.ndarray]
 ) -> Alone:
-    """Values are given and taken as the kernels store them, which may be narrower than the graph has them."""
+    """Inputs and outputs have the types of the kernels' parameters, which may be narrower than those in the graph."""
     stand_in: dict[Value, Value] = {}
     inputs: dict[str, np.ndarray] = {}
     expected: dict[str, np.ndarray] = {}
