@@ -14,7 +14,18 @@ from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, can_run, groups_for_registers
+from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
+    MOST_REGISTERS,
+    WARP,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    can_run,
+    groups_for_registers,
+)
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256), "work-items per work-group"),
@@ -23,7 +34,6 @@ PARAMS = (
     Param("tile_x", (1, 2, 4, 7, 8), "columns of the result per work-item"),
     Param("unroll", (0, 1), "whether the rows of the window are written out"),
 )
-MAX_GROUPS = (1 << 31) - 1
 MAX_WRITTEN = 256  # multiply-adds of a work-item that are written out, vectors counting once
 PASSING = 8  # accesses on their way
 OTHER_REGISTERS = 30  # addresses, halo tests, indices
@@ -157,8 +167,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
-LATENCY = 600  # cycles from asking memory to having it
-WARP = 32
 ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting

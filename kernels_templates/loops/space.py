@@ -15,7 +15,7 @@ from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.emit import loops_hooks
 from gpucomp.schedule.analytic import load_times, operations
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -23,7 +23,6 @@ PARAMS = (
     Param("items", (1, 2, 4, 8), "groups of points per work-item"),
 )
 IN_FLIGHT = 2048  # work-items that a unit runs at a time
-MAX_GROUPS = (1 << 31) - 1
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -57,9 +56,6 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "written_bytes": sum(kernel.params[s.target].dtype.nbytes for s in kernel.stores),
         "trips": max([1, *(math.prod(a.extent for a in n.axes) for n in sums)]),
     }
-
-
-SECTOR = 32  # bytes that memory moves at least
 
 
 def read_by(value: Expr) -> list[tuple[Load, float]]:

@@ -13,7 +13,7 @@ from gpucomp.kernel import Kernel, Window
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.space import focus
 from gpucomp.kernels_templates.pool.emit import pool_hooks
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -23,7 +23,6 @@ PARAMS = (
 )
 MAX_UNROLLED = 128
 OTHER_REGISTERS = 24  # addresses, indices
-MAX_GROUPS = (1 << 31) - 1
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:

@@ -17,7 +17,11 @@ from gpucomp.kernel.forms.rows import SHUFFLED, access_width, parts_early, parts
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.rowwise.emit import rowwise_hooks
 from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
     MOST_REGISTERS,
+    SECTOR,
+    STATIC_SHARED,
     WRITTEN_OUT,
     Family,
     Param,
@@ -41,8 +45,6 @@ PARAMS = (
     ),
     Param("splits", SPLITS, "work-groups that share a row"),
 )
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
-MAX_GROUPS = (1 << 31) - 1
 MAX_STEPS = 32  # accesses written out
 OTHER_REGISTERS = 28  # addresses, indices, statistics
 
@@ -180,7 +182,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-LATENCY = 600  # cycles from asking memory to having it
 ACCESS = 12  # cycles between two accesses of a work-item
 SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
@@ -249,7 +250,6 @@ def _candidates(p: SimpleNamespace, limits: Limits) -> Iterator[Schedule]:
                 yield {"lanes": n, "rows_per_group": rows, "vector": vector, "keep": keep, "splits": split}
 
 
-SECTOR = 32  # bytes that a cache delivers at least
 ACCESS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 4, 3  # of an access; of an element in each stage
 
 

@@ -11,7 +11,7 @@ from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.scatter import lines_side_by_side, slice_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.scatter.emit import scatter_hooks
-from gpucomp.schedule.space import Family, Param, Schedule
+from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule
 
 PARAMS = (
     Param("line_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "lines, or vectors of lines, of a work-group"),
@@ -19,7 +19,6 @@ PARAMS = (
     Param("parts", (1, 4, 16, 64, 256, 1024, 4096), "work-groups that share a line's places"),
     Param("vector", (1, 2, 4, 8), "neighbouring lines that a work-item changes at once"),
 )
-MAX_GROUPS = (1 << 31) - 1
 MAX_PARTS = 65535  # work-groups of a launch's second axis
 READERS = 16  # work-items that may look at an update of a line whatever the number of its places
 READERS_OF_A_UNIT = 64  # or as many of each unit, on all lines together: they would stand idle

@@ -12,7 +12,7 @@ from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.attention.mma.emit import mma_attention_hooks
 from gpucomp.kernels_templates.attention.simt import space as simt
-from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered
+from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule, Work, remembered
 
 PARAMS = (
     Param("warps", (1, 2, 4, 8), "warps of a work-group, each with 16 rows (queries)"),
@@ -22,7 +22,6 @@ PARAMS = (
 BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
 CHUNK = 16  # bytes behind a shared row, so that eight rows that ldmatrix reads lie in different banks
 KEPT_BYTES = 256  # of the longest row of queries that stays in registers
-MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for addresses and what else the loops keep, at most
 SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
 STAGE_CYCLES = 150  # of a stage: its barriers, and the maxima that all scores of a row wait for

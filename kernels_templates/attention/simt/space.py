@@ -14,7 +14,17 @@ from gpucomp.kernel.forms.operand import fast_axis
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.attention.simt.emit import attention_hooks
-from gpucomp.schedule.space import Family, Param, Schedule, Work, cannot_meet, remembered, too_wide
+from gpucomp.schedule.space import (
+    MAX_GROUPS,
+    STATIC_SHARED,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    cannot_meet,
+    remembered,
+    too_wide,
+)
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
 PARAMS = (
@@ -25,8 +35,6 @@ PARAMS = (
     SPLITS,
     Param("vector", (1, 4, 8, 16), "elements per accumulator, where one work-item a group computes with vectors"),
 )
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
-MAX_GROUPS = (1 << 31) - 1
 MAX_WORKSPACE = 1 << 31  # bytes
 UNROLL = 4  # elements of depth, and columns, that a step of the inner loops takes
 STAGED = 64  # registers for what is on its way to shared memory: eight accesses of 16 bytes, of two operands

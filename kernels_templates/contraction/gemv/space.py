@@ -22,7 +22,10 @@ from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.gemv.emit import gemv_hooks
 from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
     MOST_REGISTERS,
+    SECTOR,
     Family,
     Work,
     groups_for_less_than_a_warp,
@@ -72,7 +75,6 @@ class GemvSizes(Sizes):
 
 MOST_ROWS, MOST_COLUMNS = 8, 4  # more of them fill a tile of simt's
 LEAST_DEPTH = 64  # of a sum that several work-items share, where simt's tile would idle otherwise
-MAX_GROUPS = (1 << 31) - 1
 SHUFFLED = (F32, F64, I32, U32, I64)
 
 
@@ -219,11 +221,9 @@ def default(p: GemvProblem, limits: Limits) -> GemvSchedule:
     return min([*candidates, least], key=lambda s: cycles(s, p, limits))
 
 
-LATENCY = 600  # cycles from asking memory to having it
 ACCESS_INSTRUCTIONS = 3  # of an access: it, its address, a conversion
 ADDING_INSTRUCTIONS = 10  # five exchanges in a warp, and their sums
 ADDING_CYCLES = 8  # of one part of a sum, in shared memory or from another lane
-SECTOR = 32  # bytes that memory moves at least
 UNIT_BYTES_PER_CYCLE = 32  # of one unit's share of the bandwidth, about
 
 

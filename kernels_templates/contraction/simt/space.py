@@ -29,7 +29,9 @@ from gpucomp.kernels_templates.contraction.tail import (
     tail_work,
 )
 from gpucomp.schedule.space import (
+    MAX_GROUPS,
     MOST_REGISTERS,
+    STATIC_SHARED,
     Family,
     Param,
     Schedule,
@@ -57,9 +59,7 @@ PARAMS = (
     SPLITS,
     Param("lanes", (1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors"),
 )
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which stands behind arrays of fixed size
-MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 ROW_BYTES = 16  # of a row of ``a`` along the depth, that one copy brings

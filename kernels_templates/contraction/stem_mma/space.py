@@ -9,7 +9,8 @@ from typing import Any
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.stem import CHUNK_BYTES, filled_depth, staging, stem_of, stem_sizes
+from gpucomp.kernel.forms.operand import CHUNK_BYTES
+from gpucomp.kernel.forms.stem import filled_depth, staging, stem_of, stem_sizes
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
@@ -18,7 +19,7 @@ from gpucomp.kernels_templates.contraction.mma import space as mma
 from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
+from gpucomp.schedule.space import RESERVED_BESIDE_FRAGMENTS, WARP, Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
     Param("tile_y", (1, 2, 4, 8, 16, 32), "rows of outputs per work-group"),
@@ -27,10 +28,8 @@ PARAMS = (
     Param("warps_m", (1, 2, 4, 8), "warps along the outputs; each has 16, 32 or 64"),
     Param("warps_n", (1, 2, 4), "warps along the columns"),
 )
-WARP = 32
 MOST_TAPS = 16  # of a side of the window: larger ones are deep enough without
 WRITTEN_STEPS = 16  # steps of the depth that are written out
-RESERVED = 40  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -124,7 +123,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     fragments = 2 * (4 * d.blocks_m + 2 * d.blocks_n)
     apart = 4 * d.blocks_n + 12 + fragments * min(d.pairs, 4) if p.products == 3 else 0
     read = min(4, d.load_trips) * p.channels * p.group * p.image_bytes // 4 + p.group * p.channels
-    return max(4 * d.blocks_m * d.blocks_n + fragments + apart, read) + RESERVED
+    return max(4 * d.blocks_m * d.blocks_n + fragments + apart, read) + RESERVED_BESIDE_FRAGMENTS
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

@@ -17,7 +17,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
+from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
     Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group"),
@@ -26,10 +26,8 @@ PARAMS = (
     Param("reg_m", (1, 2, 4, 8), "outputs per work-item"),
     Param("reg_n", (4, 8, 16), "columns of the result per work-item"),
 )
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MOST_TAPS = 16  # of a side of the window
-RESERVED = 44  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:

@@ -31,12 +31,10 @@ from gpucomp.kernels_templates.contraction.tail import (
 from gpucomp.kernels_templates.contraction.wgmma.emit import wgmma_hooks
 from gpucomp.kernels_templates.contraction.wgmma.types import kind_of, operand_dtypes
 from gpucomp.refusal import Refusal
-from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, worthwhile_splits
+from gpucomp.schedule.space import MAX_GROUPS, WARP, Family, Param, Schedule, Work, remembered, worthwhile_splits
 
 DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
-WARP = 32
-MAX_GROUPS = (1 << 31) - 1
 EARLY_TRIPS = 8  # of one consumer's threads over a tile's runs, whose residuals are fetched together
 PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
 BARRIER_BYTES = 16  # of a stage: full and empty

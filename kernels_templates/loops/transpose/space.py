@@ -13,13 +13,12 @@ from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import WARP, Family, Param, Schedule, Work
+from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, Family, Param, Schedule, Work
 
 PARAMS = (
     Param("tile", (8, 16, 32, 64), "elements of both sides of a tile"),
     Param("threads", (32, 64, 128, 256, 512), "work-items per work-group"),
 )
-MAX_GROUPS = (1 << 31) - 1
 SHORTEST = 8  # of a side that is worth a tile: below it, lines of memory are shared by neighbours anyway
 
 
@@ -70,7 +69,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((derive(s, p)["tiles"], 1, 1), (s.threads, 1, 1))
 
 
-SECTOR = 32  # bytes that a cache delivers at least
 INSTRUCTIONS = 16  # of an element: two accesses each of memory and of the tile, and where they are
 
 
