@@ -234,9 +234,17 @@ MAX_GROUPS = (1 << 31) - 1  # work-groups of a launch's first axis
 
 def too_large(limits: Limits, threads: int, registers: int, groups: int) -> Iterator[str]:
     """What is wrong with ``threads`` work-items of so many ``registers`` in a group, and with so many ``groups``."""
+    yield from too_many_registers(limits, threads, registers)
+    yield from too_many_groups(groups)
+
+
+def too_many_registers(limits: Limits, threads: int, registers: int) -> Iterator[str]:
     available = limits.registers_for(threads)
     if registers > available:
         yield f"about {registers} registers per work-item, {threads} of them may have {available}"
+
+
+def too_many_groups(groups: int) -> Iterator[str]:
     if groups > MAX_GROUPS:
         yield f"{groups} work-groups, a launch has at most {MAX_GROUPS}"
 

@@ -11,7 +11,7 @@ from gpucomp.device.lockstep import most
 from gpucomp.kernel import Blocks, Kernel
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.blocks.emit import blocks_hooks
-from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule, Work
+from gpucomp.schedule.space import Family, Param, Schedule, Work, too_many_groups
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256), "work-items per work-group"),
@@ -62,8 +62,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"an access of {s.vector * p.width} bytes, devices like {ACCESS_BYTES}"
     if s.vector > 1 and (used := registers(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
-    if geometry(s, p).groups[0] > MAX_GROUPS:
-        yield f"{geometry(s, p).groups[0]} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(geometry(s, p).groups[0])
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:

@@ -25,6 +25,7 @@ from gpucomp.schedule.space import (
     Work,
     can_run,
     groups_for_registers,
+    too_many_groups,
 )
 
 PARAMS = (
@@ -155,8 +156,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{weights} weights written out per work-item, the device has {limits.registers} registers"
     if not limits.is_cpu and (used := registers_ahead(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
-    if groups(s, p) > MAX_GROUPS:
-        yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(groups(s, p))
 
 
 def groups(s: SimpleNamespace, p: SimpleNamespace) -> int:

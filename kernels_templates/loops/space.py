@@ -15,7 +15,18 @@ from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.emit import loops_hooks
 from gpucomp.schedule.analytic import load_times, operations
-from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import (
+    MAX_GROUPS,
+    SECTOR,
+    WARP,
+    WRITTEN_OUT,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    too_many_groups,
+    too_wide,
+)
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -85,8 +96,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
     if limits.is_cpu:  # what is loaded is computed with, all at once and in four bytes or more
         yield from too_wide(s.vector, max(4, p.width), limits)
-    if groups(s, p) > MAX_GROUPS:
-        yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(groups(s, p))
 
 
 def groups(s: SimpleNamespace, p: SimpleNamespace) -> int:

@@ -13,7 +13,18 @@ from gpucomp.kernel import Kernel, Window
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.space import focus
 from gpucomp.kernels_templates.pool.emit import pool_hooks
-from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import (
+    MAX_GROUPS,
+    WARP,
+    WRITTEN_OUT,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    too_many_groups,
+    too_many_registers,
+    too_wide,
+)
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -55,12 +66,11 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
     if s.unroll and p.taps > MAX_UNROLLED:
         yield f"{p.taps} taps written out, the source would be too long for a compiler to end in seconds"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(s.threads)):
-        yield f"about {used} registers per work-item, the device has {available}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, s.threads, registers(s, p))
     if limits.is_cpu:  # what is loaded is computed with, all at once and in four bytes or more
         yield from too_wide(s.vector, max(4, p.width), limits)
-    if groups(s, p) > MAX_GROUPS:
-        yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(groups(s, p))
 
 
 def groups(s: SimpleNamespace, p: SimpleNamespace) -> int:

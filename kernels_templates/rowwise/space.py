@@ -30,6 +30,8 @@ from gpucomp.schedule.space import (
     can_run,
     cannot_meet,
     groups_for_registers,
+    too_many_groups,
+    too_many_registers,
 )
 
 LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -123,12 +125,11 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "the results read nothing that the statistics do not"
     if s.keep and s.splits > 1:
         yield "a row that work-groups share is read once: there is nothing to keep"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
-        yield f"about {used} registers per work-item, the device has {available}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, d.threads, registers(s, p))
     if s.splits > 1 and not p.splittable:
         yield "work-groups share a row only where one statistic is all that the kernel computes"
-    if d.groups * s.splits > MAX_GROUPS:
-        yield f"more than {MAX_GROUPS} work-groups"
+    yield from too_many_groups(d.groups * s.splits)
     if s.splits * p.rows * p.shared_per_item > MAX_GROUPS:
         yield "the partial results of split rows need more than 2 GiB"
     yield from cannot_meet(s.splits, limits)

@@ -11,7 +11,7 @@ from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.scatter import lines_side_by_side, slice_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.scatter.emit import scatter_hooks
-from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule
+from gpucomp.schedule.space import Family, Param, Schedule, too_many_groups
 
 PARAMS = (
     Param("line_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "lines, or vectors of lines, of a work-group"),
@@ -56,8 +56,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{p.widest} lines can be changed at once, not {s.vector}"
     if s.parts > MAX_PARTS:
         yield f"{s.parts} parts, a launch has {MAX_PARTS} rows of work-groups"
-    if -(-p.lines // (s.vector * s.line_items)) > MAX_GROUPS:
-        yield f"more than {MAX_GROUPS} work-groups"
+    yield from too_many_groups(-(-p.lines // (s.vector * s.line_items)))
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:

@@ -12,7 +12,7 @@ from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.attention.mma.emit import mma_attention_hooks
 from gpucomp.kernels_templates.attention.simt import space as simt
-from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule, Work, remembered
+from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, too_many_groups
 
 PARAMS = (
     Param("warps", (1, 2, 4, 8), "warps of a work-group, each with 16 rows (queries)"),
@@ -129,8 +129,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if (used := registers(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(d.tiles)
     if workspace_bytes(s, p) > simt.MAX_WORKSPACE:
         yield "the partial results of the splits need more than 2 GiB"
 

@@ -15,7 +15,6 @@ from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.attention.simt.emit import attention_hooks
 from gpucomp.schedule.space import (
-    MAX_GROUPS,
     STATIC_SHARED,
     Family,
     Param,
@@ -23,6 +22,8 @@ from gpucomp.schedule.space import (
     Work,
     cannot_meet,
     remembered,
+    too_many_groups,
+    too_many_registers,
     too_wide,
 )
 
@@ -163,10 +164,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if not limits.is_cpu and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(threads_of(s))):
-        yield f"about {used} registers per work-item, the device has {available}"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, threads_of(s), registers(s, p))
+    yield from too_many_groups(d.tiles)
     if workspace_bytes(s, p) > MAX_WORKSPACE:
         yield "the partial results of the splits need more than 2 GiB"
     yield from cannot_meet(s.splits, limits)

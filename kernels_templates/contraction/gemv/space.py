@@ -23,7 +23,6 @@ from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.gemv.emit import gemv_hooks
 from gpucomp.schedule.space import (
     LATENCY,
-    MAX_GROUPS,
     MOST_REGISTERS,
     SECTOR,
     Family,
@@ -31,6 +30,8 @@ from gpucomp.schedule.space import (
     groups_for_less_than_a_warp,
     groups_for_registers,
     remembered,
+    too_many_groups,
+    too_many_registers,
 )
 
 
@@ -182,10 +183,9 @@ def objections(s: GemvSchedule, p: GemvProblem, limits: Limits) -> Iterator[str]
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > min(limits.shared_bytes, 48 << 10):
         yield f"{shared} B of shared memory, the device has {min(limits.shared_bytes, 48 << 10)} B"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
-        yield f"about {used} registers per work-item, the device has {available}"
-    if d.groups > MAX_GROUPS:
-        yield f"{d.groups} work-groups, a launch has at most {MAX_GROUPS}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, d.threads, registers(s, p))
+    yield from too_many_groups(d.groups)
     if not s.shuffle:
         return
     if not (limits.subgroups and limits.warp == 32 and p.shuffles):

@@ -30,6 +30,7 @@ from gpucomp.schedule.space import (
     Schedule,
     Work,
     remembered,
+    too_many_groups,
     worthwhile_splits,
 )
 
@@ -229,8 +230,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     available = least(limits.registers, REGISTER_FILE // d.threads)
     if (used := registers(s, p, async_copy=limits.async_copy)) > available:
         yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(d.tiles)
     if (s.splits > 1) * d.tiles * s.splits * d.tile_m * d.tile_n * 4 > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
 

@@ -13,7 +13,7 @@ from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, Family, Param, Schedule, Work
+from gpucomp.schedule.space import SECTOR, WARP, Family, Param, Schedule, Work, too_many_groups
 
 PARAMS = (
     Param("tile", (8, 16, 32, 64), "elements of both sides of a tile"),
@@ -61,8 +61,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     shared = s.tile * (s.tile + 1) * (4 if p.width == 2 else p.width)  # f16 is four bytes to OpenCL
     if shared > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    if derive(s, p)["tiles"] > MAX_GROUPS:
-        yield f"more than {MAX_GROUPS} work-groups"
+    yield from too_many_groups(derive(s, p)["tiles"])
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
