@@ -27,8 +27,8 @@ from typing import Any
 from gpucomp.schedule import records as reading
 from gpucomp.targets import resolve
 from gpucomp.tuning import devices, fleet, specs, tuner, worker
-from gpucomp.tuning.crew import Runner
 from gpucomp.tuning.network import Certificates
+from gpucomp.tuning.worker_pool import Runner
 
 SAMPLE_S = 0.05
 KERNEL = "matmul m=197 n=211 k=193 relu=1"

@@ -255,7 +255,7 @@ def test_when_all_are_gone_what_was_measured_stays(tmp_path):
         return count[0] > 4
 
     carrier.lost = dict.fromkeys(carrier.relays, after_four)
-    with pytest.raises(DeviceError, match=r"nobody is left to measure: board . was lost: the board went down"):
+    with pytest.raises(DeviceError, match=r"no runner is left to measure: board . was lost: the board went down"):
         made.batch(16)
     kinds = [r["invalidity"] for r in made.tools.store.read() if r["kind"] == "trial"]
     assert kinds.count("correct") == 4
@@ -556,7 +556,7 @@ def test_where_nobody_is_left_a_comparison_says_so(tmp_path):
     carrier.relays.clear()
     answer = made.tools.compared({"do": "compare"}, {}, 1.0)
     assert answer["invalidity"] == "killed"
-    assert "nobody is left to measure: board 0 has left" in answer["fault"]
+    assert "no runner is left to measure: board 0 has left" in answer["fault"]
 
 
 def test_models_that_were_compared_do_not_pile_up_on_a_board(tmp_path):
