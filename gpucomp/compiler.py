@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp import targets
@@ -21,7 +20,7 @@ from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.passes.pack_weights import Packed, pack, packed_step
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import kernels_of
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.rewrite.pipeline import Pass, PassRecord, run_pipeline
@@ -29,7 +28,7 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
-from gpucomp.schedule.space import Schedule
+from gpucomp.schedule.space import Schedule, sized
 from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class Lowered:
 
     graph: Graph
     steps: list[Step]
-    rendered: dict[Step, Rendered]
+    rendered: dict[KernelStep, Rendered]
     unpacked: Sequence[Step] = ()
     dynamic_model: bytes = b""
     keep_fp32: Sequence[str] = ()
@@ -188,7 +187,7 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 def render(
     steps: Sequence[Step], target: Target, tell: Progress, picks: Picks | None = None
-) -> tuple[list[Step], dict[Step, Rendered]]:
+) -> tuple[list[Step], dict[KernelStep, Rendered]]:
     """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
     The returned steps have their weights packed where the engine requires it.
@@ -196,38 +195,37 @@ def render(
     done: dict[str, Made] = {}
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
-    rendered: dict[Step, Rendered] = {}
+    rendered: dict[KernelStep, Rendered] = {}
     for number, step in enumerate(steps):
         tell("render", number, len(steps))
-        if step.kernel is None:
+        if isinstance(step, HostStep):
             laid_out.append(step)
             continue
         if step.kernel.digest not in done:
             tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
             done[step.kernel.digest] = _standing(step, target, tiers)
         item, packed = done[step.kernel.digest]
-        laid_out.append(packed_step(step, packed, made) if packed else step)
-        rendered[laid_out[-1]] = item
+        final = packed_step(step, packed, made) if packed else step
+        laid_out.append(final)
+        rendered[final] = item
     return laid_out, rendered
 
 
-def _choice(step: Step, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
-    assert step.kernel is not None
+def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
     engines_of, _ = back_end(target.language)
     engines = engines_of(step.kernel, target.features)[which]
     return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
 
 
-def _rendered(step: Step, target: Target, choice: Choice) -> Made:
+def _rendered(step: KernelStep, target: Target, choice: Choice) -> Made:
     """Render the kernel of ``step`` with the chosen schedule; also return the operand that was packed for it."""
-    assert step.kernel is not None
     _, render_one = back_end(target.language)
     packed = pack(step.kernel, choice.packing) if choice.packing else None
     kernel = packed.kernel if packed else step.kernel
     return Rendered(render_one(kernel, choice.schedule, target, step.name, choice.family), choice), packed
 
 
-def _standing(step: Step, target: Target, tiers: Tiers) -> Made:
+def _standing(step: KernelStep, target: Target, tiers: Tiers) -> Made:
     """Render the kernel of ``step`` with the schedule of the first of ``tiers`` whose answer is usable.
 
     A stale record is not usable. Neither is one from a larger processor that leaves threads of this one idle: one that
@@ -258,12 +256,15 @@ def _asking_less(
     done: dict[str, Made] = {}
     made: dict[tuple[object, ...], Value] = {}
     steps: list[Step] = []
-    rendered: dict[Step, Rendered] = {}
+    rendered: dict[KernelStep, Rendered] = {}
     for plain, step in zip(lowered.unpacked, lowered.steps, strict=True):
-        item = lowered.rendered.get(step)
-        if plain.kernel is None or item is None or item.source.name not in refused:
+        if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
             steps.append(step)
-            rendered |= {step: item} if item is not None else {}
+            continue
+        item = lowered.rendered[step]
+        if item.source.name not in refused:
+            steps.append(step)
+            rendered[step] = item
             continue
         digest = plain.kernel.digest
         if digest not in done:
@@ -272,12 +273,13 @@ def _asking_less(
                 raise refused[item.source.name]
             done[digest] = other
         other_item, packed = done[digest]
-        steps.append(packed_step(plain, packed, made) if packed else plain)
-        rendered[steps[-1]] = other_item
+        final = packed_step(plain, packed, made) if packed else plain
+        steps.append(final)
+        rendered[final] = other_item
     return replace(lowered, steps=steps, rendered=rendered)
 
 
-def _less(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
+def _less(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
     """Render the kernel of ``step`` with lower and lower demands on the device; yield each text once. The last ones are by
     the engine that every device can run, in smaller and smaller work-groups. Yields nothing if the target has no lesser
     variant: a refusal there is a bug."""
@@ -290,7 +292,7 @@ def _less(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
             yield found
 
 
-def _with_less(step: Step, lesser: Sequence[Target]) -> Iterator[Made]:
+def _with_less(step: KernelStep, lesser: Sequence[Target]) -> Iterator[Made]:
     for engines in (slice(None), slice(-1, None)):
         for less in lesser:
             try:
@@ -300,16 +302,15 @@ def _with_less(step: Step, lesser: Sequence[Target]) -> Iterator[Made]:
                 continue
 
 
-def _in_smaller_groups(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
+def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
     """Halve the work-group of the last engine again and again; each schedule is the nearest legal one to the previous."""
-    assert step.kernel is not None
     engines_of, _ = back_end(target.language)
     family = engines_of(step.kernel, target.features)[-1]
     problem = family.problem(step.kernel)
-    sizes = SimpleNamespace(**problem)
+    sizes = sized(problem)
 
     def items(schedule: Schedule) -> int:
-        return math.prod(family.geometry(SimpleNamespace(**schedule), sizes).items)
+        return math.prod(family.geometry(family.schedule(schedule), sizes).items)
 
     last, most = family.default(sizes, target.limits), math.prod(refused.geometry.items) // 2
     while most:
@@ -322,7 +323,7 @@ def _in_smaller_groups(step: Step, target: Target, refused: KernelSource) -> Ite
         last, most = found, items(found) // 2
 
 
-def _is_stale(found: Rendered, step: Step) -> bool:
+def _is_stale(found: Rendered, step: KernelStep) -> bool:
     """Whether the schedule is from a record of this very kernel whose measured source differs from the rendered one.
 
     On a sibling device the same engine may write another text; there it is enough that the engine has not changed.

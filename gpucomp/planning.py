@@ -23,7 +23,7 @@ from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
@@ -87,7 +87,7 @@ class _Builder:
 def make_plan(
     graph: Graph,
     steps: Sequence[Step],
-    rendered: Mapping[Step, Rendered],
+    rendered: Mapping[KernelStep, Rendered],
     target: Target,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
@@ -100,7 +100,7 @@ def make_plan(
     compiled: list[CompiledKernel] = []
     launches: list[Launch] = []
     for number, step in enumerate(steps):
-        if step.kernel is not None and any(n == 0 for n in rendered[step].source.geometry.groups):
+        if isinstance(step, KernelStep) and any(n == 0 for n in rendered[step].source.geometry.groups):
             for value, type in _results(step):
                 builder.write(value, type, number)
             continue  # nothing to compute: the result has no elements
@@ -112,9 +112,8 @@ def make_plan(
         ops = tuple(n.op.name for n in (*step.prologue, *step.nodes))
         names = tuple(n.name for n in (*step.prologue, *step.nodes) if n.name)
         launch = Launch(-1, (*arguments, *results), step.name, ops, names, step.why, len(arguments))
-        if step.kernel is None:
-            (node,) = step.nodes
-            launches.append(replace(launch, host=node.op.name, attributes=dict(node.attrs)))
+        if isinstance(step, HostStep):
+            launches.append(replace(launch, host=step.node.op.name, attributes=dict(step.node.attrs)))
             continue
         for parameter, operand in _replaceable(step.kernel):
             output = step.outputs[parameter - step.kernel.inputs]
@@ -159,7 +158,7 @@ def make_plan(
 
 
 def _results(step: Step) -> list[tuple[Value, TensorType]]:
-    if step.kernel is None:
+    if isinstance(step, HostStep):
         return [(v, v.type) for v in step.outputs]
     return list(zip(step.outputs, step.kernel.params[step.kernel.inputs :], strict=True))
 
@@ -246,7 +245,7 @@ def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int
     return tuple(buffers), arena.arena_bytes, arena.live_bytes
 
 
-def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[Step, Rendered], target: Target) -> None:
+def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[KernelStep, Rendered], target: Target) -> None:
     """Print the kernels for ``GPUCOMP_DEBUG`` and write them for ``GPUCOMP_DUMP``; the passes report themselves."""
     settings = config.current()
     if settings.debug:
@@ -254,8 +253,8 @@ def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[Step, Rendered],
               f"arena {plan.arena_bytes} B ({plan.live_bytes} B live at most)", file=sys.stderr)  # fmt: skip
     if settings.debug >= 2:
         for step in steps:
-            tier = rendered[step].choice.tier if step in rendered else "host"
-            schedule = dict(rendered[step].choice.schedule) if step in rendered else {}
+            choice = rendered[step].choice if isinstance(step, KernelStep) else None
+            tier, schedule = (choice.tier, dict(choice.schedule)) if choice else ("host", {})
             print(f"  {step.name:24} {tier:8} {schedule} ends: {step.why}", file=sys.stderr)
     if settings.debug >= 4:
         for item in {r.source.name: r for r in rendered.values()}.values():
@@ -266,9 +265,10 @@ def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[Step, Rendered],
         for item in rendered.values():
             suffix = SOURCE_SUFFIX[item.source.language]
             (folder / f"{item.source.name}{suffix}").write_text(item.source.text, encoding="utf-8")
-        chosen = {s.name: {"tier": rendered[s].choice.tier, "schedule": dict(rendered[s].choice.schedule)}
-                  for s in steps if s in rendered}  # fmt: skip
+        chosen = {
+            s.name: {"tier": item.choice.tier, "schedule": dict(item.choice.schedule)} for s, item in rendered.items()
+        }
         text = json.dumps(chosen, indent=1, sort_keys=True)
         (settings.dump / "schedule.json").write_text(text + "\n", encoding="utf-8")
-        kernels = "\n".join(f"{s.name}: {s.why}\n{s.kernel.text}\n" for s in steps if s.kernel is not None)
+        kernels = "\n".join(f"{s.name}: {s.why}\n{s.kernel.text}\n" for s in steps if isinstance(s, KernelStep))
         (settings.dump / "kernels.txt").write_text(kernels, encoding="utf-8")

@@ -1,1 +1,1 @@
-"""What a compiled model consists of and how it is saved: plan, weights, tensor maps, manifest, container."""
+"""The parts of a compiled model and how they are saved: plan, weights, tensor maps, manifest, container."""

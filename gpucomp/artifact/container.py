@@ -1,9 +1,9 @@
-"""The zip around a compiled model: members stored as they are, aligned to 64 bytes. It knows nothing of what they hold.
+"""The zip file of a compiled model: uncompressed members, aligned to 64 bytes. Their contents do not matter here.
 
-There is one layout for given members, down to the last byte, so equal models give equal files. The reader takes names,
-sizes and positions from a file, computes that layout, and refuses a file that differs from it: compressed or encrypted
-members, links, comments, gaps, overlaps and headers that contradict each other need no rule of their own. Sizes are
-always written in zip64 form, which every zip tool reads and which leaves one code path.
+The members determine every byte of the file, so equal models give equal files. The reader takes names, sizes and
+positions from a file, computes the layout that they imply, and refuses the file if it differs. Compressed or encrypted
+members, links, comments, gaps, overlaps and contradicting headers therefore need no checks of their own. Sizes are
+always written in zip64 form, which every zip tool reads, so that there is one code path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TAIL = _END64.size + _LOCATOR.size + _END.size
 
 _VERSION = 45  # zip64
 _UNIX = 3 << 8
-_DATE, _TIME = (1 << 5) | 1, 0  # 1980-01-01 00:00, the earliest a zip can say
+_DATE, _TIME = (1 << 5) | 1, 0  # 1980-01-01 00:00, the earliest time that a zip can hold
 _REGULAR_FILE = 0o100644 << 16
 _IN_ZIP64 = 0xFFFFFFFF
 _PADDING = 0xD935  # the extra field that Android's zipalign pads with
@@ -47,7 +47,7 @@ _PADDING = 0xD935  # the extra field that Android's zipalign pads with
 
 @dataclass(frozen=True)
 class Member:
-    """A file in the zip; ``offset`` is where its data begin."""
+    """A file in the zip; ``offset`` is the byte where its data begins."""
 
     name: str
     nbytes: int
@@ -89,7 +89,7 @@ class _Layout:
 
 
 def _layout(entries: Sequence[tuple[str, int, int]]) -> _Layout:
-    """Where (name, bytes, crc) lie, and every byte that is not data."""
+    """The layout of entries (name, bytes, crc): their positions, and every byte of the file that is not data."""
     members, headers, directory, position = [], [], bytearray(), 0
     for name, nbytes, crc in entries:
         header = _local_header(name, nbytes, crc, position)
@@ -104,7 +104,7 @@ def _layout(entries: Sequence[tuple[str, int, int]]) -> _Layout:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block ends well, and leaves nothing behind when it does not."""
+    """A temporary file that replaces ``path`` if the block succeeds, and is deleted if it raises."""
     temporary = path.parent / f".{path.name[:60]}.{secrets.token_hex(8)}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -120,7 +120,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 def write(path: Path, members: Mapping[str, Sequence[Bytes]]) -> None:
-    """Write the members, each given in pieces, in the order of the mapping. Atomic: ``path`` is whole or untouched."""
+    """Write the members, each given in pieces, in the order of the mapping. Atomic: ``path`` is complete or unchanged."""
     entries = []
     for name, pieces in members.items():
         if not MEMBER_NAME.fullmatch(name):
@@ -152,8 +152,8 @@ def _open_without_waiting(path: str, flags: int) -> int:
 def read(path: Path, *, sealed: str) -> dict[str, memoryview]:
     """The members of a file that ``write`` made, mapped into memory: nothing is copied.
 
-    Raises ``ArtifactError`` for any other file. Of the data only the member ``sealed`` is checked against the zip's
-    checksum: it holds the digests of the others, which are the caller's to check.
+    Raises ``ArtifactError`` for any other file. Only the data of the member ``sealed`` is checked against the zip's
+    checksum. It holds the digests of the other members, which the caller must check.
     """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
@@ -167,7 +167,7 @@ def read(path: Path, *, sealed: str) -> dict[str, memoryview]:
         raise ArtifactError(f"cannot read {quote(path)}: {error.strerror}", code="GPC7005") from error
     layout = _layout(_entries(path, view))
     if layout.total != len(view):
-        raise _bad(path, f"its members take {layout.total} bytes and the file has {len(view)}: truncated or added to")
+        raise _bad(path, f"its members take {layout.total} bytes and the file has {len(view)}: truncated or extended")
     if view[len(view) - len(layout.directory) :] != layout.directory:
         raise _bad(path, "its directory is not one that gpucomp writes")
     for member, header in zip(layout.members, layout.headers, strict=True):
@@ -184,17 +184,17 @@ def _entries(path: Path, view: memoryview) -> list[tuple[str, int, int]]:
     """(name, bytes, crc) of every member, from the directory; bounded by the size of the file and ``MAX_MEMBERS``."""
     mark, *_, count, directory_bytes, directory_start = _END64.unpack_from(view, len(view) - _TAIL)
     if mark != b"PK\x06\x06":
-        raise _bad(path, "no end of a zip directory where it belongs: truncated, or another kind of file")
+        raise _bad(path, "no zip directory at the end of the file: truncated, or another kind of file")
     if count > MAX_MEMBERS:
         raise _bad(path, f"{count} members, at most {MAX_MEMBERS} are allowed")
     if directory_start + directory_bytes != len(view) - _TAIL:
-        raise _bad(path, "its directory is not where it says: truncated or added to")
+        raise _bad(path, "its directory is not where the file says: truncated or extended")
     found: list[tuple[str, int, int]] = []
     names: set[str] = set()
     position = directory_start
     for _ in range(count):
         if position + _CENTRAL.size > len(view) - _TAIL:
-            raise _bad(path, "its directory is cut short")
+            raise _bad(path, "its directory is truncated")
         fields = _CENTRAL.unpack_from(view, position)
         mark, method, crc, length, extra = fields[0], fields[4], fields[7], fields[10], fields[11]
         text = bytes(view[position + _CENTRAL.size :][:length])
@@ -205,7 +205,7 @@ def _entries(path: Path, view: memoryview) -> list[tuple[str, int, int]]:
         if not MEMBER_NAME.fullmatch(name):
             raise _bad(path, f"member name {quote(name)} is not allowed")
         if name in names:
-            raise _bad(path, f"member {name!r} is there twice")
+            raise _bad(path, f"member {name!r} occurs twice")
         if method:
             raise _bad(path, f"member {name!r} is compressed")
         nbytes = struct.unpack_from("<Q", sizes, 4)[0]

@@ -1,7 +1,7 @@
 """Loads relocatable ELF objects (x86-64, aarch64) into executable memory. Memory is never writable and executable at once.
 
-Everything in an object is checked before it is used: an object that is damaged, or that asks for something unknown,
-raises ``ArtifactError``. That the code inside is harmless is the caller's promise.
+Everything in an object is checked before it is used. An object that is damaged, or that needs something unknown, raises
+``ArtifactError``. The caller must make sure that the code inside is harmless.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Symbol:
 
 
 class _Object:
-    """One parsed object: sections and symbols, every offset inside the file."""
+    """One parsed object: sections and symbols. Every offset has been checked to be inside the file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -122,13 +122,13 @@ class _Object:
 
 
 def undefined_symbols(data: bytes) -> list[str]:
-    """Names that an object needs from elsewhere."""
+    """The names of the symbols that an object needs from elsewhere."""
     symbols = _Object(data).symbols
     return sorted(s.name for s in symbols if s.name and s.section in (UNDEFINED, COMMON))
 
 
 def split(blob: bytes) -> list[bytes]:
-    """The objects of a blob, each behind its length in eight bytes."""
+    """The objects of a blob, each of which follows its length in eight bytes."""
     objects, at = [], 0
     while at < len(blob):
         size = int.from_bytes(blob[at : at + 8], "little")
@@ -144,9 +144,9 @@ def _round_up(value: int, to: int) -> int:
 
 
 class Image:
-    """Objects in executable memory. ``address(name)`` is where a global function starts; keep the image alive to call it.
+    """Objects in executable memory. ``address(name)`` is where a global function starts. It is valid while the image lives.
 
-    ``machine`` is the processor that they are for, as ``platform.machine()`` names it.
+    ``machine`` is the processor that the objects are for, as ``platform.machine()`` names it.
     """
 
     def __init__(self, blob: bytes) -> None:
@@ -191,7 +191,7 @@ class Image:
         return self._memory[at : at + size]
 
     def _layout(self, objects: list[_Object]) -> tuple[list[dict[int, int]], int, int]:
-        """Offsets of the sections that stay in memory: code first, then, on pages of its own, everything else."""
+        """Offsets of the sections that stay in memory: code first, then everything else, on other pages."""
         places: list[dict[int, int]] = [{} for _ in objects]
         ends = []
         start = 0
@@ -246,7 +246,7 @@ class Image:
             self._memory[place : place + size] = changed.to_bytes(size, "little")
 
     def _entry(self, target: int) -> int:
-        """The address of memory that holds the address ``target``: one, since two instructions may share in finding it."""
+        """The address of the GOT entry that holds ``target``. There is one per target: two instructions can share it."""
         if target not in self._entries:
             entry, self._got_next = self._got_next, self._got_next + 8
             struct.pack_into("<Q", self._memory, entry, target)
@@ -283,16 +283,16 @@ class Image:
 
 
 def _flush(start: int, size: int) -> None:
-    """Instructions that were written as data are seen by processors whose caches do not see to it themselves."""
+    """Make instructions that were written as data visible on processors whose instruction caches are not coherent."""
     try:
         flush = ctypes.CDLL("libgcc_s.so.1").__clear_cache
     except (OSError, AttributeError):
-        return  # Linux does it too, when memory becomes executable
+        return  # Linux also does this when memory becomes executable
     flush(ctypes.c_void_p(start), ctypes.c_void_p(start + size))
 
 
 def _relocations(o: _Object) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Each relocation with the section it changes."""
+    """Each relocation, with the section that it changes."""
     for section in o.sections:
         if section.kind == REL:
             raise _damaged("relocations without addends")

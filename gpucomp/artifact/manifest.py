@@ -1,6 +1,6 @@
-"""A plan as JSON and back. What comes back is checked field by field: a file may say anything.
+"""Converts a plan to JSON and back. Files are not trusted: every field is checked when a plan is read.
 
-No field names a Python object, and no value reaches the runtime that a plan made by the compiler could not hold.
+No field names a Python object. Only values that the compiler itself could put into a plan reach the runtime.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
 
-MAX_BYTES = 64 << 20  # of the manifest
-MAX_VALUES = 3_000_000  # in it, about: each takes some tens of bytes when it is parsed
-MAX_DEPTH = 16  # of an attribute's lists
-MAX_SIZE = 1 << 48  # of a buffer, in bytes
+MAX_BYTES = 64 << 20  # size of the manifest
+MAX_VALUES = 3_000_000  # values in the manifest, approximately: each takes some tens of bytes when it is parsed
+MAX_DEPTH = 16  # nested lists of an attribute
+MAX_SIZE = 1 << 48  # bytes of a buffer
 MAX_RANK = 32
 MAX_STRINGS = 1 << 24
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
@@ -39,7 +39,7 @@ def _refuse(where: str, what: str) -> NoReturn:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        _refuse(where, f"a text expected, found {quote(value)}")
+        _refuse(where, f"a string expected, found {quote(value)}")
     return value
 
 
@@ -256,16 +256,16 @@ def check_plan(plan: Plan) -> None:
     for k, launch in enumerate(plan.launches):
         where = f"plan.launches[{k}]"
         if any(a >= len(plan.buffers) for a in launch.args) or launch.inputs > len(launch.args):
-            _refuse(where, f"its buffers {list(launch.args)} are not all there")
+            _refuse(where, f"its buffers {list(launch.args)} do not all exist")
         if (launch.kernel < 0) != bool(launch.host) or launch.kernel >= len(plan.kernels):
             _refuse(where, f"kernel {launch.kernel}, host operator {quote(launch.host)}: exactly one expected")
         if launch.kernel >= 0:
             _check_tensor_maps(plan, launch, where)
         elif any(plan.buffers[a].kind not in (TEMP, OUTPUT) for a in launch.args[launch.inputs :]):
-            _refuse(where, f"host operator {quote(launch.host)} has a result that is no result of the plan")
+            _refuse(where, f"host operator {quote(launch.host)} writes to a buffer that is not {TEMP} or {OUTPUT}")
     for what, positions in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         if any(p >= len(plan.buffers) for p in positions):
-            _refuse(f"plan.{what}", f"buffers {list(positions)} are not all there")
+            _refuse(f"plan.{what}", f"buffers {list(positions)} do not all exist")
     if any(plan.buffers[p].kind != INPUT for p in plan.inputs):
         _refuse("plan.inputs", f"buffers of kind {INPUT} expected")
     if len(plan.output_names) != len(plan.outputs):
@@ -276,7 +276,7 @@ def check_plan(plan: Plan) -> None:
         ("output_containers", set(plan.output_names), plan.output_containers),
     ):
         if any(name not in known for names in made_up.values() for name in names or ()):
-            _refuse(f"plan.{what}", "a name is not there")
+            _refuse(f"plan.{what}", "a name does not exist")
     for buffer in plan.buffers:
         if buffer.dtype == STRING.name and math.prod(buffer.shape) > MAX_STRINGS:
             _refuse("plan.buffers", f"{math.prod(buffer.shape)} strings, at most {MAX_STRINGS} are possible")
@@ -286,16 +286,16 @@ def check_plan(plan: Plan) -> None:
         ("buffers", [b.name for b in plan.buffers if b.kind == WEIGHT]),
     ):
         if len(set(names)) != len(names):
-            _refuse(f"plan.{what}", "a name is there twice")
+            _refuse(f"plan.{what}", "a name occurs twice")
 
 
 def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
-    """Raise ``ArtifactError`` unless every map of the launch can be encoded, and ends within its buffer."""
+    """Raise ``ArtifactError`` unless every tensor map of the launch can be encoded and ends within its buffer."""
     for m in plan.kernels[launch.kernel].tensor_maps:
         if reasons := m.objections():
             _refuse(where, f"no tensor map: {reasons[0]}")
         if m.parameter >= len(launch.args):
-            _refuse(where, f"a tensor map of parameter {m.parameter}, there are {len(launch.args)}")
+            _refuse(where, f"a tensor map of parameter {m.parameter}, but there are {len(launch.args)} parameters")
         last = sum((e - 1) * s for e, s in zip(m.extents, (ELEMENT_BYTES[m.dtype], *m.strides), strict=True))
         end, nbytes = m.offset + last + ELEMENT_BYTES[m.dtype], plan.buffers[launch.args[m.parameter]].nbytes
         if end > nbytes:
@@ -303,7 +303,7 @@ def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
 
 
 def data_of(plan: Plan) -> dict[str, object]:
-    """The plan as what JSON can hold; ``plan_of`` gives it back. Raises ``UnsupportedError`` for what it cannot."""
+    """The plan as data for JSON, which ``plan_of`` reverses. Raises ``UnsupportedError`` for attributes of other types."""
     launches = [_fields(launch) for launch in plan.launches]
     for fields, launch in zip(launches, plan.launches, strict=True):
         fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
@@ -353,7 +353,7 @@ def dumps(data: Mapping[str, object]) -> bytes:
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """Strict JSON: bounded, no NaN, no key twice. Raises ``ArtifactError``."""
+    """Parse strict JSON of limited size, without NaN and duplicate keys. Raises ``ArtifactError`` for anything else."""
     if len(data) > MAX_BYTES:
         raise ArtifactError(f"manifest.json has {len(data)} bytes, at most {MAX_BYTES} are allowed", code="GPC7006")
     text = bytes(data)
@@ -368,11 +368,11 @@ def loads(data: bytes | memoryview) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return table

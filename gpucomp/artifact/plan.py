@@ -1,6 +1,6 @@
-"""What an executable does, as plain data: buffers, kernels, launches. It is what ``model.gpuc`` stores.
+"""A compiled model as plain data: buffers, kernels, launches. ``model.gpuc`` stores it.
 
-numpy is all that this module needs: loading an artefact must not import a compiler.
+This module needs nothing but numpy, because loading a compiled model must not import the compiler.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ INPUT, OUTPUT, WEIGHT, TEMP, COUNTER = "input", "output", "weight", "temp", "cou
 class Buffer:
     """A tensor in memory, row-major. ``offset`` is the byte offset in the arena, for ``temp`` buffers.
 
-    A ``counter`` is zeroed once, before the first run; the kernels leave it zeroed.
+    A ``counter`` is zeroed once, before the first run. Kernels leave it at zero.
 
-    ``name`` is the model's name of an input or output, a generated one (``w3``, ``t12``) otherwise.
+    Inputs and outputs have the names of the model; other buffers have generated names (``w3``, ``t12``).
     """
 
     kind: str
@@ -32,14 +32,15 @@ class Buffer:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One kernel and how to launch it; ``info`` is what ``exe.kernels`` shows.
+    """One kernel and how to launch it.
 
-    ``groups``, ``items``, ``shared``: see ``schedule.space.Geometry``. ``binary`` names the member that holds the
-    machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value behind the buffers; a
-    ``programmatic`` kernel waits itself for the launches before it.
+    ``groups``, ``items``, ``shared``: see ``schedule.space.Geometry``. ``binary`` names the member of the file that
+    holds the machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value after the
+    buffers. A ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic dependent launch).
 
-    ``operations`` are those of one launch on numbers of type ``arithmetic``, a multiply-add counted as two, a
-    convolution always as the sums of products that define it; ``traffic`` the bytes that must move at least once.
+    ``operations`` is the number of operations of one launch, on numbers of type ``arithmetic``. A multiply-add counts
+    as two, and a convolution always as a direct convolution. ``traffic`` is the number of bytes that must be moved at
+    least.
     """
 
     name: str
@@ -64,8 +65,9 @@ class CompiledKernel:
 class Launch:
     """Run kernel number ``kernel`` on buffers ``args`` (positions in ``Plan.buffers``), in the kernel's order.
 
-    ``ops`` are the ONNX operators it swallowed and ``nodes`` the names of their nodes: for messages and reports.
-    ``host`` is the name of a host operator, with ``kernel`` -1; ``attributes`` are then its attributes.
+    ``ops`` are the ONNX operators that were fused into it and ``nodes`` the names of their nodes, for messages and
+    reports. ``host`` is the name of a host operator, ``kernel`` is then -1 and ``attributes`` holds the operator's
+    attributes.
     """
 
     kernel: int
@@ -81,13 +83,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """``inputs`` and ``outputs`` are positions in ``buffers``; an output may be an input or a weight itself.
+    """A whole compiled model. ``inputs`` and ``outputs`` are positions in ``buffers``; an output can be an input or a weight.
 
-    ``features`` are the target's: what a device must have to run the machine code. ``precision`` is what its kernels
-    were allowed to round to, but those of nodes that match ``keep_fp32``; both hold for what is compiled while it runs.
+    ``features`` are the features of the target that a device needs to run the machine code. ``precision`` is the
+    precision that kernels may round to, except for nodes that match ``keep_fp32``. Kernels compiled while the model
+    runs obey both.
 
-    ``input_containers`` and ``output_containers``: the names of the inputs or outputs that make up a sequence of the
-    model, ``None`` for an optional that holds nothing; see ``Graph``.
+    ``input_containers`` and ``output_containers`` map each sequence or optional of the model to the names of the inputs
+    or outputs that hold its elements, or to ``None`` for an empty optional; see ``Graph``.
     """
 
     target: str
@@ -100,7 +103,7 @@ class Plan:
     outputs: tuple[int, ...]
     output_names: tuple[str, ...]
     arena_bytes: int
-    live_bytes: int = 0  # the largest live set: what no plan can go below
+    live_bytes: int = 0  # the largest live set, a lower bound of the arena's size
     model: str = ""
     features: tuple[str, ...] = ()
     precision: str = "fp32"

@@ -1,6 +1,7 @@
-"""What the tensor memory accelerator of sm_90 is told about an array: the argument that a driver encodes 128 bytes from.
+"""Tensor maps: descriptions of arrays for the Tensor Memory Accelerator (sm_90), which the driver encodes in 128 bytes.
 
-Addresses are not part of it: a descriptor is encoded when a model is opened, for the buffer of its parameter.
+A description holds no address. It is encoded when a model is opened, for the buffer of its parameter.
+Source: CUDA Driver API, ``cuTensorMapEncodeTiled`` and ``cuTensorMapEncodeIm2col``.
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ from dataclasses import dataclass
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "i8": 1}
 MAX_BOX = 256  # elements of a box along an axis
 MAX_PIXELS = 1024
-CORNERS = range(-128, 128)  # of the window of pixels of an image of two dimensions
-OFFSETS = range(256)  # of a filter's tap, in pixels
+CORNERS = range(-128, 128)  # corners of the window of pixels, for images of two dimensions
+OFFSETS = range(256)  # offsets of a filter's taps, in pixels
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A box of an array that one instruction loads to shared memory, zeros outside of the array. Innermost axis first.
+    """A box of an array that one instruction loads to shared memory, with zeros outside the array. Innermost axis first.
 
     parameter        number of the kernel's parameter that is loaded
-    dtype            of an element; ``tf32`` is f32 that is rounded to tf32 on the way
-    extents          of the array, in elements
-    strides          of all axes but the innermost, in bytes
+    dtype            element type; ``tf32`` is f32 that is rounded to tf32 by the load
+    extents          extents of the array, in elements
+    strides          strides of all axes but the innermost, in bytes
     box              extents of the box, for a tiled load
     element_strides  steps between the elements that are loaded, by axis
     swizzle          bytes of the pattern that exchanges 16-byte pieces of rows: 0, 32, 64 or 128
-    channels, pixels elements and rows of an im2col load of an NHWC image, in place of ``box``
-    lower, upper     its window's first and last pixel (w, h), as offsets from the image's
-    offset           bytes from the parameter's start to the array's
+    channels, pixels elements and rows of an im2col load of an NHWC image, instead of ``box``
+    lower, upper     first and last pixel (w, h) of its window, as offsets from those of the image
+    offset           bytes from the start of the parameter to the start of the array
     """
 
     parameter: int
@@ -50,18 +51,18 @@ class TensorMap:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """``element_strides``, ones where it says nothing."""
+        """``element_strides``, or ones if it is empty."""
         return self.element_strides or (1,) * len(self.extents)
 
     @property
     def bytes(self) -> int:
-        """What one load brings."""
+        """Bytes that one load transfers."""
         elements = self.channels * self.pixels if self.is_im2col else math.prod(
             -(-b // s) for b, s in zip(self.box, self.steps, strict=True))  # fmt: skip
         return elements * ELEMENT_BYTES[self.dtype]
 
     def objections(self) -> list[str]:
-        """Why no driver encodes it; empty when one does."""
+        """Reasons why drivers refuse to encode it; empty if they accept it."""
         reasons: list[str] = []
         rank, size = len(self.extents), ELEMENT_BYTES[self.dtype]
         if not 1 <= rank <= 5 or len(self.strides) != rank - 1 or len(self.steps) != rank:

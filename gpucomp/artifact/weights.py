@@ -1,8 +1,8 @@
 """Weights as safetensors (https://huggingface.co/docs/safetensors): a JSON header, then the bytes of every tensor.
 
-Every tensor begins at a multiple of 64 bytes, so that kernels may read them where they are mapped, where
-no copy in large pages pays; the format knows no gaps, so padding is a tensor too, named ``pad.0``, ``pad.1`` and so on.
-The header follows from names and types alone: the reader computes it and compares, and never parses one.
+Every tensor begins at a multiple of 64 bytes, so that kernels can read mapped weights in place if copying them into
+large pages does not pay. The format has no gaps, so padding is a tensor too, named ``pad.0``, ``pad.1`` and so on.
+Names and types determine the header: the reader computes and compares it, and never parses one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _entry(type: TensorType, begin: int) -> dict[str, object]:
 
 
 def _header(types: Mapping[str, TensorType]) -> tuple[bytes, dict[str, int], int]:
-    """The header with its length field, where each tensor begins after it, and the bytes after it."""
+    """The header with its length field, the offset of each tensor after it, and the number of bytes after it."""
     entries: dict[str, object] = {}
     begins, position = {}, 0
     for number, (name, type) in enumerate(types.items()):
@@ -59,7 +59,7 @@ def _header(types: Mapping[str, TensorType]) -> tuple[bytes, dict[str, int], int
 
 
 def pieces(weights: Mapping[str, np.ndarray], types: Mapping[str, TensorType]) -> list[Bytes]:
-    """The file's bytes, in order, without copying a contiguous array. ``types`` gives the order."""
+    """The bytes of the file, without copying contiguous arrays. Weights are in the order of ``types``."""
     header, begins, _ = _header(types)
     parts: list[Bytes] = [header]
     position = 0

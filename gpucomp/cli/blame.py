@@ -17,7 +17,7 @@ from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Constant, Graph, Value, input_value
 from gpucomp.kernel.passes import precision as narrow
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.lowering import wanted_passes as wanted_kernel_passes
 from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan
@@ -103,19 +103,19 @@ def _verdict(case: Case, target: Target, precision: str, tolerance: float, **pas
 def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> list[tuple[str, Alone]]:
     """Every kernel as a program of its own; kernels that write the same value are one group. The interpreter computes the
     operands and the expected results."""
-    graph, steps = lowered.graph, [step for step in lowered.steps if step.kernel is not None]
+    graph, steps = lowered.graph, [step for step in lowered.steps if isinstance(step, KernelStep)]
     values = list(dict.fromkeys(v for step in steps for v in (*step.inputs, *step.outputs) if v.op is not Constant))
     arrays = dict(zip(values, evaluate(values, {v: given[v.attrs["label"]] for v in graph.inputs}), strict=True))
     found = []
     for group in _together(steps):
-        name = ", ".join(step.kernel.label or step.name for step in group if step.kernel)
+        name = ", ".join(step.kernel.label or step.name for step in group)
         found.append((name, _alone(group, lowered, target, precision, arrays)))
     return found
 
 
-def _together(steps: Sequence[Step]) -> list[list[Step]]:
+def _together(steps: Sequence[KernelStep]) -> list[list[KernelStep]]:
     """Group the steps that write parts of the same value."""
-    groups: list[list[Step]] = []
+    groups: list[list[KernelStep]] = []
     for step in steps:
         mine = [g for g in groups if any(v in other.outputs for other in g for v in step.outputs)]
         groups = [g for g in groups if g not in mine] + [[s for g in mine for s in g] + [step]]
@@ -123,21 +123,19 @@ def _together(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _alone(
-    group: Sequence[Step], lowered: Lowered, target: Target, precision: str, arrays: Mapping[Value, np.ndarray]
+    group: Sequence[KernelStep], lowered: Lowered, target: Target, precision: str, arrays: Mapping[Value, np.ndarray]
 ) -> Alone:
     """Inputs and outputs have the types of the kernels' parameters, which may be narrower than those in the graph."""
     stand_in: dict[Value, Value] = {}
     inputs: dict[str, np.ndarray] = {}
     expected: dict[str, np.ndarray] = {}
     for step in group:
-        assert step.kernel is not None
         kinds = step.kernel.params[step.kernel.inputs :]
         for value, type in zip(step.outputs, kinds, strict=True):
             if value not in stand_in:
                 stand_in[value] = input_value(f"out{len(expected)}", type)
                 expected[f"out{len(expected)}"] = arrays[value].astype(type.dtype.numpy).reshape(type.shape)
     for step in group:
-        assert step.kernel is not None
         for value, type in zip(step.inputs, step.kernel.params, strict=False):
             if value.op is not Constant and value not in stand_in:
                 stand_in[value] = input_value(f"in{len(inputs)}", type)

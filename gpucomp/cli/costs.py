@@ -6,10 +6,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.cli.show import size, table
+from gpucomp.kernel.step import KernelStep
+from gpucomp.schedule.space import sized
 from gpucomp.targets import sass
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
     rows: dict[tuple[object, ...], tuple[object, ...]] = {}
     uses: dict[tuple[object, ...], int] = {}
     for step in lowered.steps:
-        if step.kernel is None:
+        if not isinstance(step, KernelStep):
             continue
         for family in engines_of(step.kernel, target.features):
             problem = family.problem(step.kernel)
@@ -227,7 +228,7 @@ def legal(family: Family, problem: Problem, limits: Limits) -> str:
     everything = math.prod(len(p.choices) for p in family.params)
     if everything <= EXACT:
         return str(sum(1 for _ in family.legal(problem, limits)))
-    draw, p = random.Random(0), SimpleNamespace(**problem)
-    drawn = (SimpleNamespace(**{q.name: draw.choice(q.choices) for q in family.params}) for _ in range(SAMPLE))
+    draw, p = random.Random(0), sized(problem)
+    drawn = (family.schedule({q.name: draw.choice(q.choices) for q in family.params}) for _ in range(SAMPLE))
     share = sum(1 for s in drawn if next(iter(family.objections(s, p, limits)), None) is None) / SAMPLE
     return f"~{everything * share:.0f}"

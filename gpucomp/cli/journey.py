@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from gpucomp.cli.show import counted
@@ -16,8 +15,10 @@ from gpucomp.errors import ScheduleError, UsageError, quote
 from gpucomp.ir.graph import Constant, Input, Node, Value
 from gpucomp.ir.printer import MAX_ELEMENTS, Namer, format_attr, format_node
 from gpucomp.kernel.pipeline import format_step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.report.journey import Change, Journey, changes, steps_of
 from gpucomp.schedule import rank
+from gpucomp.schedule.space import sized
 from gpucomp.targets.back_end import engines_by_body
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _made_of(step: Step, journey: Journey) -> str:
 
 def _final(number: int, journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool) -> list[str]:
     step, plain = lowered.steps[number], lowered.unpacked[number]
-    if step.kernel is None or plain.kernel is None:
+    if not (isinstance(step, KernelStep) and isinstance(plain, KernelStep)):
         return [f"On the host: {step.why or 'numpy runs it'}"]
     rendered = lowered.rendered[step]
     found = rendered.source
@@ -256,7 +257,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
     found: dict[str, str] = {}
     problems = rank.problems(kernel, able)
     for family, problem in problems:
-        sizes = SimpleNamespace(**problem)
+        sizes = sized(problem)
         try:
             schedule = family.default(sizes, target.limits)
         except ScheduleError as error:
@@ -265,7 +266,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
         if reasons := family.reasons(schedule, problem, target.limits):
             found[family.title] = f"its default cannot run: {'; '.join(reasons)}"
         elif family.estimate is not None:
-            us = family.estimate(SimpleNamespace(**schedule), sizes, target.limits)
+            us = family.estimate(family.schedule(schedule), sizes, target.limits)
             found[family.title] = f"about {us:.1f} us by its default"
     if not target.limits.is_cpu:
         like = target.device or typical(target.limits.units, dots=target.limits.dots)
@@ -277,7 +278,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
 
 def _source(number: int, lowered: Lowered, rendered: Rendered, wanted: bool) -> list[str]:
     text = rendered.source.text.rstrip("\n").splitlines()
-    sharers = [s.name for s in lowered.steps if lowered.rendered.get(s) is rendered and s is not lowered.steps[number]]
+    sharers = [s.name for s, item in lowered.rendered.items() if item is rendered and s is not lowered.steps[number]]
     lines = [f"Source of {rendered.source.name}, {len(text)} lines of {rendered.source.language}"]
     if sharers:
         more = f" and {len(sharers) - MOST_SHARERS} more" if len(sharers) > MOST_SHARERS else ""

@@ -1,1 +1,1 @@
-"""What targets and devices are, as plain data that every room reads."""
+"""Targets and devices as plain data, which all other packages read."""

@@ -1,7 +1,7 @@
-"""What a device can do in a microsecond: the numbers that the analytic model and the static report reckon with.
+"""Throughput figures of devices, for the analytic model and the static report.
 
-An architecture is represented by one common device. The figures are the vendor's data sheets'; where a better one was
-measured it stands instead, and a comment says so. They rank schedules and give floors; they promise nothing.
+One common device represents each architecture. Figures are from the vendor's data sheets; a comment marks those that
+were measured instead. They rank schedules and give lower bounds of times; they do not predict times.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from gpucomp.errors import UsageError, quote
 class Device:
     """One GPU.
 
-    units         SMs or compute units
+    units         number of SMs or compute units
     ghz           clock under load
-    fma           f32 multiply-adds that a unit starts each cycle
-    matrix        multiply-adds of a unit's matrix cores each cycle, by operand type, and of its dot products of four
-                  bytes (``dp4a``); empty where there are none
+    fma           f32 multiply-adds that a unit starts per cycle
+    matrix        multiply-adds of a unit's matrix cores per cycle, by operand type, and of its dot products of four
+                  bytes (``dp4a``); empty if it has none
     dram_gbs      bandwidth of memory, GB/s
     l2_gbs        bandwidth of the last cache that the units share, GB/s
-    l2_bytes      its size
-    unit_bytes    bytes a unit takes from that cache each cycle
-    registers     32-bit registers of a unit
-    threads       work-items resident on a unit
-    groups        work-groups resident on a unit
-    shared_bytes  shared memory of a unit, and what each work-group costs besides what it asked for
-    launch_us     what a kernel costs that waits for the one before it, in a graph
-    latency_cycles  from asking that cache, or memory behind it, to having a tile, while others ask too
-    by_warp_share   of the matrix cores' rate that ``mma.sync`` reaches
-    dot_instructions  of a dot product of four bytes: one, where the device has it
-    shuffles      whether templates exchange values between its lanes by shuffles: where they are CUDA
+    l2_bytes      size of that cache
+    unit_bytes    bytes that a unit can read from that cache per cycle
+    registers     32-bit registers per unit
+    threads       work-items that can be resident on a unit
+    groups        work-groups that can be resident on a unit
+    shared_bytes  shared memory of a unit
+    group_shared  shared memory that each work-group takes besides what it asks for
+    launch_us     cost of a kernel in a graph that waits for the kernel before it, in microseconds
+    latency_cycles  latency of loading a tile from that cache, or from memory behind it, under load
+    by_warp_share   share of the matrix cores' rate that ``mma.sync`` reaches
+    dot_instructions  instructions for a dot product of four bytes: one if the device has such an instruction
+    shuffles      whether templates exchange values between lanes by shuffles, as they do in CUDA
     """
 
     name: str
@@ -58,13 +59,13 @@ class Device:
     shuffles: bool = False
     matrix: Mapping[str, int] = field(default_factory=dict)
 
-    def __hash__(self) -> int:  # a mapping has none; equal devices have equal names
+    def __hash__(self) -> int:  # mappings have no hash; equal devices have equal names
         return hash((self.name, self.units, self.ghz))
 
     def rate(self, math: str) -> float:
         """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma``, ``dp4a`` or a matrix operand type.
 
-        What no matrix core takes is left to the lanes.
+        Types that the matrix cores do not support have the rate of ordinary multiply-adds.
         """
         return self.units * self.unit_rate(math) * self.ghz * 1e3
 
@@ -76,13 +77,13 @@ class Device:
 
 
 FIGURES = ("units", "ghz", "fma", "dram_gbs", "l2_gbs", "l2_bytes", "unit_bytes", "launch_us", "latency_cycles",
-           "by_warp_share")  # fmt: skip  # that a measurement may replace
+           "by_warp_share")  # fmt: skip  # fields that measured figures may replace
 
 
 def measured(device: Device, figures: Mapping[str, float]) -> Device:
-    """``device`` with ``figures`` in place of what the table says; ``matrix`` may be among them, by operand type.
+    """``device`` with ``figures`` instead of the fields of the same names; ``matrix`` is a mapping by operand type.
 
-    Raises ``UsageError`` for a name that is none of ``FIGURES``, or a figure that is no positive number.
+    Raises ``UsageError`` for a name that is not in ``FIGURES``, or a figure that is not a positive number.
     """
     changes: dict[str, Any] = {}
     for name, value in figures.items():
@@ -98,11 +99,11 @@ def measured(device: Device, figures: Mapping[str, float]) -> Device:
     return replace(device, **changes)
 
 
-# multiply-adds of an SM each cycle by dot products of four bytes: 64 of these, as of i32 multiply-adds (CUDA C++ Programming
-# Guide, throughput of arithmetic instructions), in whose pipe they are taken to run
+# multiply-adds of an SM per cycle by dot products of four bytes. An SM starts 64 i32 multiply-adds per cycle (CUDA C++
+# Programming Guide, throughput of arithmetic instructions); dot products are assumed to run in the same pipe
 DOTS = 256
-# instructions of four products of bytes and their sum in plain C (``codegen.dots``): seven shifts to take a word of each
-# operand apart, four multiply-adds
+# instructions of a dot product of four bytes in plain C (``codegen.c.dots``): seven shifts for each operand's word, four
+# multiply-adds
 PLAIN_DOT = 18
 
 
@@ -131,7 +132,7 @@ CUDA = {
                      matrix=_matrix(256, 128, 1024)),
 }  # fmt: skip
 CUDA = {name: replace(device, shuffles=True) for name, device in CUDA.items()}
-# by instruction set; rates of matrix cores are multiply-adds of a compute unit each cycle from the peaks that AMD gives
+# by instruction set; rates of matrix cores are multiply-adds of a compute unit per cycle, from the peaks that AMD publishes
 AMD = {
     "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8,
                      matrix={"dp4a": 256}),
@@ -148,7 +149,7 @@ AMD = {
 }  # fmt: skip
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
-    # its local memory is plain memory: none, to the model
+    # its local memory is ordinary memory, so the model is told that there is none
     "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 0, threads=1024, group_shared=0, launch_us=40),
     "amd": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, threads=2048, registers=131072,
                   launch_us=8),
@@ -156,12 +157,12 @@ OPENCL = {
 
 
 def typical(units: int, *, dots: bool = True) -> Device:
-    """A GPU of so many units that nobody describes; without ``dots`` it has no instruction for dot products of bytes."""
+    """An unknown GPU with ``units`` units; without ``dots`` it has no instruction for dot products of bytes."""
     like = replace(CUDA["sm_80"], name=f"a GPU of {units} units", units=units, shuffles=False)
     return like if dots else without_dots(like)
 
 
 def without_dots(device: Device) -> Device:
-    """``device`` without an instruction for dot products of bytes: templates write them out."""
+    """``device`` without an instruction for dot products of bytes: templates use plain C instead."""
     matrix = {name: rate for name, rate in device.matrix.items() if name != "dp4a"}
     return replace(device, matrix=matrix, dot_instructions=PLAIN_DOT)

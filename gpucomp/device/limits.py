@@ -1,4 +1,4 @@
-"""What a device allows: work-items, registers, shared memory, vectors, and the units that multiply."""
+"""Limits of a device: work-items, registers, shared memory, vectors, and its arithmetic units."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from gpucomp.device.lockstep import least, most
 
-HEAD_LIMIT = 256  # a row of a wider head does not fit where attention engines keep it
+HEAD_LIMIT = 256  # widest head: attention engines keep a whole row of it in registers or shared memory
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A processor's core: mostly cycles of an instruction on a whole vector, when many of them wait for nothing.
+    """A processor's core. The first four figures are cycles per instruction on a whole vector, without dependences.
 
     multiply  a multiply-add of f32
     pairs     a dot product of pairs of bf16, for each 64 bytes
     quads     a dot product of four bytes each, for each 64 bytes
-    load      a load, also of one number into all lanes
-    ways      lines of the first cache whose addresses are the same modulo 4 KiB
-    fetched   bytes a cycle from memory or the last cache
+    load      a load, or a load of one number into all lanes
+    ways      associativity of the first cache: the lines that it can hold with equal addresses modulo 4 KiB
+    fetched   bytes per cycle from memory or the last cache
     """
 
     multiply: float = 0.5
@@ -31,7 +31,7 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device allows one work-group; ``units`` is its number of SMs, compute units or cores."""
+    """Limits of a work-group. ``units`` is the device's number of SMs, compute units or cores."""
 
     threads: int = 256
     shared_bytes: int = 32768
@@ -39,21 +39,21 @@ class Limits:
     registers: int = 255
     units: int = 8
     vector_bytes: int = 16
-    subgroups: bool = True  # whether templates exchange values between lanes by shuffles there: in CUDA
-    dots: bool = True  # whether there is an instruction for dot products of four bytes: templates write them out else
+    subgroups: bool = True  # whether templates exchange values between lanes by shuffles: in CUDA
+    dots: bool = True  # whether there is an instruction for dot products of four bytes; templates use plain C otherwise
     async_copy: bool = False
-    device_fence: bool = True  # whether work-groups of a launch can read what others of it have left
-    cache_bytes: int = 1 << 20  # of the second cache of a processor's core
-    core: Core = Core()  # of a processor
-    image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
+    device_fence: bool = True  # whether work-groups can read what other work-groups of the same launch stored
+    cache_bytes: int = 1 << 20  # second-level cache of a CPU core
+    core: Core = Core()  # for CPUs
+    image_width: int = 0  # pixels and rows of the largest image made from a buffer; 0 if there are no such images
 
     @property
     def is_cpu(self) -> bool:
-        """Whether the work-items of a group are turns of a loop on one core: none runs beside another."""
+        """Whether the work-items of a group are iterations of a loop on one core, so that no two run at the same time."""
         return self.warp == 1
 
     def registers_for(self, threads: int) -> int:
-        """What a work-item of so many in a work-group may have: all of them share one register file, by eights."""
+        """Registers of a work-item if a work-group has ``threads``: they share a register file, in multiples of eight."""
         return least(self.registers, REGISTER_FILE // most(1, threads) // 8 * 8)
 
 

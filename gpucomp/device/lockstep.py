@@ -1,8 +1,9 @@
-"""A function written for one schedule, run over many at once: its numbers are columns, a place for each schedule.
+"""Runs a function written for one schedule on many schedules at once. Each number becomes a column with one entry each.
 
-Where the schedules disagree about a branch they part, as the lanes of a warp do: some go on, the others start again
-from the beginning, later. Within a part every branch goes one way, so a part costs one run of the function, not one for
-each schedule. What a family says of a schedule (``objections``, ``registers``, ``work``) needs no second version.
+If schedules take different branches, they are split like diverging lanes of a warp: some go on, and the others start
+again later, from the beginning. Schedules of one part take the same branches, so the function runs once per part and
+not once per schedule. Functions of a family (``objections``, ``registers``, ``work``) need no second, vectorised
+version.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 
 
 class _Run:
-    """The points that still take part, and the masks that left others out, in order."""
+    """One run of the function: the points that still take part, and the masks that removed others, in order."""
 
     def __init__(self, rows: np.ndarray) -> None:
         self.rows = rows
@@ -27,7 +28,7 @@ class _Run:
         self.left: list[np.ndarray] = []
 
     def one(self, values: np.ndarray) -> Any:
-        """The first of ``values``; points that have another leave."""
+        """The first of ``values``. Points with another value leave the run."""
         first = values[0]
         same = values == first
         if not same.all():
@@ -38,7 +39,7 @@ class _Run:
 
 
 class Column:
-    """A number of each point of a run. Arithmetic is elementwise; what needs a single number parts the run."""
+    """One number per point of a run. Arithmetic is elementwise. Anything that needs a single number splits the run."""
 
     __slots__ = ("_run", "_seen", "_values")
 
@@ -47,7 +48,7 @@ class Column:
 
     @property
     def values(self) -> np.ndarray:
-        """[points that still take part]"""
+        """The numbers of the points that still take part."""
         while self._seen < len(self._run.masks):
             self._values = self._values[self._run.masks[self._seen]]
             self._seen += 1
@@ -112,49 +113,47 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 
 
 def lockstep(
-    function: Callable[[SimpleNamespace], T], points: Mapping[str, np.ndarray]
+    function: Callable[[Mapping[str, Any]], T], points: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[np.ndarray, T]]:
-    """``function`` of all ``points``, a column [count] a name: (numbers of the points of a part, what it returned).
+    """Call ``function`` for all ``points``, one column [count] per name. Yields (positions of points, result) per part.
 
-    Every point is in one part. What comes back holds a ``Column`` wherever it depends on the points: see ``array``.
+    Every point is in exactly one part. Results are ``Column`` objects if they depend on the points: see ``array``.
     """
     count = len(next(iter(points.values())))
     waiting = [np.arange(count)] if count else []
     with np.errstate(divide="raise", invalid="raise"):
         while waiting:
             run = _Run(waiting.pop())
-            found = function(
-                SimpleNamespace(**{name: _column(values[run.rows], run) for name, values in points.items()})
-            )
+            found = function({name: _column(values[run.rows], run) for name, values in points.items()})
             yield run.rows, found
             waiting += run.left
 
 
 def _column(values: np.ndarray, run: _Run) -> Any:
-    """A plain number where all points have the same: branches on it are free."""
+    """A plain number if all points have the same one, so that branches on it do not split the run."""
     return values[0].item() if (values == values[0]).all() else Column(values, run)
 
 
 def array(number: Any, count: int) -> np.ndarray:
-    """A number that a part of ``count`` points returned, as [count], whether it depends on the points or not."""
+    """A number that the function returned for a part of ``count`` points, as an array [count]."""
     return number.values if isinstance(number, Column) else np.full(count, number)
 
 
-def gcd(a: Any, b: Any) -> Any:
-    """``math.gcd``; of columns, without a part for each pair of numbers."""
+def gcd(a: int, b: int) -> int:
+    """``math.gcd``. Columns are not split into parts."""
     return _together(np.gcd, a, b) if isinstance(a, Column) or isinstance(b, Column) else math.gcd(a, b)
 
 
-def least(a: Any, b: Any) -> Any:
-    """``min``; of columns, without parting those that have the one from those that have the other."""
+def least(a: Number, b: Number) -> Number:
+    """``min``. Columns are not split into parts."""
     return _together(np.minimum, a, b) if isinstance(a, Column) or isinstance(b, Column) else min(a, b)
 
 
-def most(a: Any, b: Any) -> Any:
-    """``max``; of columns, without parting those that have the one from those that have the other."""
+def most(a: Number, b: Number) -> Number:
+    """``max``. Columns are not split into parts."""
     return _together(np.maximum, a, b) if isinstance(a, Column) or isinstance(b, Column) else max(a, b)
 
 
-def _together(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Column:
+def _together(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     run = a._run if isinstance(a, Column) else b._run
     return Column(function(*(x.values if isinstance(x, Column) else x for x in (a, b))), run)

@@ -1,4 +1,4 @@
-"""What this machine's processor can do, by LLVM's names for it: machine code for another one would crash."""
+"""The features of this machine's processor, by LLVM's names. Machine code for features that it lacks would crash."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _KERNEL_NAMES = {
     "avx512bf16": "avx512_bf16",
     "avx512fp16": "avx512_fp16",
     "neon": "asimd",
-}  # where Linux spells a feature otherwise
+}  # features that Linux spells differently
 
 
 @cache
 def flags() -> frozenset[str]:
-    """The features that the system names; empty where it names none."""
+    """The features that the system lists; empty if it lists none."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -54,14 +54,14 @@ ARCH_PRCTL = 158  # the number of the system call on x86-64
 REQUEST_PERMISSION, TILE_DATA = (
     0x1023,
     18,
-)  # ARCH_REQ_XCOMP_PERM and the state it is asked for: arch/x86/xstate in Linux
+)  # ARCH_REQ_XCOMP_PERM and the number of the state: Documentation/arch/x86/xstate.rst in Linux
 
 
 @cache
 def tiles_refused() -> str:
-    """Why this process may not use tile registers (AMX); empty when it may, which this asks the system for, once.
+    """Why this process cannot use tile registers (AMX); empty if it can. The first call asks the system for permission.
 
-    Linux gives a process permission, to all its threads and to the processes forked from it.
+    Linux gives permission to a process, to all its threads, and to the processes forked from it.
     """
     if "amx_tile" not in flags():
         return "the processor has none, or the system does not name them"
@@ -76,13 +76,13 @@ def tiles_refused() -> str:
 
 
 def missing(features: Iterable[str]) -> list[str]:
-    """Those of ``features`` that this processor lacks; none where the system does not say what it has."""
+    """The ``features`` that this processor lacks; none if the system does not list its features."""
     there = flags()
     return sorted(f for f in features if there and _KERNEL_NAMES.get(f, f) not in there)
 
 
 def require(features: Iterable[str], arch: str) -> None:
-    """Raise ``DeviceError`` when this processor lacks one of the features that code for ``arch`` uses."""
+    """Raise ``DeviceError`` if this processor lacks one of the features that code for ``arch`` uses."""
     features = list(features)
     if lacking := missing(features):
         raise DeviceError(

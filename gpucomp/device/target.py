@@ -1,4 +1,4 @@
-"""The manifest of a target: what the compiler may know of a device. Devices are opened in ``gpucomp.runtime``."""
+"""``Target``: everything the compiler knows about a device. ``gpucomp.runtime`` opens devices."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gpucomp.device.limits import Limits
 class Target:
     """One device, or one kind of device.
 
-    name        what the user writes: ``cpu``, ``opencl:pocl``, ``cuda:sm_90a``
-    kind        ``cpu``, ``opencl`` or ``cuda``: which module of ``gpucomp.targets`` builds for it
-    arch        what its compiler is asked for: ``sm_90a``, an LLVM CPU name, or an OpenCL flavour
-    language    ``llvm``, ``opencl`` or ``cuda``: which source ``codegen`` renders
+    name        the name that users write: ``cpu``, ``opencl:pocl``, ``cuda:sm_90a``
+    kind        ``cpu``, ``opencl`` or ``cuda``: the module of ``gpucomp.targets`` that builds for it
+    arch        the architecture that its compiler is given: ``sm_90a``, an LLVM CPU name, or an OpenCL flavour
+    language    ``llvm``, ``opencl`` or ``cuda``: the source that ``codegen`` renders
     alignment   bytes that every buffer in the arena is aligned to
-    prologues   whether a contraction's loads may compute (elementwise producers folded into them)
-    row_tails   whether a contraction's work-groups may read each other's stores back, for statistics of their rows. Not in
-                OpenCL, where that takes fences of the device, which not all have (``gpucomp.codegen.c.fences``)
+    prologues   whether elementwise producers can be fused into the loads of a contraction
+    row_tails   whether work-groups of a contraction can read each other's stores, for statistics of its rows. Not in
+                OpenCL: that takes device-wide fences, which not all devices have (``gpucomp.codegen.c.fences``)
     device      a common device of this kind, for the analytic model; none for the CPU
-    identity    the very device, as tuning records name it: the processor's name, a GPU and its driver;
-                empty where a target is but a kind of device
-    features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
-    folds_norms whether RMS norms go into the products behind them: it pays where statistics of rows are no launch of their own
+    identity    the exact device, as tuning records name it: the processor's name, or a GPU and its driver;
+                empty if the target is only a kind of device
+    features    features of the device beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
+    folds_norms whether RMS norms are folded into products: it pays if row statistics need no launch of their own
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Scalar expressions: what one element of a tensor is. How it is computed (schedules, printers) lives elsewhere.
+"""Scalar expressions: the value of one element of a tensor. Schedules and printers decide elsewhere how it is computed.
 
 Nodes are interned: two structurally equal expressions are one object, so equality is ``is`` and sharing is free.
 Build them with the functions and operators here, never with the classes.
@@ -104,7 +104,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Var(Expr):
-    """An index variable, ``0 <= v < extent``. Not interned: each is itself."""
+    """An index variable, ``0 <= v < extent``. Not interned: two variables are never the same."""
 
     name: str
     extent: int
@@ -228,7 +228,7 @@ def var(name: str, extent: int) -> Var:
 
 
 def axes_of(shape: Sequence[int], prefix: str = "i") -> tuple[Var, ...]:
-    """One fresh variable a dimension: ``i0, i1, ...``."""
+    """One fresh variable per dimension: ``i0, i1, ...``."""
     return tuple(var(f"{prefix}{d}", n) for d, n in enumerate(shape))
 
 
@@ -316,7 +316,7 @@ def reduce(op: str, axes: Sequence[Var], body: Expr) -> Expr:
 
 
 def identity_of(op: str, dtype: DType) -> Number:
-    """What a reduction over nothing gives: 0, 1, the lowest or the highest value (-inf, inf for floats)."""
+    """The result of a reduction over no elements: 0, 1, the lowest or the highest value (-inf, inf for floats)."""
     if op == "sum":
         return 0
     if op == "prod":
@@ -338,7 +338,7 @@ def both(conditions: Iterable[Expr]) -> Expr:
 
 
 def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
-    """``expr`` on other operands, through the folding constructors."""
+    """``expr`` with other operands, built by the constructors that fold constants."""
     match expr:
         case Load():
             return load(expr.source, operands, expr.dtype)
@@ -354,12 +354,12 @@ def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None) -> Expr:
-    """Rebuild ``expr`` from its leaves; ``change(node)`` may replace a node whose operands are rebuilt already.
+    """Rebuild ``expr`` from its leaves. ``change(node)`` is called with rebuilt operands and can return a replacement.
 
-    Sub-expressions in ``known`` are replaced as they stand and not entered. What ``change`` gave is not given to it
-    again, not even where folding makes it the whole of the node above.
+    Sub-expressions in ``known`` are replaced and not entered. The results of ``change`` are not passed to it again, not
+    even if folding reduces the node above to one of them.
 
-    Iterative and memoised: shared parts are visited once and depth is no limit.
+    Iterative and memoised: shared parts are visited once, and any depth is possible.
     """
     done: dict[Expr, Expr] = dict(known or {})
     stack = [(expr, False)]
@@ -414,7 +414,7 @@ def reduces(expr: Expr) -> list[Reduce]:
 
 @dataclass(frozen=True, eq=False)
 class Algorithm:
-    """One result of an operator: ``result[axes] = body``; the axes' extents are the result's shape."""
+    """One result of an operator: ``result[axes] = body``. The extents of ``axes`` are the result's shape."""
 
     axes: tuple[Var, ...]
     body: Expr

@@ -1,4 +1,4 @@
-"""Expressions computed with numpy, slowly and obviously: what a kernel has to agree with. Speed is no aim here."""
+"""Evaluates expressions with numpy: simple and slow code, whose results kernels are tested against."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ REDUCE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minim
 
 
 def convert(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """numpy's ``astype`` with the language's rule for floats: round to zero, saturate, NaN to 0."""
+    """numpy's ``astype``, but floats are converted to integers as by ``Cast``: round to zero, saturate, NaN to 0."""
     values = np.asarray(values)
     if dtype is BOOL:
         return values != 0
     source = dtype_of(values.dtype)
     is_float = source.is_float
-    if source.storage_only and dtype.storage_only and source is not dtype:  # numpy knows no way between most of them
+    if source.storage_only and dtype.storage_only and source is not dtype:  # numpy cannot convert most of them
         values = values.astype(np.float32 if is_float or dtype.is_float else np.int8)
     with np.errstate(all="ignore"):
         if is_float and dtype.is_integer and not dtype.storage_only:
@@ -98,7 +98,7 @@ def _reduce(expr: Reduce, sources: Sequence[np.ndarray], memo: dict[Expr, np.nda
     identity = np.asarray(identity_of(expr.op, expr.dtype)).astype(expr.dtype.numpy)
     if 0 in extents:
         return identity
-    # a reduction gets trailing axes of its own, so that everything bound outside broadcasts against it
+    # the reduction has trailing axes of its own, so that everything bound outside broadcasts against them
     extra = len(extents)
     outer: dict[Expr, np.ndarray] = {
         e: v[(...,) + (None,) * extra] for e, v in memo.items() if isinstance(e, (Var, Hole))
@@ -125,7 +125,7 @@ def _reduce(expr: Reduce, sources: Sequence[np.ndarray], memo: dict[Expr, np.nda
 
 
 def grid_of(axes: Sequence[Var]) -> dict[Expr, np.ndarray]:
-    """Every axis bound to all its values, one array dimension an axis."""
+    """Bind every axis to all its values, with one array dimension per axis."""
     rank = len(axes)
     return {
         axis: np.arange(axis.extent, dtype=np.int64).reshape((-1,) + (1,) * (rank - 1 - position))
@@ -134,7 +134,7 @@ def grid_of(axes: Sequence[Var]) -> dict[Expr, np.ndarray]:
 
 
 def evaluate_algorithm(algorithm: Algorithm, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """The whole result of an operator's algorithm, an array of the axes' extents."""
+    """The whole result of an operator's algorithm: an array whose shape is the extents of the axes."""
     shape = tuple(a.extent for a in algorithm.axes)
     if 0 in shape:
         return np.zeros(shape, algorithm.body.dtype.numpy)

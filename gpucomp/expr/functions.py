@@ -1,6 +1,6 @@
-"""The closed list of scalar functions: arity, result type and numpy meaning. Spellings live in the printers.
+"""The closed list of scalar functions: arity, result type and numpy implementation. Printers hold their spellings.
 
-The numpy meaning decides NaN, signed zeros, overflow and rounding once; every printer has to agree with it.
+The numpy implementation defines NaN, signed zeros, overflow and rounding. Every printer must agree with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _floor_division(a: Any, b: Any) -> Any:
 
 
 def _round(a: Any) -> Any:
-    """Halves to even; integers are whole (``np.rint`` takes them through f64, which cannot hold all of 64 bits)."""
+    """Round halves to even. Integers stay: ``np.rint`` would convert them to f64, which cannot hold all 64-bit integers."""
     return a if np.issubdtype(np.asarray(a).dtype, np.integer) else np.rint(a)
 
 

@@ -1,9 +1,9 @@
-"""Expressions as a short program of statements, which every printer spells in its own language.
+"""Lowers expressions to a short program of statements, which every printer writes in its own language.
 
 Each distinct sub-expression becomes one ``Let`` in the outermost loop that binds its variables, so nothing is
 computed twice and loop-invariant parts leave their loops. A branch that reads memory becomes an ``If``: the branch
-not taken is never read. What both branches read whatever happens is read in front of it: it would be written out twice,
-and twice again in every choice around it. No target is known here.
+not taken is never read. Loads that both branches always execute are placed before the ``If``. Otherwise they would be
+printed twice, and twice again for every enclosing ``If``. Nothing here depends on the target.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpucomp.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The name of a value: ``e3`` for a statement's result, or what the caller bound."""
+    """The name of a value: ``e3`` for a statement's result, or a name that the caller bound."""
 
     name: str
     dtype: DType
@@ -113,10 +113,10 @@ class _Scope:
 
 
 class Lowering:
-    """Lowers expressions into blocks. One instance a kernel, so that names are unique and sharing is found.
+    """Lowers expressions into blocks. One instance per kernel, so that names are unique and common parts are shared.
 
-    ``bindings`` names what the surrounding code already has: index variables, holes, or whole sub-expressions. Raises
-    ``OverflowError`` where there would be more than ``most`` names.
+    ``bindings`` names the values of the surrounding code: index variables, holes, or whole sub-expressions. Raises
+    ``OverflowError`` if more than ``most`` names are needed.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Lowering:
         self._root.names.update({e: Ref(name, e.dtype) for e, name in bindings.items()})
 
     def bind(self, expr: Expr, name: str) -> None:
-        """From here on ``expr`` is what the surrounding code holds as ``name``."""
+        """Use ``name``, a variable of the surrounding code, for ``expr`` from now on."""
         self._root.names[expr] = Ref(name, expr.dtype)
 
     def lower(self, expr: Expr) -> Operand:
@@ -140,7 +140,7 @@ class Lowering:
         return self._lower(expr, self._root)
 
     def take(self) -> Block:
-        """The statements so far; those that follow go to a fresh block (names stay known)."""
+        """The statements so far. Later statements go to a fresh block and can use the same names."""
         taken = Block(self.block.statements)
         self.block.statements = []
         return taken
@@ -153,7 +153,7 @@ class Lowering:
         return ref
 
     def _home(self, expr: Expr, scope: _Scope) -> _Scope:
-        """The outermost scope that binds what ``expr`` needs. A guarded one is not left: its loads are unsafe outside."""
+        """The outermost scope that binds what ``expr`` needs. Nothing leaves a guarded scope: its loads are unsafe outside."""
         needed = expr.free
         while scope.parent is not None and not scope.guarded and not (needed & scope.bound):
             scope = scope.parent
@@ -182,7 +182,7 @@ class Lowering:
         return result
 
     def _reads_more(self, expr: Select, scope: _Scope) -> bool:
-        """Whether a branch reads memory that its condition, the other branch and the code so far have not read anyway."""
+        """Whether a branch has loads that are not executed in any case. Lowers the condition and the loads that are."""
         self._lower(expr.condition, scope)
         certain = self._reads_certainly(expr.then) & self._reads_certainly(expr.otherwise)
         if certain:
@@ -200,7 +200,7 @@ class Lowering:
         return False
 
     def _reads_certainly(self, expr: Expr) -> frozenset[Expr]:
-        """The parts of ``expr`` that read memory and are computed whichever way its choices go."""
+        """The parts of ``expr`` that read memory and are computed whichever branches are taken."""
         pending = [expr]
         while pending:
             node = pending[-1]
@@ -214,7 +214,7 @@ class Lowering:
             match node:
                 case Select():
                     always = self._certain[node.condition] | self._certain[node.then] & self._certain[node.otherwise]
-                case Reduce():  # its body is another scope, and may be computed never
+                case Reduce():  # its body is another scope, which may never run
                     always = frozenset()
                 case _:
                     always = frozenset().union(*(self._certain[operand] for operand in node.operands))
@@ -248,7 +248,7 @@ class Lowering:
             inner.names[axis] = Ref(name, axis.dtype)
         value = self._lower(expr.body, inner)
         loops[-1].body.statements.append(Accumulate(result, expr.op, value))
-        # a loop goes into the one around it last: what left it and stayed there has to come first
+        # append each loop to the enclosing loop last: the statements that were moved out of it must come first
         for outer, nested in zip(loops[-2::-1], loops[:0:-1], strict=True):
             outer.body.statements.append(nested)
         scope.block.statements += [Start(result, identity), loops[0]]
@@ -265,7 +265,7 @@ def lower_all(
 
 
 def is_short(exprs: Sequence[Expr], most: int) -> bool:
-    """Whether ``most`` statements and loops compute ``exprs``: choices between choices may be far more than their nodes."""
+    """Whether at most ``most`` names compute ``exprs``. Nested selects can need far more statements than they have nodes."""
     bindings: dict[Expr, str] = {axis: f"i{k}" for k, axis in enumerate(frozenset().union(*(e.free for e in exprs)))}
     lowering = Lowering(bindings, most=most)
     try:

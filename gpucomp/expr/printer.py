@@ -1,4 +1,4 @@
-"""Expressions as short text for people, tests and goldens. Code is printed by the back ends, not here."""
+"""Prints expressions as short text for people, tests and golden files. The back ends print code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INFIX = {
 }  # fmt: skip
 
 
-LARGEST_TREE = 500  # nodes of an expression that is written out whole, with its shared parts repeated
+LARGEST_TREE = 500  # most nodes of an expression that is printed as a tree, with its shared parts repeated
 
 
 def format_expr(expr: Expr) -> str:

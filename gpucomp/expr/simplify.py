@@ -1,7 +1,7 @@
-"""Index arithmetic: intervals, and rewriting to a sum of terms. Floating-point expressions are left as they are.
+"""Simplifies index arithmetic: intervals, and rewriting to a sum of terms. Floating-point expressions do not change.
 
-Integer expressions become ``c0 + c1*t1 + c2*t2 ...`` with one coefficient per distinct term, which is what makes
-``reshape(transpose(reshape(x)))`` an index map a person would write:
+Integer expressions become ``c0 + c1*t1 + c2*t2 ...`` with one coefficient per distinct term. The index map of
+``reshape(transpose(reshape(x)))`` then looks as a person would write it:
 
     (q*(x//q) + x%q)          ->  x
     (c*a + b) // c            ->  a + b//c         (a + 0 when 0 <= b < c)
@@ -159,7 +159,7 @@ def _join_quotients(constant: int, terms: Terms) -> tuple[int, Terms]:
 
 
 class Simplifier:
-    """One run over related expressions; intervals are remembered between them."""
+    """Simplifies related expressions. Intervals are remembered between calls."""
 
     def __init__(self) -> None:
         self._bounds: dict[Expr, Interval] = {}
@@ -310,7 +310,7 @@ def unflatten(offset: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
 
 
 def coefficient(offset: Expr, variable: Var) -> int | None:
-    """How far ``offset`` moves when ``variable`` grows by one; ``None`` when that is no constant."""
+    """By how much ``offset`` grows when ``variable`` grows by one; ``None`` if that is not constant."""
     _, terms = linear(offset)
     if any(variable in t.free for t in terms if t is not variable):
         return None

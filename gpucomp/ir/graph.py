@@ -20,7 +20,7 @@ import numpy as np
 from gpucomp.errors import ShapeError, quote
 from gpucomp.ir.types import TensorType, type_of
 
-MAX_RANK = 32  # what all of numpy's functions take
+MAX_RANK = 32  # the largest rank that all of numpy's functions support
 
 _origin: ContextVar[str] = ContextVar("origin", default="")
 _tally: ContextVar[Tally | None] = ContextVar("tally", default=None)
@@ -28,7 +28,7 @@ _tally: ContextVar[Tally | None] = ContextVar("tally", default=None)
 
 @contextmanager
 def origin(name: str) -> Iterator[None]:
-    """Nodes built in this block carry ``name`` unless they are given one: so a model's node is named in every message."""
+    """Nodes built in this block are named ``name`` unless they are given a name, so that messages name the model's node."""
     token = _origin.set(name)
     try:
         yield
@@ -37,17 +37,17 @@ def origin(name: str) -> Iterator[None]:
 
 
 class Tally(Protocol):
-    """What counts the work of building a graph."""
+    """Counts the work of building a graph."""
 
     def built(self, node: Node) -> None: ...
 
     def spend(self, effort: int) -> None:
-        """About so many microseconds are spent."""
+        """Count about ``effort`` microseconds of work."""
 
 
 @contextmanager
 def counted(tally: Tally) -> Iterator[None]:
-    """``tally`` is told of every node that is built in this block, and of what is spent there."""
+    """``tally`` counts every node that is built in this block, and all effort that is reported by ``spend``."""
     token = _tally.set(tally)
     try:
         yield
@@ -56,7 +56,7 @@ def counted(tally: Tally) -> Iterator[None]:
 
 
 def spend(effort: int) -> None:
-    """Tell whoever counts, if anybody does, that work is to be done besides building nodes."""
+    """Report work other than building nodes, about ``effort`` microseconds, to the tally in force, if there is one."""
     if (tally := _tally.get()) is not None:
         tally.spend(effort)
 
@@ -66,15 +66,15 @@ TypeRule = Callable[..., TensorType | tuple[TensorType, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op:
-    """What the compiler knows of an operator; made by ``gpucomp.ops.registry``.
+    """Everything the compiler knows about an operator. ``gpucomp.ops.registry`` makes these.
 
     ``type_rule(*input_types, **attrs)`` gives the output type(s) and raises ``ValueError`` for bad operands.
     ``meaning`` holds what ``define`` added:
 
-    ``reference(*arrays, **attrs)``   the numpy meaning: one array, or a tuple of them
-    ``algorithm(*types, **attrs)``    the scalar meaning: one ``Algorithm`` a result; absent for a host operator
-    ``push(operand, index, *types, **attrs)``  for pure movements: where the operand's element ``index`` lands in
-                                      the result (so that a producer can store there); absent when that is no function
+    ``reference(*arrays, **attrs)``   computes the operator with numpy: one array, or a tuple of arrays
+    ``algorithm(*types, **attrs)``    the scalar meaning: one ``Algorithm`` per result; absent for a host operator
+    ``push(operand, index, *types, **attrs)``  for pure data movement: the index in the result of the operand's element
+                                      ``index``, so that a producer can store there; absent if there is no such function
     """
 
     name: str
@@ -120,7 +120,7 @@ class Op:
 
 
 def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: str = "") -> tuple[TensorType, ...]:
-    """The types of the results of ``op``; one place turns a type rule's complaint into the user's error."""
+    """The types of the results of ``op``. Turns the exceptions of type rules into ``ShapeError``."""
     try:
         result = op.type_rule(*types, **attrs)
     except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
@@ -159,11 +159,11 @@ class Node:
     def values(self) -> tuple[Value, ...]:
         return tuple(self._values)
 
-    def __repr__(self) -> str:  # the generated one would print the whole DAG, exponentially
+    def __repr__(self) -> str:  # the generated one would print the DAG as a tree, of exponential size
         return f"{self.op}{f' {self.name!r}' if self.name else ''} : {', '.join(map(str, self.types))}"
 
     def with_inputs(self, inputs: Iterable[Value]) -> Node:
-        """This node on other operands; the same object when they are the same."""
+        """This node with other operands; the same object if the operands are the same."""
         inputs = tuple(inputs)
         if all(a is b for a, b in zip(inputs, self.inputs, strict=True)):
             return self
@@ -216,7 +216,7 @@ def input_value(label: str, type: TensorType) -> Value:
 
 
 def constant(array: np.ndarray | np.generic | float | int | bool, name: str = "") -> Value:
-    """A constant. The array is taken as it is and made read-only: copy it first if you go on writing to it."""
+    """A constant. The array is not copied and becomes read-only: pass a copy if you still need to write to it."""
     array = np.asarray(array)
     array.flags.writeable = False
     return Constant(value=array, name=name)
@@ -229,11 +229,11 @@ def constant_value(value: Value) -> np.ndarray | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Inputs, outputs and the outputs' names. The nodes are whatever the outputs need.
+    """Inputs, outputs and the outputs' names. The nodes are those that the outputs need.
 
-    ``input_containers`` and ``output_containers`` are the model's sequences and optionals: the names of the inputs or
-    outputs that make one up, ``None`` for an optional that holds nothing. An output that is a sequence of maps is made up of
-    the tensor of its own name, whose rows they hold, and of their keys.
+    ``input_containers`` and ``output_containers`` map each sequence or optional of the model to the names of the inputs
+    or outputs that hold its elements, or to ``None`` for an empty optional. A sequence of maps as an output is stored
+    as two outputs: a tensor with its own name, with one row per map, and the keys.
     """
 
     inputs: tuple[Value, ...]
@@ -252,7 +252,7 @@ class Graph:
         return tuple(v.attrs["label"] for v in self.inputs)
 
     def nodes(self) -> list[Node]:
-        """All nodes that the outputs need, operands first. Iterative: depth is no limit."""
+        """All nodes that the outputs need, operands first. Iterative, so any depth is possible."""
         return topological(v.node for v in self.outputs)
 
     def uses(self) -> Counter[Value]:
@@ -271,7 +271,7 @@ class Graph:
         return readers
 
     def with_outputs(self, outputs: Iterable[Value]) -> Graph:
-        """The graph with other outputs; the same object when they are the same."""
+        """The graph with other outputs; the same object if the outputs are the same."""
         outputs = tuple(outputs)
         if all(a is b for a, b in zip(outputs, self.outputs, strict=True)):
             return self
@@ -279,7 +279,10 @@ class Graph:
 
 
 def topological(roots: Iterable[Node], done: set[Node] | None = None) -> list[Node]:
-    """``roots`` and all they need, operands before users, in a stable order; but those in ``done``, which grows by them."""
+    """``roots`` and all nodes that they need, operands before users, in a stable order.
+
+    Nodes in ``done`` are left out. The nodes of the result are added to ``done``.
+    """
     order: list[Node] = []
     done = set() if done is None else done
     for root in roots:

@@ -1,4 +1,4 @@
-"""The loop that runs passes, of graphs and of kernels: timing, checks, diffs and dumps are here, not in any rewrite."""
+"""Runs passes over graphs and kernels. Timing, checks, diffs and dumps are here and not in the rewrites."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """What one pass did: milliseconds, whether it changed the program, how many ``unit`` there were and are, rules that fired."""
+    """What one pass did: its time, whether it changed the program, the number of ``unit`` before and after, fired rules."""
 
     name: str
     ms: float
@@ -38,13 +38,16 @@ def _no_rules() -> Iterator[Mapping[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[P]):
-    """How programs of one kind are printed with names of a ``Namer``, checked and counted; dumps begin with ``prefix``."""
+    """How to print, check and count programs of one kind (graphs or kernels).
+
+    ``text`` takes the names of values from a ``Namer``. Names of dumped files begin with ``prefix``.
+    """
 
     unit: str
     text: Callable[[P, Namer], str]
     check: Callable[[P], None]
     size: Callable[[P], int]
-    start: str  # what the program is called before the first pass
+    start: str  # the program's name before the first pass
     prefix: str = ""
     rules: Callable[[], AbstractContextManager[Mapping[str, int]]] = _no_rules
 
@@ -62,12 +65,12 @@ def run_passes(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, P], None] | None = None,
 ) -> P:
-    """``program`` after every one of ``passes``, which return the same object when they change nothing.
+    """Run ``passes`` in order and return the result. A pass that changes nothing returns the same object.
 
-    ``observer`` is called with a record after each, ``watch`` with the pass's name and the program, and before the first
-    pass with what the form calls the program there.
+    ``observer`` is called with a record after each pass. ``watch`` is called with the pass's name and the program after
+    each pass, and with ``form.start`` and the program before the first.
 
-    Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
+    If ``GPUCOMP_VERIFY`` asks for checks, raises ``VerifyError`` that names the pass and its predecessors.
     """
     settings = config.current()
     size = form.size(program)
@@ -100,7 +103,7 @@ def run_passes(
 
 
 def format_record(step: int, record: PassRecord, *, rules: bool = False) -> str:
-    """``01 canonicalize             0.16 ms     7 ->    4 nodes``, with a line a fired rule if asked."""
+    """``01 canonicalize             0.16 ms     7 ->    4 nodes``; with ``rules``, also one line per fired rule."""
     mark = f"{record.before:6} -> {record.after:5} {record.unit}" if record.changed else ""
     lines = [f"{step:02} {record.name:20} {record.ms:8.2f} ms {mark}".rstrip()]
     if rules:

@@ -1,4 +1,4 @@
-"""Graphs as SSA text, one line a node, for people, diffs and tests. Nothing parses it."""
+"""Prints graphs as SSA text, one line per node, for people, diffs and tests. Nothing parses it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_ELEMENTS = 6
 
 
 class Namer:
-    """Stable names for values. Two graphs printed with one namer share the names of what they share."""
+    """Stable names for values. Two graphs printed with one namer use the same names for the values that they share."""
 
     def __init__(self) -> None:
         self._names: dict[Value, str] = {}

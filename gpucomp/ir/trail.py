@@ -1,4 +1,4 @@
-"""Tells whoever follows nodes through rewrites what is put in the place of what. Nothing is kept here."""
+"""Reports the replacements that rewrites make to an observer that follows nodes. Nothing is stored here."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _trail: ContextVar[Trail | None] = ContextVar("trail", default=None)
 
 @contextmanager
 def followed(trail: Trail) -> Iterator[None]:
-    """``trail(old, new, by)`` is called in this block for every replacement: the values, what stands for each, the rule's name.
+    """Call ``trail(old, new, by)`` for every replacement in this block: old values, new values, and the rule's name.
 
-    A node that stays and is only given other operands is a replacement by ``""``, with the same object as its attributes.
+    ``by`` is ``""`` if no rule made the replacement. If a node only gets other operands, the new node has the same
+    attributes object.
     """
     token = _trail.set(trail)
     try:
@@ -27,6 +28,6 @@ def followed(trail: Trail) -> Iterator[None]:
 
 
 def tell(old: Sequence[Value], new: Sequence[Value], by: str = "") -> None:
-    """Tell whoever follows, if anybody does, that ``new`` stand for ``old`` from now on."""
+    """Report to the trail in force, if there is one, that the values ``new`` replace ``old``."""
     if (trail := _trail.get()) is not None:
         trail(old, new, by)

@@ -18,7 +18,7 @@ class DType:
     kind: str
     bits: int
     numpy: np.dtype
-    storage_only: bool = False  # no arithmetic: floats of 8 bits, and what has fewer, are widened on load
+    storage_only: bool = False  # no arithmetic: floats of 8 bits and all types of fewer bits are widened on load
 
     def __str__(self) -> str:
         return self.name
@@ -28,7 +28,7 @@ class DType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one element in memory; one of 4 or 2 bits takes a whole byte, a string none of a device's."""
+        """Bytes of one element in memory. Elements of 4 or 2 bits take a whole byte; strings take no device memory."""
         return 0 if self.kind == "s" else max(self.bits, 8) // 8
 
     @property
@@ -62,19 +62,19 @@ U4 = DType("u4", "u", 4, np.dtype(ml_dtypes.uint4), storage_only=True)
 I2 = DType("i2", "i", 2, np.dtype(ml_dtypes.int2), storage_only=True)
 U2 = DType("u2", "u", 2, np.dtype(ml_dtypes.uint2), storage_only=True)
 F4E2M1 = DType("f4e2m1fn", "f", 4, np.dtype(ml_dtypes.float4_e2m1fn), storage_only=True)
-F8E8M0 = DType("f8e8m0fnu", "f", 8, np.dtype(ml_dtypes.float8_e8m0fnu), storage_only=True)  # powers of two alone
+F8E8M0 = DType("f8e8m0fnu", "f", 8, np.dtype(ml_dtypes.float8_e8m0fnu), storage_only=True)  # only powers of two
 
-STRING = DType("string", "s", 0, np.dtype(object), storage_only=True)  # Python's str; never leaves the host
+STRING = DType("string", "s", 0, np.dtype(object), storage_only=True)  # Python's str; stays on the host
 
 _ALL = (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ)
 _SMALL = (F8E8M0, F4E2M1, I4, U4, I2, U2)
 DTYPES = {dtype.name: dtype for dtype in (*_ALL, *_SMALL)}
-NAMED = DTYPES | {STRING.name: STRING}  # those and strings: what a tensor at run time may hold
+NAMED = DTYPES | {STRING.name: STRING}  # and strings: the element types of tensors at run time
 _BY_NUMPY = {d.numpy: d for d in NAMED.values()}
 
 
 def dtype_of(numpy_dtype: object) -> DType:
-    """The ``DType`` of a numpy dtype. Raises ``TypeError`` for one that gpucomp has no name for."""
+    """The ``DType`` of a numpy dtype. Raises ``TypeError`` if there is none."""
     dtype = np.dtype(numpy_dtype)  # type: ignore[call-overload]
     try:
         return _BY_NUMPY[dtype.newbyteorder("=")]

@@ -1,4 +1,4 @@
-"""Checks a graph's invariants by computing everything again. Trusts nothing that a pass wrote."""
+"""Checks a graph's invariants. All types are inferred again; what passes stored is not trusted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpucomp.ir.types import TensorType, type_of
 
 
 def verify(graph: Graph) -> None:
-    """Raise ``VerifyError`` unless every node's types are what its operator says, and every input is declared."""
+    """Raise ``VerifyError`` unless every node has the types that its operator infers, and every input is declared."""
     if len(graph.outputs) != len(graph.output_names):
         raise VerifyError(f"{len(graph.outputs)} outputs with {len(graph.output_names)} names")
     declared = set(graph.inputs)

@@ -1,4 +1,4 @@
-"""The operators: ``ops.Conv(x, w, strides=...)`` builds a node. One file a theme; ``registry`` has the table."""
+"""The operators: ``ops.Conv(x, w, strides=...)`` builds a node. There is one file per theme; ``registry`` has the table."""
 
 from gpucomp.ir.graph import Constant, Input
 from gpucomp.ops.activation import (

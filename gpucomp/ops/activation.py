@@ -1,4 +1,4 @@
-"""Activation functions, in forms that neither overflow nor cancel. Tanh and Erf are plain functions: elementwise.py."""
+"""Activation functions, in forms that neither overflow nor cancel. Tanh and Erf are in elementwise.py."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ Celu = elementwise("Celu", _celu, in_double(_celu_reference), operands=1, kinds=
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)) with an exponent that is never positive, so that nothing overflows."""
+    """1 / (1 + exp(-x)), computed without positive exponents, so that nothing overflows."""
     small = call("exp", -call("abs", x))
     return select(x < 0, small, 1) / (small + 1)
 
@@ -147,8 +147,8 @@ Softsign = elementwise(
 
 
 def _mish(x: Expr) -> Expr:
-    """x * tanh(log(1 + exp(x))). With e = exp(-|x|) the tanh is a quotient of polynomials of e:
-    (1 + 2e) / (1 + 2e + 2e^2) for x >= 0, and (e^2 + 2e) / (e^2 + 2e + 2) below."""
+    """x * tanh(log(1 + exp(x))). With e = exp(-|x|), the tanh is a quotient of polynomials in e:
+    (1 + 2e) / (1 + 2e + 2e^2) for x >= 0, and (e^2 + 2e) / (e^2 + 2e + 2) for x < 0."""
     e = call("exp", -call("abs", x))
     numerator = select(x < 0, e * (e + 2), e * 2 + 1)
     return x * (numerator / (numerator + select(x < 0, 2, e * e * 2)))

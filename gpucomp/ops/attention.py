@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as one operator: ``rewrite.attention`` makes it, and takes it apart where no engine does."""
+"""Scaled dot-product attention as one operator. ``rewrite.attention`` creates it, and decomposes it if no engine has it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def Attention(
 ) -> TensorType:
     """softmax(q k^T * scale, masked) v over the last two axes: q [..., m, d], k [..., s, d], v [..., s, e].
 
-    A float ``mask`` is added to the scores; where a bool ``mask`` is false, the score is ``masked``. It broadcasts
-    to the scores, [..., m, s]. With ``causal``, row i sees the columns up to i + causal; beyond, the score is
-    ``masked``. A row whose scores are all -inf is NaN.
+    A float ``mask`` is added to the scores. Where a bool ``mask`` is false, the score is ``masked``. The mask
+    broadcasts to the scores, [..., m, s]. With ``causal``, row i sees the columns up to i + causal; the scores of later
+    columns are ``masked``. A row whose scores are all -inf is NaN.
     """
     expect(q, "f")
     if any(t.dtype is not q.dtype for t in (k, v)) or min(q.rank, k.rank, v.rank) < 2:

@@ -1,4 +1,4 @@
-"""Graphs that say one function in several operators, where that is better than one. No operator is defined here."""
+"""Functions that are composed of several operators because that is faster than a single one. No operators are here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpucomp.ops.reduction import Rank, ReduceMax
 
 
 def top_k(x: Value, *, k: int, axis: int, largest: bool = True) -> tuple[Value, Value]:
-    """The two results of ``ops.TopK``, by ranking every element once and then looking for the ranks below ``k``."""
+    """The two results of ``ops.TopK``: every element is ranked once, then the ranks below ``k`` are looked up."""
     shape = x.shape
     n = shape[axis]
     tail = (1,) * (len(shape) - 1 - axis)

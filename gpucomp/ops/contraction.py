@@ -1,4 +1,4 @@
-"""Sums of products: MatMul and Conv. The contraction families recognise them by the shape of their algorithm."""
+"""Sums of products: MatMul, Conv, ConvTranspose, Einsum. Contraction families recognise them by their algorithms."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def Conv(
     group: int = 1,
     layout: str = "NCHW",
 ) -> TensorType:
-    """Convolution without bias over any number of spatial axes; ``pads`` is all begins, then all ends.
+    """Convolution without bias over any number of spatial axes; ``pads`` holds all begins, then all ends.
 
     layout NCHW: x [N, C, *spatial], w [OC, C/group, *kernel]; result [N, OC, *out]
     layout NHWC: x [N, *spatial, C], w [*kernel, C/group, OC]; result [N, *out, OC]
@@ -161,7 +161,7 @@ def ConvTranspose(
     group: int = 1,
     layout: str = "NCHW",
 ) -> TensorType:
-    """The transpose of convolution, without bias; ``out`` are the result's spatial extents, only pad begins count.
+    """The transpose of convolution, without bias. ``out`` holds the result's spatial extents, so pad ends are ignored.
 
     layout NCHW: x [N, C, *spatial], w [C, OC/group, *kernel]; result [N, OC, *out]
     layout NHWC: x [N, *spatial, C], w [*kernel, C, OC/group]; result [N, *out, OC]
@@ -193,7 +193,7 @@ def _conv_transpose_algorithm(
     group: int = 1,
     layout: str = "NCHW",
 ) -> Algorithm:
-    """Gathered: the taps whose distance from the result's place is a multiple of the stride."""
+    """Computed as a gather: sums over the taps whose distance from the result element is a multiple of the stride."""
     result = ConvTranspose.type_rule(
         x, w, strides=strides, pads=pads, dilations=dilations, out=out, group=group, layout=layout
     )
@@ -234,7 +234,7 @@ def _conv_transpose_reference(
     group: int = 1,
     layout: str = "NCHW",
 ) -> np.ndarray:
-    """Scattered: every input element adds its product with the kernel to the result, which is then cut out."""
+    """Computed as a scatter: every input element times the kernel is added to the result, which is cropped at the end."""
     if layout == "NHWC":
         x = np.moveaxis(x, -1, 1)
         w = np.moveaxis(w, (-2, -1), (0, 1))
@@ -263,9 +263,9 @@ def _conv_transpose_reference(
 
 
 def parse_einsum(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-    """The labels of each operand and of the result, one an axis; an ellipsis becomes labels ``0``, ``1`` ...
+    """The labels of each operand and of the result, one per axis. An ellipsis becomes the labels ``0``, ``1`` ...
 
-    Raises ``ValueError`` when the equation is malformed or does not go with operands of ``ranks``.
+    Raises ``ValueError`` if the equation is malformed or does not fit operands of ``ranks``.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -310,7 +310,7 @@ def _einsum_extents(equation: str, types: Sequence[TensorType]) -> tuple[list[li
 
 @op("Einsum")
 def Einsum(*types: TensorType, equation: str) -> TensorType:
-    """The sum of products that ``equation`` says, as in ``np.einsum``; without an arrow the result is implied."""
+    """The sum of products given by ``equation``, as in ``np.einsum``; without an arrow the result is implied."""
     if any(t.dtype is not types[0].dtype for t in types):
         raise ValueError(f"operands of one element type expected, got {', '.join(str(t.dtype) for t in types)}")
     _, result, extents = _einsum_extents(equation, types)

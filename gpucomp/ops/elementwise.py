@@ -1,5 +1,5 @@
-"""Elementwise operators: arithmetic, comparison, logic, conversion. Broadcasting and the loop over elements are the
-registry's; the activations have a file of their own."""
+"""Elementwise operators: arithmetic, comparison, logic, conversion. ``registry`` does the broadcasting and the loop over
+elements. Activations are in activation.py."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _binary(name: str, fn: str, kinds: str, *, result_bool: bool = False) -> Op:
 
 
 def _unary(name: str, fn: str, kinds: str, *, result_bool: bool = False) -> Op:
-    """A function that is exact: computed in the operand's own type."""
+    """An exact function, computed in the operand's own type."""
     return elementwise(
         name, lambda x: call(fn, x), FUNCTIONS[fn].numpy, operands=1, kinds=kinds, result_bool=result_bool
     )
 
 
 def _function(name: str, fn: str) -> Op:
-    """A function of the reals: floats only, 16-bit ones by way of f32."""
+    """A real function, for floats only; 16-bit floats are computed in f32."""
     reference = in_double(FUNCTIONS[fn].numpy)
     return elementwise(name, lambda x: call(fn, x), reference, operands=1, kinds="f", wide=True)
 
@@ -118,7 +118,7 @@ Mod = elementwise("Mod", _mod, _mod_reference, operands=2, kinds="fiu", wide=Tru
 def _pow_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind in "fV":
         return in_double(np.power)(a, b)
-    # modulo 2^64, as the kernels have it: Python's numbers would grow until memory ends
+    # modulo 2^64, as in kernels: Python's integers would grow until memory is full
     exact = np.power(a.astype(np.int64).view(np.uint64), np.maximum(b, 0).astype(np.uint64)).astype(a.dtype)
     shrunk = np.where(np.abs(a) == 1, np.where(b % 2 == 0, a * a, a), 0)  # 1/a rounds to zero unless |a| is 1
     return np.where(b < 0, shrunk, exact).astype(a.dtype)
@@ -198,8 +198,8 @@ ROUND_MODES = ("nearest", "up", "down")
 def Cast(x: TensorType, *, to: DType, saturate: bool = True, round_mode: str = "nearest") -> TensorType:
     """Conversion of the element type; see ``expr.core.Cast`` for the rounding.
 
-    ``saturate`` concerns the 8-bit floats: what they cannot hold becomes their largest number, or else NaN or
-    infinity as ONNX's table for Cast says. ``round_mode`` (``nearest``, ``up`` or ``down``) concerns f8e8m0 alone.
+    ``saturate`` is for the 8-bit floats: numbers out of their range become their largest number. Without it they become
+    NaN or infinity, as in ONNX's table for Cast. ``round_mode`` (``nearest``, ``up`` or ``down``) is for f8e8m0 only.
     """
     if round_mode not in ROUND_MODES:
         raise ValueError(f"round_mode {', '.join(ROUND_MODES)} expected, got {round_mode!r}")

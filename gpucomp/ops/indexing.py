@@ -1,7 +1,7 @@
-"""Operators that address by data: Gather*, Scatter*, ReverseSequence.
+"""Operators whose indices are data: Gather*, Scatter*, ReverseSequence.
 
-A negative index counts from the end. One that is out of range is clamped when reading, so that no kernel reads outside
-memory, and hits nothing when writing.
+Negative indices count from the end. Reads clamp an index that is out of range, so that no kernel reads outside its
+memory. Writes ignore it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from gpucomp.ops.registry import accumulator, expect, expect_axis, op
 
 
 def _wrapped(value: Expr, extent: int) -> Expr:
-    """A stored index as i64, the negative ones counted from the end."""
+    """A stored index as i64. Negative ones count from the end."""
     place = cast(value, I64)
     return place if value.dtype.kind == "u" else select(place < 0, place + extent, place)
 
 
 def clamped(value: Expr, extent: int) -> Expr:
-    """A stored index as one that is inside: wrapped when negative, then clamped."""
+    """A stored index, made valid: negative ones count from the end, then all are clamped."""
     return call("min", call("max", _wrapped(value, extent), 0), extent - 1)
 
 
 def clamped_array(indices: np.ndarray, extent: int) -> np.ndarray:
-    """``clamped`` for references."""
+    """``clamped`` for arrays, used by references."""
     indices = indices.astype(np.int64)
     return np.clip(np.where(indices < 0, indices + extent, indices), 0, extent - 1)
 
@@ -55,7 +55,7 @@ def _expect_elements(x: TensorType, axis: int, reads: int) -> None:
 
 @op("Gather")
 def Gather(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
-    """``x`` at ``indices`` along ``axis``; the axes of ``indices`` take the place of that axis."""
+    """``x`` at ``indices`` along ``axis``; the axes of ``indices`` replace that axis."""
     expect(indices, "iu")
     expect_axis(axis, x.rank)
     _expect_elements(x, axis, indices.size)
@@ -77,7 +77,7 @@ def _gather_algorithm(x: TensorType, indices: TensorType, *, axis: int) -> Algor
 
 @op("GatherElements")
 def GatherElements(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
-    """``x`` at each element's own position, but for ``axis``, where ``indices`` says it."""
+    """``x`` at the position of each element of ``indices``, with the element as the index along ``axis``."""
     expect(indices, "iu")
     expect_axis(axis, x.rank)
     if indices.rank != x.rank:
@@ -103,7 +103,7 @@ def _gather_elements_algorithm(x: TensorType, indices: TensorType, *, axis: int)
 
 @op("GatherND")
 def GatherND(x: TensorType, indices: TensorType, *, batch_dims: int = 0) -> TensorType:
-    """Slices of ``x`` at index tuples, the last axis of ``indices``; the first ``batch_dims`` axes go together."""
+    """Slices of ``x`` at index tuples, the last axis of ``indices``. The first ``batch_dims`` axes of both are the same."""
     expect(indices, "iu")
     if not 0 <= batch_dims < min(x.rank, indices.rank):
         raise ValueError(f"batch_dims of 0 to {min(x.rank, indices.rank) - 1} expected, got {batch_dims}")
@@ -158,7 +158,7 @@ def _scattered(
     update: Callable[[Sequence[Expr]], Expr],
     reduction: str,
 ) -> Expr:
-    """The element ``data`` after all updates that ``hit`` it; without a reduction the last one wins.
+    """The element ``data`` after all updates that ``hit`` it. Without a reduction, the last update wins.
 
     ``update(axes)`` is the update at the values of ``update_axes``.
     """
@@ -186,9 +186,10 @@ def _apply_updates(data: np.ndarray, at: list[tuple], updates: list[np.ndarray],
 def ScatterElements(
     data: TensorType, indices: TensorType, updates: TensorType, *, axis: int, reduction: str = "none"
 ) -> TensorType:
-    """``data`` with each update stored at its own position, but for ``axis``, where ``indices`` says it.
+    """``data`` with each update stored at its own position, except along ``axis``, where ``indices`` holds the position.
 
-    ``reduction`` add, mul, max or min combines instead of storing; without one the last of several updates wins.
+    ``reduction`` add, mul, max or min combines old and new values. Without a reduction, the last of several updates
+    wins.
     """
     _check_scatter(data, indices, updates, reduction)
     expect_axis(axis, data.rank)

@@ -1,4 +1,4 @@
-"""Runs any graph with its operators' numpy references: the oracle for rewrites and kernels. Nothing here is fast."""
+"""Runs any graph with the numpy references of its operators. Rewrites and kernels are tested against it. It is slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpucomp.ops.regex import Pattern
 
 
 def interpret(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs of ``graph``, in its order. ``inputs`` has an array of the declared type for every graph input.
+    """The outputs of ``graph``, in order. ``inputs`` has an array of the declared type for every graph input.
 
     Raises ``InputError`` for a missing, surplus or ill-typed input.
     """
@@ -44,7 +44,7 @@ def _checked_input(array: np.ndarray, type: TensorType, label: str) -> np.ndarra
 
 
 def work(node: Node) -> int:
-    """About how many elements are computed for a node's results; sixteen multiply-adds of matrices count as one."""
+    """Approximate number of elements computed for a node's results. Sixteen multiply-adds of a contraction count as one."""
     size = sum(t.size for t in node.types)
     match node.op:
         case ops.MatMul:
@@ -53,7 +53,7 @@ def work(node: Node) -> int:
             return size * node.inputs[1].type.size // max(1, 16 * node.inputs[1].shape[0])
         case ops.Einsum:
             return math.prod(v.type.size for v in node.inputs)
-        case ops.RegexFullMatch if node.inputs[0].op is Constant:  # a set of states a character, in Python
+        case ops.RegexFullMatch if node.inputs[0].op is Constant:  # updates a set of states per character, in Python
             texts = node.inputs[0].attrs["value"].reshape(-1)
             return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
         case ops.AdaptiveRoiAlign:
@@ -65,24 +65,24 @@ def work(node: Node) -> int:
 
 
 def _region_work(node: Node) -> int:
-    """Elements of all samples that a region may have in the image, along one axis and then the other, and numpy's calls."""
+    """Upper bound of the elements of all samples of all regions, along one axis and then the other, plus numpy's calls."""
     _, channels, height, width = node.inputs[0].shape
     regions, _, *bins = node.types[0].shape
     down, across = (count + 2 * extent + 3 for count, extent in zip(bins, (height, width), strict=True))
     if node.attrs["mode"] == "max":
         return regions * down * (20_000 + 8 * channels * across)
-    places = 16 * (down + across)  # of the samples, and their weights
+    places = 16 * (down + across)  # positions and weights of the samples
     return regions * (20_000 + places + channels * (down * (width + bins[1]) + across * (height + bins[0])))
 
 
 def _letters(texts: Value, size: int) -> int:
-    """About how many letters of ``texts`` are walked through for a result of ``size`` elements, with which they broadcast."""
+    """Approximate number of letters that are read if ``texts`` broadcast to ``size`` elements."""
     array = texts.attrs["value"].reshape(-1)
     return sum(map(len, array)) * max(1, size // max(1, len(array)))
 
 
 def _gram_work(node: Node) -> int:
-    """Elements read to count the grams of every length at every distance."""
+    """Number of elements that are read to count the n-grams of every length with every number of skips."""
     columns = node.inputs[0].shape[-1]
     lengths = {len(gram) for gram in node.attrs["grams"]}
     strides = sum(min(node.attrs["skips"] + 1, columns // max(1, k - 1)) * k for k in lengths if k <= columns)
@@ -90,7 +90,7 @@ def _gram_work(node: Node) -> int:
 
 
 def evaluate(outputs: Sequence[Value], given: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
-    """The arrays of ``outputs``; ``given`` has those of the graph inputs. Values are freed after their last use."""
+    """The arrays of ``outputs``; ``given`` has the arrays of graph inputs. Values are freed after their last use."""
     order = topological(v.node for v in outputs)
     remaining: Counter[Value] = Counter(outputs)
     for node in order:

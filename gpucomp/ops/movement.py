@@ -1,4 +1,4 @@
-"""Operators that only move elements: an index map each, so that they fold into the kernels around them."""
+"""Operators that only move elements. Each is an index map, so it can be fused into the kernels around it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _concat_push(operand: int, at: Sequence[Expr], *parts: TensorType, axis: int
 
 @op("Slice")
 def Slice(x: TensorType, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: tuple[int, ...]) -> TensorType:
-    """Element ``starts + i * steps`` of ``x`` for ``0 <= i < sizes``; one entry an axis of ``x``, all inside ``x``."""
+    """Elements ``starts + i * steps`` of ``x`` for ``0 <= i < sizes``, one entry per axis. All must be inside ``x``."""
     if not len(starts) == len(steps) == len(sizes) == x.rank:
         raise ValueError(f"{x.rank} starts, steps and sizes expected, got {len(starts)}, {len(steps)}, {len(sizes)}")
     for d, (start, step, size) in enumerate(zip(starts, steps, sizes, strict=True)):
@@ -142,10 +142,10 @@ PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 @op("Pad")
 def Pad(x: TensorType, *, pads: tuple[int, ...], mode: str = "constant", value: Number = 0) -> TensorType:
-    """More elements around ``x``, ``pads`` being all begins, then all ends; a negative pad cuts off instead.
+    """``x`` with elements added around it. ``pads`` holds all begins, then all ends; negative pads remove elements.
 
     constant: ``value``; edge: the nearest element; reflect: mirrored about the edge element; wrap: periodic.
-    Cuts happen first: the other modes continue what is left. Raises ``ValueError`` when they continue nothing.
+    Elements are removed before edge, reflect and wrap extend the rest. Raises ``ValueError`` if no elements remain.
     """
     if len(pads) != 2 * x.rank:
         raise ValueError(f"{2 * x.rank} pads expected, got {len(pads)}")
@@ -164,7 +164,7 @@ def Pad(x: TensorType, *, pads: tuple[int, ...], mode: str = "constant", value: 
 @Pad.define("reference")
 def _pad_reference(x: np.ndarray, *, pads: tuple[int, ...], mode: str = "constant", value: Number = 0) -> np.ndarray:
     widths = list(zip(pads[: x.ndim], pads[x.ndim :], strict=True))
-    if mode == "constant":  # pad before the cut: a begin may reach beyond the elements
+    if mode == "constant":  # pad before removing: a negative pad can be larger than ``x``
         grown = np.pad(x, [(max(b, 0), max(e, 0)) for b, e in widths], constant_values=value)
         return grown[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(grown.shape, widths, strict=True))]
     cut = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, widths, strict=True))]
@@ -191,7 +191,7 @@ def _pad_algorithm(x: TensorType, *, pads: tuple[int, ...], mode: str = "constan
 
 
 def _continued(place: Expr, extent: int, mode: str) -> Expr:
-    """Where the element that continues an axis of ``extent`` at ``place`` is found."""
+    """The index of the element that stands at ``place``, which may be outside an axis of ``extent``."""
     if mode == "edge":
         return call("min", call("max", place, 0), extent - 1)
     if mode == "wrap":

@@ -1,4 +1,4 @@
-"""Windows: MaxPool, MaxPoolIndices, AveragePool. Global pools are reductions: reduction.py."""
+"""Pooling over windows: MaxPool, MaxPoolIndices, AveragePool. Global pools are reductions (reduction.py)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Window:
 def _windows(
     x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, layout: str, out: Ints, fill: object
 ) -> np.ndarray:
-    """x as [N, C, *out, *kernel], ``fill`` where a window reaches outside."""
+    """The windows of x as [N, C, *out, *kernel], with ``fill`` outside of x."""
     x = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
     for d in range(len(kernel)):
         places = np.arange(out[d])[:, None] * strides[d] - pads[d] + np.arange(kernel[d])[None, :] * dilations[d]
@@ -89,9 +89,9 @@ def _to_layout(x: np.ndarray, layout: str) -> np.ndarray:
 def MaxPool(
     x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, out: Ints, layout: str = "NCHW"
 ) -> TensorType:
-    """The greatest element of each window; ``out`` are the result's spatial extents (so ceil_mode is settled).
+    """The greatest element of each window. ``out`` holds the result's spatial extents, so there is no ceil_mode.
 
-    ``pads`` is all begins, then all ends; a window that holds nothing gives the lowest number.
+    ``pads`` holds all begins, then all ends. The result of an empty window is the lowest number.
     """
     expect(x, "fiu")
     return _check(x, kernel, strides, pads, dilations, layout, out)
@@ -128,10 +128,9 @@ def MaxPoolIndices(
     out: Ints,
     storage_order: int = 0,
 ) -> TensorType:
-    """Where MaxPool's element is found: its offset in ``x`` (NCHW), the first of equals, as i64. A NaN wins.
+    """The offset in ``x`` (NCHW) of the element that MaxPool finds, as i64. NaN is greatest; the first of equals wins.
 
-    ``storage_order`` 1 counts the spatial axes column-major, as ONNX's MaxPool has it. A window that holds nothing
-    gives -1.
+    ``storage_order`` 1 counts the spatial axes column-major, as in ONNX's MaxPool. The result of an empty window is -1.
     """
     expect(x, "fiu")
     return _check(x, kernel, strides, pads, dilations, "NCHW", out).with_dtype(I64)
@@ -202,10 +201,10 @@ def AveragePool(
     count_include_pad: bool = False,
     layout: str = "NCHW",
 ) -> TensorType:
-    """The mean of each window over what lies inside ``x``, or inside the padded ``x`` with ``count_include_pad``.
+    """The mean of each window over the elements in ``x``, or in the padded ``x`` with ``count_include_pad``.
 
-    ``out`` are the result's spatial extents; positions beyond the padding (ceil_mode) never count. A window that
-    holds nothing gives 0.
+    ``out`` holds the result's spatial extents; positions beyond the padding (ceil_mode) never count. The result of an
+    empty window is 0.
     """
     expect(x, "f")
     return _check(x, kernel, strides, pads, dilations, layout, out)
@@ -236,7 +235,7 @@ def _average_pool_reference(
 
 
 def _count(place: Expr, kernel: int, stride: int, dilation: int, first: int, end: int, out: int) -> Expr | int:
-    """How many taps of a window lie in ``first <= position < end``, positions starting at ``place * stride``."""
+    """The number of taps of a window with ``first <= position < end``; its first position is ``place * stride``."""
 
     def taps(p: int) -> int:
         return sum(first <= p * stride + t * dilation < end for t in range(kernel))

@@ -1,6 +1,6 @@
-"""Random numbers: drawn on the host, anew in every run; with a seed every run draws the same.
+"""Random numbers, drawn on the host in every run. With a seed, every run draws the same numbers.
 
-The generator is numpy's Mersenne Twister (``RandomState``), which ONNX's own tests draw theirs from.
+The generator is numpy's Mersenne Twister (``RandomState``), which ONNX's own tests use too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _check(shape: tuple[int, ...], dtype: DType) -> TensorType:
 def RandomUniform(
     *, shape: tuple[int, ...], low: float, high: float, dtype: DType, seed: int | None, stream: int
 ) -> TensorType:
-    """Numbers of [low, high). ``stream`` numbers the draws without a seed: two of them are never one."""
+    """Numbers of [low, high). ``stream`` differs between nodes without a seed, so that these are never merged."""
     return _check(shape, dtype)
 
 

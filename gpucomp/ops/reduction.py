@@ -39,7 +39,7 @@ def _reduced(x: TensorType, axes: tuple[int, ...], keepdims: bool) -> tuple[int,
 def _source(
     x: TensorType, result: tuple[Var, ...], axes: tuple[int, ...], keepdims: bool
 ) -> tuple[tuple[Var, ...], list[Expr]]:
-    """The reduction's variables and the index of ``x`` for the result's axes and them."""
+    """The reduction's variables, and the index into ``x`` in terms of the result's axes and these variables."""
     inner = {d: var(f"r{d}", x.shape[d]) for d in sorted(axes)}
     outer = iter(result)
     at: list[Expr] = []
@@ -54,7 +54,7 @@ def _source(
 
 
 def _reduction(name: str, how: str, kinds: str, reference: Callable[..., np.ndarray], *, mean: bool = False) -> Op:
-    """``how`` over ``axes`` of ``x``; over no axes it is ``x``, over no elements the identity of ``how``."""
+    """``how`` over ``axes`` of ``x``. Without axes the result is ``x``; without elements it is the identity of ``how``."""
 
     def rule(x: TensorType, *, axes: tuple[int, ...], keepdims: bool = True) -> TensorType:
         expect(x, kinds)
@@ -104,7 +104,7 @@ def _extremum(how: str) -> Callable[..., np.ndarray]:
 
     def reference(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
         nothing = identity_of(how, dtype_of(x.dtype))
-        if x.dtype.kind == "V":  # bf16: numpy's own types know how to start from an initial value
+        if x.dtype.kind == "V":  # bf16: only numpy's own types support an initial value
             return function(_wide(x), axis=axes, keepdims=keepdims, initial=nothing).astype(x.dtype)
         return np.asarray(function(x, axis=axes, keepdims=keepdims, initial=nothing))
 
@@ -119,7 +119,7 @@ ReduceMin = _reduction("ReduceMin", "min", "fiub", _extremum("min"))
 
 
 def _arg_reduction(name: str, how: str) -> Op:
-    """The index of the greatest (least) element along ``axis``, the first or the last of equals; a NaN wins."""
+    """The index of the greatest (least) element along ``axis``, the first or the last of equals. NaN always wins."""
 
     def rule(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
         expect(x, "fiu")
@@ -160,7 +160,7 @@ ArgMin = _arg_reduction("ArgMin", "min")
 
 
 def _cumulative(name: str, how: str, ufunc: np.ufunc) -> Op:
-    """``how`` over the elements up to each one along ``axis``; ``reverse``: from each one on, ``exclusive``: without it."""
+    """The running ``how`` along ``axis``; from the end with ``reverse``, and without the element itself with ``exclusive``."""
 
     def rule(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> TensorType:
         expect(x, "fiu")
@@ -198,7 +198,7 @@ CumProd = _cumulative("CumProd", "prod", np.multiply)
 
 
 def _before(a: Expr, a_place: Expr, b: Expr, b_place: Expr, largest: bool) -> Expr:
-    """Whether element ``a`` comes before ``b`` in the order of Rank and TopK, a total one."""
+    """Whether element ``a`` comes before ``b`` in the order of Rank and TopK, which is a total order."""
     ahead = b < a if largest else a < b
     equal = call("eq", a, b)
     if a.dtype.is_float:
@@ -213,12 +213,12 @@ def _order(x: np.ndarray, axis: int, largest: bool) -> np.ndarray:
     """The indices of the elements along ``axis`` in the order of Rank and TopK."""
     if not largest:
         return np.argsort(_wide(x), axis=axis, kind="stable")
-    # numpy sorts upwards and stably: reversed twice, the first of equals is first again
+    # numpy sorts ascending and stably: flipping before and after keeps the first of equals first
     return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(_wide(x), axis), axis=axis, kind="stable"), axis)
 
 
 def _rank_of(x: TensorType, at: tuple[Expr, ...], axis: int, largest: bool) -> Expr:
-    """How many elements along ``axis`` come before the one at ``at``."""
+    """The number of elements along ``axis`` that come before the one at ``at``."""
     other = var("k", x.shape[axis])
     there = load(0, [other if d == axis else a for d, a in enumerate(at)], x.dtype)
     return reduce("sum", (other,), select(_before(there, other, load(0, at, x.dtype), at[axis], largest), index(1), 0))
@@ -226,9 +226,9 @@ def _rank_of(x: TensorType, at: tuple[Expr, ...], axis: int, largest: bool) -> E
 
 @op("Rank")
 def Rank(x: TensorType, *, axis: int, largest: bool = True) -> TensorType:
-    """The place of each element among those along ``axis``, the greatest (least) being 0; as i64.
+    """The rank of each element among the elements along ``axis``, as i64. The greatest (least) has rank 0.
 
-    Of equals the first comes first; NaN counts as greater than every number.
+    Equal elements are ranked in order. NaN counts as greater than every number.
     """
     expect(x, "fiu")
     expect_axis(axis, x.rank)
@@ -248,10 +248,10 @@ def _rank_algorithm(x: TensorType, *, axis: int, largest: bool = True) -> Algori
 
 @op("TopK")
 def TopK(x: TensorType, *, k: int, axis: int, largest: bool = True) -> tuple[TensorType, TensorType]:
-    """The ``k`` greatest (least) elements along ``axis`` in order, and their indices; of equals the first comes first.
+    """The ``k`` greatest (least) elements along ``axis``, sorted, and their indices. The first of equals comes first.
 
-    NaN counts as greater than every number. One kernel that reads ``k * n * n`` elements; ``compose.top_k`` says the
-    same in ``n * (n + k)``.
+    NaN counts as greater than every number. This is one kernel, which reads ``k * n * n`` elements. ``compose.top_k``
+    computes the same and reads ``n * (n + k)`` elements.
     """
     expect(x, "fiu")
     expect_axis(axis, x.rank)

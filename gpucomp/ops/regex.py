@@ -1,6 +1,6 @@
-"""Regular expressions in time linear in the text, by simulating an automaton of all states at once (K. Thompson, Regular
-Expression Search Algorithm, 1968): a pattern comes with the model and may be hostile, and backtracking takes forever on
-some. Python's parser reads the pattern; what RE2 has not (look-around, references to groups) is refused.
+"""Regular expressions in linear time, by simulating a nondeterministic automaton (K. Thompson, Regular Expression Search
+Algorithm, CACM 1968). Patterns come with the model and can be hostile: on some, backtracking takes exponential time.
+Python's parser reads the pattern. Features that RE2 does not have (look-around, references to groups) are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Test = Callable[[str], bool]
 
 
 class Pattern:
-    """A compiled pattern. Raises ``ValueError`` for one that is wrong or too large."""
+    """A compiled pattern. Raises ``ValueError`` if the pattern is invalid or too large."""
 
     def __init__(self, pattern: str) -> None:
         self.tests, self.moves, self.first, self.last = _compiled(pattern)
@@ -38,7 +38,7 @@ class Pattern:
         return self.last in states
 
     def _reached(self, states: Iterable[int], text: str, position: int) -> set[int]:
-        """``states`` and all that follow without reading a character."""
+        """``states`` and all states that are reached from them without reading a character (epsilon closure)."""
         seen: set[int] = set()
         pending = list(states)
         while pending:
@@ -52,7 +52,7 @@ class Pattern:
 
 
 class _Builder:
-    """Thompson's construction: every part of the pattern is a way from one state to another."""
+    """Thompson's construction: every part of the pattern becomes a path from one state to another."""
 
     def __init__(self, flags: int) -> None:
         self.tests: list[Test | None] = []
@@ -67,7 +67,7 @@ class _Builder:
         return len(self.tests) - 1
 
     def reading(self, test: Test, source: int) -> int:
-        """From ``source`` by one character that passes ``test``."""
+        """Add a transition from ``source`` by one character that passes ``test``. Returns the state after it."""
         reader, target = self.state(test), self.state()
         self.moves[source].append((reader, None))
         self.moves[reader].append((target, None))
@@ -99,7 +99,7 @@ class _Builder:
                 source = self.sequence(inner, source)
                 self.flags = before
                 return source
-            case "MAX_REPEAT" | "MIN_REPEAT":  # lazy or greedy: the whole text matches or does not
+            case "MAX_REPEAT" | "MIN_REPEAT":  # lazy and greedy are the same here: either the whole text matches or not
                 least, most, inner = argument
                 return self.repeat(least, most, inner, source)
             case "AT":
@@ -112,7 +112,7 @@ class _Builder:
         for _ in range(least):
             before, source = source, self.sequence(inner, source)
             if source == before:
-                break  # nothing is repeated: once is enough
+                break  # the repeated part is empty: once is enough
         target = self.state()
         self.moves[source].append((target, None))
         if not isinstance(most, int) or int(most) >= int(re._constants.MAXREPEAT):  # type: ignore[attr-defined]
@@ -135,7 +135,7 @@ def _compiled(pattern: str) -> tuple[list[Test | None], list[list[Any]], int, in
         raise ValueError(f"a pattern of {len(pattern)} characters, at most {MAX_PATTERN} are supported")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of what Python may read otherwise one day; RE2 never will
+            warnings.simplefilter("ignore", FutureWarning)  # about future changes of Python's syntax
             parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no regular expression: {error}") from None
@@ -183,7 +183,7 @@ def _is_word(c: str) -> bool:
     return c == "_" or (c.isascii() and c.isalnum())
 
 
-_CATEGORIES: dict[str, Test] = {  # of ASCII alone, as RE2 has them
+_CATEGORIES: dict[str, Test] = {  # ASCII only, as in RE2
     "DIGIT": lambda c: "0" <= c <= "9",
     "SPACE": lambda c: c in " \t\n\r\f",
     "WORD": _is_word,
@@ -220,7 +220,7 @@ def _anchor(name: str, flags: int) -> Callable[[str, int], bool]:
 
 
 def without_accents(text: str) -> str:
-    """``text`` with composed characters taken apart (NFKD) and their combining marks left out."""
+    """``text`` with composed characters decomposed (NFKD) and combining marks removed."""
     if text.isascii():
         return text
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))

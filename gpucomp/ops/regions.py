@@ -1,4 +1,4 @@
-"""Regions of interest with as many samples as each region's size asks for: a number that is data, so numpy runs it."""
+"""RoiAlign with a number of samples that depends on each region's size. The number is data, so numpy runs it on the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpucomp.ops.indexing import clamped_array
 from gpucomp.ops.registry import op
 from gpucomp.ops.sampling import RoiAlign
 
-AT_A_TIME = 1 << 20  # elements of samples that are summed together
+AT_A_TIME = 1 << 20  # elements of samples that are summed at a time
 
 
 @op("AdaptiveRoiAlign")
@@ -28,7 +28,7 @@ def AdaptiveRoiAlign(
 ) -> TensorType:
     """``RoiAlign`` with ceil(bin's height) x ceil(bin's width) samples in each bin: ONNX's ``sampling_ratio`` 0.
 
-    A bin without samples, of a region that has no area, or of one that is not finite, is 0.
+    A bin is 0 if it has no samples, or if its region has no area or is not finite.
     """
     result = RoiAlign.type_rule(
         x,
@@ -47,10 +47,14 @@ def AdaptiveRoiAlign(
 
 @dataclass(frozen=True)
 class _Samples:
-    """One region's samples along one axis, those inside of the image: the bin of each, two neighbours, the second's weight.
+    """The samples of one region along one axis that are inside the image.
 
-    begins  the first sample of each bin, and behind the last bin the number of samples
-    count   of a bin's samples, those outside of the image too
+    bins    the bin of each sample
+    low     the element before each sample
+    high    the element after it
+    weight  the weight of ``high``
+    begins  the first sample of each bin, and the number of samples after the last bin
+    count   samples per bin, including those outside the image
     """
 
     bins: np.ndarray
@@ -61,14 +65,14 @@ class _Samples:
     count: float
 
     def within(self, start: int) -> _Samples:
-        """The same in a picture that begins at ``start``."""
+        """The same samples in an image that begins at ``start``."""
         return replace(self, low=self.low - start, high=self.high - start)
 
 
 def _samples(start: np.floating, size: np.floating, bins: int, extent: int) -> _Samples:
-    """Samples of ``bins`` bins of ``size`` elements each, from ``start`` on. As precise as these two are.
+    """The samples of ``bins`` bins of ``size`` elements each, from ``start`` on, computed in the type of these two.
 
-    They lie more than half an element apart, so there are few in an image however large a region is.
+    Samples are more than half an element apart, so an image holds few of them however large the region is.
     """
     count = float(np.ceil(size))
     if not 0 < count < np.inf:
@@ -105,7 +109,7 @@ def _adaptive_roi_align_reference(
     result = np.zeros((len(rois), x.shape[1], output_height, output_width))
     if not len(rois):
         return result.astype(x.dtype)
-    kind = np.promote_types(rois.dtype, np.float32)  # how many samples there are depends on how it is rounded
+    kind = np.promote_types(rois.dtype, np.float32)  # the number of samples depends on the rounding
     half = coordinate_transformation_mode == "half_pixel"
     images = clamped_array(batch_indices, x.shape[0])
     bins = (output_height, output_width)
@@ -124,9 +128,9 @@ def _adaptive_roi_align_reference(
 
 
 def _mean(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
-    """[C, bins, bins] of ``picture`` [C, H, W]: bilinear weights are products of both axes', which go one after the other.
+    """Average ``picture`` [C, H, W] to [C, bins, bins]. Bilinear weights are separable: one axis is summed after the other.
 
-    What lies between them is no larger than the larger of picture and result: of both orders the smaller one is taken.
+    The order of axes is the one with the smaller intermediate array, which is no larger than the picture or the result.
     """
     (top, bottom), (left, right) = ((s.low.min(), s.high.max() + 1) for s in (rows, columns))
     rows, columns = rows.within(top), columns.within(left)
@@ -139,7 +143,7 @@ def _mean(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
 
 
 def _summed(values: np.ndarray, samples: _Samples, axis: int) -> np.ndarray:
-    """f64 sums over each bin's samples along ``axis``, some samples at a time."""
+    """f64 sums over the samples of each bin along ``axis``. A limited number of samples is processed at a time."""
     shape = list(values.shape)
     shape[axis] = len(samples.begins) - 1
     result = np.zeros(shape)
@@ -156,10 +160,10 @@ def _summed(values: np.ndarray, samples: _Samples, axis: int) -> np.ndarray:
 
 
 def _greatest(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
-    """The greatest weighted corner in each bin, as ONNX has it; a sample outside of the image is 0."""
+    """The greatest weighted corner in each bin, as in ONNX. A sample outside the image is 0."""
     bins = len(rows.begins) - 1, len(columns.begins) - 1
     result = np.full((len(picture), *bins), -np.inf)
-    used = np.diff(columns.begins) > 0  # bins of no sample would take their neighbour's in ``reduceat``
+    used = np.diff(columns.begins) > 0  # in ``reduceat`` an empty bin would get its neighbour's samples
     for k, row in enumerate(rows.bins):
         best = np.full((len(picture), len(columns.bins)), -np.inf)
         for y, v in ((rows.low[k], 1 - rows.weight[k]), (rows.high[k], rows.weight[k])):

@@ -1,4 +1,4 @@
-"""The table of operators and the decorators that fill it. The operators themselves are in the files beside this one."""
+"""The table of operators and the decorators that fill it. The operators are in the other files of this folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {"f": "float", "iu": "integer", "u": "unsigned", "b": "bool", "fi": "sig
 
 
 def op(name: str) -> Callable[[Callable[..., Any]], Op]:
-    """Decorator over a type rule: makes the operator ``name`` and enters it in ``OPS``."""
+    """Decorator of a type rule: creates the operator ``name`` and adds it to ``OPS``."""
 
     def make(rule: Callable[..., Any]) -> Op:
         if name in OPS:
@@ -30,19 +30,19 @@ def op(name: str) -> Callable[[Callable[..., Any]], Op]:
 
 
 def compute_type(dtype: DType) -> DType:
-    """The type functions are computed in: f32 for the 16-bit floats, else ``dtype`` itself."""
+    """The type that functions are computed in: f32 for the 16-bit floats, otherwise ``dtype`` itself."""
     return F32 if dtype in (F16, BF16) else dtype
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type sums are kept in: f32 for the 16-bit floats, i32 for the narrow integers."""
+    """The type of sums: f32 for the 16-bit floats, i32 for integers of fewer than 32 bits, otherwise ``dtype`` itself."""
     if dtype.is_integer and dtype.bits < 32:
         return I32
     return compute_type(dtype)
 
 
 def expect(type: TensorType, kinds: str) -> None:
-    """Raise ``ValueError`` unless the elements of ``type`` are of ``kinds``, a key of ``KINDS``."""
+    """Raise ``ValueError`` unless the element type of ``type`` is one of ``kinds``, a key of ``KINDS``."""
     if type.dtype.storage_only:
         raise ValueError(f"{type.dtype} only stores: cast it before computing with it")
     if type.dtype.kind not in kinds:
@@ -56,7 +56,7 @@ def expect_axis(axis: int, rank: int, name: str = "axis") -> None:
 
 
 def quiet(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """``reference`` without numpy's warnings: NaN and infinities are results like any other."""
+    """``reference`` without numpy's warnings, because NaN and infinities are valid results."""
 
     def silenced(*arrays: np.ndarray, **attrs: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -77,7 +77,7 @@ def in_double(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The broadcast of shapes, as numpy has it for up to 32 axes. Raises ``ValueError`` that shows them."""
+    """The broadcast of ``shapes``, by numpy's rules. Raises ``ValueError`` that lists them if they do not broadcast."""
     result = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
         for axis, extent in enumerate(shape, start=len(result) - len(shape)):
@@ -107,9 +107,9 @@ def elementwise(
 ) -> Op:
     """An operator that maps broadcast operands of one element type to one result, element by element.
 
-    ``scalar(*exprs, **attrs)`` is its algorithm's body, and its signature says which attributes there are;
-    ``wide`` computes it in f32 for the 16-bit floats. ``kinds`` of elements are taken, a key of ``KINDS``;
-    ``check(*types, **attrs)`` raises ``ValueError`` for whatever else is wrong.
+    ``scalar(*exprs, **attrs)`` is the body of its algorithm; its signature defines the attributes. With ``wide``,
+    16-bit floats are computed in f32. ``kinds``, a key of ``KINDS``, are the supported element types. ``check(*types,
+    **attrs)`` raises ``ValueError`` for all other errors.
     """
     parameters = signature(scalar)
 
@@ -139,11 +139,11 @@ def elementwise(
 
 
 def operand(position: int, type: TensorType, axes: Sequence[Expr]) -> Expr:
-    """Operand ``position`` at ``axes``, broadcast."""
+    """The load of operand ``position``, broadcast against ``axes``."""
     return load(position, broadcast_index(axes, type.shape), type.dtype)
 
 
 def pointwise(types: Sequence[TensorType], shape: tuple[int, ...]) -> tuple[tuple[Var, ...], list[Expr]]:
-    """Fresh axes of ``shape`` and every operand loaded there, broadcast."""
+    """Fresh axes for ``shape``, and the loads of all operands, broadcast against them."""
     axes = axes_of(shape)
     return axes, [operand(k, t, axes) for k, t in enumerate(types)]

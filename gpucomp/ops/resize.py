@@ -1,7 +1,7 @@
-"""Resize, with every coordinate kept exact: positions are quotients of integers, so no rounding picks a neighbour.
+"""Resize with exact coordinates: positions are quotients of integers, so rounding cannot select a wrong neighbour.
 
-Where an output position lands in the input is ``(a*i + b) / d`` with integers a, b, d for all of ONNX's modes. Floor
-and remainder of that are index arithmetic; only the weights, remainder / d, are floating point.
+In all of ONNX's modes, output position i is at ``(a*i + b) / d`` of the input, with integers a, b and d. Its floor and
+remainder are index arithmetic; only the weights, remainder / d, are floating point.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COORDINATES = (
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Output position ``i`` lands at ``(a*i + b) / d`` of an input axis of ``extent``; ``scale`` as given."""
+    """Output position ``i`` is at ``(a*i + b) / d`` of an input axis of ``extent``; ``scale`` is output over input."""
 
     a: int
     b: int
@@ -91,7 +91,7 @@ def _place(extent: int, size: int, scale: float, mode: str, roi: tuple[float, fl
 
 
 def _is_close(scale: float, quotient: float) -> bool:
-    """Whether ``scale`` is ``quotient`` as f64 or f32 holds it."""
+    """Whether ``scale`` is ``quotient`` rounded to f64 or f32."""
     return scale == quotient or scale == float(np.float32(quotient))
 
 
@@ -121,9 +121,9 @@ def Resize(
     antialias: bool = False,
     roi: Floats = (),
 ) -> TensorType:
-    """ONNX's Resize with ``sizes`` and ``scales`` given for every axis of ``x``; ``roi`` is all starts, then all ends.
+    """ONNX's Resize with ``sizes`` and ``scales`` for every axis of ``x``. ``roi`` holds all starts, then all ends.
 
-    A scale of ``sizes[d] / extent``, rounded to f32 or f64, is taken as that exact quotient.
+    A scale that is ``sizes[d] / extent`` rounded to f32 or f64 is replaced by the exact quotient.
     """
     if not len(sizes) == len(scales) == x.rank or len(roi) not in {0, 2 * x.rank}:
         raise ValueError(f"{x.rank} sizes and scales expected, got {len(sizes)} and {len(scales)}")
@@ -162,14 +162,14 @@ def _inside(at: Expr, extent: int) -> Expr:
 
 
 def cubic_weight(distance: Expr, a: float) -> Expr:
-    """Keys 1981, cubic convolution: pieces for distances up to 1 and up to 2."""
+    """Cubic convolution (Keys, 1981): one polynomial for distances up to 1, one for distances up to 2."""
     near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
     far = ((distance * a - 5 * a) * distance + 8 * a) * distance - 4 * a
     return select(distance <= 1, near, select(distance < 2, far, 0))
 
 
 def _first_tap(place: _Place, mode: str, antialias: bool) -> int:
-    """Taps are ``first .. 1 - first`` from the floor of the place; a shrinking antialiased kernel has more of them."""
+    """The first tap: taps are ``first .. 1 - first`` from the floor of the place. Antialiased downscaling has more taps."""
     support = 2 if mode == "cubic" else 1
     scale = min(place.scale, Fraction(1)) if antialias else Fraction(1)
     return math.floor(-support / scale) + 1
@@ -217,7 +217,7 @@ def _rounded(body: Expr, dtype: DType) -> Expr:
 
 
 def _lerp(x: TensorType, places: list[_Place], axes: tuple[Var, ...], kind: DType, at: tuple[Expr, ...]) -> Expr:
-    """Linear interpolation along the axes from ``len(at)`` on, the earlier ones being at ``at``."""
+    """Linear interpolation along the axes from ``len(at)`` on; ``at`` holds the indices of the earlier axes."""
     d = len(at)
     if d == x.rank:
         return cast(load(0, at, x.dtype), kind)
@@ -244,7 +244,7 @@ def _weighted(
     exclude_outside: bool,
     antialias: bool,
 ) -> Expr:
-    """The sum over all taps of all axes of weight times element, divided by the weights' sum where that is not 1."""
+    """The sum of weight times element over all taps of all axes, divided by the sum of weights if that can differ from 1."""
     taps: list[Var] = []
     at: list[Expr] = []
     weight: Expr | None = None
@@ -297,7 +297,7 @@ def _resize_reference(
     antialias: bool = False,
     roi: Floats = (),
 ) -> np.ndarray:
-    """One axis after the other, each a table of taps and weights made with exact fractions."""
+    """Resizes one axis after the other. Tables of taps and weights are computed with exact fractions."""
     result = x if mode == "nearest" else x.astype(np.float64)
     outside = np.zeros((), np.bool_)
     for d, extent in enumerate(x.shape):

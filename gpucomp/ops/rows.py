@@ -1,7 +1,7 @@
 """Functions of whole rows: Softmax, LogSoftmax, LayerNorm, RMSNorm, statistics. Scale and bias are Mul and Add nodes.
 
-Their reductions range over the normalised axes alone and depend otherwise on the row only: that is what the rowwise
-families recognise.
+The reductions are over the normalised axes only, and everything else depends only on the row. The rowwise families
+recognise the functions by this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpucomp.ops.registry import compute_type, expect, expect_axis, in_double, o
 
 
 def _row(x: TensorType, first: int, last: int) -> tuple[tuple, Callable[[], tuple[tuple, Expr]], Expr]:
-    """The result's axes, a maker of reduction variables with the element they address, and the result's element.
+    """The result's axes, a function that makes reduction variables and the element at them, and the result's element.
 
     The row is axes ``first`` to ``last - 1``.
     """
@@ -61,7 +61,7 @@ def _softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
 
 @op("LogSoftmax")
 def LogSoftmax(x: TensorType, *, axis: int) -> TensorType:
-    """The logarithm of Softmax, without the logarithm of a number that underflowed."""
+    """The logarithm of Softmax. It never takes the logarithm of a number that underflowed."""
     expect(x, "f")
     expect_axis(axis, x.rank)
     return x
@@ -85,7 +85,7 @@ def _log_softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
 
 @op("LayerNorm")
 def LayerNorm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> TensorType:
-    """(x - mean) / sqrt(variance + epsilon) over axes ``axis`` to the last; the variance by a second pass."""
+    """(x - mean) / sqrt(variance + epsilon) over axes ``axis`` to the last. A second pass computes the variance."""
     expect(x, "f")
     expect_axis(axis, x.rank)
     return x
@@ -137,9 +137,9 @@ def _rms_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> A
 
 @op("RowStatistics")
 def RowStatistics(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> tuple[TensorType, TensorType]:
-    """The mean and 1 / sqrt(variance + epsilon) over axes ``axis`` to the last, which are kept: what LayerNorm computes first.
+    """The mean and 1 / sqrt(variance + epsilon) over axes ``axis`` to the last, which are kept with extent 1.
 
-    ONNX's LayerNormalization has them as its results Mean and InvStdDev.
+    They are the results Mean and InvStdDev of ONNX's LayerNormalization.
     """
     expect(x, "f")
     expect_axis(axis, x.rank)
@@ -160,7 +160,7 @@ def _row_statistics_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5
 
 @RowStatistics.define("algorithm")
 def _row_statistics_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> tuple[Algorithm, Algorithm]:
-    axes = axes_of((*x.shape[:axis], *[1] * (x.rank - axis)))  # the same for both: partition makes one kernel of them
+    axes = axes_of((*x.shape[:axis], *[1] * (x.rank - axis)))  # shared, so that partition makes one kernel of both
     kind, count = compute_type(x.dtype), math.prod(x.shape[axis:])
 
     def element() -> tuple[tuple, Expr]:
@@ -175,7 +175,7 @@ def _row_statistics_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5
 
 @op("InverseRMS")
 def InverseRMS(x: TensorType, *, axis: int, epsilon: float = 1e-5, times: float = 1.0) -> TensorType:
-    """times / sqrt(mean of squares + epsilon) over axes ``axis`` to the last, which are kept: what RMSNorm computes first."""
+    """times / sqrt(mean of squares + epsilon) over axes ``axis`` to the last, which are kept with extent 1."""
     expect(x, "f")
     expect_axis(axis, x.rank)
     return TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))

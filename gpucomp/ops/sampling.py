@@ -1,4 +1,4 @@
-"""Sampling at positions that are data: GridSample, RoiAlign, DeformConv. Resizing to a fixed grid is resize.py."""
+"""Sampling at positions that are data: GridSample, RoiAlign, DeformConv. Resizing to a fixed grid is in resize.py."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def GridSample(
 ) -> TensorType:
     """``x`` [N, C, *spatial] at the places in ``grid`` [N, *out, spatial axes]; result [N, C, *out].
 
-    A place is -1 to 1 along each axis, the last axis of ``x`` first: from the centres of the outermost elements with
-    ``align_corners``, from their outer edges without.
+    A place is -1 to 1 along each axis; the last axis of ``x`` comes first. With ``align_corners``, -1 and 1 are the
+    centres of the outermost elements; without it, their outer edges.
     """
     rank = x.rank - 2
     expect(grid, "f")
@@ -90,7 +90,7 @@ def lerp(
     weights: Sequence[Expr],
     at: tuple[Expr, ...] = (),
 ) -> Expr:
-    """Linear interpolation of ``element`` between ``lows`` and ``highs``, ``weights`` being those of the high ends."""
+    """Linear interpolation of ``element`` between ``lows`` and ``highs``; ``weights`` are the weights of ``highs``."""
     d = len(at)
     if d == len(lows):
         return element(at)
@@ -108,14 +108,14 @@ def _borders(extent: int, align_corners: bool) -> tuple[float, float]:
 
 
 def _padded(place: Expr, extent: int, mode: str, padding_mode: str, align_corners: bool) -> Expr:
-    """The place that stands for one outside the borders.
+    """``place``, moved inside the borders if the padding mode asks for it.
 
-    A cubic's place stays where it is with padding border, and its four elements go to the border each for itself: so
-    torch and onnxruntime compute it; ONNX's evaluator moves the place, as is right for the other modes alone.
+    With cubic interpolation and padding border, the place stays and each of its four elements is clamped separately, as
+    in torch and onnxruntime. ONNX's evaluator moves the place, which is right for the other modes only.
     """
     low, high = _borders(extent, align_corners)
     if padding_mode == "zeros" or (mode == "cubic" and padding_mode == "border"):
-        # all the same far outside: the bound keeps the conversion to an integer in range
+        # far outside, all places are the same: the bounds keep the conversion to an integer in range
         return call("min", call("max", place, -4), extent + 4)
     outside = call("or", place < low, place > high)
     if padding_mode == "border":
@@ -129,7 +129,7 @@ def _padded(place: Expr, extent: int, mode: str, padding_mode: str, align_corner
 
 
 def _continued(i: Expr, extent: int, padding_mode: str, align_corners: bool) -> Expr:
-    """The element that stands for number ``i``, which may be outside."""
+    """The index of the element that replaces element ``i``, which may be outside."""
     if padding_mode == "reflection" and extent > 1:
         if align_corners:
             phase = i % (2 * (extent - 1))
@@ -205,8 +205,8 @@ def RoiAlign(
     """Each region of interest pooled to [output_height, output_width]: ``x`` [N, C, H, W], ``rois`` [R, 4] as x1 y1 x2
     y2, result [R, C, output_height, output_width].
 
-    Each bin takes ``sampling_ratio`` x ``sampling_ratio`` bilinear samples and averages them; mode max takes, as ONNX
-    has it, the greatest weighted corner. A number of samples that depends on the region (ratio 0) is refused.
+    Each bin is the average of ``sampling_ratio`` x ``sampling_ratio`` bilinear samples. In mode max it is the greatest
+    weighted corner, as in ONNX. A number of samples that depends on the region (ratio 0) is refused.
     """
     expect(x, "f")
     expect(batch_indices, "iu")
@@ -332,10 +332,10 @@ def DeformConv(
     group: int = 1,
     offset_group: int = 1,
 ) -> TensorType:
-    """Convolution without bias whose taps are moved by ``offset`` and weighted by ``mask``, both per place and tap.
+    """Convolution without bias. Its taps are moved by ``offset`` and weighted by ``mask``, both per place and tap.
 
-    x [N, C, *spatial], w [OC, C/group, *kernel], offset [N, offset_group * taps * spatial axes, *out] with the axis
-    counting fastest, mask [N, offset_group * taps, *out]; result [N, OC, *out]. Outside ``x`` there are zeros.
+    x [N, C, *spatial], w [OC, C/group, *kernel], offset [N, offset_group * taps * spatial axes, *out] with the spatial
+    axis innermost, mask [N, offset_group * taps, *out]; result [N, OC, *out]. Elements outside ``x`` are zero.
     """
     result = Conv.type_rule(x, w, strides=strides, pads=pads, dilations=dilations, group=group)
     assert isinstance(result, TensorType)
@@ -370,7 +370,7 @@ def _deform_conv_algorithm(
     kind = compute_type(x.dtype)
     taps, c = axes_of(kernel, "r"), var("c", w.shape[1])
     channel = call("floordiv", column, w.shape[0] // group) * w.shape[1] + c if group > 1 else c
-    # which of the moved taps: offset group, then the tap in row-major order
+    # number of the moved tap: offset group, then taps in row-major order
     number = flatten((call("floordiv", channel, x.shape[1] // offset_group), *taps), (offset_group, *kernel))
     lows, weights = [], []
     for d, extent in enumerate(spatial):
@@ -402,13 +402,13 @@ def _deform_conv_reference(
     group: int = 1,
     offset_group: int = 1,
 ) -> np.ndarray:
-    """One tap after the other: the moved input as a whole, then a product with the tap's weights."""
+    """Computes one tap after the other: samples the whole input, then multiplies by the tap's weights."""
     spatial, kernel, out = x.shape[2:], w.shape[2:], mask.shape[2:]
     n, channels, rank = x.shape[0], x.shape[1], len(spatial)
     wide = [a.astype(np.float64) for a in (x, w, offset, mask)]
     moves = wide[2].reshape((n, offset_group, *kernel, rank, *out))
     masks = wide[3].reshape((n, offset_group, *kernel, *out))
-    margin = np.pad(wide[0], [(0, 0), (0, 0), *((1, 1),) * rank])  # a frame of zeros, where all that is outside goes
+    margin = np.pad(wide[0], [(0, 0), (0, 0), *((1, 1),) * rank])  # a frame of zeros, for all elements outside
     weights = wide[1].reshape((group, w.shape[0] // group, *w.shape[1:]))
     grid = np.meshgrid(*(np.arange(size) for size in out), indexing="ij")
     result = np.zeros((n, group, w.shape[0] // group, *out))

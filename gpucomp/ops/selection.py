@@ -1,7 +1,8 @@
-"""Operators whose results have a length that values decide: NonZero, Unique. On the host, by numpy.
+"""Operators whose results have data-dependent lengths: NonZero, Unique. numpy runs them on the host.
 
-The IR knows no unknown extents. NonZero is told how many there are, which its operand's sum of non-zeros gives before; the
-others fill as much as there can be at most, and say in their last result, a scalar, how much of it counts.
+The IR has no unknown extents. NonZero gets the number of non-zero elements as an attribute, which is computed before.
+The others return arrays of the largest possible length; their last result, a scalar, is the number of entries that
+count.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gpucomp.ops.registry import expect_axis, op
 
 @op("NonZero")
 def NonZero(x: TensorType, *, count: int) -> TensorType:
-    """The places of the ``count`` elements of ``x`` that are not 0, in row-major order: i64[rank, count]."""
+    """The indices of the ``count`` elements of ``x`` that are not 0, in row-major order: i64[rank, count]."""
     if not 0 <= count <= x.size:
         raise ValueError(f"a count of 0 to {x.size} expected, got {count}")
     return TensorType(I64, (x.rank, count))
@@ -32,10 +33,11 @@ def _non_zero_reference(x: np.ndarray, *, count: int) -> np.ndarray:
 
 @op("Unique")
 def Unique(x: TensorType, *, axis: int | None, sorted: bool) -> tuple[TensorType, ...]:
-    """The distinct slices of ``x`` along ``axis``, or its distinct elements: ascending, or as they come first.
+    """The distinct slices of ``x`` along ``axis``, or its distinct elements: ascending, or in order of first occurrence.
 
-    Five results, whose extents are what there is where nothing repeats: the slices, where each is first, which of them
-    each slice of ``x`` is, how often each is there (i64), and how many there are (i64[]).
+    Five results: the distinct slices, the first position of each, the number of the distinct slice for each slice of
+    ``x``, how often each occurs (i64), and how many there are (i64[]). The extents are those for an ``x`` without
+    duplicates.
     """
     if axis is not None:
         expect_axis(axis, x.rank)
@@ -48,7 +50,7 @@ def Unique(x: TensorType, *, axis: int | None, sorted: bool) -> tuple[TensorType
 @Unique.define("reference")
 def _unique_reference(x: np.ndarray, *, axis: int | None, sorted: bool) -> tuple[np.ndarray, ...]:
     extent = x.size if axis is None else x.shape[axis]
-    if x.dtype == object and axis is not None:  # numpy sorts slices of numbers alone: those of the texts' places
+    if x.dtype == object and axis is not None:  # numpy sorts slices of numbers only: replace texts by their ranks
         texts, places = np.unique(x, return_inverse=True)
         slices, *others = _unique_reference(places.reshape(x.shape), axis=axis, sorted=sorted)
         values = np.take(texts, slices, axis=0) if texts.size else x.copy()
@@ -65,7 +67,7 @@ def _unique_reference(x: np.ndarray, *, axis: int | None, sorted: bool) -> tuple
 
 
 def _filled(array: np.ndarray, axis: int, extent: int) -> np.ndarray:
-    """``array`` with zeros, or empty texts, up to ``extent`` along ``axis``."""
+    """``array`` padded with zeros, or empty strings, to ``extent`` along ``axis``."""
     shape = list(array.shape)
     shape[axis] = extent - shape[axis]
     more = np.full(shape, "", object) if array.dtype == object else np.zeros(shape, array.dtype)

@@ -1,7 +1,7 @@
-"""Operators on strings, and those that look values up in a table. No kernel computes them: numpy does, on the host.
+"""Operators on strings, and table lookups. There are no kernels for them: numpy runs them on the host.
 
-Only those are operators whose results have a shape that follows from the operands' shapes; the others are settled by the
-frontend, where the strings are known.
+Only string operators whose result shapes follow from the operands' shapes are here. The frontend evaluates the others
+when their strings are known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpucomp.ir.types import BOOL, F32, I64, STRING, DType, TensorType
 from gpucomp.ops.regex import Pattern
 from gpucomp.ops.registry import broadcast, op
 
-MAX_TEXT = 1 << 26  # characters of one result: a model may double a text at every node
+MAX_TEXT = 1 << 26  # characters of one result: a hostile model could double a text at every node
 
 
 def _expect_strings(*types: TensorType) -> None:
@@ -24,7 +24,7 @@ def _expect_strings(*types: TensorType) -> None:
 
 
 def each(function: Callable[..., Any], dtype: DType, *arrays: np.ndarray) -> np.ndarray:
-    """``function`` on every tuple of elements of ``arrays``, which broadcast."""
+    """Apply ``function`` to every tuple of elements of ``arrays``, which broadcast."""
     arrays = tuple(np.broadcast_arrays(*arrays))
     result = np.empty(arrays[0].size, dtype.numpy)
     for k, values in enumerate(zip(*(a.reshape(-1) for a in arrays), strict=True)):
@@ -34,7 +34,7 @@ def each(function: Callable[..., Any], dtype: DType, *arrays: np.ndarray) -> np.
 
 @op("StringConcat")
 def StringConcat(a: TensorType, b: TensorType) -> TensorType:
-    """Element by element; the operands broadcast."""
+    """Concatenate strings element by element; the operands broadcast."""
     _expect_strings(a, b)
     return TensorType(STRING, broadcast(a.shape, b.shape))
 
@@ -50,7 +50,7 @@ def _string_concat_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @op("StringEqual")
 def StringEqual(a: TensorType, b: TensorType) -> TensorType:
-    """Whether the elements are the same text; the operands broadcast."""
+    """Compare strings element by element; the operands broadcast."""
     _expect_strings(a, b)
     return TensorType(BOOL, broadcast(a.shape, b.shape))
 
@@ -99,7 +99,7 @@ def _decimal(value: np.floating) -> str:
 
 @op("StringToNumber")
 def StringToNumber(x: TensorType, *, to: DType) -> TensorType:
-    """Decimal and scientific notation, ``INF`` and ``NaN`` in any case. Raises ``ValueError`` for another text."""
+    """Parse decimal and scientific notation, ``INF`` and ``NaN`` in any case. Raises ``ValueError`` for other strings."""
     _expect_strings(x)
     if to is STRING:
         raise ValueError("an element type of numbers expected, got string")
@@ -120,7 +120,7 @@ def _string_to_number_reference(x: np.ndarray, *, to: DType) -> np.ndarray:
 def LabelEncoder(
     x: TensorType, *, keys: tuple[Any, ...], values: tuple[Any, ...], default: Any, to: DType
 ) -> TensorType:
-    """``values[k]`` for an element that is ``keys[k]``, else ``default``; the last of equal keys wins, NaN is NaN."""
+    """``values[k]`` for elements equal to ``keys[k]``, else ``default``. The last of equal keys wins; NaN equals NaN."""
     if len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys and {len(values)} values")
     if any(isinstance(key, str) != (x.dtype is STRING) for key in keys):
@@ -146,7 +146,7 @@ def _key(element: Any) -> Any:
 
 @op("CategoryIndex")
 def CategoryIndex(x: TensorType, *, categories: tuple[int | str, ...]) -> TensorType:
-    """Which of ``categories`` each element is, i64; the last of equal ones. Raises ``ValueError`` for one that is none."""
+    """The index in ``categories`` of each element, i64; the last of equal ones. Raises ``ValueError`` if there is none."""
     if not categories or any(isinstance(c, str) != (x.dtype is STRING) for c in categories):
         raise ValueError(f"categories of the element type {x.dtype} expected")
     return x.with_dtype(I64)
@@ -175,10 +175,10 @@ def TfIdfVectorizer(
     lengths: tuple[int, int],
     skips: int,
 ) -> TensorType:
-    """How often each of ``grams`` occurs in a row, at ``places`` of the result, with up to ``skips`` elements between.
+    """How often each of the n-grams ``grams`` occurs in a row, with up to ``skips`` elements between its elements.
 
-    ``lengths`` are the least and the greatest number of elements of a gram that counts. ``mode`` TF gives the count,
-    IDF the gram's weight if it occurs, TFIDF the product.
+    Results are at ``places``. ``lengths`` are the shortest and the longest n-grams that count. ``mode`` TF gives the
+    count, IDF the weight of the n-gram if it occurs, and TFIDF the product.
     """
     if x.rank not in (1, 2):
         raise ValueError(f"one row, or rows, expected, got {x}")
@@ -207,7 +207,7 @@ def _tf_idf_reference(
     result = np.zeros((len(rows), max(places) + 1), np.float32)
     for row, elements in zip(result, rows.tolist(), strict=True):
         for length in sorted({len(gram) for gram in grams if lengths[0] <= len(gram) <= lengths[1]}):
-            reach = (len(elements) - 1) // (length - 1) if length > 1 else 1  # nothing lies between the elements of one
+            reach = (len(elements) - 1) // (length - 1) if length > 1 else 1  # single elements have no gaps
             for stride in range(1, min(skips + 1, reach) + 1):
                 for start in range(len(elements) - (length - 1) * stride):
                     number = numbers.get(tuple(elements[start : start + length * stride : stride]))

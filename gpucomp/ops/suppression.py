@@ -1,7 +1,8 @@
-"""NonMaxSuppression, on the host, by numpy: as many rows as there can be at most, and how many of them count.
+"""NonMaxSuppression. numpy runs it on the host, with the largest possible number of rows, and returns how many count.
 
-A candidate is compared with those boxes that were kept whose overlap with it along one axis may be enough: a range of them,
-sorted by where they begin, in each class of sizes. So the time goes with the boxes that overlap and not with all pairs.
+A candidate is compared only with kept boxes that overlap it enough along one axis. Kept boxes are sorted by their
+beginnings in each class of sizes, so the boxes to compare are a range. The time depends on the number of overlapping
+boxes, not on the number of pairs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 from gpucomp.ir.types import F32, I64, TensorType
 from gpucomp.ops.registry import op
 
-FIRST_BLOCK, MOST_BLOCK = 64, 2048  # candidates that are decided together, doubled from the first on
-PAIRS = 1 << 15  # boxes that are compared at once: what is computed of them stays in the cache
-SLACK = 1e-5  # of an overlap, for the roundings of f32 that bounds in f64 do not share
+FIRST_BLOCK, MOST_BLOCK = 64, 2048  # candidates per block; blocks double in size
+PAIRS = 1 << 15  # pairs of boxes that are compared at once: intermediate results stay in the cache
+SLACK = 1e-5  # of an overlap: bounds are computed in f64, but overlaps are rounded to f32
 
 
 @op("NonMaxSuppression")
@@ -29,13 +30,13 @@ def NonMaxSuppression(
     least: float | None,
     centred: bool,
 ) -> tuple[TensorType, TensorType]:
-    """The boxes that are kept, per batch and class the best score first: rows of batch, class, box.
+    """The boxes that are kept, as rows of batch, class, box. For each batch and class, the best scores come first.
 
-    ``boxes`` f32[B, N, 4] are two opposite corners, or with ``centred`` centre and extents; ``scores`` f32[B, C, N]. Of
-    each class up to ``limit`` boxes that score above ``least`` are kept, none of whose intersections with a kept one is
-    more than ``overlap`` of their union. Of equal scores the first box goes first, and scores that are NaN come last: the
-    standard says neither, onnxruntime's order has no rule with NaN. Results: i64[B * C * min(limit, N), 3], zeros behind
-    the rows that count, and the number of these, i64[].
+    ``boxes`` f32[B, N, 4] are two opposite corners or, with ``centred``, centres and extents; ``scores`` is f32[B, C,
+    N]. For each class, up to ``limit`` boxes with scores above ``least`` are kept. A box is dropped if its intersection
+    with a kept box is more than ``overlap`` of their union. The first of boxes with equal scores comes first, and NaN
+    scores come last; ONNX defines neither, and onnxruntime has no rule for NaN. Results: i64[B * C * min(limit, N), 3],
+    with zeros after the rows that count, and the number of these rows, i64[].
 
     Raises ``ValueError`` for an ``overlap`` that is not in [0, 1].
     """
@@ -61,7 +62,7 @@ def _non_max_suppression_reference(
 ) -> tuple[np.ndarray, np.ndarray]:
     batches, classes, n = scores.shape
     rows: list[np.ndarray] = []
-    with np.errstate(all="ignore"):  # boxes may be infinite, or none
+    with np.errstate(all="ignore"):  # boxes can be infinite or NaN
         for batch in range(batches):
             corners = _corners(boxes[batch], centred)
             for label in range(classes):
@@ -86,7 +87,7 @@ class Boxes:
 
     @property
     def solid(self) -> np.ndarray:
-        """bool[n]: those with an area, that is finite. No other covers anything, or is covered."""
+        """bool[n]: boxes with a positive, finite area. All other boxes neither cover a box nor are covered."""
         return ((self.high > self.low).all(axis=0)) & (self.areas > 0) & np.isfinite(self.areas)
 
 
@@ -101,10 +102,10 @@ def _corners(boxes: np.ndarray, centred: bool) -> Boxes:
 
 
 def _kept(boxes: Boxes, scores: np.ndarray, limit: int, overlap: float, least: float | None) -> np.ndarray:
-    """The best box that none kept before covers, and so on; blocks of candidates at a time. NaN scores come last."""
+    """The kept boxes of one class, best scores first and NaN last. Candidates are processed in blocks."""
     left = np.arange(len(scores)) if least is None else np.flatnonzero(scores > np.float32(least))
     left = left[np.argsort(-scores[left], kind="stable")]
-    if overlap >= 1:  # no intersection is more than the union, in f32 neither
+    if overlap >= 1:  # no intersection is larger than the union, not even in f32
         return left[: max(limit, 0)]
     axis = _selective_axis(boxes, left)
     kept: list[np.ndarray] = []
@@ -126,7 +127,7 @@ def _kept(boxes: Boxes, scores: np.ndarray, limit: int, overlap: float, least: f
 
 
 def _selective_axis(boxes: Boxes, places: np.ndarray) -> int:
-    """The axis along which boxes are short for how far apart they begin."""
+    """The axis along which boxes are short compared to the spread of their beginnings."""
     some = boxes.at(places[boxes.at(places).solid])
     if not some.areas.size:
         return 0
@@ -136,7 +137,7 @@ def _selective_axis(boxes: Boxes, places: np.ndarray) -> int:
 
 
 def _best_of(boxes: Boxes, places: np.ndarray, axis: int, overlap: float) -> np.ndarray:
-    """Those of ``places``, whose ``boxes`` are sorted by score, that none better of them covers."""
+    """The ``places`` of ``boxes``, which are sorted by score, that no better kept box covers."""
     pairs = list(Index.of(boxes, axis).covered(boxes, overlap))
     if not pairs:
         return places
@@ -147,7 +148,7 @@ def _best_of(boxes: Boxes, places: np.ndarray, axis: int, overlap: float) -> np.
     worse = worse[order]
     owners, starts = np.unique(better[order], return_index=True)
     free = np.ones(len(places), bool)
-    for owner, covered in zip(owners.tolist(), np.split(worse, starts[1:]), strict=False):  # none of either, or all
+    for owner, covered in zip(owners.tolist(), np.split(worse, starts[1:]), strict=False):  # split never yields 0 parts
         if free[owner]:
             free[covered] = False
     return places[free]
@@ -155,7 +156,7 @@ def _best_of(boxes: Boxes, places: np.ndarray, axis: int, overlap: float) -> np.
 
 @dataclass(frozen=True)
 class Index:
-    """Boxes sorted by where they begin along ``axis``, in classes of those at most ``extent`` and more than half of it long."""
+    """Boxes sorted by their beginnings along ``axis``, in classes of lengths from half of ``extent`` to ``extent``."""
 
     axis: int
     classes: tuple[tuple[float, np.ndarray, Boxes, np.ndarray], ...]  # extent, beginnings, boxes, their places
@@ -173,9 +174,9 @@ class Index:
         return cls(axis, tuple(classes))
 
     def covered(self, candidates: Boxes, overlap: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pairs of candidates and boxes of the index, by their places, that overlap by more than ``overlap``.
+        """Pairs (place of a candidate, place of a box of the index) that overlap by more than ``overlap``.
 
-        Such a pair shares more than ``overlap`` of the longer one's extent along each axis.
+        The boxes of such a pair share more than ``overlap`` of the longer one's extent along each axis.
         """
         share = max(overlap - SLACK, 0.0)
         solid = np.flatnonzero(candidates.solid)
@@ -195,7 +196,7 @@ class Index:
     def _beside(
         self, candidates: Boxes, some: np.ndarray, counts: np.ndarray, boxes: Boxes, found: np.ndarray
     ) -> np.ndarray:
-        """The pairs of ``some`` of the candidates, each for ``counts`` boxes ``found``, that meet along the other axis."""
+        """The pairs that overlap along the other axis. Each candidate of ``some`` is paired with ``counts`` of ``found``."""
         other = 1 - self.axis
         begin = np.maximum(np.repeat(candidates.low[other, some], counts), boxes.low[other, found])
         end = np.minimum(np.repeat(candidates.high[other, some], counts), boxes.high[other, found])
@@ -203,7 +204,7 @@ class Index:
 
 
 def _ranges(first: np.ndarray, counts: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Some of the rows k, at least one and about ``PAIRS`` in all, and of each first[k] + j for all j < counts[k]."""
+    """Yields slices of the rows k, with about ``PAIRS`` pairs each, and first[k] + j for all j < counts[k] of their rows."""
     ends = np.cumsum(counts)
     at = 0
     while at < len(counts):
@@ -218,7 +219,7 @@ def _ranges(first: np.ndarray, counts: np.ndarray) -> Iterator[tuple[slice, np.n
 
 
 def _overlaps(these: Boxes, those: Boxes, overlap: float) -> np.ndarray:
-    """The places of the pairs whose intersection is more than ``overlap`` of their union."""
+    """The positions of the pairs whose intersection is more than ``overlap`` of their union."""
     height, width = np.minimum(these.high, those.high) - np.maximum(these.low, those.low)
     common = height * width
     union = these.areas + those.areas - common

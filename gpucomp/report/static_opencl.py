@@ -7,16 +7,15 @@ of loads are counted in the OpenCL text.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from gpucomp.compiler import Lowered, Progress
 from gpucomp.device.device import OPENCL, Device
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.planning import Rendered
 from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
+from gpucomp.schedule.space import sized
 from gpucomp.targets import amdgcn, opencl_text
 
 USUAL_AMD = "gfx1030"  # the instruction set for ``opencl:amd``
@@ -64,13 +63,12 @@ def instruction_set(target: Target) -> str:
     return target.arch if target.arch.startswith("gfx") else USUAL_AMD
 
 
-def _spent(step: Step, item: Rendered, built: amdgcn.Resources | None) -> Spent:
+def _spent(step: KernelStep, item: Rendered, built: amdgcn.Resources | None) -> Spent:
     source, family = item.source, item.choice.family
     if built is not None:
         return Spent(built.vector, built.spilled, built.local_bytes, built.instructions, built.occupancy,
                      matrix_share(built), _wide_share(source, built))  # fmt: skip
-    assert step.kernel is not None
-    s, p = SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(step.kernel))
+    s, p = family.schedule(source.schedule), sized(family.problem(step.kernel))
     registers = family.registers(s, p) if family.registers is not None else None
     return Spent(registers, wide_share=_wide_share(source, None))
 

@@ -1,4 +1,4 @@
-"""Attention from its pieces, for a target with an engine for it, and back into them for all others.
+"""Fuses the pieces of attention for targets with an attention engine, and decomposes attention for all others.
 
 attention(q, k, v, mask)  =  matmul(softmax(matmul(q, k^T) * scale [masked]), v)
 """
@@ -20,7 +20,7 @@ from gpucomp.rewrite.rule import Uses, rule
 
 @rule(ops.MatMul)
 def recognise_attention(node: Node, uses: Uses) -> Value | None:
-    """matmul(softmax(matmul(q, k^T) * scale + mask), v)  ->  attention(q, k, v, mask, scale), the scores read only here"""
+    """matmul(softmax(matmul(q, k^T) * scale + mask), v)  ->  attention(q, k, v, mask, scale), scores not read elsewhere"""
     match node.inputs:
         case (Value(ops.Softmax, (scores,), {"axis": axis}) as weights, v):
             if axis != scores.type.rank - 1 or uses(weights) != 1:
@@ -43,7 +43,7 @@ def recognise_attention(node: Node, uses: Uses) -> Value | None:
 
 
 def _unmasked(scores: Value) -> tuple[Value, Value | None, float]:
-    """(scores, mask, what a bool mask puts where it is false)."""
+    """Split masked scores into (scores, mask, the score that a bool mask puts where it is false)."""
     if scores.op is ops.Add:
         for inner, mask in either_way(scores):
             if inner.op in (ops.MatMul, ops.Mul, ops.Div) and inner.type == scores.type and _is_product(inner):
@@ -57,7 +57,7 @@ def _unmasked(scores: Value) -> tuple[Value, Value | None, float]:
 
 
 def _is_product(value: Value) -> bool:
-    """Whether ``value`` is a product of matrices, perhaps times a number."""
+    """Whether ``value`` is a matrix product, or one multiplied or divided by a constant."""
     if value.op is ops.MatMul:
         return True
     return value.inputs[0].op is ops.MatMul and constant_value(value.inputs[1]) is not None
@@ -65,7 +65,7 @@ def _is_product(value: Value) -> bool:
 
 @rule(ops.Attention)
 def recognise_causal(node: Node) -> Value | None:
-    """attention(q, k, v, lower triangle)  ->  attention(q, k, v, causal), where every row sees its own column"""
+    """attention(q, k, v, lower triangle)  ->  attention(q, k, v, causal), if every row sees its own column"""
     match node.inputs:
         case (q, k, v, mask) if (array := constant_value(mask)) is not None and node.attrs.get("causal") is None:
             hidden = _hidden(array, node.attrs.get("masked", 0.0))
@@ -82,7 +82,7 @@ def recognise_causal(node: Node) -> Value | None:
 
 
 def _hidden(mask: np.ndarray, masked: float) -> float | None:
-    """The score that hides a column beside any that is seen; ``None`` when ``mask`` puts no such score anywhere."""
+    """The score of hidden columns; ``None`` if ``mask`` has several such scores, or one too large to hide a column."""
     if mask.dtype != np.bool_:
         others = np.unique(mask[mask != 0])
         if others.size != 1:
@@ -91,11 +91,11 @@ def _hidden(mask: np.ndarray, masked: float) -> float | None:
     return masked if masked <= HIDDEN else None
 
 
-HIDDEN = -1e30  # beside a score of any size that occurs, exp of such a difference is 0
+HIDDEN = -1e30  # softmax gives such a score a weight of 0 beside any score that occurs in practice
 
 
 def _fits(node: Node) -> bool:
-    """Whether attention engines take the node: heads that fit, f32 sums, a batch that the scores have."""
+    """Whether attention engines support the node: size of heads, no f64, nothing empty, scores with the result's batch."""
     q, k, v = node.inputs[:3]
     sizes = (*q.shape, *k.shape, *v.shape)
     scores = broadcast(q.shape[:-2], k.shape[:-2])
@@ -111,7 +111,7 @@ def _fits(node: Node) -> bool:
 
 @rule(ops.Attention)
 def decompose_unfit_attention(node: Node) -> Value | None:
-    """attention(q, k, v, mask, scale)  ->  its pieces, where no engine takes it"""
+    """attention(q, k, v, mask, scale)  ->  matmul(softmax(matmul(q, k^T) * scale + mask), v), if no engine supports it"""
     return None if _fits(node) else _decomposed(node)
 
 

@@ -1,6 +1,6 @@
-"""One form for each thing: constants on the right, x - c as x + (-c), nodes that do nothing gone, chains merged.
+"""Canonical forms: constants on the right, x - c as x + (-c), nodes that do nothing removed, chains merged.
 
-Every rule here is exact, NaN and infinities included; three may change the sign of a zero, and say so.
+Every rule here is exact, for NaN and infinities too. Rules that may change the sign of a zero say so.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def subtract_constant(node: Node) -> Value | None:
 
 @rule(ops.Div)
 def divide_by_power_of_two(node: Node) -> Value | None:
-    """x / 2^k  ->  x * 2^-k, where both are normal numbers: exact"""
+    """x / 2^k  ->  x * 2^-k, if 2^k and 2^-k are normal numbers: exact"""
     match node:
         case Node(_, (x, Value(ops.Constant, (), {"value": c}))) if node.types[0].dtype.is_float and not is_constant(x):
             wide = c.astype(np.float64)
@@ -110,7 +110,7 @@ def drop_transpose(node: Node) -> Value | None:
 
 @rule(ops.Slice)
 def drop_slice(node: Node) -> Value | None:
-    """slice(x, all of it)  ->  x"""
+    """slice(x) that keeps all elements in order  ->  x"""
     x = node.inputs[0]
     steps = zip(node.attrs["steps"], x.shape, strict=True)
     return x if keeps_type(node, x) and all(step == 1 or extent <= 1 for step, extent in steps) else None
@@ -118,7 +118,7 @@ def drop_slice(node: Node) -> Value | None:
 
 @rule(ops.Pad)
 def drop_pad(node: Node) -> Value | None:
-    """pad(x, nothing)  ->  x"""
+    """pad(x, zero elements)  ->  x"""
     return None if any(node.attrs["pads"]) else node.inputs[0]
 
 
@@ -170,8 +170,8 @@ def transpose_unit_axes(node: Node) -> Value | None:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Whether every number of ``narrow`` is one of ``wide``."""
-    if wide is narrow or (narrow is BOOL and wide is not F8E8M0):  # which has no zero
+    """Whether ``wide`` can represent every number of ``narrow``."""
+    if wide is narrow or (narrow is BOOL and wide is not F8E8M0):  # f8e8m0 has no zero
         return True
     if wide.storage_only or narrow.storage_only or wide is BOOL:
         return False
@@ -187,7 +187,7 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 @rule(ops.Cast)
 def merge_casts(node: Node) -> Value | None:
-    """cast(cast(x, t), u)  ->  cast(x, u), where t holds every number that x may be"""
+    """cast(cast(x, t), u)  ->  cast(x, u), if t can represent every number of x's type"""
     match node:
         case Node(_, (Value(ops.Cast, (x,), {"to": through}),)) if holds(through, x.type.dtype):
             return ops.Cast(x, **node.attrs)
@@ -211,7 +211,7 @@ def merge_slices(node: Node) -> Value | None:
 
 @rule(ops.Pad)
 def merge_pads(node: Node) -> Value | None:
-    """pad(pad(x, p, v), q, v)  ->  pad(x, p + q, v), where both only grow x by the same constant"""
+    """pad(pad(x, p, v), q, v)  ->  pad(x, p + q, v), if neither p nor q is negative"""
     match node:
         case Node(_, (Value(ops.Pad, (x,), inner),), outer):
             grows = min(*inner["pads"], *outer["pads"], 0) == 0
@@ -234,7 +234,7 @@ def merge_expands(node: Node) -> Value | None:
 
 @rule(ops.Concat)
 def merge_concats(node: Node, uses: Uses) -> Value | None:
-    """concat(concat(a, b), c)  ->  concat(a, b, c), where only this node reads the inner one and few parts result"""
+    """concat(concat(a, b), c)  ->  concat(a, b, c), if nothing else reads the inner one and at most WIDEST parts result"""
     axis = node.attrs["axis"]
     parts: list[Value] = []
     for part in node.inputs:
@@ -264,9 +264,9 @@ def drop_kept_axes(node: Node, uses: Uses) -> Value | None:
 
 @rule(ops.ScatterElements, ops.ScatterND)
 def scatter_in_single(node: Node) -> Value | None:
-    """scatter(data, i, updates) of 16-bit floats  ->  cast(scatter(f32(data), i, f32(updates))), where it adds or multiplies
+    """scatter(data, i, updates) of 16-bit floats  ->  cast(scatter(f32(data), i, f32(updates))), if it adds or multiplies
 
-    Updates change what is stored, one after another: 16 bits would round after each.
+    Updates of one element are applied one after another. In 16 bits, each of them would round.
     """
     data, indices, updates = node.inputs
     if node.attrs.get("reduction") not in {"add", "mul"} or data.type.dtype not in (F16, BF16):
@@ -300,5 +300,5 @@ RULES = (
     scatter_in_single,
 )
 
-# after the Transposes have settled: one that only moves axes of extent 1 would no longer meet its inverse
+# only after all Transposes have been moved: as a Reshape, a Transpose of axes of extent 1 cannot cancel with its inverse
 LATE_RULES = (transpose_unit_axes,)

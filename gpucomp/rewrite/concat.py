@@ -1,4 +1,4 @@
-"""Concat as kernels want it: few operands, and no element copied once for every later Concat. Movement rules are elsewhere.
+"""Prepares Concats for kernels: few operands each, and shared prefixes are copied once. Movement rules are elsewhere.
 
 share_prefixes   concat(a, b), concat(a, b, c)  ->  p = concat(a, b), concat(p, c)      (DenseNet)
 split_wide       concat(x0 ... x99)             ->  concat(concat(x0 ... x15), ...)     (kernel arguments)
@@ -16,7 +16,10 @@ WIDEST = 16  # operands of one Concat
 
 
 def _rebuild(graph: Graph, change: Callable[[Node], Value | None]) -> Graph:
-    """The graph with ``change(node)`` in the place of first results; nodes come operands first, already rebuilt."""
+    """The graph with the first result of each node replaced by ``change(node)``, unless that is ``None``.
+
+    Nodes are visited in topological order, and ``change`` is given nodes whose operands are already rebuilt.
+    """
     forward: dict[Value, Value] = {}
     for node in graph.nodes():
         current = node.with_inputs(forward.get(v, v) for v in node.inputs)
@@ -32,7 +35,7 @@ def _rebuild(graph: Graph, change: Callable[[Node], Value | None]) -> Graph:
 
 
 def share_prefixes(graph: Graph) -> Graph:
-    """concat(a, b, c) -> concat(concat(a, b), c), where concat(a, b) is in the graph already."""
+    """concat(a, b, c) -> concat(concat(a, b), c), if concat(a, b) is in the graph already."""
     known: dict[tuple[Value | int, ...], Value] = {}
 
     def change(node: Node) -> Value | None:
@@ -52,7 +55,7 @@ def share_prefixes(graph: Graph) -> Graph:
 
 
 def split_wide(graph: Graph) -> Graph:
-    """A Concat of more than ``WIDEST`` operands as a tree of narrower ones."""
+    """Replace each Concat of more than ``WIDEST`` operands by a tree of narrower ones."""
 
     def change(node: Node) -> Value | None:
         if node.op is not ops.Concat or len(node.inputs) <= WIDEST:

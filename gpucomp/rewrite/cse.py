@@ -1,4 +1,4 @@
-"""Common subexpressions: nodes of one operator, operands and attributes are one node; equal constants are one."""
+"""Common subexpression elimination: merges nodes of equal operator, operands and attributes, and equal constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLES = 16
 
 
 def share_common_subexpressions(graph: Graph) -> Graph:
-    """``graph`` with every repeated computation done once; the first of the equals stays, with its name."""
+    """``graph`` with every repeated computation done once. The first of several equal nodes stays, with its name."""
     first: dict[tuple[Any, ...], Node] = {}
     constants = _Constants()
     replaced: dict[Value, Value] = {}
@@ -33,13 +33,13 @@ def share_common_subexpressions(graph: Graph) -> Graph:
 
 
 def _attributes(attrs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Attributes as text: 0.0 and -0.0, 1 and True differ there."""
+    """Attributes as text, which differs for 0.0 and -0.0 and for 1 and True."""
     for name in sorted(attrs):
         yield name, repr(attrs[name])
 
 
 class _Constants:
-    """Finds an equal constant: by type and a few samples first, so that most are never compared in full."""
+    """Finds equal constants. Type, shape and a few samples are compared first, so most are never compared in full."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], list[Node]] = {}
@@ -47,8 +47,8 @@ class _Constants:
     def first(self, node: Node) -> Node:
         array = node.attrs["value"]
         if array.dtype == object:
-            return node  # strings: their bytes are addresses
-        samples = array.flat[np.arange(0, array.size, max(1, array.size // SAMPLES))]  # copies nothing else
+            return node  # strings: the array's bytes are addresses
+        samples = array.flat[np.arange(0, array.size, max(1, array.size // SAMPLES))]  # copies the samples only
         alike = self._found.setdefault((node.types[0].dtype, array.shape, samples.tobytes()), [])
         for other in alike:
             if _same_bits(other.attrs["value"], array):

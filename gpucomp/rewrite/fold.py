@@ -1,6 +1,6 @@
-"""Constant folding: a node whose operands are all constants becomes one, computed by its numpy reference.
+"""Constant folding: a node whose operands are all constants becomes a constant, computed by its numpy reference.
 
-Bounded: by ``GPUCOMP_FOLD_LIMIT`` in bytes, by ``GROWTH`` and by ``WORK_LIMIT``. What a reference refuses stays.
+``GPUCOMP_FOLD_LIMIT`` (in bytes), ``GROWTH`` and ``WORK_LIMIT`` limit it. A node stays if its reference raises.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gpucomp.rewrite.match import row_major
 from gpucomp.rewrite.rule import Uses, rule
 
 WORK_LIMIT = 1 << 28  # as ``interpreter.work`` counts
-GROWTH = 8  # times what a node reads: int4 weights made f32 are allowed
-SMALL_RESULT = 64 << 20  # bytes of a result that may be any times what it is made of
-SMALL = 1 << 16  # bytes that may be repeated, or kept twice, without a thought
+GROWTH = 8  # a large result may have this many times the bytes of its operands: int4 weights may become f32
+SMALL_RESULT = 64 << 20  # bytes: a result up to this size may be larger than its operands by any factor
+SMALL = 1 << 16  # bytes: a result up to this size is never wasteful
 
 
 @rule()
 def fold(node: Node, uses: Uses) -> tuple[Value, ...] | None:
-    """f(c1, c2, ...)  ->  the constant it is, unless that is large and only repeats or duplicates stored numbers"""
+    """f(c1, c2, ...)  ->  a constant, unless that is large and only repeats or duplicates stored numbers"""
     if not node.inputs or any(v.op is not ops.Constant for v in node.inputs):
         return None
     size = sum(t.nbytes for t in node.types)
@@ -35,12 +35,15 @@ def fold(node: Node, uses: Uses) -> tuple[Value, ...] | None:
     arrays = [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
     expected = [(t.dtype.numpy, t.shape) for t in node.types]
     if [(a.dtype, a.shape) for a in arrays] != expected:
-        return None  # a reference that breaks its type rule is for the tests of operators to report
+        return None  # the reference contradicts its type rule: the tests of operators report that
     return tuple(constant(_owned(a, node)) for a in arrays)
 
 
 def _is_wasteful(node: Node, size: int, uses: Uses) -> bool:
-    """Repeating a constant costs memory and an index map is free; so does a second order of shared weights."""
+    """Whether the folded constant would repeat elements, or store shared weights in a second order.
+
+    That costs memory. Left in the graph, the node is an index map, which is free.
+    """
     if size <= SMALL:
         return False
     if size > max(SMALL_RESULT, GROWTH * sum(v.type.nbytes for v in node.inputs)):

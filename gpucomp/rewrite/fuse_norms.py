@@ -40,7 +40,7 @@ def rms_norm(node: Node) -> Value | None:
 
 
 def _over_root(node: Node) -> list[tuple[Value, Value, float]]:
-    """Every reading of the node as a / sqrt(b + e): (a, b, e)."""
+    """Every way to read the node as a / sqrt(b + e), as (a, b, e)."""
     readings = []
     if node.op is ops.Div:
         pairs = [(node.inputs[0], _under_root(node.inputs[1]))]
@@ -128,7 +128,7 @@ def log_softmax(node: Node) -> Value | None:
 
 
 def _one_plus(value: Value) -> Value | None:
-    """y, where ``value`` is y + 1."""
+    """y if ``value`` is y + 1."""
     match value:
         case Value(ops.Add, (y, one)) if is_number(one, 1) and y.type == value.type:
             return y
@@ -136,7 +136,7 @@ def _one_plus(value: Value) -> Value | None:
 
 
 def _gates(node: Node) -> Iterator[tuple[Value, list[Value]]]:
-    """Every factor of a product with the other ones."""
+    """Every factor of a product, with the list of the other factors."""
     leaves = factors(node[0])
     for position, leaf in enumerate(leaves):
         yield leaf, leaves[:position] + leaves[position + 1 :]
@@ -170,7 +170,7 @@ def gelu_tanh(node: Node) -> Value | None:
 
 
 def _gelu_operand(value: Value) -> Value | None:
-    """x, where ``value`` is sqrt(2 / pi) * (x + 0.044715 x^3), or sqrt(2 / pi) * x * (1 + 0.044715 x^2)."""
+    """x if ``value`` is sqrt(2 / pi) * (x + 0.044715 x^3), or sqrt(2 / pi) * x * (1 + 0.044715 x^2)."""
     dtype = value.type.dtype
     leaves = factors(value)
     number, _ = product(value)
@@ -191,7 +191,7 @@ def _gelu_operand(value: Value) -> Value | None:
 
 
 def _is_cubic(value: Value, powers: list[Value], dtype: DType) -> bool:
-    """Whether ``value`` is 0.044715 times the product of ``powers``, which are all one value."""
+    """Whether ``value`` is 0.044715 times the product of ``powers``, which are all the same value."""
     number, others = product(value)
     expanded: list[Value] = []
     for other in others:
@@ -253,7 +253,7 @@ def softplus(node: Node) -> Value | None:
 
 
 def _relu6_of_plus_three(value: Value) -> Value | None:
-    """x, where ``value`` is clip(x + 3, 0, 6)."""
+    """x if ``value`` is clip(x + 3, 0, 6)."""
     match value:
         case Value(ops.Clip, (Value(ops.Add, (x, three)),), {"low": 0, "high": 6}) if is_number(three, 3):
             return x if x.type == value.type else None

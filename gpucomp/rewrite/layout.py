@@ -1,7 +1,7 @@
-"""Channels last: convolutions and the pools after them run in NHWC, between Transposes that ``movement`` sinks.
+"""Channels last: convolutions and the pools after them run in NHWC, between Transposes that ``movement`` then moves.
 
 Weights become [*kernel, C/group, OC] (ConvTranspose: [*kernel, C, OC/group]), a constant. A Transpose that reaches the
-next convolution meets its inverse; what is left stands at the graph's ends, where it is an index map.
+next convolution cancels with its inverse. The others end up at the graph's inputs and outputs, as index maps.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def pool_channels_last(node: Node) -> Value | None:
 def multiply_and_place(node: Node) -> Value | None:
     """conv_transpose_nhwc(x, w), strides = extents of w  ->  x @ w for every tap, each product at its own place
 
-    No two taps meet, so every result is one product: gathered, all taps but one would be multiplied by zero.
+    Taps do not overlap, so every result element is one product. As a gather, all other taps would be multiplied by
+    zero.
     """
     x, w = node.inputs
     attrs = node.attrs

@@ -1,4 +1,4 @@
-"""What rules ask of values: constants, channel vectors, permutations, factors of a product. No rule is here."""
+"""Helpers for rules: constants, channel vectors, permutations, factors of a product. There are no rules here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_constant(value: Value) -> bool:
 
 
 def splat(value: Value) -> float | int | bool | None:
-    """The number that every element of a constant is, as a Python number; ``None`` if there is no such number."""
+    """The number that all elements of a constant equal, as a Python number; ``None`` if they differ or are no constant."""
     array = constant_value(value)
     if array is None or array.size == 0:
         return None
@@ -56,8 +56,8 @@ def is_number(value: Value, number: float, tolerance: float = 0.0) -> bool:
 
 
 def rounding(dtype: DType) -> float:
-    """The relative difference that is no more than the rounding of one constant of ``dtype``, with some slack."""
-    return {64: 1e-7, 32: 1e-6, 16: 1e-2}.get(dtype.bits, 0.0)  # f64 models carry constants that an f32 tool wrote
+    """The relative difference that rounding one constant to ``dtype`` can cause, with some slack."""
+    return {64: 1e-7, 32: 1e-6, 16: 1e-2}.get(dtype.bits, 0.0)  # f64 models contain constants that an f32 tool wrote
 
 
 def like(number: float, value: Value) -> Value:
@@ -73,9 +73,9 @@ def either_way(node: Node | Value) -> Iterator[tuple[Value, Value]]:
 
 
 def factors(value: Value, limit: int = 8) -> list[Value]:
-    """What is multiplied to give ``value``: the leaves of a tree of at most ``limit`` Mul nodes.
+    """The factors of ``value``: the leaves of a tree of at most ``limit`` Mul and Div nodes.
 
-    A division by a constant number counts as its Div node's first operand and, as a constant, the reciprocal.
+    A division by a constant number has two factors: the dividend, and the reciprocal as a constant.
     """
     leaves: list[Value] = []
     stack = [value]
@@ -145,16 +145,16 @@ def moves_nothing(shape: Sequence[int], perm: Sequence[int]) -> bool:
 
 
 def broadcast_rank(value: Value, rank: int) -> Value:
-    """``value`` with leading axes of extent 1 up to ``rank`` axes: what broadcasting makes of it."""
+    """``value`` with leading axes of extent 1 added up to ``rank`` axes, as broadcasting does."""
     if value.type.rank == rank:
         return value
     return ops.Reshape(value, shape=(1,) * (rank - value.type.rank) + value.shape)
 
 
 def along_axis(array: np.ndarray, shape: Sequence[int], axis: int) -> np.ndarray | None:
-    """The vector of ``shape[axis]`` numbers that ``array`` is when broadcast to ``shape``.
+    """``array``, broadcast to ``shape``, as a vector of ``shape[axis]`` numbers.
 
-    ``None`` when it varies along any other axis, or when it does not broadcast to ``shape`` without growing it.
+    ``None`` if it varies along any other axis, or if it does not broadcast to ``shape``.
     """
     if array.ndim > len(shape):
         return None
@@ -165,7 +165,7 @@ def along_axis(array: np.ndarray, shape: Sequence[int], axis: int) -> np.ndarray
 
 
 def keeps_type(node: Node, value: Value) -> bool:
-    """Whether ``value`` may stand in for the node's result."""
+    """Whether ``value`` has the type of the node's result, and so may replace it."""
     return node.types[0] == value.type
 
 
@@ -173,7 +173,7 @@ BLOCK = 32  # columns copied at a time
 
 
 def row_major(array: np.ndarray) -> np.ndarray:
-    """A copy of ``array`` in row-major order; in blocks of columns, which is several times faster for a transpose."""
+    """A copy of ``array`` in row-major order. Copying blocks of columns is several times faster for a transpose."""
     if array.ndim < 2 or array.strides[-1] == array.itemsize:
         return array.copy(order="C")
     result = np.empty(array.shape, array.dtype)

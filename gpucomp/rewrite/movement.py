@@ -1,7 +1,6 @@
-"""Moves Transposes towards the outputs, where they meet their inverses, and removes slices, parts and repetitions.
+"""Moves Transposes towards the outputs, where they cancel with their inverses, and removes Slices, Concats and Expands.
 
-Every rule here is exact. Merging and dropping of single nodes is in ``canonicalize``; which way convolutions want
-their channels is in ``layout``.
+Every rule here is exact. ``canonicalize`` merges and drops single nodes; ``layout`` chooses the layout of convolutions.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ def transpose_after_unary(node: Node) -> Value | None:
 
 @rule(*BINARY, ops.Where)
 def transpose_after_broadcast(node: Node) -> Value | None:
-    """f(transpose(x, p), y)  ->  transpose(f(x, y'), p), y' being y in x's order at no cost
+    """f(transpose(x, p), y)  ->  transpose(f(x, y'), p), if y', which is y in x's order, is free
 
-    That is the case of a transpose by p too, of a constant, of a y of which p moves only axes of extent 1, and of what
-    an elementwise operator makes of constants and single elements.
+    It is free if y is a transpose by p too, a constant or a single element, if p moves only axes of extent 1 of it, and
+    if it is a binary operator on constants and single elements.
     """
     rank = node.types[0].rank
     for operand in node.inputs:
@@ -59,9 +58,9 @@ def transpose_after_broadcast(node: Node) -> Value | None:
 
 
 def _undone(values: Sequence[Value], perm: Perm, *, broadcasts: bool = True) -> list[Value] | None:
-    """What ``values`` are before a transpose by ``perm``; ``None`` unless all of them are free to have.
+    """``values`` before a transpose by ``perm``; ``None`` unless all of them are free to compute.
 
-    With ``broadcasts`` a single element may keep its shape.
+    With ``broadcasts``, single elements keep their shape.
     """
     undone = []
     back = inverse(perm)
@@ -89,7 +88,7 @@ def _undone(values: Sequence[Value], perm: Perm, *, broadcasts: bool = True) -> 
 
 @rule(ops.Concat)
 def transpose_after_concat(node: Node) -> Value | None:
-    """concat(transpose(x, p), transpose(y, p))  ->  transpose(concat(x, y), p); constants go along"""
+    """concat(transpose(x, p), transpose(y, p))  ->  transpose(concat(x, y), p); constants are transposed too"""
     for part in node.inputs:
         if part.op is ops.Transpose:
             perm = part.attrs["perm"]
@@ -112,7 +111,7 @@ def transpose_after_reduction(node: Node) -> Value | None:
 
 
 def _without(perm: Perm, axes: Sequence[int]) -> Perm:
-    """The permutation of what is left when ``axes`` of the operand are gone."""
+    """The permutation of the remaining axes when ``axes`` of the operand are removed."""
     left = [p for p in perm if p not in axes]
     return tuple(sorted(left).index(p) for p in left)
 
@@ -141,7 +140,7 @@ def transpose_after_axis(node: Node) -> Value | None:
 
 @rule(ops.LayerNorm, ops.RMSNorm)
 def transpose_after_norm(node: Node) -> Value | None:
-    """norm(transpose(x, p), axis)  ->  transpose(norm(x, axis), p), where p keeps the normalised axes last"""
+    """norm(transpose(x, p), axis)  ->  transpose(norm(x, axis), p), if p keeps the normalised axes last"""
     match node.inputs[0]:
         case Value(ops.Transpose, (x,), {"perm": perm}) if min(perm[node.attrs["axis"] :]) == node.attrs["axis"]:
             return ops.Transpose(node.op(x, name=node.name, **node.attrs), perm=perm)
@@ -160,7 +159,7 @@ def transpose_after_extents(node: Node) -> Value | None:
 
 
 def _reordered(name: str, value: object, order: Perm) -> object:
-    """An attribute with an entry an axis in another order of axes; ``pads`` and ``roi`` have two."""
+    """An attribute with one entry per axis (``pads`` and ``roi``: two), in another order of axes."""
     if name in {"starts", "steps", "sizes", "scales", "shape", "repeats"}:
         assert isinstance(value, tuple)
         return tuple(value[axis] for axis in order)
@@ -186,7 +185,10 @@ Groups = list[tuple[list[int], list[int]]]
 
 
 def reshape_groups(before: Sequence[int], after: Sequence[int]) -> Groups | None:
-    """Which axes of ``before`` become which of ``after``: the finest split, axes of extent 1 left out."""
+    """Groups of axes of ``before`` and the axes of ``after`` that they become, as fine as possible, without extents of 1.
+
+    ``None`` if there are no elements.
+    """
     if 0 in before:
         return None
     left, right = [d for d, n in enumerate(before) if n != 1], [d for d, n in enumerate(after) if n != 1]
@@ -208,7 +210,7 @@ def reshape_groups(before: Sequence[int], after: Sequence[int]) -> Groups | None
 
 @rule(ops.Reshape)
 def transpose_after_reshape(node: Node) -> Value | None:
-    """reshape(transpose(x, p), s)  ->  transpose(reshape(x, s'), q), where axes that merge are neighbours in x"""
+    """reshape(transpose(x, p), s)  ->  transpose(reshape(x, s'), q), if axes that merge are neighbours in x"""
     match node:
         case Node(_, (Value(ops.Transpose, (x,), {"perm": perm}) as moved,), {"shape": shape}):
             groups = reshape_groups(moved.shape, shape)
@@ -224,15 +226,15 @@ def transpose_after_reshape(node: Node) -> Value | None:
 
 
 def _places(axes: Sequence[int], perm: Perm, shape: Sequence[int]) -> list[int]:
-    """Where axes of a transpose's result are among the operand's axes that are not of extent 1."""
+    """The positions of ``axes`` of a transpose's result among those axes of the operand that have an extent above 1."""
     solid = [d for d, n in enumerate(shape) if n != 1]
     return [solid.index(perm[axis]) for axis in axes]
 
 
 def _reshaped(x: Value, solid: Sequence[int], shape: tuple[int, ...]) -> Value:
-    """``shape`` made of ``x``, in which the axes ``solid`` of the shape lie in that order; the others are of extent 1.
+    """``x`` reshaped to ``shape``. The axes ``solid`` of ``shape`` lie in ``x`` in this order; the others have extent 1.
 
-    Leading axes of extent 1 stay in front (the batch), others follow the axis before them.
+    Leading axes of extent 1 (the batch) stay in front. Other axes of extent 1 follow the axis before them.
     """
     order: list[int] = []
     for axis, extent in enumerate(shape):
@@ -248,8 +250,8 @@ def _reshaped(x: Value, solid: Sequence[int], shape: tuple[int, ...]) -> Value:
 
 @rule(ops.Reshape)
 def shuffle_channels_last(node: Node) -> Value | None:
-    """reshape(transpose(x, p), NCHW)  ->  transpose(reshape(transpose(x, p'), NHWC)), where the axes that merge are no
-    neighbours in x and bringing them together leaves the channels last: channel shuffles, pixel shuffles"""
+    """reshape(transpose(x, p), NCHW)  ->  transpose(reshape(transpose(x, p'), NHWC)), if the axes that merge are not
+    neighbours in x and the channels are last once they are: channel shuffles, pixel shuffles"""
     match node:
         case Node(_, (Value(ops.Transpose, (x,), {"perm": perm}) as moved,), {"shape": shape}) if len(shape) >= 4:
             groups = reshape_groups(moved.shape, shape)
@@ -385,7 +387,7 @@ def _joined(left: Value, right: Value, axis: int) -> Value | None:
 
 @rule(ops.Gather)
 def gather_of_progression(node: Node) -> Value | None:
-    """gather(x, i)  ->  slice(x), i a constant number or constants at even distances; a number drops the axis"""
+    """gather(x, i)  ->  slice(x), if i is a constant arithmetic progression or one constant number, which drops the axis"""
     match node:
         case Node(_, (x, Value(ops.Constant, (), {"value": i})), {"axis": axis}) if i.ndim <= 1 and i.size:
             extent = x.shape[axis]
@@ -409,7 +411,7 @@ def gather_of_progression(node: Node) -> Value | None:
 
 @rule(*BINARY, ops.Where)
 def broadcast_without_expand(node: Node) -> Value | None:
-    """f(expand(x), y)  ->  f(x, y), where y alone gives the result its shape"""
+    """f(expand(x), y)  ->  f(x, y), if the result has the same shape without the expand"""
     for position, operand in enumerate(node.inputs):
         if operand.op is not ops.Expand:
             continue

@@ -1,21 +1,22 @@
-"""RMS norms of rows into the products that read them: one number a row is left, which scales what was summed.
+"""Folds RMS norms of rows into the matrix products that read them. One factor per row remains, which scales the sums.
 
     (rms_norm(x) * g + d) w  =  rrms * x w' + d w,   w'[k, n] = t g[k] w[k, n],   rrms = 1 / (t sqrt(mean square + epsilon))
 
-with t a power of two that lifts w' towards the middle of what f16 holds (``LARGEST``), 1 in wider formats.
+t is a power of two that moves w' towards the middle of f16's range (``LARGEST``). In wider formats it is 1.
 
-What a product's epilogue does with it costs nothing; the normalised rows are never stored; and the number itself may be
-left by the kernel that makes x, which has its rows at hand: then the norm is no launch any more.
+The product's epilogue multiplies by rrms at no cost, and the normalised rows are never stored. The kernel that computes
+x has whole rows at hand and can store rrms too; the norm then needs no launch of its own.
 
-Nothing is rounded more than before: the norm goes only where x and what the product reads are rounded alike in memory
-(fp16, bf16) or by the product (tf32, whose scaled weights stay f32: not every product rounds them), and where the scaled
-weights are no less exact than the weights were. In ``mixed`` x is kept in f32, perhaps because it is past f16's range; other
-precisions do not round products. What is past f32's range is infinite, as everywhere: sums of x w' are larger than those of
-the norm's rows by x's size.
+Nothing is rounded more than before. A norm is folded only if x and the product's operand are rounded alike, and if the
+scaled weights are no less exact than the weights were. Operands are rounded in memory (fp16, bf16) or by the product
+(tf32; scaled weights stay f32, because not every product rounds them). Other precisions fold no norms: ``mixed`` keeps
+x in f32, perhaps because x exceeds f16's range, and the rest do not round products. Sums of x w' are larger than sums
+of normalised rows by the magnitude of x; past f32's range they are infinite, as any sum is.
 
-Norms that take a mean away stay. Folded, the mean would fall out of a difference of two sums: where it is many deviations
-long, a row of equal numbers in the extreme, what is left of the row lies under the roundings of the sums; and freeing the
-weights or what makes x of means beforehand hands the largest channel's roundings on to all others.
+Norms that subtract a mean are not folded. The mean would have to be removed from the product as the difference of two
+sums. If it is many standard deviations large (the extreme is a row of equal numbers), the rounding errors of the sums
+hide the rest of the row. Removing means from the weights, or from the kernel that computes x, would instead spread the
+rounding errors of the largest channel over all others.
 """
 
 from __future__ import annotations
@@ -34,30 +35,34 @@ from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Stored
 from gpucomp.rewrite.rule import substitute
 from gpucomp.rewrite.scale import BLOCK, may_copy
 
-LARGEST = {"fp16": 14}  # exponent of scaled weights: four times that is past the format, 2^-28 of it has all bits
-MOST = 100  # exponent of t: f32 has it and its reciprocal
-MADE = (ops.InverseRMS, ops.Reshape, ops.Mul, ops.Add)  # what stands for a norm besides products
+LARGEST = {"fp16": 14}  # exponent of the largest scaled weight: f16 overflows at 2^16 and has all bits down to 2^-14
+MOST = 100  # largest exponent of t: f32 holds 2^100 and 2^-100
+MADE = (ops.InverseRMS, ops.Reshape, ops.Mul, ops.Add)  # operators that replace a norm, besides products
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A product that reads ``norm * factor + shift``, the rows of the norm perhaps in another shape."""
+    """A matrix product that reads ``norm * factor + shift``, whose rows may have been reshaped."""
 
     node: Node
-    factor: np.ndarray  # f64, a number a column
+    factor: np.ndarray  # f64, one number per column
     shift: np.ndarray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """A product's weights times ``factor`` and t, rounded, and ``shift`` times the weights; both f32."""
+    """The weights of a product times ``factor`` and t, rounded, and ``shift`` times the weights. Both are f32."""
 
     scaled: np.ndarray
     bias: np.ndarray
 
 
 def fold_norms(graph: Graph, rounding: Rounding) -> Graph:
-    """``graph`` less the RMS norms over last axes that only products by constants read, and of what a contraction makes."""
+    """``graph`` without the RMS norms that can be folded.
+
+    Their operand is the result of a contraction, they normalise its last axis, and only products by constants read
+    them.
+    """
     if rounding.precision not in ROUNDED or any(map(rounding.keeps, MADE)):
         return graph
     readers, outputs = graph.consumers(), set(graph.outputs)
@@ -87,7 +92,7 @@ def _is_of_rows(norm: Node) -> bool:
 
 
 def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Value]) -> list[Product]:
-    """All that reads ``norm``, behind a scale and a shift of its columns; none where something else does as well."""
+    """The products that read ``norm``, perhaps with its columns scaled and shifted; none if anything else reads it."""
     width = norm.types[0].shape[-1]
     found: list[Product] = []
     stack = [(norm[0], np.ones(width), np.zeros(width))]
@@ -116,7 +121,7 @@ def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Valu
 
 
 def _has_rows_at_hand(norm: Node, stored: Mapping[Value, Stored]) -> bool:
-    """Whether a contraction leaves the norm's operand in memory, rounded, the operand's rows being its rows."""
+    """Whether a contraction stores the norm's operand, rounded, and the rows of the two are the same."""
     x = norm.inputs[0]
     while x not in stored and x.op is ops.Reshape:
         (x,) = x.inputs
@@ -128,7 +133,7 @@ def _has_rows_at_hand(norm: Node, stored: Mapping[Value, Stored]) -> bool:
 
 
 def _is_rounded(operand: Value, stored: Mapping[Value, Stored]) -> bool:
-    """Whether the operand of a product, or what it is a scale, a shift or another shape of, lies in memory rounded."""
+    """Whether a product's operand, or the value that it scales, shifts or reshapes, is rounded in memory."""
     while operand not in stored and operand.op in (ops.Reshape, ops.Mul, ops.Add):
         others = [v for v in operand.inputs if not is_constant(v)]
         if len(others) != 1:
@@ -152,13 +157,14 @@ def _times(products: list[Product], precision: str) -> float:
 
 
 def _folded(product: Product, times: float, precision: str) -> Weights | None:
-    """``None`` where a number is infinite, or where scaled weights lose more than the weights themselves would.
+    """The scaled weights; ``None`` if a number is infinite, or if scaled weights lose more precision than weights would.
 
-    Rows, which are of a channel, and columns may each be rounded by what numbers of the format's normal range are at most,
-    and by twice as much as the weights are without their scale: f16 has but few bits of small ones.
+    The squared errors of each row (a channel) and of each column are summed. Their limit is the largest rounding error
+    of normal numbers and twice the rounding error of the weights without their scale: f16 has few bits for small
+    numbers.
     """
     w = product.node.inputs[1].attrs["value"]
-    scaled = np.empty_like(w)  # in the same order of axes in memory
+    scaled = np.empty_like(w)  # keeps the order of axes in memory
     bias, lost, allowed = np.zeros((3, w.shape[1]))
     rounded = ROUNDED[precision]
     with np.errstate(all="ignore"):
@@ -184,7 +190,7 @@ def _folded(product: Product, times: float, precision: str) -> Weights | None:
 
 
 def _without(norm: Node, products: list[Product], weights: list[Weights], times: float) -> dict[Value, Value]:
-    """What stands for the results of products that read ``norm``."""
+    """The replacements of the results of the products that read ``norm``."""
     x = norm.inputs[0]
     scale = ops.InverseRMS(x, name=norm.name, times=1 / times, **norm.attrs)
     replaced: dict[Value, Value] = {}

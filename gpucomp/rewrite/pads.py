@@ -1,4 +1,4 @@
-"""Padding into the windows that read it: Conv and AveragePool pad with zeros, MaxPool with minus infinity."""
+"""Merges Pads into the operators that read them: Conv and AveragePool pad with zeros, MaxPool with minus infinity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pad_into_conv(node: Node) -> Value | None:
 
 @rule(ops.AveragePool)
 def pad_into_average(node: Node) -> Value | None:
-    """average(pad(x, p, 0), pads=q)  ->  average(x, pads=p + q, count_include_pad), where q is counted too or zero"""
+    """average(pad(x, p, 0), pads=q)  ->  average(x, pads=p + q, count_include_pad), if q is zero or counted too"""
     if any(node.attrs["pads"]) and not node.attrs.get("count_include_pad", False):
         return None
     merged = _merged_pads(node, 0)
@@ -37,7 +37,7 @@ def pad_into_max(node: Node) -> Value | None:
 
 
 def _merged_pads(node: Node, value: float) -> tuple[int, ...] | None:
-    """The pads of ``node`` and of the Pad before it, if that one pads spatial axes with ``value``."""
+    """The pads of ``node`` plus those of the Pad before it, if that Pad pads spatial axes only, with ``value``."""
     padded = node.inputs[0]
     if padded.op is not ops.Pad or padded.attrs.get("mode", "constant") != "constant":
         return None

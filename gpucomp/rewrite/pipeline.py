@@ -32,10 +32,10 @@ from gpucomp.rewrite.rule import Rule, apply_rules, counting
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A graph to graph function that returns the same object when it changes nothing.
+    """A function from graph to graph, which returns the same object when it changes nothing.
 
-    ``wanted`` says whether a target (``None``: none in particular) has a use for the pass. ``rounds`` stands in for ``run``
-    in one that has to know how far the user lets numbers be rounded.
+    ``wanted`` tells whether a target needs the pass; its argument is ``None`` if there is no particular target.
+    ``rounds`` is used instead of ``run`` by passes that depend on the user's precision setting.
     """
 
     name: str
@@ -55,17 +55,17 @@ def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
 
 
 def _has_attention_engine(target: Target | None) -> bool:
-    """Mali's local memory is plain memory: it keeps the pieces. What is best in pieces on a CPU is seen to later."""
+    """Not Mali, whose local memory is ordinary memory. For CPUs, the kernel pass ``split_attention`` decides later."""
     return target is not None and target.arch != "mali"
 
 
 def _multiplies_bytes(target: Target | None) -> bool:
-    """Elsewhere products of dequantized numbers stay in f32."""
+    """Whether the target is a CPU with VNNI. On other targets, products of dequantized numbers stay in f32."""
     return target is not None and target.language == "llvm" and bool({"avx512vnni", "avxvnni"} & target.features)
 
 
 def _sums_bytes(target: Target | None) -> bool:
-    """Whether sums of products of bytes take less than those of i32: every GPU has an instruction for them, or words."""
+    """Whether dot products of bytes are cheaper than those of i32: on GPUs (dp4a or packed words) and CPUs with VNNI."""
     return target is not None and (target.language != "llvm" or _multiplies_bytes(target))
 
 
@@ -103,7 +103,7 @@ STRICT = Rounding()
 def wanted_passes(
     target: Target | None, pipeline: Sequence[Pass] | None = None, rounding: Rounding = STRICT
 ) -> Sequence[Pass]:
-    """Those of ``pipeline`` (default ``PIPELINE``) that ``target`` has a use for, as they are at ``rounding``."""
+    """The passes of ``pipeline`` (default ``PIPELINE``) that ``target`` needs, set up for ``rounding``."""
     return tuple(p.at(rounding) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
 
 
@@ -118,11 +118,11 @@ def run_pipeline(
 ) -> Graph:
     """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
 
-    Numbers are rounded no more than ``rounding`` lets them.
+    Numbers are rounded no more than ``rounding`` allows.
 
-    ``observer`` is called with a record after each; ``watch`` as by ``run_passes``.
+    ``observer`` is called with a record after each pass. ``watch`` is called as by ``run_passes``.
 
-    Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
+    If ``GPUCOMP_VERIFY`` asks for checks, raises ``VerifyError`` that names the pass and its predecessors.
     """
     wanted = wanted_passes(target, pipeline, rounding)
     return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer, watch)

@@ -1,19 +1,22 @@
-"""Products of dequantized operands as products of their codes: what QuantizeLinear/DequantizeLinear models mean.
+"""Turns products of dequantized operands, as in QuantizeLinear/DequantizeLinear models, into products of their codes.
+
+Codes are the quantized values.
 
     sum (x - zx) sx (w - zw) sw  =  sx sw sum (x - zx) (w - zw)
 
-The sum on the right is of integers and exact; the left one rounds every product and every sum in f32. Constant zero
-points stay where they are: the pass ``narrow_integers`` takes them out of the sums. For processors that multiply bytes. Constants
-are not folded yet when this runs: a folded weight has lost its scale.
+The sum on the right is of integers and exact. On the left, f32 rounds every product and every sum. Constant zero points
+stay in the sums; the kernel pass ``narrow_integers`` takes them out. All this is for processors that multiply bytes. It
+runs before constants are folded, because a folded weight has lost its scale.
 
-A zero point that is known only when the model runs, as dynamic quantization computes it, is taken out here:
+Dynamic quantization computes a zero point when the model runs. Such a zero point is taken out here:
 
     sum (x - z) w  =  sum x w - z sum w
 
-``w``, less its own zero point, is constant, and so is its sum: a number a column, of padded windows also a position, since
-padding is no code. The first sum on the right is of bytes as memory holds them. Where ``w`` fits no byte, its codes do, and
-what a column's codes are off by is taken out the same way, times the sum of a row of ``x``, or of a window: the sum over
-its channels once, and that of the window's taps of these sums.
+``w``, less its own zero point, is constant, and so is its sum. The sum is one number per column. If windows are padded,
+it also depends on the position, because padding is not a code. The first sum on the right is of bytes as they are in
+memory. If ``w`` less its zero point does not fit a byte, an offset per column is subtracted so that it does. The result
+is corrected by the offset times the sum of a row of ``x``, or of a window of ``x``. Sums of windows are computed in two
+steps: over the channels once, then over the taps of each window.
 """
 
 from __future__ import annotations
@@ -27,14 +30,14 @@ from gpucomp.ir.graph import Node, Value, constant, constant_value
 from gpucomp.ir.types import F32, I8, I32, U8
 from gpucomp.rewrite.rule import Uses, rule
 
-DEEPEST = 1 << 14  # products of two bytes, less their zero points: i32 holds the sum, and the largest bias beside it
-EXACT = 1 << 24  # what f32 counts to
-LARGEST = 1 << 30  # of a bias, in steps
-ON_GRID = 1e-3  # of a step, that a bias may be off by and be meant as a multiple of it
-STEPS = 6  # movements and casts between a constant and where it is used
+DEEPEST = 1 << 14  # most products of bytes less zero points in a sum: i32 holds the sum plus the largest bias
+EXACT = 1 << 24  # f32 holds every integer up to this
+LARGEST = 1 << 30  # largest bias, in steps
+ON_GRID = 1e-3  # a bias that is this close to a multiple of the step, in steps, is taken for the multiple
+STEPS = 6  # most movements and casts between a constant and its use
 BYTES = (I8, U8)
-FARTHEST = 255  # a code from 0, and from a zero point
-ROOM = 1 << 31  # of i32
+FARTHEST = 255  # largest distance of a code from 0 and from its zero point
+ROOM = 1 << 31  # i32 holds magnitudes below this
 
 
 @rule(ops.Conv, ops.MatMul)
@@ -59,7 +62,7 @@ def multiply_codes(node: Node) -> Value | None:
 
 @rule(ops.Add)
 def add_bias_to_codes(node: Node, uses: Uses) -> Value | None:
-    """f32(y) s + b  ->  f32(y + b / s) s, sums y of codes and constants b / s that are whole numbers"""
+    """f32(y) s + b  ->  f32(y + b / s) s, if y is a sum of codes and the constants b / s are integers"""
     for product, bias in (node.inputs, node.inputs[::-1]):
         found, array = _scaled_sum(product), _array(bias)
         if found is None or array is None or uses(product) != 1 or product.type != node.types[0]:
@@ -73,7 +76,7 @@ def add_bias_to_codes(node: Node, uses: Uses) -> Value | None:
 
 @rule(ops.Div)
 def one_multiplier(node: Node, uses: Uses) -> Value | None:
-    """(f32(y) s) / q  ->  f32(y) (s / q), and max(f32(y) s, 0) / q the same: positive constants s and q, sums y of codes"""
+    """(f32(y) s) / q  ->  f32(y) (s / q), and the same for max(f32(y) s, 0) / q: y a sum of codes, s and q constants > 0"""
     value, divisor = node.inputs
     array = _array(divisor)
     relu = value.op is ops.Relu
@@ -108,7 +111,7 @@ def take_out_zero_point(node: Node) -> Value | None:
 
 @rule(ops.MatMul, ops.Conv)
 def take_out_offset_of_weights(node: Node) -> Value | None:
-    """contract(x, w)  ->  contract(x, w - o) + o contract(x, 1), widened bytes x, constants w, o: w - o are bytes, w are not"""
+    """contract(x, w)  ->  contract(x, w - o) + o contract(x, 1), x widened bytes, w and o constants, only w - o bytes"""
     x, w = node.inputs
     centred = x.op is ops.Sub and _array(x.inputs[1]) is not None
     codes = x.inputs[0] if centred else x
@@ -119,7 +122,7 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
     if weights is None or not weights.size or _fit_a_byte(weights) or node.attrs.get("layout", "NCHW") != "NCHW":
         return None
     if weights.shape[_column_axis(node)] == group:
-        return None  # beside one column the sums of codes are as much work as the product
+        return None  # one column per group: summing the codes would be as much work as the product
     summed = _summed_axes(weights, node)
     low, high = (f(axis=summed, keepdims=True).astype(np.int64) for f in (weights.min, weights.max))
     offset = low + 128  # one for each column
@@ -134,15 +137,15 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
         correction = ops.Mul(ops.ReduceSum(x, axes=(x.type.rank - 1,), keepdims=True), constant(offset))
     else:
         correction = _times_sums_of_windows(offset.reshape(group, -1), x, node)
-    return ops.Add(correction, product)  # in this order the codes are summed first, and the product's kernel corrects
+    return ops.Add(correction, product)  # in this order the codes are summed first, and the product's kernel adds
 
 
 def _times_sums_of_windows(offset: np.ndarray, x: Value, node: Node) -> Value:
-    """The result of a convolution of ``x`` and weights of which each is the ``offset`` [groups, columns] of its column."""
+    """The convolution of ``x`` with weights that all equal the ``offset`` [groups, columns] of their column."""
     group, (images, channels, *size), shape = node.attrs["group"], x.shape, node.types[0].shape
     ones = constant(np.ones((group, 1, *node.inputs[1].shape[2:]), np.int32))
     offsets = constant(offset.reshape(*offset.shape, *[1] * len(size)))
-    if group == 1:  # no axis more: such sums are made channels last, where the product reads its codes too
+    if group == 1:  # without an extra axis, so that these sums are computed channels last, as the product is
         sums = ops.Conv(ops.ReduceSum(x, axes=(1,), keepdims=True), ones, **node.attrs)
         return ops.Mul(sums, offsets)
     pixels = ops.ReduceSum(ops.Reshape(x, shape=(images, group, channels // group, *size)), axes=(2,), keepdims=False)
@@ -155,7 +158,7 @@ def _is_widened_byte(value: Value) -> bool:
 
 
 def _is_one_a_row(zero: Value, x: Value, node: Node) -> bool:
-    """Whether ``zero`` is the same along everything that ``node`` sums over."""
+    """Whether ``zero`` is constant along all axes that ``node`` sums over."""
     summed = x.shape[-1:] if node.op is ops.MatMul else x.shape[1:]
     return all(n == 1 for n in zero.shape[-len(summed) :])
 
@@ -166,12 +169,12 @@ def _column_axis(node: Node) -> int:
 
 
 def _summed_axes(weights: np.ndarray, node: Node) -> int | tuple[int, ...]:
-    """The axes of the weights that one element of the result is summed over."""
+    """The axes of the weights that the contraction sums over."""
     return -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
 
 
 def _largest_sum(weights: np.ndarray, node: Node) -> int:
-    """The largest sum of magnitudes that one element of the result is made of."""
+    """The largest sum of magnitudes of the weights of one result element."""
     return int(np.abs(weights.astype(np.int64)).sum(axis=_summed_axes(weights, node)).max(initial=0))
 
 
@@ -180,7 +183,7 @@ def _fit_a_byte(weights: np.ndarray) -> bool:
 
 
 def _sums_of_windows(weights: np.ndarray, node: Node) -> np.ndarray:
-    """What ``node`` makes of an image of ones; one number a channel where nothing is padded, and all windows are whole."""
+    """The result of ``node`` for an image of ones: one number per channel if nothing is padded, as all windows are whole."""
     attrs = dict(node.attrs, group=1)
     rank, pads = weights.ndim - 2, node.attrs["pads"]
     taps = weights.sum(axis=1, keepdims=True, dtype=np.int32)
@@ -191,7 +194,7 @@ def _sums_of_windows(weights: np.ndarray, node: Node) -> np.ndarray:
 
 
 def _codes(value: Value) -> tuple[Value, int, np.float32] | None:
-    """``value`` as (codes - zero point) scale: bytes, and one zero point and scale for all of them."""
+    """Match ``value`` as (codes - zero point) scale, where codes are bytes that share one zero point and one scale."""
     match value:
         case Value(ops.Mul, (centred, step)):
             pass
@@ -237,7 +240,7 @@ def _constant_codes(value: Value) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _columns(node: Node, scale: np.ndarray) -> np.ndarray | None:
-    """Scales of the weights against the result; ``None`` where one column has several."""
+    """Scales of the weights, shaped to broadcast against the result; ``None`` if a column has several."""
     if scale.size == 1:
         return scale.reshape(())
     rank = node.inputs[1].type.rank
@@ -249,7 +252,7 @@ def _columns(node: Node, scale: np.ndarray) -> np.ndarray | None:
 
 
 def _scaled_sum(value: Value) -> tuple[Value, np.ndarray] | None:
-    """``value`` as f32(y) s, with y of i32 and a constant s."""
+    """Match ``value`` as f32(y) s, where y is i32 and s is constant and positive."""
     match value:
         case Value(ops.Mul, (Value(ops.Cast, (total,)), step)) if total.type.dtype is I32 and value.type.dtype is F32:
             scale = _array(step)
@@ -259,7 +262,7 @@ def _scaled_sum(value: Value) -> tuple[Value, np.ndarray] | None:
 
 
 def _whole(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
-    """``bias / scale`` in i32, where that is whole numbers as far as an f32 bias can tell."""
+    """``bias / scale`` in i32; ``None`` unless it is integers within the precision of an f32 bias."""
     with np.errstate(all="ignore"):
         steps = bias.astype(np.float64) / scale
     if not steps.size or not np.all(np.abs(steps) < LARGEST):
@@ -269,7 +272,7 @@ def _whole(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
 
 
 def _array(value: Value, steps: int = STEPS) -> np.ndarray | None:
-    """The numbers of a value that little but movements and casts makes of constants; ``None`` of any other."""
+    """The numbers of a value that at most ``steps`` operators compute from constants; ``None`` for any other value."""
     found = constant_value(value)
     if found is not None or not steps or not value.inputs:
         return found

@@ -1,4 +1,4 @@
-"""What rewrites may know of how far numbers will be rounded: ``kernel.passes.precision`` makes it, and rounds what is stored."""
+"""The precision setting as rewrites see it. ``kernel.passes.precision`` makes it, and rounds what kernels store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Stored:
     """A value that a kernel leaves in memory.
 
     by        the node that the kernel is built around: the contraction, norm, reduction ...
-    rounded   whether what contractions read of it is rounded, because it is stored so or since they round it (tf32)
+    rounded   whether contractions read it rounded: it is stored rounded, or they round it (tf32)
     """
 
     by: Node
@@ -30,9 +30,9 @@ def _nothing(graph: Graph) -> Mapping[Value, Stored]:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What the user lets numbers be rounded to: a precision and patterns of what stays f32.
+    """The user's precision setting: a precision, and patterns of operators and nodes that stay f32.
 
-    ``stored`` tells what kernels would leave in memory of a graph as it is.
+    ``stored`` tells which values of a graph, as it is, kernels would leave in memory.
     """
 
     precision: str = "fp32"
@@ -40,11 +40,11 @@ class Rounding:
     stored: Callable[[Graph], Mapping[Value, Stored]] = _nothing
 
     def keeps(self, op: Op) -> bool:
-        """Whether a pattern may be meant for nodes of ``op``, whatever their names."""
+        """Whether a pattern matches ``op`` itself, whatever its nodes are called."""
         return any(fnmatchcase(op.name, pattern) for pattern in self.keep_fp32)
 
 
-# constants that contractions multiply by, as they will be stored; where these may round for themselves they stay f32
+# how constant operands of contractions will be stored; tf32 keeps f32, because a contraction may round them itself
 ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "tf32": lambda array: array.astype(np.float32),
     "fp16": lambda array: array.astype(np.float16),
@@ -54,4 +54,4 @@ HALF_STEP = {
     "tf32": 2.0**-24,
     "fp16": 2.0**-11,
     "bf16": 2.0**-8,
-}  # by which normal numbers are rounded at most, relatively
+}  # largest relative rounding error of a normal number

@@ -1,8 +1,8 @@
-"""The rule engine: ``@rule`` makes a rewrite of one node, ``apply_rules`` runs rules to a fixed point. No rule is here.
+"""The rule engine: ``@rule`` makes a rewrite of one node, ``apply_rules`` runs rules to a fixed point. No rules are here.
 
-A rule is a function ``node -> Value | Sequence[Value] | None`` with its equation as the docstring. A node is immutable,
-so a rule that declined a node declines it for ever: one walk in topological order, in which whatever a rule builds is
-visited in turn, reaches the fixed point. Only rules that ask how often a value is used need another walk.
+A rule is a function ``node -> Value | Sequence[Value] | None`` with its equation as the docstring. Nodes are immutable,
+so a rule that declined a node will always decline it. One walk in topological order therefore reaches the fixed point,
+if it also visits the nodes that rules build. Only rules that depend on use counts need another walk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rule:
 
 
 def rule(*roots: Op) -> Callable[[Callable[..., Result]], Rule]:
-    """Decorator: ``@rule(ops.Transpose)`` over the function described at ``Rule``."""
+    """Decorator that makes a ``Rule``: ``@rule(ops.Transpose)``. ``Rule`` describes the function."""
 
     def make(function: Callable[..., Result]) -> Rule:
         return Rule(function.__name__, roots, function, len(signature(function).parameters) > 1)
@@ -56,7 +56,7 @@ _counter: ContextVar[Counter[str] | None] = ContextVar("fired", default=None)
 
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
-    """How often each rule fires in this block, by name."""
+    """Count how often each rule fires in this block, by name."""
     fired: Counter[str] = Counter()
     token = _counter.set(fired)
     try:
@@ -68,7 +68,7 @@ def counting() -> Iterator[Counter[str]]:
 def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Graph:
     """Rewrite to a fixed point; earlier rules go first. Returns ``graph`` itself when no rule applies.
 
-    Raises ``VerifyError`` when the rules never end, or when one replaces a value by one of another type.
+    Raises ``VerifyError`` if the rules reach no fixed point, or if a rule changes the type of a value.
     """
     rewriter = _Rewriter(graph, rules)
     for _ in range(MAX_SWEEPS):
@@ -84,10 +84,10 @@ def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Graph:
 
 
 def substitute(graph: Graph, replaced: Mapping[Value, Value]) -> Graph:
-    """``graph`` with first results of nodes replaced, each by what needs only values that stand before it."""
+    """``graph`` with first results of nodes replaced. A replacement may use only values that come before it."""
     result: dict[Value, Value] = {}
 
-    def rebuilt(value: Value) -> Value:  # a few nodes deep: what a rewrite builds
+    def rebuilt(value: Value) -> Value:  # recursion is a few nodes deep: only what a rewrite built
         if value not in result and value.inputs:
             node = value.node.with_inputs([rebuilt(v) for v in value.inputs])
             _keep(value.node, node, result)
@@ -103,21 +103,21 @@ def substitute(graph: Graph, replaced: Mapping[Value, Value]) -> Graph:
 
 
 def _keep(old: Node, new: Node, result: dict[Value, Value]) -> None:
-    """Enter into ``result`` that ``new``, which is ``old`` on other operands perhaps, stands for it."""
+    """Record in ``result`` that ``new`` replaces ``old``. It is the same node, perhaps on other operands."""
     result.update(zip(old.values, new.values, strict=True))
     if new is not old:
         tell(old.values, new.values)
 
 
 class _Rewriter:
-    """One call of ``apply_rules``: what is replaced by what, and how often everything is used at this moment."""
+    """The state of one call of ``apply_rules``: the replacements so far, and the current use counts."""
 
     def __init__(self, graph: Graph, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
         self.counts_matter = any(r.reads_uses for r in rules)
         self.fired: Counter[str] = Counter()
         self._by_op: dict[Op, tuple[Rule, ...]] = {}
-        self._declined: set[Node] = set()  # by every rule that looks at the node alone: for good
+        self._declined: set[Node] = set()  # by every rule that ignores use counts, and so for good
         self._forward: dict[Value, Value] = {}
         self._finished: set[Node] = set()
         self._counts: Counter[Value] = Counter()
@@ -132,7 +132,7 @@ class _Rewriter:
         return graph.with_outputs(self._resolve(v) for v in graph.outputs)
 
     def _visit(self, root: Node) -> None:
-        """Settle ``root`` and everything that replaces it, operands first."""
+        """Rewrite ``root`` and everything that replaces it, operands first, until no rule applies."""
         stack = [root]
         while stack:
             node = stack.pop()
@@ -199,7 +199,7 @@ class _Rewriter:
         return results
 
     def _named(self, node: Node, results: tuple[Value, ...]) -> tuple[Value, ...]:
-        """``results`` with the name of ``node``, where they come from an unnamed node that the rule built."""
+        """``results`` with the name of ``node`` given to unnamed nodes that the rule built."""
         if not node.name:
             return results
         copies: dict[Node, Node] = {}
@@ -230,7 +230,7 @@ class _Rewriter:
                 self._counts[new] += self._counts.pop(old, 0)
 
     def _drop(self, node: Node) -> None:
-        """Give back the uses of a node that nothing reads, and of its operands that nothing reads then."""
+        """Take the uses by a dead node out of the counts, and those by operands that are then dead too."""
         if not self.counts_matter:
             return
         stack = [node]

@@ -1,6 +1,7 @@
-"""Scales and shifts into the weights of Conv, ConvTranspose and MatMul: how BatchNorm, x * c + d, disappears.
+"""Folds scales and shifts into the weights of Conv, ConvTranspose and MatMul. BatchNorm (x * c + d) disappears this way.
 
-All rules hold up to rounding, and none lets a weight overflow. What cannot fold stays a Mul or Add of its own.
+All rules hold up to rounding, and none lets a weight overflow. Scales and shifts that cannot be folded stay Mul and
+Add.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gpucomp.rewrite.rule import Uses, rule
 
 CONTRACTIONS: tuple[Op, ...] = (ops.Conv, ops.ConvTranspose, ops.MatMul)
 BLOCK = 256  # rows of weights that are widened to f64 at a time
-SHARED = 1 << 20  # bytes above which weights that others read too are not scaled into a second copy
+SHARED = 1 << 20  # bytes: larger weights are not copied to be scaled if other nodes read them too
 
 
 def _is_weighted(value: Value) -> bool:
@@ -23,7 +24,7 @@ def _is_weighted(value: Value) -> bool:
 
 
 def may_copy(weight: Value, uses: Uses) -> bool:
-    """Whether a scaled copy of ``weight`` may stand beside it, or none has to."""
+    """Whether ``weight`` may be copied: nothing else reads it, or it is small."""
     return uses(weight) == 1 or weight.type.nbytes <= SHARED
 
 
@@ -46,9 +47,9 @@ def _operand_channel(contraction: Node) -> int:
 
 
 def _scaled(contraction: Value | Node, factor: np.ndarray, x: Value | None = None) -> Value | None:
-    """The contraction with its weights times ``factor``; ``None`` where they would be no finite numbers."""
+    """The contraction with its weights times ``factor``; ``None`` if a weight would not be finite."""
     w = contraction.inputs[1].attrs["value"]
-    weights = np.empty_like(w)  # in the same order of axes in memory
+    weights = np.empty_like(w)  # keeps the order of axes in memory
     with np.errstate(all="ignore"):
         if w.dtype.kind == "f":
             np.multiply(w, factor, out=weights, casting="same_kind")  # in f64, a buffer at a time
@@ -64,7 +65,7 @@ def _all_finite(array: np.ndarray) -> bool:
 
 
 def _columns(contraction: Value, scale: np.ndarray) -> np.ndarray:
-    """``scale``, an f64 number a result channel, shaped to broadcast against the weights."""
+    """``scale``, one f64 number per result channel, shaped to broadcast against the weights."""
     w = contraction.inputs[1].attrs["value"]
     last = _is_channels_last(contraction)
     if contraction.op is ops.MatMul or (contraction.op is ops.Conv and last):
@@ -78,7 +79,7 @@ def _columns(contraction: Value, scale: np.ndarray) -> np.ndarray:
 
 
 def _rows(contraction: Node, per_channel: np.ndarray) -> np.ndarray:
-    """``per_channel``, an f64 number an operand channel, shaped to broadcast against the weights."""
+    """``per_channel``, one f64 number per operand channel, shaped to broadcast against the weights."""
     w = contraction.inputs[1].attrs["value"]
     last = _is_channels_last(contraction)
     if contraction.op is ops.MatMul or (contraction.op is ops.ConvTranspose and last):
@@ -96,7 +97,7 @@ def _rows(contraction: Node, per_channel: np.ndarray) -> np.ndarray:
 
 @rule(ops.Mul, ops.Div)
 def scale_into_columns(node: Node, uses: Uses) -> Value | None:
-    """contract(x, w) * c  ->  contract(x, w * c), c a number or one a result channel; the same for / c"""
+    """contract(x, w) * c  ->  contract(x, w * c), c one number or one per result channel; the same for / c"""
     product, factor = node.inputs
     if not _is_weighted(product) or not is_constant(factor) or not keeps_type(node, product):
         return None
@@ -111,7 +112,7 @@ def scale_into_columns(node: Node, uses: Uses) -> Value | None:
 
 @rule(ops.Mul)
 def scale_before_shift(node: Node, uses: Uses) -> Value | None:
-    """(y + b) * c  ->  y * c + b * c, where y is a contraction that c folds into"""
+    """(y + b) * c  ->  y * c + b * c, if y is a contraction that c can be folded into"""
     match node:
         case Node(_, (Value(ops.Add, (y, Value(ops.Constant, (), {"value": b}))) as total, Value(ops.Constant) as c)):
             if not _is_weighted(y) or uses(total) != 1 or uses(y) != 1 or not keeps_type(node, y):
@@ -131,7 +132,7 @@ def scale_before_shift(node: Node, uses: Uses) -> Value | None:
 
 @rule(*CONTRACTIONS)
 def scale_into_rows(node: Node, uses: Uses) -> Value | None:
-    """contract(x * c, w)  ->  contract(x, w * c), c a finite number or one an operand channel; padding stays zero"""
+    """contract(x * c, w)  ->  contract(x, w * c), c finite, one number or one per operand channel; padding stays zero"""
     match node.inputs[0]:
         case Value(ops.Mul, (x, Value(ops.Constant, (), {"value": c}))) as product if x.type == product.type:
             if not _is_weighted(node[0]) or uses(product) != 1 or not may_copy(node.inputs[1], uses):
@@ -144,7 +145,7 @@ def scale_into_rows(node: Node, uses: Uses) -> Value | None:
 
 @rule(ops.Conv, ops.MatMul)
 def shift_through(node: Node, uses: Uses) -> Value | None:
-    """contract(x + d, w)  ->  contract(x, w) + contract(d, w), d a finite number or one an operand channel, no padding"""
+    """contract(x + d, w)  ->  contract(x, w) + contract(d, w), d finite, one number or one per operand channel; no padding"""
     match node.inputs[0]:
         case Value(ops.Add, (x, Value(ops.Constant, (), {"value": d}))) as total if x.type == total.type:
             if not _is_weighted(node[0]) or uses(total) != 1 or any(node.attrs.get("pads", ())):
@@ -158,7 +159,7 @@ def shift_through(node: Node, uses: Uses) -> Value | None:
 
 
 def _shifted(contraction: Value, shift: np.ndarray) -> Value | None:
-    """The contraction plus what it makes of ``shift``, an f64 number an operand channel."""
+    """The contraction plus the contraction of ``shift``, one f64 number per operand channel."""
     w = contraction.inputs[1].attrs["value"]
     rank = contraction.type.rank
     with np.errstate(all="ignore"):

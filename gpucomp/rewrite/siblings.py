@@ -1,7 +1,8 @@
-"""Contractions of one operand by several constants become one, and Slices of it: QKV projections, inception branches.
+"""Merges contractions of one operand by several constants into one contraction and Slices of its result.
 
-What follows each of them, a bias and an activation, is merged too, so that it is still fused; siblings that are
-followed by different things, or stored straight into a Concat, stay apart.
+Examples are QKV projections and the branches of Inception. A bias and an activation after each contraction are merged
+too, so that they are still fused. Contractions are not merged if different operators follow them, or if a Concat reads
+them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ MOVES = (ops.Reshape, ops.Transpose, ops.Slice)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Branch:
-    """A contraction by a constant with the bias and the activation that alone follow it."""
+    """A contraction by a constant, with the bias and the activation after it if nothing else reads what they read."""
 
     contraction: Node
-    bias: np.ndarray | None  # a number a result channel
+    bias: np.ndarray | None  # one number per result channel
     activation: Node | None
     end: Value
 
@@ -38,7 +39,7 @@ def merge_siblings(graph: Graph) -> Graph:
 
 
 def _families(graph: Graph) -> list[list[_Branch]]:
-    """Groups of two and more branches that can be one contraction."""
+    """Groups of two or more branches that can be one contraction."""
     readers = graph.consumers()
     outputs = set(graph.outputs)
     families: dict[Hashable, list[_Branch]] = {}
@@ -74,7 +75,7 @@ def _branch(node: Node, readers: Mapping[Value, list[Node]], outputs: set[Value]
     if end in outputs or any(r.op is ops.Concat for r in last):
         return None
     if node.op is ops.MatMul and activation is None and not all(r.op in MOVES or r.op is ops.MatMul for r in last):
-        return None  # something else follows, and would not be fused behind a Slice
+        return None  # another operator follows, and would not be fused after a Slice
     if node.op is ops.Conv and activation is None and not all(r.op in (ops.Conv, *MOVES) for r in last):
         return None
     return _Branch(node, bias, activation, end)

@@ -1,4 +1,4 @@
-"""Algebra on single elements: powers, clips, idempotent functions, and constants that meet constants.
+"""Elementwise algebra: powers, clips, idempotent functions, and adjacent constants.
 
 Exact unless a rule's docstring ends with "up to rounding". Constants are on the right: see ``canonicalize``.
 """
@@ -103,7 +103,7 @@ Limits = tuple[float | None, float | None]
 
 
 def _limits(value: Node | Value) -> Limits | None:
-    """The interval that ``value``'s operator clips to, if it does that."""
+    """The interval that ``value``'s operator clips to; ``None`` if it does not clip."""
     if value.op is ops.Relu:
         return 0, None
     if value.op is ops.Clip:
@@ -113,7 +113,7 @@ def _limits(value: Node | Value) -> Limits | None:
 
 @rule(ops.Clip, ops.Relu)
 def merge_clips(node: Node) -> Value | None:
-    """clip(clip(x, a, b), c, d)  ->  clip(x, the common interval), a relu being clip(x, 0, none)"""
+    """clip(clip(x, a, b), c, d)  ->  clip(x, the common interval), where relu counts as clip(x, 0, none)"""
     inner, outer = _limits(node.inputs[0]), _limits(node)
     if inner is None or outer is None or (None not in outer and outer[0] > outer[1]):  # type: ignore[operator]
         return None
@@ -141,7 +141,7 @@ def _clamp(limit: float | None, interval: Limits) -> float | None:
 def merge_constants(node: Node) -> Value | None:
     """(x + a) + b  ->  x + (a + b);  (x * a) * b  ->  x * (a * b), up to rounding
 
-    Left alone where the merged constant would overflow, underflow or be larger than both.
+    Does not apply if the merged constant would overflow, underflow or have more elements than both.
     """
     match node:
         case Node(
@@ -159,7 +159,7 @@ def merge_constants(node: Node) -> Value | None:
 
 
 def _is_tame(product: bool, a: np.ndarray, b: np.ndarray, merged: np.ndarray) -> bool:
-    """Whether no number of ``merged`` overflowed or underflowed on the way."""
+    """Whether no number of ``merged`` overflowed or underflowed."""
     if merged.dtype.kind in "iub":
         return True
     if not all(np.all(np.isfinite(v.astype(np.float64))) for v in (a, b, merged)):
@@ -173,7 +173,7 @@ def _is_tame(product: bool, a: np.ndarray, b: np.ndarray, merged: np.ndarray) ->
 
 @rule(ops.Add)
 def gather_constants(node: Node, uses: Uses) -> Value | None:
-    """(x + a) + (y + b)  ->  (x + y) + (a + b), where nothing else reads the two sums, up to rounding"""
+    """(x + a) + (y + b)  ->  (x + y) + (a + b), if nothing else reads the two sums, up to rounding"""
     match node:
         case Node(
             _,

@@ -329,7 +329,7 @@ def test_a_member_that_is_there_twice_is_refused(saved):
     whole = saved.read_bytes().replace(b"sources/k1.ll", b"sources/k0.ll")
     saved.write_bytes(whole)
 
-    refused(saved, "'sources/k0.ll' is there twice", "GPC7001")
+    refused(saved, "'sources/k0.ll' occurs twice", "GPC7001")
 
 
 @pytest.mark.parametrize("size", [1 << 30, 1 << 62, (1 << 64) - 1])
@@ -404,8 +404,8 @@ def test_sources_binaries_and_weights_that_the_plan_does_not_fit_are_refused(sav
         (b"", "is not JSON"),
         (b"[" * 200_000 + b"]" * 200_000, "nested too deep|is not JSON"),
         (b'{"a":' * 100_000, "nested too deep|is not JSON"),
-        (b'{"format": NaN}', "is no JSON number"),
-        (b'{"format": "gpucomp", "format": "gpucomp"}', "a key is there twice"),
+        (b'{"format": NaN}', "is not a JSON number"),
+        (b'{"format": "gpucomp", "format": "gpucomp"}', "a key occurs twice"),
         (b'{"format": ' + b"9" * 100_000 + b"}", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "does not describe a compiled model"),
@@ -506,13 +506,13 @@ def replaced(position, **changes):
         (replaced(3, offset=-1), "lie outside the arena"),
         (replaced(0, nbytes=56), "takes 60 bytes, not 56"),
         (replaced(3, shape=(1 << 30, 1 << 30)), "takes 4611686018427387904 bytes"),
-        (replaced(2, name="w0"), "a name is there twice"),
+        (replaced(2, name="w0"), "a name occurs twice"),
         (replace(PLAN, inputs=(1,)), "buffers of kind input expected"),
-        (replace(PLAN, inputs=(7,)), "are not all there"),
-        (replace(PLAN, outputs=(4, 7)), "are not all there"),
+        (replace(PLAN, inputs=(7,)), "do not all exist"),
+        (replace(PLAN, outputs=(4, 7)), "do not all exist"),
         (replace(PLAN, output_names=("y",)), "2 names expected, found 1"),
-        (replace(PLAN, output_names=("y", "y")), "a name is there twice"),
-        (replace(PLAN, launches=(replace(PLAN.launches[0], args=(0, 7)),)), "are not all there"),
+        (replace(PLAN, output_names=("y", "y")), "a name occurs twice"),
+        (replace(PLAN, launches=(replace(PLAN.launches[0], args=(0, 7)),)), "do not all exist"),
         (replace(PLAN, launches=(replace(PLAN.launches[0], kernel=2),)), "exactly one expected"),
         (replace(PLAN, launches=(replace(PLAN.launches[0], kernel=-1),)), "exactly one expected"),
         (replace(PLAN, launches=(replace(PLAN.launches[0], host="NonZero"),)), "exactly one expected"),

@@ -227,7 +227,7 @@ def test_maps_are_saved_with_the_plan():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"parameter": 4}, "a tensor map of parameter 4, there are 4"),
+        ({"parameter": 4}, "a tensor map of parameter 4, but there are 4"),
         ({"extents": (4, 3)}, "ends at byte 144 of a buffer of 140"),
         ({"offset": 64}, "ends at byte 144 of a buffer of 140"),
         ({"strides": (20,)}, "no tensor map: strides"),
