@@ -82,7 +82,10 @@ def test_certificates_that_are_none_are_named_by_both_ends(tmp_path, broken):
     with pytest.raises(UsageError, match=re.escape(f"{path.name}'")) as found:
         fleet.work("tls://127.0.0.1:1", target="cpu", certificates=own, runner=Local(Device(lambda *a: None)))
     assert found.value.code == "GPC2031"
-    with pytest.raises(UsageError, match="cannot be used"), fleet.opened(Wanted("tls://127.0.0.1:0", 1, own), "cpu", ""):
+    with (
+        pytest.raises(UsageError, match="cannot be used"),
+        fleet.opened(Wanted("tls://127.0.0.1:0", 1, own), "cpu", ""),
+    ):
         pass
 
 

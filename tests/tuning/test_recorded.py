@@ -123,7 +123,11 @@ def t4(**changes):
         ("a.json", b"{}", "neither a cache nor results"),
         ("a.json", b'{"cache": {"1": {}}}', "no tune_params_keys"),
         ("a.json", b'{"cache": {"1": {"b": 1}}, "tune_params_keys": ["a"]}', "lacks a parameter"),
-        ("a.json", b'{"cache": {"1": {"a": 1, "time": "ErrorConfig"}}, "tune_params_keys": ["a"]}', "no successful measurement"),
+        (
+            "a.json",
+            b'{"cache": {"1": {"a": 1, "time": "ErrorConfig"}}, "tune_params_keys": ["a"]}',
+            "no successful measurement",
+        ),
         ("a.json", b'{"results": [3]}', "a result without a configuration"),
         ("a.json", t4(objectives=5), "an invalid value"),
         ("a.json", t4(measurements=5), "an invalid value"),
