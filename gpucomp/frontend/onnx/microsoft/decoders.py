@@ -148,30 +148,20 @@ def group_query_attention(
     What only a run knows is not checked, where onnxruntime refuses it: lengths outside 0 .. T - 1 move keys out of the result or
     leave gaps in it, and ``position_ids`` outside the tables read what ``Gather`` reads there.
     """
-    expect_none(
-        k_scale=k_scale,
-        v_scale=v_scale,
-        kv_cache_bit_width=kv_cache_bit_width,
-        qk_output=qk_output,
-        sliding_window_cache=sliding_window_cache,
-        k_quant_type=k_quant_type.removeprefix("NONE"),
-        v_quant_type=v_quant_type.removeprefix("NONE"),
-    )
+    _expect_plain_cache(k_scale, v_scale, k_quant_type, v_quant_type, kv_cache_bit_width)
+    expect_none(qk_output=qk_output, sliding_window_cache=sliding_window_cache)
     if not causal:
         raise UnsupportedError("causal=0 is not supported")
     _expect_pairs(keys=(key, value), past=(past_key, past_value), norms=(q_norm_weight, k_norm_weight))
     expect_floats(query, key, value, past_key, past_value, cosines, sines, attention_bias, head_sink)
-    expect_types((t.I32,), seqlens_k, total_sequence_length)
     scores = _Scores(scale, softcap, local_window_size, smooth_softmax, attention_bias, head_sink)
     q, k, v = _by_heads(query, key, value, num_heads, kv_num_heads)
     q, k = _normalized(q, k, q_norm_weight, k_norm_weight, qk_norm_epsilon)
-    total = q.shape[2] if past_key is None else whole(total_sequence_length, "total_sequence_length")
-    before = _before(seqlens_k, total, q.shape[0], q.shape[2])
+    total, before = _lengths(q, past_key, seqlens_k, total_sequence_length)
     if do_rotary:
         q, k = _turned(q, k, before, cosines, sines, position_ids, interleaved=bool(rotary_interleaved))
     if past_key is not None and past_value is not None:
-        room = max(past_key.shape[2], total)
-        k, v = (_appended(past, new, before, room) for past, new in ((past_key, k), (past_value, v)))
+        k, v = (_appended(past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
     return joined(_grouped(q, k, v, before, total, scores)), k, v
 
 
@@ -247,10 +237,30 @@ def _turned(
     return q, k
 
 
+def _expect_plain_cache(
+    k_scale: Value | None, v_scale: Value | None, k_quant_type: str, v_quant_type: str, kv_cache_bit_width: int
+) -> None:
+    """Raises ``UnsupportedError`` for keys and values that are kept in few bits."""
+    expect_none(
+        k_scale=k_scale,
+        v_scale=v_scale,
+        k_quant_type=k_quant_type.removeprefix("NONE"),
+        v_quant_type=v_quant_type.removeprefix("NONE"),
+        kv_cache_bit_width=kv_cache_bit_width,
+    )
+
+
 def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
     """Raises ``ValueError`` for one of two without the other."""
     if name := next((name for name, (one, other) in pairs.items() if (one is None) != (other is None)), None):
         raise ValueError(f"{name}: one of two is missing")
+
+
+def _lengths(q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_length: Value) -> tuple[int, Value]:
+    """How many keys there are in all, and ``_before``."""
+    expect_types((t.I32,), seqlens_k, total_sequence_length)
+    total = q.shape[2] if past_key is None else whole(total_sequence_length, "total_sequence_length")
+    return total, _before(seqlens_k, total, q.shape[0], q.shape[2])
 
 
 def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
@@ -265,10 +275,11 @@ def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
 
 
 def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
-    """[B, heads, total, h]: the first ``before`` of ``past``, then ``new``, then zeros."""
+    """[B, heads, max(P, total), h]: the first ``before`` of ``past``, then ``new``, then zeros."""
     if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
         raise ValueError(f"{past.type} in front of {new.type}")
     kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
+    total = max(kept, total)
     place = reshape(iota(total), (1, total))
     behind = ops.Sub(place, before)  # [B, total]: which of the new ones
     zeros = expand(like(new, 0), (*new.shape[:2], 1, new.shape[3]))
