@@ -157,11 +157,11 @@ def test_what_a_leaf_gives_a_target_twice_is_summed():
 @pytest.mark.parametrize(
     ("name", "at", "like", "message"),
     [
-        ("nodes_nodeids", 5000, 4999, "a node of a tree is there twice"),
+        ("nodes_nodeids", 5000, 4999, "a node of a tree occurs twice"),
         ("nodes_truenodeids", 0, None, "a branch leads to a node that does not exist"),
         ("nodes_falsenodeids", 0, None, "a branch leads to a node that does not exist"),
-        ("target_nodeids", 1234, None, "weights of leaves that do not exist"),
-        ("target_treeids", 1234, None, "weights of leaves that do not exist"),
+        ("target_nodeids", 1234, None, "weights of a leaf or target that does not exist"),
+        ("target_treeids", 1234, None, "weights of a leaf or target that does not exist"),
     ],
 )
 def test_one_wrong_entry_of_ten_thousand_is_found(name, at, like, message):
@@ -179,7 +179,9 @@ def test_one_entry_too_few_is_found(name):
     attributes = large("target", 1)
     del attributes[name][-1]
 
-    with pytest.raises(ShapeError, match=r"attributes of equal lengths|weights of leaves that do not exist"):
+    with pytest.raises(
+        ShapeError, match=r"attributes of equal lengths|weights of a leaf or target that does not exist"
+    ):
         load(of("TreeEnsembleRegressor", attributes))
 
 
@@ -235,7 +237,7 @@ def test_one_wide_number_is_another_node_than_that_of_its_low_bits():
     }
     load(of("TreeEnsembleRegressor", attributes))
 
-    with pytest.raises(ShapeError, match="weights of leaves that do not exist"):
+    with pytest.raises(ShapeError, match="weights of a leaf or target that does not exist"):
         load(of("TreeEnsembleRegressor", wide))
 
 

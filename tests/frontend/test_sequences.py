@@ -110,7 +110,7 @@ def test_parts_that_do_not_make_up_the_whole_are_refused(split, message):
         ),
         ([node("Optional", [], ["y"], type=helper.make_optional_type_proto(FLOATS))], "an optional of an optional"),
         ([node("Optional", [], ["y"])], "needs its type"),
-        ([node("Optional", [], ["o"], type=FLOATS), node("OptionalGetElement", ["o"], ["y"])], "holds nothing"),
+        ([node("Optional", [], ["o"], type=FLOATS), node("OptionalGetElement", ["o"], ["y"])], "the optional is empty"),
     ],
 )
 def test_what_makes_no_sense_is_refused(nodes, message):

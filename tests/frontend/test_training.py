@@ -81,7 +81,7 @@ def test_gradients_that_are_not_supported_are_refused():
         load(gradient_of(node("Erf", ["x"], ["y"])))
     with pytest.raises(UnsupportedError, match="at other values"):
         load(gradient_of(node("Exp", ["x"], ["y"]), inputs=["y"]))
-    with pytest.raises(ShapeError, match="have to name tensors"):
+    with pytest.raises(ShapeError, match="must name tensors"):
         load(gradient_of(node("Exp", ["x"], ["z"])))
 
 
