@@ -192,7 +192,7 @@ def test_one_entry_too_few_is_found(name):
             (f"nodes_{name}", "trees with at least a node, and attributes of equal lengths, expected")
             for name in NEEDED
         ),
-        *((f"target_{name}", "weights of at least a leaf, and attributes of equal lengths") for name in WEIGHING),
+        *((f"target_{name}", "weights of at least one leaf, in attributes of equal lengths") for name in WEIGHING),
     ],
 )
 def test_a_list_that_is_missing_is_one_of_another_length(name, message):

@@ -97,7 +97,7 @@ def listed():
     yield heads(I32(Q), I32(K), I32(V)), "f16 or bf16 or f32 or f64 expected"
     yield heads(Q, K, V, None, np.int64([7, 5])), "i32 expected"
     yield heads(Q, K, V, None, F([7, 5])), "i32 expected"
-    yield heads(Q, K, V, None, I32([7, 5, 1, 0])), "how many keys count"
+    yield heads(Q, K, V, None, I32([7, 5, 1, 0])), "a mask of the numbers of keys expected"
     yield heads(Q, K, V, None, None, normal(3, 1, S, KEYS)), "a bias of scores"
     yield heads(Q[:1], K[:1], V[:1], None, None, normal(3, 1, S, KEYS)), "a bias of scores"
     yield heads(Q, K, V, None, None, normal(S, KEYS)), "a bias of scores"
