@@ -210,7 +210,7 @@ def test_a_forest_in_which_no_leaf_weighs_anything_is_refused(role):
     }
     operator = "TreeEnsembleRegressor" if role == "target" else "TreeEnsembleClassifier"
 
-    with pytest.raises(ShapeError, match="weights of at least a leaf"):
+    with pytest.raises(ShapeError, match="weights of at least one leaf"):
         load(of(operator, attributes | (LABELS if role == "class" else {})))
 
 
