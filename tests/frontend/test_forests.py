@@ -379,7 +379,7 @@ def test_a_tree_of_one_leaf_and_a_device():
     [
         ({"nodes_truenodeids": [-1]}, ShapeError, "attributes of equal lengths"),
         ({"nodes_modes": None}, ShapeError, "nodes of mode 'BRANCH_ODD'"),
-        ({"target_ids": None}, ShapeError, "for targets that do not"),
+        ({"target_ids": None}, ShapeError, "weights of a leaf or target that does not exist"),
         ({"aggregate_function": "PRODUCT"}, ShapeError, "aggregate_function='PRODUCT'"),
         ({"base_values": [1.0, 2.0]}, ShapeError, "1 base values expected, 2 given"),
         ({"post_transform": "OTHER"}, UnsupportedError, "post_transform OTHER is not supported"),
