@@ -20,14 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 from bench.models import MODELS, build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
 from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
-from gpucomp.kernel import Contraction
+from gpucomp.kernel import Contraction, KernelStep
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
@@ -37,6 +36,7 @@ from gpucomp.lowering import kernels_of
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from gpucomp.targets.sass import disassembler
 
@@ -80,8 +80,9 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
     found: dict[str, Case] = {}
     graph = run_pipeline(graph, target=target, rounding=narrow.rounding(precision, target))
     for step in kernels_of(graph, target, precision):
-        if (kernel := step.kernel) is None:
+        if not isinstance(step, KernelStep):
             continue
+        kernel = step.kernel
         choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
         family, schedule = choice.family, choice.schedule
         problem = family.problem(kernel)
@@ -91,7 +92,7 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
             kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)
         code = source.text.partition("\n")[2]  # the first line is a label, for people
-        bound = family.taken(SimpleNamespace(**schedule), SimpleNamespace(**problem)) if family.taken else 0
+        bound = family.taken(family.schedule(schedule), sized(problem)) if family.taken else 0
         found.setdefault(code, Case(kernel.label or step.name, source, bound, matrix))
     return list(found.values())
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 from bench.kernel_sweep.cases import TAILS, matmul, scan, scatter, stores_rows
 from bench.models import build
@@ -29,7 +28,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16, F32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, KernelStep
 from gpucomp.kernel.forms.tail import tail_of
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes import fuse_separable as separable
@@ -40,7 +39,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.rewrite.pipeline import run_pipeline
-from gpucomp.schedule.space import Family
+from gpucomp.schedule.space import Family, sized
 from gpucomp.targets import cuda
 
 MODELS = ("resnet18", "mobilenet_v2", "inception_v3", "unet_small", "bert_base", "vit_tiny")
@@ -105,7 +104,7 @@ def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> lis
             narrow = integers.narrow(precision.apply(steps, graph, mode, ()), graph)
             fused = [pair.both for pair in separable.pairs(narrow, graph.outputs)]
             for step in [*narrow, *fused]:
-                if step.kernel is not None:
+                if isinstance(step, KernelStep):
                     found.setdefault(step.kernel.digest, step.kernel)
     return list(found.values())
 
@@ -127,7 +126,7 @@ def drawn(family: Family, kernel: Kernel, limits: Limits, rng: random.Random) ->
         schedule = {p.name: rng.choice(p.choices) for p in family.params}
         if not family.reasons(schedule, problem, limits):
             return schedule
-    return dict(family.default(SimpleNamespace(**problem), limits))
+    return dict(family.default(sized(problem), limits))
 
 
 def candidates(engine: str, found: Sequence[Kernel], target: Target, samples: int, seed: int) -> Iterator[Candidate]:
@@ -143,7 +142,7 @@ def candidates(engine: str, found: Sequence[Kernel], target: Target, samples: in
         if name in seen:
             continue
         seen.add(name)
-        problem, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule)
+        problem, s = sized(family.problem(kernel)), family.schedule(schedule)
         pressure = family.registers(s, problem) if family.registers else 0
         label = f"{kernel.label or kernel.family} {schedule}"
         packing = family.packing(kernel, s, problem)

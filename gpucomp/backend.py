@@ -1,4 +1,4 @@
-"""gpucomp as an ONNX backend, so that ONNX's own conformance suite runs on it. Nothing is compiled here itself."""
+"""gpucomp as an ONNX backend (``onnx.backend.base``), so that ONNX's own conformance suite can run on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compiled(model: onnx.ModelProto, target: str, shapes: Mapping[str, Any], con
 
 
 class Prepared(BackendRep):
-    """A model to be run. ONNX models leave shapes open, so it is compiled for the shapes of each run, and once a shape."""
+    """A model that can be run. ONNX models leave shapes open; it is compiled once for each set of input shapes."""
 
     def __init__(self, model: onnx.ModelProto, target: str, compile: Callable[..., Run]) -> None:
         self.model = model
@@ -40,14 +40,14 @@ class Prepared(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs, in the model's order. ``inputs`` is a mapping, one array, or values in the model's order.
 
-        A sequence is a list of arrays, an optional that holds nothing ``None``.
+        A sequence is a list of arrays; an optional that holds nothing is ``None``.
         """
         feed, run, left_out = self._ready(inputs)
         outputs = run({name: a for name, a in feed.items() if name not in left_out})
         return tuple(outputs[name] for name in self.output_names)
 
     def executable(self, inputs: Any) -> Run:
-        """What ``run`` would run on ``inputs``, compiled."""
+        """The compiled model that ``run`` would use for ``inputs``."""
         return self._ready(inputs)[1]
 
     def _ready(self, inputs: Any) -> tuple[dict[str, Any], Run, frozenset[str]]:
@@ -84,7 +84,7 @@ def _shape(value: Any) -> Any:
 
 
 def _content(value: Any) -> Any:
-    """What tells two values apart."""
+    """A key that is equal for equal values only."""
     if isinstance(value, list):
         return tuple(_content(a) for a in value)
     if value is None:

@@ -1,4 +1,4 @@
-"""``compile``: the whole way of a model on one screen. Start reading here; every step is one call into its own room."""
+"""``compile``: the whole pipeline on one screen. Start reading here; each stage is one call into its own package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp import targets
@@ -21,7 +20,7 @@ from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.passes.pack_weights import Packed, pack, packed_step
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import kernels_of
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.rewrite.pipeline import Pass, PassRecord, run_pipeline
@@ -29,17 +28,17 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
-from gpucomp.schedule.space import Schedule
+from gpucomp.schedule.space import Schedule, sized
 from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from gpucomp.dynamic.program import Rest
+    from gpucomp.dynamic.program import DynamicModel
 
 Progress = Callable[[str, int, int], None]
-MOST_TRIED = 20_000  # schedules that are looked through for one of fewer work-items: a second's work
-Made = tuple[Rendered, Packed | None]  # a kernel's source, and its operand that is packed for it
+MOST_TRIED = 20_000  # schedules searched for one with fewer work-items: about a second
+Made = tuple[Rendered, Packed | None]  # a kernel's source, and the operand that was packed for it
 
 
 def compile(
@@ -56,21 +55,21 @@ def compile(
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
 
-    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is what GPUCOMP_TARGET says, else cpu
-    shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``; of a sequence a list
-              of its tensors' shapes, of an optional ``None`` where it holds nothing
-    constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
+    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, or cpu if that is not set
+    shapes    shapes of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list
+              of its tensors' shapes. For an optional that holds nothing: ``None``
+    constants values of inputs that become constants; needed where the value of an input decides a shape
     precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.kernel.passes.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
-    records   a file or folder of what tuning found out, besides what GPUCOMP_RECORDS says and what is shipped
-    progress  called with (stage, done, total) as the work goes on
-    observer  called with the record of each pass, of graphs and of kernels
+    records   a file or folder of tuning records, in addition to GPUCOMP_RECORDS and the shipped records
+    progress  called with (stage, done, total) during the compilation
+    observer  called with the record of each graph pass and each kernel pass
 
-    Where values decide shapes, as behind a NonMaxSuppression, the nodes from there on run on the host
-    (``Executable.waiting``).
+    Where values decide shapes, for example behind a NonMaxSuppression, the nodes from there on run on the host
+    (``Executable.dynamic_operators``).
 
     Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
-    where the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
+    if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
     records that cannot be read.
     """
     tell = progress or (lambda stage, done, total: None)
@@ -81,10 +80,10 @@ def compile(
 
 
 def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> Executable:
-    """The second half of ``compile``: planned, built, ready to run.
+    """The second half of ``compile``: plan the buffers and launches, build the kernels.
 
-    A kernel that the device refuses is given a smaller schedule, then one without the extensions that it can do without;
-    a ``RuntimeWarning`` says which.
+    A kernel that the device refuses is rendered again with a smaller schedule, then without optional extensions. A
+    ``RuntimeWarning`` names the first such kernel.
     """
     binaries: dict[str, bytes] = {}
     instead: dict[str, Iterator[Made]] = {}
@@ -110,18 +109,18 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
         )
     report(plan, lowered.steps, lowered.rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
-    return Executable(plan, texts, binaries, weights, lowered.rest, waiting=waiting)
+    return Executable(plan, texts, binaries, weights, lowered.dynamic_model, open_dynamic=open_dynamic)
 
 
-def waiting(plan: Plan, rest: bytes) -> Rest:
-    """What runs ``rest``, a part of the model that waits for values; what of it is much work is compiled as ``plan`` was."""
-    from gpucomp.dynamic.program import Rest  # few models have such a part
+def open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicModel:
+    """Return the runner of ``dynamic_model``, the dynamic part of the model. Its expensive steps are compiled as ``plan`` was."""
+    from gpucomp.dynamic.program import DynamicModel  # few models have such a part
 
-    return Rest(rest, lambda graph: compile_graph(graph, plan.target, plan.precision, plan.keep_fp32))
+    return DynamicModel(dynamic_model, lambda graph: compile_graph(graph, plan.target, plan.precision, plan.keep_fp32))
 
 
 def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> Executable:
-    """Compile what the frontend gave, or somebody built; patterns in ``keep_fp32`` may match nothing. Raises as ``compile``."""
+    """Compile ``graph``. Patterns in ``keep_fp32`` need not match anything. Raises the same errors as ``compile``."""
     device = targets.resolve(target)
     graph = run_pipeline(graph, target=device, rounding=narrow.rounding(precision, device, keep_fp32))
     steps = kernels_of(graph, device, precision, keep_fp32, None)
@@ -130,16 +129,16 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model as far as its sources: nothing is planned or built yet. ``unpacked`` are the steps before any packing.
+    """A model with a source for each kernel; nothing is planned or built yet. ``unpacked`` are the steps before packing.
 
-    ``rest`` is what of the model waits for values, as ``frontend.load_apart`` gives it; ``keep_fp32`` holds for it too.
+    ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_apart``; ``keep_fp32`` holds for it too.
     """
 
     graph: Graph
     steps: list[Step]
-    rendered: dict[Step, Rendered]
+    rendered: dict[KernelStep, Rendered]
     unpacked: Sequence[Step] = ()
-    rest: bytes = b""
+    dynamic_model: bytes = b""
     keep_fp32: Sequence[str] = ()
 
 
@@ -157,27 +156,27 @@ def lower(
     kernel_passes: Sequence[KernelPass] | None = None,
     watch: Callable[[str, Any], None] | None = None,
 ) -> Lowered:
-    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors.
+    """The first half of ``compile``: turn ``model`` into kernels with schedules and sources. Raises the same errors.
 
-    ``pipeline`` stands in for ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` for ``lowering.KERNEL_PASSES``, for who
-    looks for a pass that is wrong. ``watch`` is called with every graph and every list of steps, as by ``run_passes``.
+    ``pipeline`` replaces ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` replaces ``lowering.KERNEL_PASSES``; this is
+    how a wrong pass is bisected. ``watch`` is called with every graph and every list of steps, see ``run_passes``.
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
-    graph, rest = frontend.load_apart(model, shapes=shapes, constants=constants)
+    graph, dynamic_model = frontend.load_apart(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
     rounding = narrow.rounding(precision, device, keep_fp32)
     graph = run_pipeline(graph, pipeline, target=device, rounding=rounding, observer=observer, watch=watch)
     tell("partition", 0, 1)
-    elsewhere = frontend.names_in(rest) if rest and keep_fp32 else ()
+    elsewhere = frontend.names_in(dynamic_model) if dynamic_model and keep_fp32 else ()
     steps = kernels_of(
         graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
     )
-    return Lowered(graph, *render(steps, device, tell, picks), steps, rest, keep_fp32)
+    return Lowered(graph, *render(steps, device, tell, picks), steps, dynamic_model, keep_fp32)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:
-    """``lowered`` with its schedules chosen once more, by other records."""
+    """Choose the schedules of ``lowered`` again, with other records."""
     laid_out, rendered = render(lowered.unpacked, target, _silent, picks)
     return replace(lowered, steps=laid_out, rendered=rendered)
 
@@ -188,50 +187,49 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 def render(
     steps: Sequence[Step], target: Target, tell: Progress, picks: Picks | None = None
-) -> tuple[list[Step], dict[Step, Rendered]]:
-    """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one.
+) -> tuple[list[Step], dict[KernelStep, Rendered]]:
+    """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
-    The steps come back with their weights packed, where an engine wants them so.
+    The returned steps have their weights packed where the engine requires it.
     """
     done: dict[str, Made] = {}
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
-    rendered: dict[Step, Rendered] = {}
+    rendered: dict[KernelStep, Rendered] = {}
     for number, step in enumerate(steps):
         tell("render", number, len(steps))
-        if step.kernel is None:
+        if isinstance(step, HostStep):
             laid_out.append(step)
             continue
         if step.kernel.digest not in done:
             tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
             done[step.kernel.digest] = _standing(step, target, tiers)
         item, packed = done[step.kernel.digest]
-        laid_out.append(packed_step(step, packed, made) if packed else step)
-        rendered[laid_out[-1]] = item
+        final = packed_step(step, packed, made) if packed else step
+        laid_out.append(final)
+        rendered[final] = item
     return laid_out, rendered
 
 
-def _choice(step: Step, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
-    assert step.kernel is not None
+def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
     engines_of, _ = back_end(target.language)
     engines = engines_of(step.kernel, target.features)[which]
     return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
 
 
-def _rendered(step: Step, target: Target, choice: Choice) -> Made:
-    """A step's kernel with the schedule that was chosen, and its operand that is packed for it."""
-    assert step.kernel is not None
+def _rendered(step: KernelStep, target: Target, choice: Choice) -> Made:
+    """Render the kernel of ``step`` with the chosen schedule; also return the operand that was packed for it."""
     _, render_one = back_end(target.language)
     packed = pack(step.kernel, choice.packing) if choice.packing else None
     kernel = packed.kernel if packed else step.kernel
     return Rendered(render_one(kernel, choice.schedule, target, step.name, choice.family), choice), packed
 
 
-def _standing(step: Step, target: Target, tiers: Tiers) -> Made:
-    """A step's kernel by the first of ``tiers`` whose answer may be used; after one that may not, the next is asked.
+def _standing(step: KernelStep, target: Target, tiers: Tiers) -> Made:
+    """Render the kernel of ``step`` with the schedule of the first of ``tiers`` whose answer is usable.
 
-    A stale record may not, nor one that leaves a larger processor's threads idle: one that makes fewer parts than
-    ``ENOUGH_PARTS`` and than what would be chosen without records.
+    A stale record is not usable. Neither is one from a larger processor that leaves threads of this one idle: one that
+    splits the work into fewer parts than ``ENOUGH_PARTS`` and than the schedule chosen without records.
     """
     untuned = None
     while True:
@@ -251,19 +249,22 @@ def _standing(step: Step, target: Target, tiers: Tiers) -> Made:
 def _asking_less(
     lowered: Lowered, target: Target, refused: Mapping[str, KernelBuildError], instead: dict[str, Iterator[Made]]
 ) -> Lowered:
-    """``lowered`` with another schedule for the kernels that were refused, by their sources' names.
+    """Return ``lowered`` with another schedule for each refused kernel. ``refused`` maps source names to errors.
 
-    ``instead`` keeps, for each kernel, what is left to try. Raises the refusal of one for which nothing is.
+    ``instead`` keeps what is left to try for each kernel. Raises a kernel's refusal when nothing is left.
     """
     done: dict[str, Made] = {}
     made: dict[tuple[object, ...], Value] = {}
     steps: list[Step] = []
-    rendered: dict[Step, Rendered] = {}
+    rendered: dict[KernelStep, Rendered] = {}
     for plain, step in zip(lowered.unpacked, lowered.steps, strict=True):
-        item = lowered.rendered.get(step)
-        if plain.kernel is None or item is None or item.source.name not in refused:
+        if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
             steps.append(step)
-            rendered |= {step: item} if item is not None else {}
+            continue
+        item = lowered.rendered[step]
+        if item.source.name not in refused:
+            steps.append(step)
+            rendered[step] = item
             continue
         digest = plain.kernel.digest
         if digest not in done:
@@ -272,14 +273,16 @@ def _asking_less(
                 raise refused[item.source.name]
             done[digest] = other
         other_item, packed = done[digest]
-        steps.append(packed_step(plain, packed, made) if packed else plain)
-        rendered[steps[-1]] = other_item
+        final = packed_step(plain, packed, made) if packed else plain
+        steps.append(final)
+        rendered[final] = other_item
     return replace(lowered, steps=steps, rendered=rendered)
 
 
-def _less(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """A step's kernel as it asks less and less of the device, each text once; at last by the engine that every device has,
-    in smaller and smaller work-groups. Nothing where the target has nothing less: a refusal there is a bug."""
+def _less(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
+    """Render the kernel of ``step`` with lower and lower demands on the device; yield each text once. The last ones are by
+    the engine that every device can run, in smaller and smaller work-groups. Yields nothing if the target has no lesser
+    variant: a refusal there is a bug."""
     texts, lesser = {refused.text}, list(targets.lesser(target))
     if not lesser:
         return
@@ -289,26 +292,25 @@ def _less(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
             yield found
 
 
-def _with_less(step: Step, lesser: Sequence[Target]) -> Iterator[Made]:
+def _with_less(step: KernelStep, lesser: Sequence[Target]) -> Iterator[Made]:
     for engines in (slice(None), slice(-1, None)):
         for less in lesser:
             try:
                 choice = _choice(step, less, TIERS, engines)
                 yield _rendered(step, less, replace(choice, tier="smaller"))
-            except (ScheduleError, UnsupportedError):  # nothing that asks so little computes it
+            except (ScheduleError, UnsupportedError):  # no engine computes the kernel within these limits
                 continue
 
 
-def _in_smaller_groups(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """By halves, of the last engine: each the nearest to the one before, at first to the default."""
-    assert step.kernel is not None
+def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
+    """Halve the work-group of the last engine again and again; each schedule is the nearest legal one to the previous."""
     engines_of, _ = back_end(target.language)
     family = engines_of(step.kernel, target.features)[-1]
     problem = family.problem(step.kernel)
-    sizes = SimpleNamespace(**problem)
+    sizes = sized(problem)
 
     def items(schedule: Schedule) -> int:
-        return math.prod(family.geometry(SimpleNamespace(**schedule), sizes).items)
+        return math.prod(family.geometry(family.schedule(schedule), sizes).items)
 
     last, most = family.default(sizes, target.limits), math.prod(refused.geometry.items) // 2
     while most:
@@ -321,10 +323,10 @@ def _in_smaller_groups(step: Step, target: Target, refused: KernelSource) -> Ite
         last, most = found, items(found) // 2
 
 
-def _is_stale(found: Rendered, step: Step) -> bool:
-    """Whether it is by a record of this very kernel, and another source was measured.
+def _is_stale(found: Rendered, step: KernelStep) -> bool:
+    """Whether the schedule is from a record of this very kernel whose measured source differs from the rendered one.
 
-    For a sibling device the same engine may write another text: there one that has not changed will do as well.
+    On a sibling device the same engine may write another text; there it is enough that the engine has not changed.
     """
     choice, pick = found.choice, found.choice.pick
     if (
@@ -337,7 +339,7 @@ def _is_stale(found: Rendered, step: Step) -> bool:
 
 
 def _may_idle(found: Rendered, target: Target) -> bool:
-    """Whether a pick makes few parts of the work and was not measured with the threads of this very device."""
+    """Whether a pick splits the work into few parts and was measured on another processor than this one."""
     pick = found.choice.pick
     if pick is None or not target.limits.is_cpu or pick.is_of(target):
         return False

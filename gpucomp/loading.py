@@ -1,4 +1,4 @@
-"""``load``: a compiled model from its file. What a run of it may have to compile is handed to it here."""
+"""``load`` reads a compiled model from its file, and hands it the compiler in case a run has to compile something."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from pathlib import Path
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.runtime import artifact
-from gpucomp.runtime.executable import Executable, Waiting
+from gpucomp.runtime.executable import DynamicRunner, Executable
 
 
 def load(path: str | Path, *, trusted: bool = True) -> Executable:
-    """Read a compiled model that ``Executable.save`` wrote. Needs no compiler; the device is opened by ``run``.
+    """Read a compiled model that ``Executable.save`` wrote. ``run`` opens the device.
 
-    Nor does it need onnx, but for a model with a ``rest``.
+    This needs no compiler, and no onnx unless the model has a dynamic part.
 
-    A file holds native code. ``trusted=False`` ignores it and builds again from the sources inside, which needs the
-    target's compiler. Raises ``ArtifactError`` for a damaged or foreign file.
+    The file holds native code. ``trusted=False`` ignores that code and builds it again from the sources inside, which needs
+    the target's compiler. Raises ``ArtifactError`` for a damaged or foreign file.
     """
     contents = artifact.load(path, rebuild=None if trusted else _rebuild)
     return Executable(
-        contents.plan, contents.sources, contents.binaries, contents.weights, contents.rest, waiting=_waiting
+        contents.plan,
+        contents.sources,
+        contents.binaries,
+        contents.weights,
+        contents.dynamic_model,
+        open_dynamic=_open_dynamic,
     )
 
 
 def _rebuild(plan: Plan, sources: Mapping[str, str]) -> dict[str, bytes]:
-    from gpucomp.targets import rebuild  # the target's compiler, which a trusted file does without
+    from gpucomp.targets import rebuild  # imports the target's compiler, which a trusted file does not need
 
     return rebuild(plan, sources)
 
 
-def _waiting(plan: Plan, rest: bytes) -> Waiting:
-    from gpucomp.compiler import waiting  # the whole compiler: for models of which a part waits for values
+def _open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicRunner:
+    from gpucomp.compiler import open_dynamic  # imports the whole compiler, which only models with a dynamic part need
 
-    return waiting(plan, rest)
+    return open_dynamic(plan, dynamic_model)

@@ -1,4 +1,4 @@
-"""``KERNEL_PASSES``: a rewritten graph becomes kernels, and every rewrite of these, in order."""
+"""``KERNEL_PASSES``: the passes that rewrite kernels, in order; ``kernels_of`` turns a rewritten graph into kernels."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def _on_a_gpu(target: Target, precision: str) -> bool:
 
 
 def _has_no_local_memory(target: Target, precision: str) -> bool:
-    """What blocks keep between their transforms goes to memory anyway; and a model of the device says what is faster."""
+    """Without local memory, values between the Winograd transforms go to memory anyway. Needs a model of the device's speed."""
     return "mali" in target.features and target.device is not None
 
 
 def _is_narrow(target: Target, level: str) -> bool:
-    """A merged group may spoil its neighbours, which fp32 promises not to."""
+    """Merging groups is for 16-bit precisions only: an infinite pixel can spoil the neighbouring groups."""
     return level in precision.NARROW
 
 
 def _fuse_depth_first(steps: list[Step], at: Setting) -> list[Step]:
-    from gpucomp.codegen.llvm.chain.fuse import chained  # all engines of the CPU, which no GPU needs
+    from gpucomp.codegen.llvm.chain.fuse import chained  # imports all CPU engines, which no GPU needs
 
     return chained(steps, at.graph.outputs, at.target)
 
@@ -63,7 +63,7 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
 
 
 def wanted_passes(target: Target, precision: str = "fp32") -> tuple[KernelPass, ...]:
-    """Those of ``KERNEL_PASSES`` that ``target`` has a use for at ``precision``."""
+    """The passes of ``KERNEL_PASSES`` that run for ``target`` at ``precision``."""
     return tuple(one for one in KERNEL_PASSES if one.wanted(target, precision))
 
 
@@ -78,10 +78,10 @@ def kernels_of(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, list[Step]], None] | None = None,
 ) -> list[Step]:
-    """A rewritten graph as kernels: partitioned, then after every pass of ``passes`` (default: those of
-    ``KERNEL_PASSES`` that the device wants).
+    """Partition a rewritten graph into kernels and run ``passes`` on them (default: the passes of ``KERNEL_PASSES`` for
+    the device).
 
-    ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass; ``watch`` as by ``run_passes``.
+    ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass; ``watch``: see ``run_passes``.
     """
     engines_of, _ = back_end(device.language)
     setting = Setting(graph, device, Expected(device, engines_of), precision, keep_fp32, elsewhere)

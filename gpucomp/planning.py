@@ -1,7 +1,7 @@
-"""From steps to a plan: which buffers exist, where the temporary ones lie, and the list of launches. Nothing is built.
+"""Turns steps into a plan: the buffers, the offsets of the temporary ones, and the list of launches. Builds nothing.
 
-Buffers are the model's inputs and outputs, the weights the kernels read, and temporaries in one arena. A temporary
-lives from the first step that writes it (the parts of a Concat are written by several) to the last one that reads it.
+Buffers are the model's inputs and outputs, the weights that kernels read, and temporaries in one arena. A temporary
+lives from the first step that writes it (several steps write the parts of a Concat) to the last one that reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
@@ -35,7 +35,7 @@ WHOLE_MODEL = "model.o"  # a CPU model is one object
 
 @dataclass(frozen=True)
 class Rendered:
-    """A step's source and where its schedule came from; ``None`` for a host step."""
+    """The source of a step's kernel, and where its schedule came from."""
 
     source: KernelSource
     choice: Choice
@@ -48,14 +48,14 @@ class _Builder:
     position: dict[Value, int] = field(default_factory=dict)
     weights: list[np.ndarray] = field(default_factory=list)
     lives: dict[int, list[int]] = field(default_factory=dict)  # buffer -> [first, last]
-    replaceable: dict[int, list[int]] = field(default_factory=dict)  # buffer -> operands it may lie on
+    replaceable: dict[int, list[int]] = field(default_factory=dict)  # buffer -> operands whose memory it can reuse
 
     def add(self, kind: str, name: str, type: TensorType) -> int:
         self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
         return len(self.buffers) - 1
 
     def read(self, value: Value) -> int:
-        """The buffer of a value that exists: an input, a constant, or what an earlier step wrote."""
+        """The buffer of a value that exists: an input, a constant, or the result of an earlier step."""
         if value not in self.position:
             assert value.op is Constant, f"{value!r} is read before it is written"
             array = value.attrs["value"]
@@ -64,7 +64,7 @@ class _Builder:
         return self.position[value]
 
     def write(self, value: Value, type: TensorType, step: int) -> int:
-        """The buffer of a value that ``step`` writes as ``type``: its own, or a narrower one between kernels."""
+        """The buffer of a value that ``step`` writes as ``type``, which can be narrower than the value's own between kernels."""
         if value not in self.position:
             if value in self.graph.outputs:
                 name = self.graph.output_names[self.graph.outputs.index(value)]
@@ -87,12 +87,12 @@ class _Builder:
 def make_plan(
     graph: Graph,
     steps: Sequence[Step],
-    rendered: Mapping[Step, Rendered],
+    rendered: Mapping[KernelStep, Rendered],
     target: Target,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
 ) -> tuple[Plan, dict[str, np.ndarray]]:
-    """The plan of ``steps``, and the weights it reads by the names of its ``weight`` buffers."""
+    """The plan of ``steps``, and its weights by the names of their buffers."""
     builder = _Builder(graph)
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
@@ -100,7 +100,7 @@ def make_plan(
     compiled: list[CompiledKernel] = []
     launches: list[Launch] = []
     for number, step in enumerate(steps):
-        if step.kernel is not None and any(n == 0 for n in rendered[step].source.geometry.groups):
+        if isinstance(step, KernelStep) and any(n == 0 for n in rendered[step].source.geometry.groups):
             for value, type in _results(step):
                 builder.write(value, type, number)
             continue  # nothing to compute: the result has no elements
@@ -112,9 +112,8 @@ def make_plan(
         ops = tuple(n.op.name for n in (*step.prologue, *step.nodes))
         names = tuple(n.name for n in (*step.prologue, *step.nodes) if n.name)
         launch = Launch(-1, (*arguments, *results), step.name, ops, names, step.why, len(arguments))
-        if step.kernel is None:
-            (node,) = step.nodes
-            launches.append(replace(launch, host=node.op.name, attributes=dict(node.attrs)))
+        if isinstance(step, HostStep):
+            launches.append(replace(launch, host=step.node.op.name, attributes=dict(step.node.attrs)))
             continue
         for parameter, operand in _replaceable(step.kernel):
             output = step.outputs[parameter - step.kernel.inputs]
@@ -159,13 +158,13 @@ def make_plan(
 
 
 def _results(step: Step) -> list[tuple[Value, TensorType]]:
-    if step.kernel is None:
+    if isinstance(step, HostStep):
         return [(v, v.type) for v in step.outputs]
     return list(zip(step.outputs, step.kernel.params[step.kernel.inputs :], strict=True))
 
 
 def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
-    """How a plan describes a kernel's launch."""
+    """The plan's description of a kernel and its launch."""
     source, geometry = item.source, item.source.geometry
     return CompiledKernel(
         name=source.name,
@@ -190,9 +189,9 @@ def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
 def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
     """Pairs (output, input) of parameters where each input element is read only to make the output element in its place.
 
-    Such a result may lie on the operand's memory when the operand dies: no other element of it is read later. A scatter
-    there has nothing to copy. What statistics of rows read back lies on nothing: where it is, the operand was read in ways that
-    need not see what is stored (``ld.global.nc``).
+    The result can then be stored in the operand's memory, if the operand dies here: no other element of it is read later.
+    A scatter in place has nothing to copy. Outputs that row statistics read back are excluded: the kernel may read the
+    operand by ``ld.global.nc``, which need not see what is stored.
     """
     if isinstance(kernel.body, Scatter):
         data = copied_in_place(kernel)
@@ -201,7 +200,7 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
         return []
     inner, again = set[int](), set[int]()
     if isinstance(kernel.body, Contraction):
-        tail = kernel.body.tail.expressions() if kernel.body.tail else ()  # it runs when the stores are done
+        tail = kernel.body.tail.expressions() if kernel.body.tail else ()  # it runs after the stores
         again = {ld.source for e in tail for ld in loads(e)}
         inner = {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)} | again
     reads: dict[int, set[Expr]] = {}
@@ -246,16 +245,16 @@ def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int
     return tuple(buffers), arena.arena_bytes, arena.live_bytes
 
 
-def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[Step, Rendered], target: Target) -> None:
-    """What ``GPUCOMP_DEBUG`` prints and ``GPUCOMP_DUMP`` writes of the kernels; the passes report themselves."""
+def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[KernelStep, Rendered], target: Target) -> None:
+    """Print the kernels for ``GPUCOMP_DEBUG`` and write them for ``GPUCOMP_DUMP``; the passes report themselves."""
     settings = config.current()
     if settings.debug:
         print(f"{target.name}: {len(plan.launches)} launches of {len(plan.kernels)} kernels, "
               f"arena {plan.arena_bytes} B ({plan.live_bytes} B live at most)", file=sys.stderr)  # fmt: skip
     if settings.debug >= 2:
         for step in steps:
-            tier = rendered[step].choice.tier if step in rendered else "host"
-            schedule = dict(rendered[step].choice.schedule) if step in rendered else {}
+            choice = rendered[step].choice if isinstance(step, KernelStep) else None
+            tier, schedule = (choice.tier, dict(choice.schedule)) if choice else ("host", {})
             print(f"  {step.name:24} {tier:8} {schedule} ends: {step.why}", file=sys.stderr)
     if settings.debug >= 4:
         for item in {r.source.name: r for r in rendered.values()}.values():
@@ -266,9 +265,10 @@ def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[Step, Rendered],
         for item in rendered.values():
             suffix = SOURCE_SUFFIX[item.source.language]
             (folder / f"{item.source.name}{suffix}").write_text(item.source.text, encoding="utf-8")
-        chosen = {s.name: {"tier": rendered[s].choice.tier, "schedule": dict(rendered[s].choice.schedule)}
-                  for s in steps if s in rendered}  # fmt: skip
+        chosen = {
+            s.name: {"tier": item.choice.tier, "schedule": dict(item.choice.schedule)} for s, item in rendered.items()
+        }
         text = json.dumps(chosen, indent=1, sort_keys=True)
         (settings.dump / "schedule.json").write_text(text + "\n", encoding="utf-8")
-        kernels = "\n".join(f"{s.name}: {s.why}\n{s.kernel.text}\n" for s in steps if s.kernel is not None)
+        kernels = "\n".join(f"{s.name}: {s.why}\n{s.kernel.text}\n" for s in steps if isinstance(s, KernelStep))
         (settings.dump / "kernels.txt").write_text(kernels, encoding="utf-8")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -20,3 +22,10 @@ class Refusal:
 
     def __str__(self) -> str:
         return self.reason
+
+
+def required(found: T | Refusal) -> T:
+    """``found``, in code that is only asked where it is no refusal. Raises ``TypeError`` with the reason where it is one."""
+    if isinstance(found, Refusal):
+        raise TypeError(found.reason)
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,7 +18,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.tail import read_again
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family, Schedule
+from gpucomp.schedule.space import Family, Schedule, sized
 
 
 @cache
@@ -50,11 +49,11 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
     kernel = family.rewritten(kernel)
     problem = family.problem(kernel)
     family.require(schedule, problem, target.limits)
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
+    s, p = family.schedule(schedule), sized(problem)
     params = [(f"x{i}", t.dtype) for i, t in enumerate(kernel.params)]
     printer = CPrinter(dialect, params, target.features)
     derived = family.derive(s, p)
-    hooks = family.emit(kernel, printer, s, p, SimpleNamespace(**derived))
+    hooks = family.emit(kernel, printer, s, p, sized(derived))
     waits = "pdl" in target.features
     programmatic = hooks.get("programmatic", waits)
     text = (

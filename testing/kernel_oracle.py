@@ -20,12 +20,14 @@ from gpucomp.kernel import (
     Blocks,
     Chain,
     Contraction,
+    HostStep,
     Kernel,
     Link,
     Loops,
     Rowwise,
     Scan,
     Scatter,
+    Step,
     Store,
     Window,
 )
@@ -229,7 +231,7 @@ def _scatter(
         output[()] = value.reshape(-1)[0] if value.size else value
 
 
-def run_steps(graph: Graph, steps: Sequence[object], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def run_steps(graph: Graph, steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The graph's outputs by its partition: every kernel by ``update``, every host step by its reference."""
     memory: dict[Value, np.ndarray] = {}
 
@@ -240,15 +242,14 @@ def run_steps(graph: Graph, steps: Sequence[object], inputs: Mapping[str, np.nda
         return memory[value]
 
     for step in steps:
-        operands = [read(v) for v in step.inputs]  # type: ignore[attr-defined]
-        if step.kernel is None:  # type: ignore[attr-defined]
-            (node,) = step.nodes  # type: ignore[attr-defined]
-            found = node.op.reference(*operands, **node.attrs)
+        operands = [read(v) for v in step.inputs]
+        if isinstance(step, HostStep):
+            found = step.node.op.reference(*operands, **step.node.attrs)
             results = found if isinstance(found, tuple) else (found,)
-            memory.update(zip(step.outputs, results, strict=True))  # type: ignore[attr-defined]
+            memory.update(zip(step.outputs, results, strict=True))
             continue
-        for value in step.outputs:  # type: ignore[attr-defined]
+        for value in step.outputs:
             if value not in memory:
                 memory[value] = np.full(value.shape, UNWRITTEN).astype(value.type.dtype.numpy)
-        update(step.kernel, operands, [memory[v] for v in step.outputs])  # type: ignore[attr-defined]
+        update(step.kernel, operands, [memory[v] for v in step.outputs])
     return [read(v) for v in graph.outputs]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family
+from gpucomp.schedule.space import Family, sized
 from testing.kernels import (
     add_relu,
     attention,
@@ -123,7 +122,7 @@ def is_empty(kernel: Kernel) -> bool:
 
 def default(kernel: Kernel, limits: Limits, family: Family | None = None) -> dict[str, int]:
     family = family or family_of(kernel)
-    return dict(family.default(SimpleNamespace(**family.problem(kernel)), limits))
+    return dict(family.default(sized(family.problem(kernel)), limits))
 
 
 MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
@@ -151,7 +150,7 @@ def spread(
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
         if schedule in found or any(family.reasons(schedule, problem, allowed) for allowed in (limits, *besides)):
             continue
-        threads = family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem)).items[0]
+        threads = family.geometry(family.schedule(schedule), sized(problem)).items[0]
         tile_k = schedule.get("tile_k", 1)
         sums = tile_k * schedule.get("reg_m", 1) * schedule.get("reg_n", 1)
         loaded = tile_k * (schedule.get("tile_m", 0) + schedule.get("tile_n", 0)) / threads

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.schedule import points
 from gpucomp.schedule.rank import can_rank, facts_of
-from gpucomp.schedule.space import Family
+from gpucomp.schedule.space import Family, sized
 
 DRAWN = 60  # schedules of an engine
 
@@ -23,12 +22,13 @@ def assert_agrees(kernel: Kernel, family: Family, target: Target) -> None:
     """Legality of random schedules and the default, and what the analytic model asks of the legal ones."""
     draw, problem = random.Random(0), family.problem(kernel)
     drawn = [{p.name: draw.choice(p.choices) for p in family.params} for _ in range(DRAWN)]
-    drawn.append(dict(family.default(SimpleNamespace(**problem), target.limits)))
+    drawn.append(dict(family.default(sized(problem), target.limits)))
     values = np.array([[s[q.name] for q in family.params] for s in drawn], np.int64)
-    p, good = SimpleNamespace(**problem), np.zeros(len(drawn), bool)
+    p, good = sized(problem), np.zeros(len(drawn), bool)
 
     for rows, reason in lockstep(
-        lambda s: next(iter(family.objections(s, p, target.limits)), None), points.columns(family, values)
+        lambda point: next(iter(family.objections(family.schedule(point), p, target.limits)), None),
+        points.columns(family, values),
     ):
         good[rows] = reason is None
     assert good.tolist() == [not family.reasons(s, problem, target.limits) for s in drawn]
@@ -37,7 +37,7 @@ def assert_agrees(kernel: Kernel, family: Family, target: Target) -> None:
         facts = facts_of(family, problem, values, target.limits)
         assert facts.known.tolist() == good.tolist()
         for row in np.flatnonzero(good):
-            s = SimpleNamespace(**drawn[row])
+            s = family.schedule(drawn[row])
             work, geometry = family.work(s, p), family.geometry(s, p)
             assert facts.numbers["keeps"][row] == family.registers(s, p)
             assert facts.numbers["threads"][row] == math.prod(geometry.items)

@@ -14,6 +14,7 @@ from gpucomp.ir.types import DTYPES
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.planning import Rendered, make_plan
 from gpucomp.schedule.choose import Choice
@@ -28,7 +29,7 @@ def plan_of(graph, geometry=None, alignment=64):
             KernelSource(s.name, "cuda", "", geometry or Geometry((1, 1, 1))), Choice({}, "default", FAMILIES["loops"])
         )
         for s in steps
-        if s.kernel is not None
+        if isinstance(s, KernelStep)
     }
     target = Target("t", "cuda", "", "cuda", Limits(), alignment=alignment)
     plan, weights = make_plan(graph, steps, rendered, target)

@@ -6,14 +6,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from types import SimpleNamespace
 
 import numpy as np
 
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError, UsageError
 from gpucomp.schedule import points
-from gpucomp.schedule.space import Family, Problem, Schedule
+from gpucomp.schedule.space import Family, Problem, Schedule, sized
 from gpucomp.tuning.encoding import Encoding, encode
 
 ENUMERATED = 300_000  # combinations that are all tried for legality; a larger space is sampled
@@ -88,7 +87,7 @@ class Candidates:
         """
         names = [p.name for p in family.params]
         size = points.size(family)
-        default = dict(family.default(SimpleNamespace(**problem), limits))
+        default = dict(family.default(sized(problem), limits))
         start = [] if family.reasons(default, problem, limits) else [default]
         if size > ENUMERATED:
             legal = _drawn(family, problem, limits, size, most, seed)
@@ -243,7 +242,7 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
         else:
             found[number] = schedule
 
-    default = family.default(SimpleNamespace(**problem), limits)
+    default = family.default(sized(problem), limits)
     if all(default.get(p.name) in p.choices for p in family.params):
         start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(family.params, strides, strict=True))
         consider(start)
@@ -307,7 +306,7 @@ def _weight(family: Family, point: Schedule, problem: Problem) -> tuple[int, int
     Several of them that meet are compiled with caution there, what one keeps in more registers than there are takes minutes
     to compile, and sums are split for nobody.
     """
-    s, p = SimpleNamespace(**point), SimpleNamespace(**problem)
+    s, p = family.schedule(point), sized(problem)
     try:
         launch = family.geometry(s, p)
         registers = family.registers(s, p) if family.registers is not None else 0
@@ -324,9 +323,9 @@ def _heavier(family: Family, points: Sequence[Schedule], problem: Problem, defau
 
 def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limits: Limits) -> dict[str, np.ndarray]:
     columns: dict[str, list[float]] = {}
-    p = SimpleNamespace(**problem)
+    p = sized(problem)
     for number, point in enumerate(points):
-        s = SimpleNamespace(**point)
+        s = family.schedule(point)
         try:
             geometry = family.geometry(s, p)
             facts: dict[str, float] = {

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -18,10 +17,10 @@ from gpucomp.ir.types import BOOL, I8, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import Packed, pack
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose
-from gpucomp.schedule.space import Family, Problem, Schedule
+from gpucomp.schedule.space import Family, Problem, Schedule, sized
 from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import reference
 from gpucomp.tuning.setups import poisoned
@@ -53,7 +52,7 @@ class Task:
     """
 
     kernel: Kernel
-    step: Step
+    step: KernelStep
     target: Target
     engines: tuple[Family, ...]
     default: Candidate
@@ -96,7 +95,7 @@ class Task:
     def rendered(self, candidate: Candidate) -> tuple[KernelSource, Packed | None]:
         """The candidate's source, as the compiler would render it. Raises ``ScheduleError`` for one that cannot run."""
         family = candidate.family
-        s, p = SimpleNamespace(**candidate.schedule), SimpleNamespace(**self.problem(family))
+        s, p = family.schedule(candidate.schedule), sized(self.problem(family))
         packing = family.packing(self.kernel, s, p)
         packed = pack(self.kernel, packing) if packing else None
         kernel = packed.kernel if packed else self.kernel
@@ -147,10 +146,11 @@ def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
     found: dict[str, Task] = {}
     between = 0
     for step in lowered.unpacked:
+        if not isinstance(step, KernelStep):
+            continue
         kernel = step.kernel
-        if kernel is not None:
-            between += sum(t.nbytes for k, t in enumerate(kernel.params) if k >= kernel.inputs or k in kernel.constants)
-        if kernel is None or 0 in [t.size for t in kernel.params[kernel.inputs :]]:
+        between += sum(t.nbytes for k, t in enumerate(kernel.params) if k >= kernel.inputs or k in kernel.constants)
+        if 0 in [t.size for t in kernel.params[kernel.inputs :]]:
             continue
         if kernel.digest in found:
             found[kernel.digest].launches += 1

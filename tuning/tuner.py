@@ -20,6 +20,7 @@ from gpucomp import compiler, targets
 from gpucomp.compiler import Lowered
 from gpucomp.device.target import Target
 from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.kernel.step import KernelStep
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
@@ -282,7 +283,7 @@ def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
     answer, _ = tools.runner.ask(job, model.inputs, limit=MODEL_LIMIT_S)
     required(answer)
     steps = model.lowered.unpacked
-    names = {step.name: step.kernel.digest for step in steps if step.kernel is not None}
+    names = {step.name: step.kernel.digest for step in steps if isinstance(step, KernelStep)}
     weigh(tasks, names, list(zip(model.launches, answer["seconds"], strict=True)))
 
 

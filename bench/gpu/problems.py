@@ -16,7 +16,7 @@ from gpucomp.ir.types import BOOL
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes import precision as narrow
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.analytic import floor_us, operations, traffic
 
@@ -33,8 +33,8 @@ class Problem:
     """
 
     kernel: Kernel
-    step: Step
-    narrow: Step
+    step: KernelStep
+    narrow: KernelStep
     precision: str
     launches: dict[str, int] = field(default_factory=dict)
 
@@ -78,7 +78,9 @@ def problems(
         for precision in precisions:
             graph, steps = steps_of(loaded, target, precision)
             for step, made in zip(steps, narrow.apply(steps, graph, precision), strict=True):
-                if made.kernel is None or 0 in [t.size for t in made.kernel.params[made.kernel.inputs :]]:
+                if not (isinstance(step, KernelStep) and isinstance(made, KernelStep)):
+                    continue
+                if 0 in [t.size for t in made.kernel.params[made.kernel.inputs :]]:
                     continue
                 if precision in narrow.MATH and made.kernel is step.kernel:
                     continue  # it is what it is in f32

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.ir.graph import Node, Value, constant_value
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 
 
 class UntranslatedError(ValueError):
@@ -29,7 +29,7 @@ class Translated:
     ``UntranslatedError``.
     """
 
-    def __init__(self, step: Step, arrays: Sequence[np.ndarray], torch: Any, dtype: Any, device: str) -> None:
+    def __init__(self, step: KernelStep, arrays: Sequence[np.ndarray], torch: Any, dtype: Any, device: str) -> None:
         self._torch, self._dtype, self._device = torch, dtype, device
         self._nodes = {*step.prologue, *step.nodes}
         self._constants = {v: a for v, a in zip(step.inputs, arrays, strict=True) if constant_value(v) is not None}

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from types import SimpleNamespace
+from typing import Any
 
 from bench.gpu.checks import cost
 from gpucomp.device.target import Target
@@ -18,7 +18,7 @@ from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.fuse_row_statistics import is_matrix
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES
-from gpucomp.schedule.space import Family
+from gpucomp.schedule.space import Family, sized
 from gpucomp.targets import cuda, opencl
 from testing.kernels import (
     add_relu,
@@ -123,7 +123,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that is an arithmetic: what ``Contraction.math`` says
 # a dtype with a way of the engine that few schedules take: which do. ``-tail``: row statistics follow the stores
-WAYS: dict[str, Callable[[SimpleNamespace, SimpleNamespace], int]] = {"f32-rows": row_chunk}
+WAYS: dict[str, Callable[[Any, Any], int]] = {"f32-rows": row_chunk}
 
 # statistics of rows. Beside 1, a row of zeros is no scale by which errors of all others are small
 TAILS = (partial(with_row_statistics, epsilon=1.0), partial(with_inverse_rms, epsilon=1.0), with_largest)
@@ -233,9 +233,9 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
         schedule = {p.name: rng.choice(p.choices) for p in cell.family.params}
         if cell.family.reasons(schedule, problem, limits):
             continue
-        if cell.dtype in WAYS and not WAYS[cell.dtype](SimpleNamespace(**schedule), SimpleNamespace(**problem)):
+        if cell.dtype in WAYS and not WAYS[cell.dtype](cell.family.schedule(schedule), sized(problem)):
             continue
-        geometry = cell.family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+        geometry = cell.family.geometry(cell.family.schedule(schedule), sized(problem))
         groups, items = math.prod(geometry.groups), math.prod(geometry.items)
         opencl_alone = target_of(cell).kind == "opencl" and cell.engine != "contraction/mali" and items < LEAST_ITEMS
         if groups * items > MOST_ITEMS or opencl_alone or written_out(schedule, items) > 512:
@@ -251,7 +251,7 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
 
 def steps_of(family: Family, schedule: Mapping[str, int], problem: Mapping[str, int]) -> int:
     """How often the loop over a contraction's depth, or an attention's columns, goes round in a work-group."""
-    sizes = family.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    sizes = family.derive(family.schedule(schedule), sized(problem))
     return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
 
 

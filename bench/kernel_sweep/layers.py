@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 
 from bench.compile_spaces import kernels
 from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, problem_of, target_of, work
 from bench.models import MODELS
 from gpucomp.kernel import Attention, Contraction, Kernel
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.schedule.space import sized
 
 MOST_WORK = 1 << 29  # multiply-adds of a kernel that is played at its exact shape: minutes on matrix units
 
@@ -37,7 +37,7 @@ def layers(
                 if family not in engines_of(kernel, features_of(cell)) or (engine, kernel.digest) in seen:
                     continue
                 seen.add((engine, kernel.digest))
-                problem = SimpleNamespace(**problem_of(engine, kernel))
+                problem = sized(problem_of(engine, kernel))
                 schedule = dict(family.default(problem, target_of(cell).limits))
                 if not family.reasons(schedule, vars(problem), target_of(cell).limits):
                     yield f"{model} {cell.name} {kernel.digest[:12]}", Case(cell, 0, kernel, schedule)

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import is_copied
 from gpucomp.kernels_templates.render import render
 from gpucomp.refusal import Refusal
+from gpucomp.schedule.space import sized
 from gpucomp.tuning.checks import error_of
 from testing import opencl_device
 from testing.amd_emulation import emulated
@@ -59,7 +59,7 @@ def prepared(case: Case, name: str = "k0", target: Target | None = None, *, on_p
 
     ``target``: rendered for it, if not for the cell's. ``on_pocl``: OpenCL text is changed so that PoCL can play it.
     """
-    s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**problem_of(case.cell.engine, case.kernel))
+    s, p = case.cell.family.schedule(case.schedule), sized(problem_of(case.cell.engine, case.kernel))
     wanted = case.cell.family.packing(case.kernel, s, p)
     packed = pack(case.kernel, wanted) if wanted else None
     kernel = packed.kernel if packed else case.kernel

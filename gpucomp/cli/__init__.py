@@ -1,4 +1,4 @@
-"""The ``gpucomp`` command: exit codes and the one line an error is. The commands are in ``commands``.
+"""The ``gpucomp`` command: exit codes, and errors as one line. The commands are in ``commands``.
 
     0 ok   1 other   2 usage   3 bad model, artefact or records   4 unsupported   5 device   6 accuracy
     8 a search found nothing right   130 interrupted
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     sys.excepthook = report_crash
     warnings.showwarning = report_warning
-    import click  # what costs time to import is imported when it is used
+    import click  # modules that are slow to import are imported when they are used
 
     from gpucomp.cli.commands import gpucomp
 
@@ -53,12 +53,12 @@ def print_error(code: str, message: str) -> None:
 
 
 def one_line(text: str) -> str:
-    """``text`` without line breaks and without what a terminal would obey instead of showing."""
+    """``text`` without line breaks; control characters, which a terminal would act on, are escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
 
 
 def report(error: GpucompError) -> int:
-    """Print ``error`` and return its exit code; of unsupported cases every one has its line."""
+    """Print ``error`` and return its exit code. Unsupported cases are listed, one a line."""
     print_error(error.code, error.message)
     if isinstance(error, UnsupportedError) and len(error.problems) > 1:
         for problem in error.problems:
@@ -69,7 +69,7 @@ def report(error: GpucompError) -> int:
 
 
 def report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The interpreter's hook for what nothing caught: a bug in gpucomp, told in one line."""
+    """The interpreter's hook for uncaught exceptions, which are bugs in gpucomp: print one line."""
     text = str(error)
     print_error("GPC1000", f"internal error, {kind.__name__}: {text[:300]}; for a traceback set GPUCOMP_DEBUG=1")
     if _debugging():
@@ -77,7 +77,7 @@ def report_crash(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def report_warning(message: Warning | str, *where: object, **options: object) -> None:
-    """The interpreter's hook for warnings: what is wrong, without the line of code that noticed."""
+    """The interpreter's hook for warnings: print the message without the line of code that raised it."""
     print(f"warning: {one_line(str(message))}", file=sys.stderr)
 
 
@@ -86,5 +86,5 @@ def _debugging() -> bool:
 
     try:
         return config.current().debug > 0
-    except GpucompError:  # the variables themselves are what is wrong
+    except GpucompError:  # the variables themselves are wrong
         return False

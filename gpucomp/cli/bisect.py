@@ -1,4 +1,4 @@
-"""``gpucomp compare``: every tensor beside another program's, and what of a wrong model is wrong."""
+"""``gpucomp compare``: sets every tensor beside another program's, and bisects a model that is wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpucomp.runtime.inputs import TensorSpec
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every model on the way: is it wrong on ``target``, by more than ``tolerance``?"""
+    """The question for every model of a bisection: is it wrong on ``target`` by more than ``tolerance``?"""
 
     target: Target
     precision: str
@@ -36,7 +36,7 @@ class Question:
         return compiler.finish(lowered, self.target, self.precision, lambda stage, done, total: None).run(inputs)
 
     def fault(self, case: Case) -> str:
-        """``wrong``, the code of the error that the compiler ends with, or nothing. What is not supported is no fault."""
+        """``wrong``, the code of a compiler error, or "" for no fault. An unsupported model is no fault."""
         try:
             found = self.run(case.model, case.inputs)
         except UnsupportedError:
@@ -47,7 +47,7 @@ class Question:
 
 
 def input_specs(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[TensorSpec]:
-    """The inputs of a model that may not compile. Raises as ``frontend.load_apart``."""
+    """The inputs of a model that need not compile. Raises the same errors as ``frontend.load_apart``."""
     graph, _ = frontend.load_apart(model, shapes=shapes)
     return [TensorSpec(v.attrs["label"], v.type.dtype.name, v.type.shape) for v in graph.inputs]
 
@@ -59,9 +59,9 @@ def compare_model(
     against: str,
     folder: Path | None,
 ) -> None:
-    """Print the table of tensors; with a ``folder``, cut what is wrong down to there.
+    """Print the table of tensors; if ``folder`` is given, cut a wrong model down and write it there.
 
-    Raises ``AccuracyError`` where an output is too far off.
+    Raises ``AccuracyError`` if an output is too far off.
     """
     proto = read_whole(path)
     with progress(f"running {against}"):
@@ -87,7 +87,7 @@ def compare_model(
 
 
 def _print_tensors(traced: Traced, question: Question) -> None:
-    """A line a tensor, in the order of the nodes, as they are when every one of them is an output: fused less."""
+    """Print one line for each tensor, in the order of the nodes. Every tensor is made an output, so less is fused."""
     try:
         found = question.run(cut.every_tensor(traced.model), {k: traced.tensors[k] for k in _fed(traced)})
     except GpucompError as error:
@@ -113,7 +113,7 @@ def _fed(traced: Traced) -> list[str]:
 
 
 def bisect(whole: Case, traced: Traced, fault: str, question: Question, folder: Path) -> None:
-    """Cut ``whole`` to the fewest nodes with the same ``fault``, say which stage it is, and write both to ``folder``."""
+    """Cut ``whole`` to the fewest nodes with the same ``fault``, find the wrong stage, and write both to ``folder``."""
     tried = [0]
 
     def fails(case: Case) -> bool:
@@ -140,6 +140,6 @@ def _message(question: Question, case: Case) -> str:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something already. Raises ``UsageError``."""
+    """Refuse a folder that is not empty. Raises ``UsageError``."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--output {quote(folder)}: an empty or a new folder expected", code="GPC2008")

@@ -1,4 +1,4 @@
-"""Says which stage of the compiler makes a small model wrong: its import, a pass, a kernel or what joins the kernels."""
+"""Finds the stage of the compiler that makes a small model wrong: the import, a pass, a kernel, or the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Constant, Graph, Value, input_value
 from gpucomp.kernel.passes import precision as narrow
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.lowering import wanted_passes as wanted_kernel_passes
 from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan
@@ -31,7 +31,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Alone:
-    """Steps that write the same values as a program of their own, what they are given and what they have to give."""
+    """A group of steps that write the same values, as a program of its own, with its inputs and expected outputs."""
 
     executable: Executable
     inputs: Arrays
@@ -40,12 +40,12 @@ class Alone:
 
 @dataclass(frozen=True)
 class Blame:
-    """``stage`` is one of ``IMPORT``, ``PASS``, ``KERNEL``, ``PLAN`` and ``FAILURE``, an error of the compiler's.
+    """``stage`` is one of ``IMPORT``, ``PASS``, ``KERNEL``, ``PLAN`` and ``FAILURE`` (an error of the compiler).
 
-    ``name`` is the pass's or the kernels', or the error's message.
+    ``name`` is the name of the pass or of the kernels, or the error's message.
 
-    ``fired`` are the rules that the pass applied, ``without`` how the model does with each pass switched off, and
-    ``alone`` the wrong kernels by themselves.
+    ``fired`` are the rules that the pass applied, ``without`` is the verdict with each pass switched off, and ``alone`` is
+    the wrong kernel as a program of its own.
     """
 
     stage: str
@@ -56,7 +56,7 @@ class Blame:
 
 
 def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame:
-    """The first stage after which the numbers are wrong: graphs by the numpy interpreter, kernels on the device."""
+    """Find the first stage with a wrong result. Graphs run in the numpy interpreter, kernels on the device."""
     graph = frontend.load(case.model)
     if not _keeps(graph, case, tolerance):
         return Blame(IMPORT)
@@ -91,30 +91,31 @@ def _but(passes: Sequence[Any], one: Any) -> list[Any]:
 
 
 def _verdict(case: Case, target: Target, precision: str, tolerance: float, **passes: Any) -> str:
-    """``right``, ``wrong``, or why the model cannot be compiled with these ``passes`` alone."""
+    """``right``, ``wrong``, or why the model cannot be compiled with only these ``passes``."""
     try:
         lowered = compiler.lower(case.model, target, precision=precision, **passes)
         found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)
-    except (GpucompError, AssertionError) as error:  # a pass that the rest of the compiler relies on
+    except (GpucompError, AssertionError) as error:  # the rest of the compiler needs the pass that is missing
         return f"cannot be compiled: {error}"
     return "wrong" if compare.wrong(compare.compare(found, case.expected), tolerance) else "right"
 
 
 def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> list[tuple[str, Alone]]:
-    """Every kernel alone, those together that write one value; operands and results by the interpreter."""
-    graph, steps = lowered.graph, [step for step in lowered.steps if step.kernel is not None]
+    """Every kernel as a program of its own; kernels that write the same value are one group. The interpreter computes the
+    operands and the expected results."""
+    graph, steps = lowered.graph, [step for step in lowered.steps if isinstance(step, KernelStep)]
     values = list(dict.fromkeys(v for step in steps for v in (*step.inputs, *step.outputs) if v.op is not Constant))
     arrays = dict(zip(values, evaluate(values, {v: given[v.attrs["label"]] for v in graph.inputs}), strict=True))
     found = []
     for group in _together(steps):
-        name = ", ".join(step.kernel.label or step.name for step in group if step.kernel)
+        name = ", ".join(step.kernel.label or step.name for step in group)
         found.append((name, _alone(group, lowered, target, precision, arrays)))
     return found
 
 
-def _together(steps: Sequence[Step]) -> list[list[Step]]:
-    """The steps by what they write: those that fill parts of one value are one group."""
-    groups: list[list[Step]] = []
+def _together(steps: Sequence[KernelStep]) -> list[list[KernelStep]]:
+    """Group the steps that write parts of the same value."""
+    groups: list[list[KernelStep]] = []
     for step in steps:
         mine = [g for g in groups if any(v in other.outputs for other in g for v in step.outputs)]
         groups = [g for g in groups if g not in mine] + [[s for g in mine for s in g] + [step]]
@@ -122,21 +123,19 @@ def _together(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _alone(
-    group: Sequence[Step], lowered: Lowered, target: Target, precision: str, arrays: Mapping[Value, np.ndarray]
+    group: Sequence[KernelStep], lowered: Lowered, target: Target, precision: str, arrays: Mapping[Value, np.ndarray]
 ) -> Alone:
-    """Values are given and taken as the kernels store them, which may be narrower than the graph has them."""
+    """Inputs and outputs have the types of the kernels' parameters, which may be narrower than those in the graph."""
     stand_in: dict[Value, Value] = {}
     inputs: dict[str, np.ndarray] = {}
     expected: dict[str, np.ndarray] = {}
     for step in group:
-        assert step.kernel is not None
         kinds = step.kernel.params[step.kernel.inputs :]
         for value, type in zip(step.outputs, kinds, strict=True):
             if value not in stand_in:
                 stand_in[value] = input_value(f"out{len(expected)}", type)
                 expected[f"out{len(expected)}"] = arrays[value].astype(type.dtype.numpy).reshape(type.shape)
     for step in group:
-        assert step.kernel is not None
         for value, type in zip(step.inputs, step.kernel.params, strict=False):
             if value.op is not Constant and value not in stand_in:
                 stand_in[value] = input_value(f"in{len(inputs)}", type)

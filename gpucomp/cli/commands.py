@@ -1,4 +1,4 @@
-"""The commands of ``gpucomp``: options in, one call of the library, text out."""
+"""The commands of ``gpucomp``. Each parses its options, makes one call into the library and prints the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Stdout:
-    """stdout whose reader may have read enough, as ``head`` does: the command goes on to its files and its verdict."""
+    """stdout that ignores a closed pipe (``gpucomp ... | head``), so that the command still writes its files."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -54,7 +54,7 @@ class _Stdout:
             self._drop()
 
     def _drop(self) -> None:
-        """From now on, what is buffered and what is written goes nowhere."""
+        """Discard what is buffered and all later output."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
@@ -65,7 +65,7 @@ class _Commands(click.Group):
         with contextlib.redirect_stdout(cast("TextIO", _Stdout(sys.stdout))):
             try:
                 return super().invoke(ctx)
-            except BrokenPipeError as error:  # of a process of ours: click would end with 1 and no word
+            except BrokenPipeError as error:  # from a subprocess: click would exit with 1 and no message
                 raise RuntimeError("a process that was written to has ended") from error
 
 
@@ -73,11 +73,11 @@ class _Commands(click.Group):
 @click.version_option(package.__version__, prog_name="gpucomp", message="%(prog)s %(version)s")
 def gpucomp() -> None:
     """Compile ONNX models to kernels for the CPU, OpenCL and CUDA, and run them."""
-    config.current()  # a wrong GPUCOMP_ variable is an error of every command
+    config.current()  # every command reports a wrong GPUCOMP_ variable
 
 
 def open_model(how: ModelOptions, files: tuple[str, ...] = ()) -> Executable:
-    """A compiled model as it is, an ONNX model compiled. Shapes that it leaves open are those of the ``files``."""
+    """Load a compiled model, or compile an ONNX model. Shapes that the model leaves open are taken from ``files``."""
     path, sizes = how.model, tensors.parse_shapes(how.shapes)
     if path.suffix == ".gpuc":
         from gpucomp.loading import load
@@ -185,7 +185,7 @@ def run(
     help="onnxruntime, or ONNX's reference evaluator.",
 )  # fmt: skip
 @tolerance_option
-@click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the stage that is wrong.")
+@click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the wrong stage.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="For --bisect; default bisect-MODEL."
 )
@@ -198,7 +198,10 @@ def compare_(
     bisect: bool,
     output: Path | None,
 ) -> None:
-    """Set every tensor of MODEL (.onnx) beside another program's; exit 6 if an output is wrong. Inputs not given are random."""
+    """Compare every tensor of MODEL (.onnx) with another program's.
+
+    Exit code 6 if an output is wrong. Inputs that are not given are random.
+    """
     from gpucomp import targets
     from gpucomp.cli import bisect as bisecting
 
@@ -226,10 +229,13 @@ def compare_(
 @click.option(
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write all samples there."
 )
-@click.option("--static", is_flag=True, help="Measure nothing: registers, machine code and floors of every kernel.")
-@click.option("--profile", "profiled", is_flag=True, help="Also every kernel: its time beside what the machine can do.")
+@click.option("--static", is_flag=True, help="Run nothing: print registers, machine code and floors of every kernel.")
+@click.option("--profile", "profiled", is_flag=True, help="Also print each kernel's time beside the machine's peaks.")
 @click.option(
-    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Profile, and write one run there for Perfetto."
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Profile, and write one run there as a trace for Perfetto.",
 )
 def bench(
     how: ModelOptions,
@@ -247,7 +253,7 @@ def bench(
     """Measure MODEL's latency. Inputs that are not given are random."""
     profiled = profiled or trace is not None
     if static and profiled:
-        raise UsageError("--static measures nothing: it goes without --profile and --trace", code="GPC2002")
+        raise UsageError("--static measures nothing: it cannot be combined with --profile or --trace", code="GPC2002")
     if static:
         _bench_static(how, report)
         return
@@ -367,22 +373,25 @@ def _percentiles(text: str) -> tuple[float, ...]:
 @gpucomp.command()
 @model
 def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
-    """Name everything in MODEL (.onnx) that cannot be compiled, and what runs on the host; exit 4 if there is the former."""
+    """List the operators of MODEL (.onnx) that cannot be compiled and those that run on the host.
+
+    Exit code 4 if any cannot be compiled.
+    """
     from gpucomp import targets
-    from gpucomp.dynamic.program import Rest
+    from gpucomp.dynamic.program import DynamicModel
     from gpucomp.frontend import onnx as frontend
 
     if model.suffix == ".gpuc":
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
-        problems, rest = frontend.check(model, shapes=tensors.parse_shapes(shapes))
+        problems, dynamic_model = frontend.check(model, shapes=tensors.parse_shapes(shapes))
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
         cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
-        raise UnsupportedError(f"{quote(model)}: {cases} of what gpucomp cannot compile", code="GPC4001")
-    if rest:
-        click.echo("\n".join(show.waiting(Rest(rest))))
+        raise UnsupportedError(f"{quote(model)}: {cases} that gpucomp cannot compile", code="GPC4001")
+    if dynamic_model:
+        click.echo("\n".join(show.dynamic_operators(DynamicModel(dynamic_model))))
         click.echo(f"{quote(model)}: everything else can be compiled for {device.name}")
     else:
         click.echo(f"{quote(model)}: everything can be compiled for {device.name}")
@@ -390,13 +399,13 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 
 @gpucomp.command()
 @model_options
-@click.option("--kernels", is_flag=True, help="Every kernel: what it swallowed, its schedule, why it ends there.")
+@click.option("--kernels", is_flag=True, help="Every kernel: its operators, its schedule, and why it ends there.")
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")
 @click.option("--passes", is_flag=True, help="What every pass did.")
 @click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
-@click.option("--why", is_flag=True, help="What the analytic model reckons of every kernel (CUDA targets).")
-@click.option("--spaces", is_flag=True, help="How many schedules every distinct problem has.")
+@click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (CUDA targets).")
+@click.option("--spaces", is_flag=True, help="The number of schedules of every distinct problem.")
 def inspect(
     how: ModelOptions,
     kernels: bool,
@@ -407,7 +416,7 @@ def inspect(
     why: bool,
     spaces: bool,
 ) -> None:
-    """Show what MODEL (.onnx or .gpuc) is compiled to."""
+    """Show what MODEL (.onnx or .gpuc) compiles to."""
     if node is not None:
         _show_node(how, node, source=sources is None)
         if not (graph or passes or kernels or why or spaces) and sources is None:
@@ -439,7 +448,7 @@ def inspect(
             sources.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write to {quote(sources)}: {error.strerror}", code="GPC2005") from None
-        for name, text in sorted(exe.sources.items()):  # generated names: no path can be among them
+        for name, text in sorted(exe.sources.items()):  # names are generated: none can be a path
             _write(sources / name, text)
         click.echo(f"{len(exe.sources)} sources -> {sources}")
 
@@ -482,7 +491,7 @@ def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
     journey = Journey()
     with followed(journey.replaced):
         lowered, target = _lowered(how, journey.watch)
-    waiting = frontend.names_in(lowered.rest) if lowered.rest else set()
+    waiting = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
     for number, name in enumerate(names):
         if number:
             click.echo("\n")
@@ -491,7 +500,7 @@ def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
 
 @gpucomp.command()
 def doctor() -> None:
-    """What gpucomp finds on this machine, what is missing and how to get it."""
+    """Print what gpucomp finds on this machine, what is missing, and how to install it."""
     from gpucomp.cli.doctor import findings
 
     with progress("looking around"):

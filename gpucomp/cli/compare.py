@@ -1,4 +1,4 @@
-"""Another program's answer to the same inputs, and how far ours is from it."""
+"""Answers of other programs to the same inputs, and how far gpucomp's answers are from them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
 
 REFERENCES = ("onnxruntime", "reference")
-TOLERANCE = 1e-4  # of the relative L2 error
-ROUNDINGS = 8  # to 16 bits, that two right answers may be apart where each rounds between other operators
-# onnxruntime's operators that multiply codes as they are
+TOLERANCE = 1e-4  # relative L2 error
+ROUNDINGS = 8  # roundings to 16 bits by which two right answers may differ, if they round at different operators
+# onnxruntime's operators that multiply quantized values as integers
 PRODUCTS_OF_BYTES = frozenset((
     "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QAttention", "QGemm",
     "QLinearConv", "QLinearMatMul",
@@ -26,10 +26,10 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a tensor is from another, in f64.
+    """How far a tensor is from another one, computed in f64.
 
-    ``l2`` is ``||a - b|| / ||b||``, ``linf`` the largest ``|a - b|``, ``cosine`` ``a.b / (||a|| ||b||)``, 1 where both
-    are zero. Other shapes, or NaN and infinities in other places, are infinitely far.
+    ``l2`` is ``||a - b|| / ||b||``, ``linf`` is the largest ``|a - b|``, and ``cosine`` is ``a.b / (||a|| ||b||)``, or 1 if
+    both are zero. Different shapes, or NaN or infinities in different places, are infinitely far.
     """
 
     l2: float
@@ -44,7 +44,7 @@ SAME = Distance(0.0, 0.0, 1.0)
 
 
 def distance(actual: Any, expected: Any) -> Distance:
-    """Of arrays; of sequences that of their tensors or maps that are farthest apart; texts are the same or infinitely far."""
+    """The distance of two arrays. For sequences the largest of their elements' distances; texts are equal or infinitely far."""
     if isinstance(actual, list) and isinstance(expected, list):
         found = [distance(a, b) for a, b in zip(actual, expected, strict=False)] + [SAME]
         return max(found, key=lambda d: d.l2) if len(actual) == len(expected) else FAR
@@ -65,12 +65,12 @@ def distance(actual: Any, expected: Any) -> Distance:
     gap, norm, norms = float(np.linalg.norm(a - b)), float(np.linalg.norm(b)), float(np.linalg.norm(a))
     cosine = 1.0 if norm == norms else 0.0
     if norm and norms:
-        cosine = float((a / norms) @ (b / norm))  # divided first: the product of two large norms overflows
+        cosine = float((a / norms) @ (b / norm))  # divide first: the product of two large norms overflows
     return Distance(gap / norm if norm else gap, float(np.abs(a - b).max(initial=0.0)), cosine)
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """``||actual - expected|| / ||expected||`` in f64; infinite for other shapes, or NaN and inf in other places."""
+    """``||actual - expected|| / ||expected||`` in f64; infinite for different shapes, or NaN or inf in different places."""
     return distance(actual, expected).l2
 
 
@@ -83,13 +83,14 @@ def _onnxruntime() -> Any:
 
 
 def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads: int = 0) -> Any:
-    """A session of onnxruntime's CPU provider that judges: its sums of bytes are exact on every processor.
+    """A session of onnxruntime's CPU provider as a reference: its sums of products of bytes are exact on every processor.
 
-    Without VNNI it adds products of u8 and i8 in pairs of 16 bits, which saturate (``vpmaddubsw``), unless
-    ``session.x64quantprecision`` is set: then its extended optimisations make u8 of constant weights of i8, and an
-    unoptimised judge of ``PRODUCTS_OF_BYTES`` has these too. They do so beside activations of i8 as well, whose products
-    are exact as they are, and onnxruntime 1.32 has none of i8 by u8: a model that it then refuses is not changed.
-    Raises ``DeviceError`` where onnxruntime is missing, and onnxruntime's own errors for what it cannot run.
+    Without VNNI onnxruntime adds products of u8 and i8 in pairs of 16 bits, which saturate (``vpmaddubsw``), unless
+    ``session.x64quantprecision`` is set. That option works through extended optimisations, which turn constant i8 weights
+    into u8, so a model with ``PRODUCTS_OF_BYTES`` is optimised even if ``optimised`` is false. They also change weights beside
+    i8 activations, whose products are exact anyway, and onnxruntime 1.32 has no product of i8 by u8: if it refuses the
+    model, the session is made without the option. Raises ``DeviceError`` if onnxruntime is missing, and onnxruntime's own
+    errors for a model that it cannot run.
     """
     onnxruntime = _onnxruntime()
 
@@ -113,7 +114,7 @@ def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads:
 
 
 def _multiplies_bytes(model: Path | bytes) -> bool:
-    """Whether one of its nodes, its functions' or those of their control flow does. What cannot be read does not."""
+    """Whether a node multiplies bytes, in functions and control flow too. False for a model that cannot be read."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -122,13 +123,13 @@ def _multiplies_bytes(model: Path | bytes) -> bool:
     try:
         proto = onnx.load_from_string(model if isinstance(model, bytes) else model.read_bytes())
     except (DecodeError, OSError):
-        return False  # onnxruntime says what is wrong with it
+        return False  # onnxruntime reports what is wrong with it
     nodes = nested_nodes([*proto.graph.node, *(n for f in proto.functions for n in f.node)])
     return any(node.op_type in PRODUCTS_OF_BYTES for node in nodes)
 
 
 def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool = True) -> dict[str, np.ndarray]:
-    """What onnxruntime's CPU provider answers. Raises ``DeviceError`` where it is missing or cannot run the model."""
+    """The outputs of onnxruntime's CPU provider. Raises ``DeviceError`` if it is missing or cannot run the model."""
     states = vars(_onnxruntime().capi.onnxruntime_pybind11_state).values()
     failures = tuple(kind for kind in states if isinstance(kind, type) and issubclass(kind, Exception))
     try:
@@ -141,7 +142,7 @@ def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool 
 
 
 def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, Any]:
-    """What ONNX's reference evaluator answers. Raises ``DeviceError`` where it cannot run the model."""
+    """The outputs of ONNX's reference evaluator. Raises ``DeviceError`` if it cannot run the model."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -159,19 +160,19 @@ def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, Any]:
 
 
 def answers(model: Path | bytes, inputs: Arrays, against: str, *, optimised: bool = True) -> dict[str, np.ndarray]:
-    """What ``against``, one of ``REFERENCES``, answers."""
+    """The outputs of ``against``, one of ``REFERENCES``."""
     if against == "reference":
         return reference_outputs(model, inputs)
     return onnxruntime_outputs(model, inputs, optimised=optimised)
 
 
 def compare(actual: Arrays, expected: Arrays) -> dict[str, float]:
-    """The relative error of every output. Raises ``UsageError`` when the two have other outputs."""
+    """The relative error of every output. Raises ``UsageError`` if the two have different outputs."""
     return {name: found.l2 for name, found in distances(actual, expected).items()}
 
 
 def distances(actual: Arrays, expected: Arrays) -> dict[str, Distance]:
-    """How far every output is. Raises ``UsageError`` when the two have other outputs."""
+    """The distance of every output. Raises ``UsageError`` if the two have different outputs."""
     if set(actual) != set(expected):
         raise UsageError(
             f"outputs {sorted(map(quote, actual))} cannot be compared with {sorted(map(quote, expected))}",
@@ -181,9 +182,9 @@ def distances(actual: Arrays, expected: Arrays) -> dict[str, Distance]:
 
 
 def tolerance_for(model: Path) -> float:
-    """``TOLERANCE``, or ``ROUNDINGS`` to f16 or bf16 where the model computes in these: its tensors, casts and weights tell.
+    """``TOLERANCE``, or ``ROUNDINGS`` roundings to f16 or bf16 if the model's tensors, casts or weights are in these types.
 
-    Raises as ``frontend.load``.
+    Raises the same errors as ``frontend.load``.
     """
     from onnx import TensorProto
 
@@ -197,7 +198,7 @@ def tolerance_for(model: Path) -> float:
     computed = {name for node in nodes if node.op_type != "Cast" for name in node.input}
     graphs = [graph, *(g for node in nodes for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs))]
     types |= {weight.data_type for g in graphs for weight in g.initializer if weight.name in computed}
-    for node in nodes:  # a weight that is only cast is stored so, and nothing is computed in its type
+    for node in nodes:  # a weight that is only cast is stored in its type, but nothing is computed in it
         if node.op_type != "Constant" or not computed.isdisjoint(node.output):
             types |= {a.t.data_type for a in node.attribute if a.HasField("t")}
         types |= {a.i for a in node.attribute if (node.op_type, a.name) == ("Cast", "to")}
@@ -206,12 +207,12 @@ def tolerance_for(model: Path) -> float:
 
 
 def wrong(errors: Mapping[str, float], tolerance: float) -> Sequence[str]:
-    """The names of those above ``tolerance``; NaN is above everything."""
+    """The names whose error is above ``tolerance`` or NaN."""
     return [name for name, error in errors.items() if not error <= tolerance]
 
 
 def require(errors: Mapping[str, float], tolerance: float, reference: str) -> None:
-    """Raise ``AccuracyError`` for the worst output if it is further off than ``tolerance``."""
+    """Raise ``AccuracyError`` for the worst output if its error is above ``tolerance``."""
     if off := wrong(errors, tolerance):
         worst = max(off, key=lambda name: float("inf") if math.isnan(errors[name]) else errors[name])
         raise AccuracyError(

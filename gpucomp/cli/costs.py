@@ -6,10 +6,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.cli.show import size, table
+from gpucomp.kernel.step import KernelStep
+from gpucomp.schedule.space import sized
 from gpucomp.targets import sass
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from gpucomp.schedule.model import Terms
     from gpucomp.schedule.space import Family, Problem
 
-EXACT = 20_000  # schedules of a space that are all looked at; of a larger one, a sample
+EXACT = 20_000  # spaces up to this size are counted; larger ones are sampled
 SAMPLE = 4_000
 MATRIX = ("HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA")
 
 
 def static(found: Sequence[Cost], target: Target) -> list[str]:
-    """One row a launch: what a compiler spent, what its code holds, what bounds it."""
+    """One row for each launch: the compiler's report, the instruction mix, and the bounds."""
     if target.kind == "opencl":
         return _static_opencl(found, target)
     rows = [
@@ -52,7 +53,7 @@ def static(found: Sequence[Cost], target: Target) -> list[str]:
 
 
 def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
-    """The same for AMD, by clang's listing, and for Mali, by formulas and the OpenCL text."""
+    """The same table for AMD, from clang's listing, and for Mali, from formulas and the OpenCL text."""
     from gpucomp.report import static_opencl
     from gpucomp.targets import amdgcn
 
@@ -73,11 +74,11 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
             f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds"
         )
     elif amd and amdgcn.compiler() is None:
-        lines.append("clang is not installed, which compiles for AMD GPUs that are not here: registers are those of the "
-                     "engines' formulas, loads are counted in the OpenCL text, and nothing else is known")  # fmt: skip
+        lines.append("clang, which compiles for AMD GPUs, is not installed: registers are from the engines' formulas, loads "
+                     "are counted in the OpenCL text, and nothing else is known")  # fmt: skip
     else:
-        lines.append("no compiler for it can be had: registers are those of the engines' formulas (64 are there, above 32 "
-                     "half as many work-items), loads are counted in the OpenCL text")  # fmt: skip
+        lines.append("no compiler for it is available: registers are from the engines' formulas (of 64; above 32 only "
+                     "half as many work-items fit), loads are counted in the OpenCL text")  # fmt: skip
     return lines
 
 
@@ -118,7 +119,7 @@ def _mix(cost: Cost) -> tuple[str, str, str]:
 
 
 def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
-    """The same as data, every instruction included. ``null`` stands for what nobody at hand knows."""
+    """The same as data, with every instruction. ``null`` means unknown."""
     from gpucomp.report import static_opencl
 
     device = target.device or static_opencl.device_of(target)
@@ -162,7 +163,7 @@ def _spent(spent: Spent, target: Target) -> dict[str, Any]:
 
 
 def why(found: Sequence[Cost]) -> list[str]:
-    """The terms of the analytic model, a kernel a paragraph: of its schedule, then of the best that other engines have."""
+    """The analytic model's terms, one paragraph for each kernel: its own schedule, then the best one of other engines."""
     lines: list[str] = []
     for cost in found:
         t = cost.terms
@@ -201,14 +202,14 @@ def _terms(t: Terms) -> str:
 
 
 def spaces(lowered: Lowered, target: Target) -> list[str]:
-    """How many schedules each distinct problem of a model has, engine by engine."""
+    """The number of schedules of each distinct problem of a model, for each engine."""
     from gpucomp.targets.back_end import back_end
 
     engines_of, _ = back_end(target.language)
     rows: dict[tuple[object, ...], tuple[object, ...]] = {}
     uses: dict[tuple[object, ...], int] = {}
     for step in lowered.steps:
-        if step.kernel is None:
+        if not isinstance(step, KernelStep):
             continue
         for family in engines_of(step.kernel, target.features):
             problem = family.problem(step.kernel)
@@ -223,11 +224,11 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
 
 
 def legal(family: Family, problem: Problem, limits: Limits) -> str:
-    """The number of legal schedules: counted where the space is small, ``~`` an estimate from a sample otherwise."""
+    """The number of legal schedules: counted if the space is small, else ``~`` and an estimate from a sample."""
     everything = math.prod(len(p.choices) for p in family.params)
     if everything <= EXACT:
         return str(sum(1 for _ in family.legal(problem, limits)))
-    draw, p = random.Random(0), SimpleNamespace(**problem)
-    drawn = (SimpleNamespace(**{q.name: draw.choice(q.choices) for q in family.params}) for _ in range(SAMPLE))
+    draw, p = random.Random(0), sized(problem)
+    drawn = (family.schedule({q.name: draw.choice(q.choices) for q in family.params}) for _ in range(SAMPLE))
     share = sum(1 for s in drawn if next(iter(family.objections(s, p, limits)), None) is None) / SAMPLE
     return f"~{everything * share:.0f}"

@@ -1,4 +1,4 @@
-"""Cuts a model that is wrong down to the fewest nodes that still are. What is right nobody asks gpucomp here."""
+"""Cuts a wrong model down to the fewest nodes that are still wrong. Another program computes the right tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from gpucomp.cli import compare
 
-MOST_TESTS = 400  # models that are tried while cutting
+MOST_TESTS = 400  # models tried while cutting
 RANDOM = {
     "RandomNormal",
     "RandomUniform",
@@ -25,7 +25,7 @@ RANDOM = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model, what it is given and what it has to give."""
+    """A model with its inputs and expected outputs."""
 
     model: onnx.ModelProto
     inputs: Mapping[str, np.ndarray]
@@ -37,7 +37,7 @@ class Case:
 
 
 def names_read(node: onnx.NodeProto) -> list[str]:
-    """What a node and its bodies read; what the bodies define themselves is among it."""
+    """The names that a node and its bodies read, including names that the bodies define themselves."""
     names = [name for name in node.input if name]
     for attribute in node.attribute:
         for body in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
@@ -48,7 +48,7 @@ def names_read(node: onnx.NodeProto) -> list[str]:
 
 @dataclass(frozen=True)
 class Traced:
-    """A model with every tensor that another program computed in it; ``known`` are those that no input decides."""
+    """A model with every tensor as another program computed it; ``known`` are the tensors that depend on no input."""
 
     model: onnx.ModelProto
     tensors: Mapping[str, np.ndarray]
@@ -56,12 +56,13 @@ class Traced:
 
     @property
     def names(self) -> list[str]:
-        """The tensors that nodes make, in their order."""
+        """The tensors that nodes compute, in order."""
         return [name for node in self.model.graph.node for name in node.output if name in self.tensors]
 
     def part(self, kept: Sequence[int]) -> Case | None:
-        """The nodes ``kept`` as a model of their own: what they read from the others is an input, or an initialiser
-        where it was known at compile time; what nobody among them reads is an output. ``None`` if that is nothing.
+        """The nodes ``kept`` as a model of their own. A tensor that they read from other nodes becomes an input, or an
+        initialiser if it is known at compile time. A tensor that none of them reads becomes an output. ``None`` if there
+        is no output.
         """
         graph = self.model.graph
         nodes = [graph.node[k] for k in sorted(kept)]
@@ -91,7 +92,7 @@ def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
 
 
 def every_tensor(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` with all that its nodes make as outputs, after its own."""
+    """``model`` with every tensor that its nodes compute as an output, after its own outputs."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     listed = {output.name for output in model.graph.output}
@@ -101,7 +102,7 @@ def every_tensor(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def trace(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], against: str) -> Traced:
-    """Every tensor of ``model`` as ``against`` computes it, unoptimised. Raises ``DeviceError`` where it cannot."""
+    """Every tensor of ``model`` as ``against`` computes it, unoptimised. Raises ``DeviceError`` if it cannot."""
     found = compare.answers(every_tensor(model).SerializeToString(), inputs, against, optimised=False)
     tensors = {name: a for name, a in found.items() if isinstance(a, np.ndarray) and a.dtype.kind not in "OSU"}
     tensors |= {w.name: numpy_helper.to_array(w) for w in model.graph.initializer}
@@ -114,8 +115,9 @@ def trace(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], against: str
 
 
 def smallest(traced: Traced, fails: Callable[[Case], bool]) -> Case | None:
-    """The smallest case found that still fails, after Zeller and Hildebrandt's delta debugging (ddmin, 2002): halves,
-    quarters ... of the nodes alone, then all but each of them, until no single node can go. ``None`` if nothing fails.
+    """The smallest case found that still fails, by delta debugging (ddmin: Zeller and Hildebrandt, 2002). It tries halves,
+    quarters ... of the nodes alone, then everything without each of these, until no single node can be removed. ``None``
+    if nothing fails.
     """
     left = [MOST_TESTS]
 

@@ -1,4 +1,4 @@
-"""What is on this machine: packages, devices, drivers, tools; and for what is missing, the command that gets it."""
+"""Lists the packages, devices, drivers and tools of this machine; for what is missing, the command that installs it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def findings() -> list[str]:
 
 
 def targets_found() -> list[str]:
-    """The targets that something can run on here: the CPU always, OpenCL and CUDA where there is a device."""
+    """The targets that can run here: always the CPU; OpenCL and CUDA if there is a device."""
     return ["cpu", *(["opencl"] if _has_opencl_device() else []), *(["cuda"] if _has_gpu() else [])]
 
 
@@ -98,7 +98,7 @@ def _python() -> Iterator[str]:
 
 
 def version_of(package: str) -> str | None:
-    """The installed version of a package, whichever of its names it goes by."""
+    """The installed version of a package, under any of its names."""
     for name in SEVERAL_NAMES.get(package, (package,)):
         try:
             return importlib.metadata.version(name)

@@ -1,4 +1,4 @@
-"""Text of ``inspect --node``: the way of one of a model's nodes to the text of its kernel. Everything here returns lines."""
+"""Text of ``inspect --node``: follows one node of a model to the text of its kernel. Everything here returns lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from gpucomp.cli.show import counted
@@ -16,8 +15,10 @@ from gpucomp.errors import ScheduleError, UsageError, quote
 from gpucomp.ir.graph import Constant, Input, Node, Value
 from gpucomp.ir.printer import MAX_ELEMENTS, Namer, format_attr, format_node
 from gpucomp.kernel.pipeline import format_step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.report.journey import Change, Journey, changes, steps_of
 from gpucomp.schedule import rank
+from gpucomp.schedule.space import sized
 from gpucomp.targets.back_end import engines_by_body
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gpucomp.planning import Rendered
     from gpucomp.schedule.space import Family
 
-MOST_NODES = 16  # of a graph, before a pass or after it
+MOST_NODES = 16  # shown of a graph, before or after a pass
 MOST_NAMES = 12
 MOST_SHARERS = 8
 TIERS: Mapping[str, str] = {
@@ -37,13 +38,13 @@ TIERS: Mapping[str, str] = {
     "sibling": "it was measured for this very kernel on a similar device",
     "nearest": "it was measured for the most similar problem on such a device",
     "portfolio": "most records of such devices agree on it",
-    "analytic": "the analytic model expects it to be clearly faster than what would be tried first",
-    "default": "no record answers, and no model knows of anything clearly faster: the engine's rule of thumb",
+    "analytic": "the analytic model expects it to be clearly faster than the default",
+    "default": "there is no record, and no model predicts anything clearly faster: the engine's rule of thumb",
 }
 
 
 class Names(Namer):
-    """Values by the names of the nodes that they are results of; one that stands for another is called as that one was."""
+    """Names values by the nodes that compute them. A value that replaces another one gets that one's name."""
 
     def __init__(self, stands_for: Mapping[Value, Value]) -> None:
         super().__init__()
@@ -65,9 +66,9 @@ class Names(Namer):
 
 
 def chosen(pattern: str, found: Sequence[Named], model: Path) -> list[str]:
-    """The names of the nodes that ``pattern`` is the name or an output of, or matches (``*`` and ``?``), in their order.
+    """The names of the nodes that ``pattern`` names, by the node's name or an output's, or matches (``*`` and ``?``).
 
-    Raises ``UsageError`` with names like it where there is none.
+    Raises ``UsageError`` with similar names if there is none.
     """
     exact = [node.name for node in found if pattern in (node.name, *node.outputs)]
     matched = [n.name for n in found if any(fnmatchcase(text, pattern) for text in (n.name, *n.outputs))]
@@ -84,7 +85,7 @@ def chosen(pattern: str, found: Sequence[Named], model: Path) -> list[str]:
 def of_node(
     name: str, found: Sequence[Named], journey: Journey, lowered: Lowered, target: Target, waiting: bool, source: bool
 ) -> list[str]:
-    """The whole way of the model's nodes called ``name``, section by section. ``source``: with the kernels' texts."""
+    """Everything about the model's nodes called ``name``, section by section; with ``source`` also the kernels' texts."""
     mine = [node for node in found if node.name == name]
     namer = Names(journey.stands_for)
     lines = [f"{node.op} {quote(name)} -> {', '.join(map(quote, node.outputs))}" for node in mine]
@@ -109,18 +110,18 @@ def of_node(
 
 def _not_read(name: str, mine: Sequence[Named], journey: Journey, namer: Namer, waiting: bool) -> list[str]:
     if waiting:
-        return ["", "It waits for a shape that values decide: numpy runs it on the host, in each run"]
+        return ["", "Its shape depends on values: numpy runs it on the host, in each run"]
     constants = [n for n in journey.start.nodes() if n.op is Constant and n.name == name]
     if constants:
         return ["", f"It is a constant since the model was read: {', '.join(str(n.types[0]) for n in constants)}"]
-    return ["", "No node of the graph was made of it as the model was read: its results were known then, or are its operands,",
-            "or no output of the model needs them (inspect --graph before shows what was read)"]  # fmt: skip
+    return ["", "No node of the imported graph is made of it: its results were known at import, or are its operands,",
+            "or no output of the model needs them (inspect --graph before shows the imported graph)"]  # fmt: skip
 
 
 def _listed(
     nodes: Sequence[Node], journey: Journey, namer: Namer, beside: frozenset[Node] = frozenset()
 ) -> list[tuple[str, list[str]]]:
-    """Each node's line, and what it is made of, on lines of its own, where that is not the node of its name."""
+    """Each node's line. If it is not just the node of its name, further lines say what it is made of."""
     found = []
     for node in nodes[:MOST_NODES]:
         names = sorted(journey.made_of(node))
@@ -136,7 +137,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _change(change: Change, journey: Journey, namer: Namer) -> list[str]:
-    """What it did as a diff of the nodes. What a node is made of is said of it as it is after the pass."""
+    """A change as a diff of the nodes. Notes on what a node is made of are those after the pass."""
     by = counted(name for name, count in sorted(change.rules.items()) for _ in range(count))
     old = dict(_listed(change.before, journey, namer))
     new = dict(_listed(change.after, journey, namer, change.beside))
@@ -180,7 +181,7 @@ def _kernels(
             new = [line for step in after for line in _step(step, namer, "")]
             if len(before) == len(after):
                 diff = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
-            else:  # other kernels: their lines are not mixed
+            else:  # the number of kernels changed: print the old ones, then the new ones
                 diff = [*(f"-{line}" for line in old), *(f"+{line}" for line in new)]
             if diff:
                 changed.append([stage.name, *(f"  {d[0]} {d[1:]}" for d in diff if not d.startswith("@@"))])
@@ -208,7 +209,7 @@ def _made_of(step: Step, journey: Journey) -> str:
 
 def _final(number: int, journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool) -> list[str]:
     step, plain = lowered.steps[number], lowered.unpacked[number]
-    if step.kernel is None or plain.kernel is None:
+    if not (isinstance(step, KernelStep) and isinstance(plain, KernelStep)):
         return [f"On the host: {step.why or 'numpy runs it'}"]
     rendered = lowered.rendered[step]
     found = rendered.source
@@ -252,11 +253,11 @@ def _engines(kernel: Kernel, rendered: Rendered, target: Target) -> list[str]:
 
 
 def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[str, str]:
-    """What is expected of the engines' defaults, in words; why a default cannot run."""
+    """What the models predict for the engines' default schedules, in words, or why a default cannot run."""
     found: dict[str, str] = {}
     problems = rank.problems(kernel, able)
     for family, problem in problems:
-        sizes = SimpleNamespace(**problem)
+        sizes = sized(problem)
         try:
             schedule = family.default(sizes, target.limits)
         except ScheduleError as error:
@@ -265,7 +266,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
         if reasons := family.reasons(schedule, problem, target.limits):
             found[family.title] = f"its default cannot run: {'; '.join(reasons)}"
         elif family.estimate is not None:
-            us = family.estimate(SimpleNamespace(**schedule), sizes, target.limits)
+            us = family.estimate(family.schedule(schedule), sizes, target.limits)
             found[family.title] = f"about {us:.1f} us by its default"
     if not target.limits.is_cpu:
         like = target.device or typical(target.limits.units, dots=target.limits.dots)
@@ -277,7 +278,7 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
 
 def _source(number: int, lowered: Lowered, rendered: Rendered, wanted: bool) -> list[str]:
     text = rendered.source.text.rstrip("\n").splitlines()
-    sharers = [s.name for s in lowered.steps if lowered.rendered.get(s) is rendered and s is not lowered.steps[number]]
+    sharers = [s.name for s, item in lowered.rendered.items() if item is rendered and s is not lowered.steps[number]]
     lines = [f"Source of {rendered.source.name}, {len(text)} lines of {rendered.source.language}"]
     if sharers:
         more = f" and {len(sharers) - MOST_SHARERS} more" if len(sharers) > MOST_SHARERS else ""

@@ -1,4 +1,4 @@
-"""Latency: samples, their statistics and a line that says how they were taken. No target is named here."""
+"""Measures latency: samples, their statistics, and a line on how they were taken. Nothing here depends on the target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PERCENTILES = (50, 90, 95, 99)
 class Latency:
     """Samples in milliseconds, in the order they were taken, after ``warmup_runs`` runs that do not count.
 
-    ``busy`` is the CPU time of this process over the wall time: well below the threads it has, others had the machine.
+    ``busy`` is the CPU time of this process divided by wall time. If it is well below the number of threads, other
+    processes used the machine.
     """
 
     samples_ms: tuple[float, ...]
@@ -41,7 +42,7 @@ class Latency:
         return (self.percentile_ms(75) - self.percentile_ms(25)) / self.median_ms if self.median_ms else 0.0
 
     def percentile_ms(self, percent: float) -> float:
-        """The smallest sample that at least ``percent`` per cent of the samples do not exceed."""
+        """The smallest sample that is not less than ``percent`` per cent of the samples."""
         ordered = sorted(self.samples_ms)
         rank = -(-percent * len(ordered) // 100)
         return ordered[max(int(rank), 1) - 1]
@@ -55,7 +56,7 @@ def measure(
     iterations: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
-    """Time ``run`` from call to return: at least one warm-up run and ``iterations`` samples, both times used up."""
+    """Time ``run`` from call to return, with at least one warm-up run and ``iterations`` samples, for at least both times."""
     start, warmups = clock(), 0
     while warmups == 0 or clock() - start < warmup_ms / 1e3:
         run()
@@ -72,7 +73,7 @@ def measure(
 
 
 def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> list[str]:
-    """The lines of trtexec's performance summary, and a diagnosis where the samples call for one."""
+    """The lines of trtexec's performance summary, and a diagnosis if the samples are noisy."""
     figures = {
         "min": min(latency.samples_ms),
         "max": max(latency.samples_ms),
@@ -94,7 +95,7 @@ def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> lis
 
 
 def method(latency: Latency, target: str, inputs: str) -> str:
-    """How the samples were taken, in one line."""
+    """One line on how the samples were taken."""
     return (
         f"Method: {target}, {len(latency.samples_ms)} samples after {latency.warmup_runs} warm-up runs "
         f"({latency.warmup_ms:.0f} ms), each one run() from numpy arrays to numpy arrays, copies included; "
@@ -103,7 +104,7 @@ def method(latency: Latency, target: str, inputs: str) -> str:
 
 
 def as_json(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> dict[str, object]:
-    """Every number with its unit in its name; all samples."""
+    """All figures and samples; each name has its unit."""
     return {
         "latency_ms": {
             "min": min(latency.samples_ms),
@@ -122,7 +123,7 @@ def as_json(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> dic
 
 
 def machine() -> dict[str, object]:
-    """What the figures belong to."""
+    """The machine that the figures were measured on."""
     return {
         "processor": model_name(),
         "cpus": len(os.sched_getaffinity(0)),

@@ -1,4 +1,4 @@
-"""The options that several commands share: which model, compiled how, with which inputs."""
+"""Options shared by several commands: the model, how it is compiled, and its inputs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import click
 from gpucomp import config
 from gpucomp.kernel.passes.precision import PRECISIONS
 
-TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
+TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; default: GPUCOMP_TARGET, or cpu."
 
 
 def model(function: Callable[..., Any]) -> Callable[..., Any]:
-    shapes = "Fix an input's shape; NAME:[2x3,4x3] a sequence's, NAME:none an optional's that holds nothing."
+    shapes = "Fix an input's shape; NAME:[2x3,4x3] for a sequence, NAME:none for an optional that holds nothing."
     function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=shapes)(function)
     function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
     return click.argument("model", type=click.Path(path_type=Path))(function)
@@ -25,7 +25,7 @@ def model(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The options that say what is compiled and how."""
+    """The options for what is compiled and how."""
 
     model: Path
     target: str | None = None
@@ -40,7 +40,7 @@ class ModelOptions:
 
 
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command of the options of ``ModelOptions``, which it gets as one, and of its own."""
+    """Add the options of ``ModelOptions`` to a command, which gets them as its first argument."""
 
     @wraps(function)
     def command(**options: Any) -> Any:
@@ -52,7 +52,7 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
         ),
         click.option(
-            "--records", type=click.Path(path_type=Path), metavar="DIR", help="What `gpucomp tune` found out."
+            "--records", type=click.Path(path_type=Path), metavar="DIR", help="Tuning records of `gpucomp tune`."
         ),
         click.option(
             "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
@@ -68,7 +68,7 @@ def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["imagenet", "none"]),
         default="imagenet",
         show_default=True,
-        help="What is done to a photo once it is resized.",
+        help="How a photo is normalised after it is resized.",
     )(function)
     return click.option(
         "--input", "files", multiple=True, metavar="NAME=FILE", help="An input from .npy, .npz, .pb or a photo."
@@ -76,9 +76,9 @@ def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``tolerance``: ``None`` where the model's own types say it, see ``compare.tolerance_for``."""
+    """``--tolerance``; ``None`` means that the model's types decide, see ``compare.tolerance_for``."""
     return click.option(
         "--tolerance",
         type=click.FloatRange(min=0),
-        help="Largest relative L2 error; default 1e-4, for models in f16 or bf16 eight roundings to these.",
+        help="Largest relative L2 error; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
     )(function)

@@ -1,7 +1,7 @@
-"""``bench --profile``: what each kernel took, what it could have taken, and what held it up. Nothing is measured here.
+"""``bench --profile``: each kernel's time beside what the machine could do, and what limits it. Nothing is measured here.
 
-A figure that cannot be known is ``None`` in the data and ``-`` in the table: work of a host operator, the peak of other
-numbers than f32, ceilings of a device that does not measure them.
+An unknown figure is ``None`` in the data and ``-`` in the table: the work of a host operator, the peak of other numbers
+than f32, the ceilings of a device that does not measure them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gpucomp.cli.show import counted
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import KernelInfo
 
-Run = tuple[list[float], list[Span]]  # seconds of each launch, and when threads were busy
+Run = tuple[list[float], list[Span]]  # seconds of each launch, and the spans in which threads were busy
 
 
 @dataclass(frozen=True)
 class Row:
-    """One launch. Shares are of 1: ``share`` of the run, ``of_peak`` of peak arithmetic, ``of_copy`` of the bandwidth of
-    a copy that moves as many bytes, ``idle`` of the threads' time in which they had nothing of this launch to do.
+    """One launch. Shares are fractions of 1: ``share`` of the run's time, ``of_peak`` of peak arithmetic, ``of_copy`` of the
+    bandwidth of a copy of as many bytes, ``idle`` of the threads' time in which they had no work of this launch.
     ``arithmetic`` is the type of the numbers that ``operations`` counts.
 
-    ``limit`` names the largest of the last three.
+    ``limit`` names the largest of ``of_peak``, ``of_copy`` and ``idle``.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Row:
 
 
 def rows(infos: Sequence[KernelInfo], runs: Sequence[Run], ceilings: Ceilings | None) -> list[Row]:
-    """A row a launch, by the medians of ``runs``."""
+    """One row for each launch, with the medians of ``runs``."""
     times = [statistics.median(run[0][launch] for run in runs) for launch in range(len(infos))]
     whole = sum(times) or 1.0
     return [
@@ -105,7 +105,7 @@ def _idle(launch: int, run: Run, threads: int) -> float:
 
 
 def table(found: Sequence[Row]) -> Table:
-    """For people: the launches in the order they run."""
+    """The launches in the order they run, as a table."""
     result = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("#", "kernel", "operators", "family"):
         result.add_column(name, justify="right" if name == "#" else "left", no_wrap=True)
@@ -130,7 +130,7 @@ def _number(value: float | None) -> str:
 
 
 def by_family(found: Sequence[Row]) -> Table:
-    """Where the time goes, family by family, the longest first."""
+    """The time of each family, the longest first."""
     result = Table(box=None, pad_edge=False, header_style="bold")
     result.add_column("family", no_wrap=True)
     for name in ("launches", "ms", "of run", "floor ms", "GFLOP/s"):
@@ -150,20 +150,20 @@ def by_family(found: Sequence[Row]) -> Table:
 
 
 def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
-    """The run as a whole, and what the machine was measured to do. The peak is of f32: other work has no share of it."""
+    """The run as a whole, and the measured ceilings. The peak is for f32, so other work has no share of it."""
     ms = sum(r.ms for r in found)
     work = sum(r.operations or 0 for r in found)
     lines = [f"Kernels: {len(found)} launches, {ms:.4g} ms, {work / 1e9:.4g} GFLOP"]
     if ms and work:
         lines[0] += f", {work / ms / 1e6:.4g} GFLOP/s"
     if ceilings is None:
-        return [*lines, "Ceilings: not measured on this device, so nothing is said of peaks and limits"]
+        return [*lines, "Ceilings: not measured on this device, so peaks and limits are unknown"]
     others = [r for r in found if r.operations and r.arithmetic != "f32"]
     counted = [r for r in found if r not in others]
     counted_ms, counted_work = sum(r.ms for r in counted), sum(r.operations or 0 for r in counted)
     if counted_ms and counted_work:
         share = f"{100 * counted_work / counted_ms / 1e-3 / ceilings.flops:.1f}% of peak"
-        lines[0] += f" ({share}" + (f" but for {len(others)} launches of other numbers than f32)" if others else ")")
+        lines[0] += f" ({share}" + (f" without {len(others)} launches of other numbers than f32)" if others else ")")
     floors = [r.floor_ms for r in counted if r.floor_ms is not None]
     what = "every f32 kernel" if others else "every kernel"
     lines[0] += f"; floor {sum(floors):.4g} ms: {what} at peak or at the bandwidth of a copy"
@@ -176,12 +176,12 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
 
 
 def as_json(found: Sequence[Row], ceilings: Ceilings | None) -> dict[str, Any]:
-    """Every number with its unit in its name."""
+    """All figures; each name has its unit."""
     return {"ceilings": None if ceilings is None else asdict(ceilings), "kernels": [asdict(row) for row in found]}
 
 
 def trace(found: Sequence[Row], runs: Sequence[Run], model: str) -> dict[str, Any]:
-    """One run as a Chrome trace, which Perfetto opens: of all ``runs``, the one of median length."""
+    """The run of median length as a Chrome trace, which Perfetto opens."""
     _, spans = sorted(runs, key=lambda run: sum(run[0]))[len(runs) // 2]
     threads = sorted({span.thread for span in spans})
     names = [{"ph": "M", "pid": 0, "tid": t, "name": "thread_name", "args": {"name": f"thread {t}"}} for t in threads]

@@ -1,4 +1,4 @@
-"""What is going on, on stderr: a bar on a terminal, elsewhere a plain line for what takes over two seconds."""
+"""Progress on stderr: a bar on a terminal, else a plain line for whatever takes over two seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Report = Callable[[str, int, int], None]
 
 @contextmanager
 def progress(title: str) -> Iterator[Report]:
-    """Show ``title`` while the block runs; it may call what it gets with (stage, done, total)."""
+    """Show ``title`` while the block runs. The block can call the yielded function with (stage, done, total)."""
     with _bar(title) if sys.stderr.isatty() else _lines(title) as report:
         yield report
 

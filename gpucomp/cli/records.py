@@ -1,4 +1,4 @@
-"""``gpucomp records``: what tuning measured, merged, compared, pruned, refreshed, shown and exported."""
+"""``gpucomp records``: merges, compares, prunes, refreshes, shows and exports tuning records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def records() -> None:
-    """What tuning measured: merge, diff, prune, refresh, show, study, export."""
+    """Tuning records: merge, diff, prune, refresh, show, study, export."""
 
 
 def _said(damage: Sequence[str]) -> None:
@@ -42,7 +42,7 @@ def _read(places: Sequence[Path]) -> list[Record]:
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
 def merge(places: tuple[Path, ...], output: Path) -> None:
-    """All records of PLACES (files or folders) in one file, each once, by time."""
+    """Write all records of PLACES (files or folders) to one file, each once, sorted by time."""
     from gpucomp.tuning import records as store
 
     found = store.merged(_read(places))
@@ -54,15 +54,15 @@ def merge(places: tuple[Path, ...], output: Path) -> None:
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 def diff(before: Path, after: Path) -> None:
-    """Which kernels' picks differ between two places, and how many trials each has."""
+    """List the kernels whose picks or numbers of trials differ between two places."""
     click.echo("\n".join(difference(_read([before]), _read([after]))))
 
 
 @records.command()
 @click.argument("place", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Another file than PLACE.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to PLACE.")
 def prune(place: Path, output: Path | None) -> None:
-    """Leave out what is superseded: releases, replaced picks, trials of templates that have changed, broken lines."""
+    """Remove what is superseded: releases, replaced picks, trials of templates that have changed, broken lines."""
     from gpucomp.tuning import records as store
     from gpucomp.tuning.engines import hashes
 
@@ -76,9 +76,9 @@ def prune(place: Path, output: Path | None) -> None:
 @records.command()
 @click.argument("place", type=click.Path(path_type=Path))
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Another file than PLACE.")
-@click.option("--target", metavar="TARGET", help="What they were tuned for, or one whose sources are the same.")
-@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="The models' inputs' shapes.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to PLACE.")
+@click.option("--target", metavar="TARGET", help="The target of the records, or one with the same sources.")
+@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Shapes of the models' inputs.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
 def refresh(
     place: Path,
@@ -88,9 +88,10 @@ def refresh(
     shapes: tuple[str, ...],
     precision: str,
 ) -> None:
-    """Let PLACE's records of MODELS' kernels count again where an engine has changed, but not what it writes for them.
+    """Make stale records of PLACE valid again for the kernels of MODELS, where an engine changed but not its output.
 
-    Each is rendered and compared with the hash of the source that was measured. Records of other sources stay stale.
+    Each kernel is rendered and compared with the hash of the source that was measured. If they differ, the record stays
+    stale.
     """
     from gpucomp import targets
     from gpucomp.tuning import records as store
@@ -111,7 +112,7 @@ def refresh(
 @records.command("show")
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 def show_records(places: tuple[Path, ...]) -> None:
-    """One row a kernel and device: trials, what was invalid and why, the pick."""
+    """One row for each kernel and device: trials, invalid trials by reason, the pick."""
     click.echo("\n".join(overview(_read(places))))
 
 
@@ -119,10 +120,10 @@ def show_records(places: tuple[Path, ...]) -> None:
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--to", "form", required=True, type=click.Choice(["t4", "kernel-tuner", "optuna", "autotvm"]))
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="File or, for many kernels, folder."
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="A file, or a folder for several kernels."
 )
 def export(places: tuple[Path, ...], form: str, output: Path) -> None:
-    """Trials in another tool's format; one file a kernel, device and engine, but for autotvm's log."""
+    """Export trials in another tool's format: one file for each kernel, device and engine; autotvm has one log."""
     from gpucomp.tuning import exports
 
     for path, count in exports.export(_read(places), form, output):
@@ -132,10 +133,10 @@ def export(places: tuple[Path, ...], form: str, output: Path) -> None:
 @records.command("study")
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The HTML page to write.")
-@click.option("--kernel", metavar="TEXT", help="Only kernels whose digest begins so, or whose label has it.")
-@click.option("--model", type=click.Path(path_type=Path), help="The model that was tuned, for the sources' difference.")
-@click.option("--target", metavar="TARGET", help="What it was tuned for.")
-@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Its inputs' shapes.")
+@click.option("--kernel", metavar="TEXT", help="Only kernels whose digest starts with TEXT or whose label contains it.")
+@click.option("--model", type=click.Path(path_type=Path), help="The tuned model; needed to compare sources.")
+@click.option("--target", metavar="TARGET", help="The target it was tuned for.")
+@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Shapes of its inputs.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
 def study_records(
     places: tuple[Path, ...],
@@ -146,10 +147,10 @@ def study_records(
     shapes: tuple[str, ...],
     precision: str,
 ) -> None:
-    """One page: which parameters matter, how the search went, what is around the winner, what its source has instead.
+    """Write one page on each search: which parameters matter, its progress, the winner's neighbours, how sources differ.
 
-    Of each kernel and device in PLACES. Figures are of the trials that a search chose to make. Without --model there are
-    no sources: records have none.
+    There is one section for each kernel and device in PLACES. Figures are of the trials that the search made. Without
+    --model there are no sources, because records have none.
     """
     from gpucomp import targets
     from gpucomp.tuning import study_page, tuner
@@ -168,7 +169,7 @@ def study_records(
     click.echo(f"{len({r['kernel'] for r in found})} kernels -> {output}")
 
 
-Group = tuple[str, str, str, str]  # kernel, and kind, architecture and name of a device
+Group = tuple[str, str, str, str]  # kernel, and the device's kind, architecture and name
 
 
 def _grouped(found: Sequence[Record]) -> dict[Group, list[Record]]:
@@ -180,7 +181,7 @@ def _grouped(found: Sequence[Record]) -> dict[Group, list[Record]]:
 
 
 def _device(group: Group) -> str:
-    """A device of records, for a table: one name may be of several, such as a processor by itself and by OpenCL."""
+    """The device as text for a table, with its kind: a processor has the same name as a CPU target and by OpenCL."""
     _, kind, arch, name = group
     return show_text(f"{kind}:{arch} {name}")
 
@@ -200,7 +201,7 @@ def _told(pick: Record | None) -> str:
 
 
 def overview(found: Sequence[Record]) -> list[str]:
-    """One row a kernel and device."""
+    """One row for each kernel and device."""
     rows = []
     for key, group in sorted(_grouped(found).items()):
         trials = [r for r in group if r["kind"] == "trial"]
@@ -217,12 +218,12 @@ def overview(found: Sequence[Record]) -> list[str]:
 
 
 def show_text(text: str) -> str:
-    """``text`` from a file, fit for a terminal."""
+    """``text`` from a file, safe for a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)[:60]
 
 
 def difference(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
-    """One row a kernel and device whose pick or number of trials is not the same."""
+    """One row for each kernel and device whose pick or number of trials changed."""
     a, b = _grouped(before), _grouped(after)
     rows = []
     for key in sorted(a.keys() | b.keys()):

@@ -1,4 +1,4 @@
-"""``gpucomp replay``: searches of recorded spaces, without a device."""
+"""``gpucomp replay``: runs searches on recorded spaces, without a device."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as package.module:Class; may repeat.",
 )
-@click.option("--trials", type=click.IntRange(1), default=200, show_default=True, help="Measurements of one search.")
-@click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Searches of each file.")
+@click.option("--trials", type=click.IntRange(1), default=200, show_default=True, help="Measurements in one search.")
+@click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Searches for each file.")
 @click.option(
     "--prior", "others", multiple=True, type=click.Path(path_type=Path), help="Records of another device to learn from."
 )
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Trials under way at a time.")
-@click.option("--noise", type=click.FloatRange(0, 1), default=0.0, help="Of times, as a share: 0.05 is 5%.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Trials in flight at a time.")
+@click.option("--noise", type=click.FloatRange(0, 1), default=0.0, help="Noise of times, as a share: 0.05 is 5%.")
 @click.option("--failing", type=click.FloatRange(0, 1), default=0.0, help="Share of good trials that fail.")
-@click.option("--throttle", type=click.FloatRange(0, 1), default=0.0, help="Chance a trial that the clock changes.")
+@click.option("--throttle", type=click.FloatRange(0, 1), default=0.0, help="Chance per trial that the clock changes.")
 @click.option(
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Write the results there; - is stdout."
 )
 @click.option(
-    "--study", type=click.Path(path_type=Path), help="Write what the first file teaches there, as one HTML page."
+    "--study", type=click.Path(path_type=Path), help="Write an analysis of the first file there, as one HTML page."
 )
 def replay(
     files: tuple[Path, ...],
@@ -54,7 +54,7 @@ def replay(
     report: Path | None,
     study: Path | None,
 ) -> None:
-    """Search the recorded spaces in FILES as if they were devices, and print how near to the optimum searches come.
+    """Search the recorded spaces in FILES as if they were devices, and print how close to the optimum each sampler gets.
 
     FILES are Kernel Tuner caches (.json, .json.gz), T4 results or gpucomp's records (.jsonl).
     """

@@ -1,4 +1,4 @@
-"""Writes what was cut out of a wrong model: the small ONNX with its data, and its wrong kernel as a program of its own."""
+"""Writes the result of a bisection: the small ONNX model with its data, and its wrong kernel as a program of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCRIPTS = Path(__file__).with_name("standalone")
 def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: float) -> None:
     """``model.onnx``, ``inputs.npz``, ``expected.npz``, ``README.md`` and, for a wrong kernel, ``kernel/``.
 
-    Raises ``UsageError`` where the folder cannot be written.
+    Raises ``UsageError`` if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: flo
 
 
 def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """An .npz whatever the names are: ``np.savez`` has parameters of its own. No name becomes a path here."""
+    """Write an .npz with any names: ``np.savez`` would mix them up with its own parameters, and here no name is a path."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -50,7 +50,7 @@ def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """Elements of types that numpy does not know, such as bf16, as the integers of their bits."""
+    """Elements of types that numpy does not know, such as bf16, as integers with the same bits."""
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
@@ -58,29 +58,29 @@ def _readme(case: Case, found: Blame, target: Target) -> str:
     lines = [
         "# A model that is wrong", "",
         f"`model.onnx`: {case.nodes} {'node' if case.nodes == 1 else 'nodes'}.",
-        "`inputs.npz` and `expected.npz`: what it is given and what it has to give; types that numpy does not know, such as",
-        "bf16, as the integers of their bits.", "",
+        "`inputs.npz` and `expected.npz`: its inputs and expected outputs. Types that numpy does not know, such as bf16, are",
+        "stored as integers with the same bits.", "",
         f"    gpucomp compare model.onnx --target {target.name} --input inputs.npz", "", *told(found), "",
     ]  # fmt: skip
     if found.stage == KERNEL:
         lines += [
             "`kernel/` is the wrong kernel alone: its source, `launch.json` (arguments and sizes of the launch),",
-            "`data.npz` (every buffer before, and what it has to hold after) and `kernel.gpuc`. It needs nothing of gpucomp:",
+            "`data.npz` (every buffer before the launch, and its contents after) and `kernel.gpuc`. It needs no gpucomp:",
             "", "    python kernel/run.py", "",
-            "It prints how far each output is off, and ends with 6 where that is too far.", "",
+            "It prints the error of each output, and exits with 6 if one is too large.", "",
         ]  # fmt: skip
     return "\n".join(lines)
 
 
 def told(found: Blame) -> list[str]:
-    """The verdict, for people."""
+    """The verdict as text."""
     lines = {
-        IMPORT: ["Wrong from the import on: what an operator is translated to, or its numpy reference."],
+        IMPORT: ["Wrong from the import on: the translation of an operator, or its numpy reference."],
         PASS: [f"Wrong after pass `{found.name}`.", *(f"- it applied {rule}: {n}" for rule, n in found.fired.items())],
         KERNEL: [f"The graph is right after every pass; kernel `{found.name}` is wrong by itself."],
         FAILURE: [f"The compiler fails: {found.name}"],
     }.get(
-        found.stage, ["Every pass and every kernel is right by itself: what joins them is wrong (the plan, the arena)."]
+        found.stage, ["Every pass and every kernel is right by itself: their plan is wrong (the arena, for example)."]
     )
     if found.without:
         lines += ["", "With one pass switched off:", *(f"- {name}: {how}" for name, how in found.without.items())]
@@ -124,7 +124,7 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _sources(alone: Alone, target: Target) -> dict[str, str]:
-    """The texts as a compiler takes them: with the prelude of CUDA, as one module of LLVM."""
+    """The texts as a compiler takes them: with the prelude for CUDA, as one module for LLVM."""
     plan, sources = alone.executable.plan, alone.executable.sources
     if target.kind == "cuda":
         from gpucomp.targets.cuda import prelude
@@ -144,7 +144,7 @@ def _source_of(alone: Alone, kernel: CompiledKernel) -> KernelSource:
 
 
 def _flags(source: KernelSource, target: Target) -> list[str]:
-    """What the target's compiler is told besides the text."""
+    """The flags for the target's compiler."""
     if target.kind == "cuda":
         from gpucomp.targets.cuda import OPTIONS
 

@@ -1,4 +1,4 @@
-"""Text for people: kernels, passes, memory, outputs. Everything here returns lines, but for ``tables``, which prints."""
+"""Text of kernels, passes, memory and outputs. Everything here returns lines, except ``tables``, which prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpucomp.runtime.executable import Executable, KernelInfo
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gpucomp.dynamic.program import Rest
+    from gpucomp.dynamic.program import DynamicModel
     from gpucomp.ir.passes import PassRecord
 
 
@@ -33,7 +33,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def tables(*found: Table) -> None:
-    """Print rich tables to stdout: cut to a terminal's width, whole where it goes to a file."""
+    """Print rich tables to stdout: cut to the width of a terminal, but complete in a file."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
@@ -65,7 +65,7 @@ def counted(names: Iterable[str]) -> str:
 
 
 def kernels(infos: Sequence[KernelInfo]) -> list[str]:
-    """One row a launch: what it is, what it swallowed, its schedule and who chose it, and why it ends there."""
+    """One row for each launch: kernel, operators, schedule, who chose it, and why the kernel ends there."""
     rows = [
         (
             number,
@@ -82,7 +82,7 @@ def kernels(infos: Sequence[KernelInfo]) -> list[str]:
 
 
 def passes(records: Sequence[PassRecord]) -> list[str]:
-    """A table of each pipeline. One row a pass: its time, what it left of the graph or the kernels, the rules that fired."""
+    """One table for each pipeline, one row for each pass: its time, sizes before and after, and the rules that fired."""
     units = dict.fromkeys(record.unit for record in records)
     return [line for unit in units for line in _passes([r for r in records if r.unit == unit], unit)]
 
@@ -103,7 +103,7 @@ def _passes(records: Sequence[PassRecord], unit: str) -> list[str]:
 
 
 def memory(exe: Executable) -> list[str]:
-    """The arena beside its lower bound, the weights, the peak."""
+    """The arena beside its lower bound, the weights, and the peak."""
     plan = exe.plan
     weights = sum(b.nbytes for b in plan.buffers if b.kind == WEIGHT)
     ratio = f", {plan.arena_bytes / plan.live_bytes:.3f} of the largest live set" if plan.live_bytes else ""
@@ -115,7 +115,7 @@ def memory(exe: Executable) -> list[str]:
 
 
 def summary(exe: Executable) -> list[str]:
-    """What was compiled, in a dozen lines."""
+    """The compiled model in about a dozen lines."""
     infos = exe.kernels
     families = counted(info.family for info in infos)
     host = [info for info in infos if info.family == "host"]
@@ -130,19 +130,19 @@ def summary(exe: Executable) -> list[str]:
     ]
     if host:
         lines.append(f"host      {len(host)} operators run on the host: {counted(info.label for info in host)}")
-    if exe.waiting:
+    if exe.dynamic_operators:
         lines.append(
-            f"waiting   {len(exe.waiting)} operators behind shapes that values decide run on the host, by numpy: "
-            f"{counted(op for op, _ in exe.waiting)}"
+            f"dynamic   {len(exe.dynamic_operators)} operators behind data-dependent shapes run on the host, by numpy: "
+            f"{counted(op for op, _ in exe.dynamic_operators)}"
         )
     return lines
 
 
-def waiting(rest: Rest) -> list[str]:
-    """Where values decide shapes, and what is behind."""
-    behind = list(rest.operators)
+def dynamic_operators(model: DynamicModel) -> list[str]:
+    """The nodes whose result shapes depend on values, and a count of the nodes behind them."""
+    behind = list(model.operators)
     lines = []
-    for op, name in rest.first:
+    for op, name in model.first:
         lines.append(f"{op} at node {quote(name)}: the shape of its result depends on values")
         behind.remove((op, name))
     if behind:
@@ -150,13 +150,13 @@ def waiting(rest: Rest) -> list[str]:
     return [*lines, "these run on the host, by numpy, for the shapes of each run"]
 
 
-FEW = 3  # texts of a tensor that are shown
+FEW = 3  # texts of a tensor that are printed
 
 
 def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -> str:
     """An output in one line: its type, its range and, for one row of scores, the five largest.
 
-    A sequence has a line for each of its tensors or maps besides; an optional without a value is nothing.
+    A sequence has further lines, one for each of its tensors or maps. An optional without a value is ``nothing``.
     """
     if array is None:
         return f"{quote(name)} nothing"

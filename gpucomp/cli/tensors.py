@@ -1,4 +1,4 @@
-"""Tensors from and to files: .npy, .npz, ONNX's .pb, photos. Which input they are for is decided here too."""
+"""Reads and writes tensors: .npy, .npz, ONNX's .pb, photos. Also matches files to inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000
-# what numpy and zipfile object to; headers of arrays are read by Python's own parser
+# errors of numpy and zipfile; numpy parses array headers with Python's own parser
 _UNREADABLE = (
     OSError, ValueError, EOFError, OverflowError, AttributeError, TypeError, KeyError, NotImplementedError, RuntimeError,
     SyntaxError, RecursionError, MemoryError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
@@ -33,7 +33,7 @@ SIZES = r"([0-9]{1,18}(x[0-9]{1,18})*)?"
 def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
     """``["x:1x3x224x224"]`` to ``{"x": (1, 3, 224, 224)}``. A name may hold colons; ``x:`` is a scalar.
 
-    ``s:[2x3,4x3]`` are the shapes of a sequence's tensors, a list; ``o:none`` is an optional that holds nothing.
+    ``s:[2x3,4x3]`` gives the list of shapes of a sequence's tensors; ``o:none`` is an optional that holds nothing.
     """
     shapes: dict[str, Any] = {}
     for text in texts:
@@ -57,7 +57,7 @@ def _extents(text: str) -> tuple[int, ...]:
 
 
 def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """The shapes that ``NAME=FILE`` arguments of arrays have, by name. A photo has none: it is fitted to the input."""
+    """The shapes of the arrays in ``NAME=FILE`` arguments, by name. A photo has none: it is resized to the input."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, equals, file = text.partition("=")
@@ -75,7 +75,7 @@ def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 def shapes_of_photos(
     texts: Sequence[str], declared: Mapping[str, tuple[int | None, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that get a photo and leave only the batch open, by name: a photo is a batch of 1."""
+    """The shapes of inputs that are given as a photo and leave only the batch open: a photo is a batch of 1."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, _, file = text.rpartition("=")
@@ -89,7 +89,7 @@ def shapes_of_photos(
 
 
 def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: str) -> dict[str, np.ndarray]:
-    """Arrays of ``NAME=FILE`` arguments. A model of one input needs no name, nor does an .npz with all of them."""
+    """The arrays of ``NAME=FILE`` arguments. The name can be left out for a model with one input, and for an .npz."""
     given: dict[str, np.ndarray] = {}
 
     def add(name: str, array: np.ndarray) -> None:
@@ -100,7 +100,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: s
     for text in texts:
         named = [spec for spec in specs if text.startswith(f"{spec.name}=")]
         if named:
-            spec = max(named, key=lambda s: len(s.name))  # a name may itself hold "="
+            spec = max(named, key=lambda s: len(s.name))  # a name can contain "="
             add(spec.name, read_tensor(Path(text[len(spec.name) + 1 :]), spec, preprocess))
         elif "=" not in text and text.lower().endswith(".npz"):
             for name, array in _archive(Path(text), specs, only=True).items():
@@ -115,7 +115,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: s
 
 
 def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
-    """The array in ``path`` for the input ``spec``. A photo is fitted to it, anything else is taken as it is."""
+    """The array in ``path`` for the input ``spec``. A photo is resized to it; other arrays are not changed."""
     match path.suffix.lower():
         case ".npy":
             return _array(path)
@@ -144,12 +144,12 @@ def _array(path: Path) -> np.ndarray:
     except _UNREADABLE as error:
         raise _unreadable(path, error) from None
     if not isinstance(found, np.ndarray):
-        raise UsageError(f"cannot read {quote(path)}: it is no .npy file", code="GPC2004")
+        raise UsageError(f"cannot read {quote(path)}: it is not a .npy file", code="GPC2004")
     return np.asarray(found)
 
 
 def _contents(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and element type of each array in an .npz, by name. Only headers are unpacked."""
+    """Shape and element type of each array in an .npz, by name. Only the headers are read."""
     try:
         with zipfile.ZipFile(path) as file:
             found = {}
@@ -169,9 +169,9 @@ def _contents(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
 
 
 def _archive(path: Path, specs: Sequence[TensorSpec], *, only: bool = False) -> dict[str, np.ndarray]:
-    """The arrays of an .npz for ``specs``; with ``only``, others than these are an error.
+    """The arrays of an .npz for ``specs``; with ``only``, any other array is an error.
 
-    Headers are compared before anything is unpacked: a few bytes of an archive may hold gigabytes.
+    Headers are checked before anything is unpacked: a few bytes of an archive can hold gigabytes.
     """
     there, known = _contents(path), {spec.name: spec for spec in specs}
     for name, (shape, dtype) in there.items():
@@ -187,7 +187,7 @@ def _archive(path: Path, specs: Sequence[TensorSpec], *, only: bool = False) -> 
                 code="GPC2103",
             )
         if spec is not None and dtype.itemsize > 16:
-            raise InputError(f"{quote(path)}: input {quote(name)}: an array of {dtype} is no tensor", code="GPC2105")
+            raise InputError(f"{quote(path)}: input {quote(name)}: an array of {dtype} is not a tensor", code="GPC2105")
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in there if name in known}
@@ -211,10 +211,10 @@ def _protobuf(path: Path) -> np.ndarray:
 
 
 def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
-    """A photo as the input ``spec``: RGB (grey for one channel), resized to its height and width, batch 1.
+    """A photo as the input ``spec``: RGB, or grey for one channel, resized to its height and width, batch 1.
 
-    ``imagenet`` divides by 255, subtracts ImageNet's mean and divides by its deviation; a grey photo is only divided.
-    ``none`` keeps 0 to 255. Channels come first, or last where the input's last axis has 1 or 3.
+    ``imagenet`` divides by 255, subtracts ImageNet's mean and divides by its deviation; a grey photo is only divided by 255.
+    ``none`` keeps 0 to 255. Channels come first, or last if the input's last axis is 1 or 3 long.
     """
     try:
         from PIL import Image, UnidentifiedImageError
@@ -223,7 +223,7 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
     shape = spec.shape
     first = len(shape) == 4 and shape[1] in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or not (first or shape[3] in (1, 3)):
-        raise UsageError(f"input {quote(spec.name)} is {spec.type}, which is no photo's shape", code="GPC2003")
+        raise UsageError(f"input {quote(spec.name)} is {spec.type}, which is not the shape of a photo", code="GPC2003")
     channels, height, width = shape[1:] if first else (shape[3], shape[1], shape[2])
     try:
         with Image.open(path) as image:
@@ -245,11 +245,11 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, Path]:
-    """One .npy an output, or a tensor of a sequence. Texts are numpy's; types that .npy has no name for (bf16, f8, f4, i4,
-    i2) are widened to f32 or i8.
+    """Write one .npy for each output, or for each tensor of a sequence. Strings are numpy strings. Types that .npy cannot name
+    (bf16, f8, f4, i4, i2) are widened to f32 or i8.
 
-    A file's name is the output's with everything but letters, digits, ``_``, ``.`` and ``-`` replaced: a model's names
-    are no paths.
+    A file's name is the output's, with everything but letters, digits, ``_``, ``.`` and ``-`` replaced, so that no name of
+    a model becomes a path.
     """
     written: dict[str, Path] = {}
     taken: set[str] = set()
@@ -270,9 +270,9 @@ def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, 
 
 
 def _single(outputs: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Every tensor: those of a sequence ``name`` are ``name-0``, ``name-1``, ...; an optional without a value is none.
+    """Every tensor with a name: those of a sequence ``name`` are ``name-0``, ``name-1``, ...; an empty optional has none.
 
-    A sequence of maps, which all have the same keys, is ``name.keys`` and ``name.values``.
+    A sequence of maps, which all have the same keys, becomes ``name.keys`` and ``name.values``.
     """
     for name, found in outputs.items():
         if isinstance(found, list) and found and isinstance(found[0], dict):

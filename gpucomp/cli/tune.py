@@ -1,4 +1,4 @@
-"""``gpucomp tune`` and ``gpucomp worker``: options in, one call of the tuner, tables out."""
+"""``gpucomp tune`` and ``gpucomp worker``: they parse options, call the tuner and print tables."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
-NOTHING_VALID = 8  # exit code: the budget ended and no candidate was right
+NOTHING_VALID = 8  # exit code: the budget ended and no candidate was valid
 
 
 def seconds(text: str) -> float:
-    """``90``, ``90s``, ``20m``, ``1.5h``. Raises ``UsageError``."""
+    """Parse ``90``, ``90s``, ``20m`` or ``1.5h``. Raises ``UsageError``."""
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
     try:
         found = float(number) * unit
@@ -44,7 +44,7 @@ def seconds(text: str) -> float:
 
 
 def _check(sampler: str | None, lock: Path | None, report: Path | None) -> None:
-    """Refuse what would fail after hours of measuring. Raises ``UsageError``."""
+    """Refuse options that would fail only after hours of measuring. Raises ``UsageError``."""
     if sampler is not None:
         from gpucomp.tuning.samplers import named
 
@@ -64,7 +64,7 @@ def _check(sampler: str | None, lock: Path | None, report: Path | None) -> None:
 
 
 def certificates(command: Any) -> Any:
-    """The options that name a machine's certificates."""
+    """Add the options for a machine's certificates."""
     for name, text in (
         ("--tls-key", "This machine's private key (PEM)."),
         ("--tls-cert", "This machine's certificate (PEM)."),
@@ -75,7 +75,7 @@ def certificates(command: Any) -> Any:
 
 
 def _certificates(authority: Path | None, certificate: Path | None, key: Path | None) -> Any:
-    """Raises ``UsageError`` where some of the three are missing."""
+    """The three options as one value. Raises ``UsageError`` if only some of them are given."""
     from gpucomp.tuning.network import Certificates
 
     if authority is None and certificate is None and key is None:
@@ -86,9 +86,9 @@ def _certificates(authority: Path | None, certificate: Path | None, key: Path | 
 
 
 @click.command()
-@click.option("--scheduler", "address", metavar="ADDRESS", required=True, help="Where `gpucomp tune --fleet` listens.")
+@click.option("--scheduler", "address", metavar="ADDRESS", required=True, help="The address of `gpucomp tune --fleet`.")
 @click.option("--target", metavar="TARGET", help="The device of this machine: cpu, opencl[:NAME] or cuda[:ARCH].")
-@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Lock it while anything is timed.")
+@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="A file to lock during measurements.")
 @certificates
 def worker(
     address: str,
@@ -98,10 +98,10 @@ def worker(
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> int:
-    """Measure for a `gpucomp tune --fleet` elsewhere, until it ends.
+    """Measure for a `gpucomp tune --fleet` on another machine, until it ends.
 
-    One device of this machine, one candidate at a time, in a process that may be killed. It needs no model. Whoever is at
-    the other end can run code here: except on this machine alone, both ends show certificates of one authority.
+    The worker measures one candidate at a time on one device of this machine, in a process of its own. It needs no model. The
+    other end can run code here: unless it is on this machine, both ends must show certificates of the same authority.
     """
     from gpucomp import targets
     from gpucomp.tuning import fleet
@@ -117,7 +117,7 @@ def worker(
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends what is within as Ctrl-C does: temporary files go, and what was under way is not blamed for it."""
+    """Let SIGTERM end the block as Ctrl-C does: temporary files are removed, and unfinished trials are not recorded as failed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -132,38 +132,47 @@ def terminable() -> Iterator[None]:
 @click.command()
 @click.argument("model", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--kernel", "spec", metavar="'OP a=1 b=2'", help="One kernel in place of a model: 'matmul m=64 n=64 k=64'."
+    "--kernel", "spec", metavar="'OP a=1 b=2'", help="Tune one kernel instead of a model: 'matmul m=64 n=64 k=64'."
 )
 @click.option("--target", metavar="TARGET", help="cpu, opencl[:NAME] or cuda[:ARCH].")
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
 @click.option("--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32.")
-@click.option("--budget", metavar="TIME", help="For everything: 90s, 20m, 1.5h.")
-@click.option("--trials", type=click.IntRange(1), help="Measurements of all kernels together.")
+@click.option("--budget", metavar="TIME", help="Time for the whole search: 90s, 20m, 1.5h.")
+@click.option("--trials", type=click.IntRange(1), help="Number of measurements, for all kernels together.")
 @click.option("--records", "place", type=click.Path(path_type=Path), default=FOLDER, show_default=True, metavar="DIR")
 @click.option(
     "--sampler",
     metavar="NAME",
-    help="Who proposes candidates: model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as "
+    help="Proposes the candidates: model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as "
     "package.module:Class.",
 )
 @click.option(
     "--storage",
     metavar="URL",
-    help="Keep the optuna studies there, where optuna-dashboard sees them grow: sqlite:///tuning.db, or a journal file.",
+    help="Keep the optuna studies there, for optuna-dashboard: sqlite:///tuning.db, or a journal file.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--builders", type=click.IntRange(1), help="Processes that compile; as many as cores where not given.")
-@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Lock it while anything is timed.")
 @click.option(
-    "--fleet", "address", metavar="ADDRESS", help="Measure on other machines: listen there, as tls://0.0.0.0:8786."
+    "--builders", type=click.IntRange(1), help="Number of processes that compile; default: one for each core."
+)
+@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="A file to lock during measurements.")
+@click.option(
+    "--fleet",
+    "address",
+    metavar="ADDRESS",
+    help="Measure on other machines: listen at this address, such as tls://0.0.0.0:8786.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Of the fleet, that have to come."
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of workers to wait for before the search starts.",
 )
 @certificates
-@click.option("--resume", is_flag=True, help="Go on with records that are there; an error where there are none.")
-@click.option("--dry-run", is_flag=True, help="The tasks and their spaces; nothing is measured.")
+@click.option("--resume", is_flag=True, help="Continue with existing records; an error if there are none.")
+@click.option("--dry-run", is_flag=True, help="Print the tasks and their spaces; measure nothing.")
 @click.option("--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write the result there.")
 def tune(
     model: Path | None,
@@ -191,8 +200,8 @@ def tune(
 ) -> int:
     """Search schedules for MODEL's kernels on this machine's device, and record every measurement.
 
-    Ctrl-C loses nothing: the records hold all that was measured, and --resume goes on from there. What is found is used
-    by `gpucomp compile --records DIR`.
+    Ctrl-C loses nothing: the records hold every measurement, and --resume continues from there. `gpucomp compile --records
+    DIR` uses the result.
     """
     from gpucomp import targets
     from gpucomp.tuning import fleet, network, specs, tuner
@@ -225,7 +234,7 @@ def tune(
         with terminable(), watching() as watch:
             tuned = tuner.search(lowered, tasks, device, place, options, precision=precision, watch=watch)
     except KeyboardInterrupt:
-        print(f"interrupted: what was measured is in {place}; go on with --resume", file=sys.stderr)
+        print(f"interrupted: the measurements are in {place}; go on with --resume", file=sys.stderr)
         raise
     click.echo("\n".join(result(tuned, time.monotonic() - begin)))
     if report is not None:
@@ -238,7 +247,7 @@ def tune(
 
 
 def planned(tasks: Sequence[Any], options: Any) -> list[str]:
-    """One row a task: what would be searched."""
+    """One row for each task that would be searched."""
     from gpucomp.tuning import tuner
 
     rows = []
@@ -273,7 +282,7 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
 
 
 def _final(study: Study, verdict: Verdict | None) -> str:
-    """What the final said of a task; where it did not come so far, what an earlier run's said."""
+    """The result of a task's final; if the final was not reached, the result of an earlier run."""
     if verdict is None:
         return "-"
     if verdict.came == "not reached" and (pick := study.known.pick) is not None:
@@ -310,12 +319,12 @@ def _header(state: State) -> tuple[str, ...]:
 
 
 def task_table(state: State) -> list[str]:
-    """Every task: what it is, what it takes, how the search went and what the final said."""
+    """One row for each task: its size, its times, its trials, and the result of the final."""
     return show.table(_header(state), _rows(state))
 
 
 def line(state: State) -> str:
-    """AutoTVM's line for the task that has just been searched."""
+    """AutoTVM's progress line, for the task that was searched last."""
     study = state.current
     if study is None or not study.trials:
         return ""
@@ -337,7 +346,7 @@ def line(state: State) -> str:
 
 @contextmanager
 def watching() -> Iterator[Watch]:
-    """A table on a terminal; elsewhere a line for each batch. Both on stderr."""
+    """Show progress on stderr: a table on a terminal, else one line for each batch."""
     if not sys.stderr.isatty():
         yield _print_line
         return
@@ -374,10 +383,10 @@ def _print_line(state: State) -> None:
 
 
 def result(tuned: Tuned, took: float) -> list[str]:
-    """The table, what the model gained, and what more time would buy."""
+    """The table, the model's gain, and what more time would gain."""
     state = tuned.state
     lines = task_table(state)
-    picked = tuned.changed  # the defaults' picks are there too, and change nothing
+    picked = tuned.changed  # without the picks of a default, which change nothing
     trials = sum(len(s.trials) for s in state.studies)
     lines.append(f"{trials} trials of {len(state.studies)} kernels in {took:.0f} s; {picked} schedules changed")
     if tuned.comparison.ratios and tuned.untuned_s:
@@ -397,7 +406,7 @@ def result(tuned: Tuned, took: float) -> list[str]:
 
 
 def as_json(tuned: Tuned) -> dict[str, object]:
-    """The result with units in its names."""
+    """The result as data; each name has its unit."""
     state = tuned.state
     return {
         "untuned_s": tuned.untuned_s,

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 
 
 class _Run:
@@ -113,7 +113,7 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 
 
 def lockstep(
-    function: Callable[[SimpleNamespace], T], points: Mapping[str, np.ndarray]
+    function: Callable[[Mapping[str, Any]], T], points: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[np.ndarray, T]]:
     """Call ``function`` for all ``points``, one column [count] per name. Yields (positions of points, result) per part.
 
@@ -124,9 +124,7 @@ def lockstep(
     with np.errstate(divide="raise", invalid="raise"):
         while waiting:
             run = _Run(waiting.pop())
-            found = function(
-                SimpleNamespace(**{name: _column(values[run.rows], run) for name, values in points.items()})
-            )
+            found = function({name: _column(values[run.rows], run) for name, values in points.items()})
             yield run.rows, found
             waiting += run.left
 
@@ -141,21 +139,21 @@ def array(number: Any, count: int) -> np.ndarray:
     return number.values if isinstance(number, Column) else np.full(count, number)
 
 
-def gcd(a: Any, b: Any) -> Any:
+def gcd(a: int, b: int) -> int:
     """``math.gcd``. Columns are not split into parts."""
     return _together(np.gcd, a, b) if isinstance(a, Column) or isinstance(b, Column) else math.gcd(a, b)
 
 
-def least(a: Any, b: Any) -> Any:
+def least(a: Number, b: Number) -> Number:
     """``min``. Columns are not split into parts."""
     return _together(np.minimum, a, b) if isinstance(a, Column) or isinstance(b, Column) else min(a, b)
 
 
-def most(a: Any, b: Any) -> Any:
+def most(a: Number, b: Number) -> Number:
     """``max``. Columns are not split into parts."""
     return _together(np.maximum, a, b) if isinstance(a, Column) or isinstance(b, Column) else max(a, b)
 
 
-def _together(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Column:
+def _together(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     run = a._run if isinstance(a, Column) else b._run
     return Column(function(*(x.values if isinstance(x, Column) else x for x in (a, b))), run)

@@ -1,1 +1,1 @@
-"""Graphs of which a part waits for values: shapes and loops that only a run decides."""
+"""The dynamic part of a model: the nodes whose shapes and loop counts depend on values computed in the run."""

@@ -1,7 +1,8 @@
-"""What of a program (``rest``) is too much work for numpy: cut out as a graph, and freed of how many rows there are.
+"""Finds the steps of a dynamic program (``dynamic/program.py``) that are too expensive for numpy and outlines them as a graph.
 
-Behind a selection there may be a network of its own, as the head of a two-stage detector, on as many rows as were selected.
-Where no row depends on another, a graph for a power of two of rows computes any number up to it: the others are zeros.
+The number of rows of such a graph often varies from run to run: the head of a two-stage detector runs on as many rows as
+were selected. If the rows are independent, the graph is widened to a power of two of rows and the input is padded with
+zeros, so that one compilation serves every smaller count.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, input_value
 from gpucomp.ir.types import TensorType
 from gpucomp.ops.interpreter import work
 
-PART_WORK = 1 << 22  # elements (``interpreter.work``): steps of more together are worth a compilation
-REPEATED_WORK = 16 * PART_WORK  # of less, what is for one number of rows alone is compiled when it is there again
+PART_WORK = 1 << 22  # elements (``interpreter.work``): the least total work that is worth a compilation
+REPEATED_WORK = 16 * PART_WORK  # a graph for an exact shape with less work is compiled only when it comes a second time
 SHARE = (
-    32  # a step of less than the whole's part in so many is left to numpy: whatever the number of rows, the same are
+    32  # numpy runs steps with less than 1/SHARE of the total work: relative, so that it does not depend on row counts
 )
 LEAST_ROWS = 16
 
 
 @dataclass(frozen=True)
 class Part:
-    """Steps of a program as a graph. ``numbers`` are theirs, ``reads`` and ``gives`` positions of arrays.
+    """Steps of a program, outlined as a graph. ``numbers`` are the steps; ``reads`` and ``gives`` are array positions.
 
-    With ``rows``, the graph is for that many, and ``axes`` are where they lie in what it reads and gives (``None``: not).
+    If ``rows`` is not 0, the graph is compiled for ``rows`` rows, of which ``count`` are used. ``axes`` has the row axis of
+    each array in ``reads`` and ``gives``, or ``None`` for an array without rows.
     """
 
     numbers: frozenset[int]
@@ -46,7 +48,7 @@ class Part:
     work: int = 0
 
     def padded(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """The inputs of the graph: ``arrays`` with zeros for the rows that are not there."""
+        """The inputs of the graph: ``arrays``, padded with zero rows."""
         found = {}
         axes = self.axes[: len(arrays)] or (None,) * len(arrays)
         for name, array, axis in zip(self.graph.input_names, arrays, axes, strict=True):
@@ -57,7 +59,7 @@ class Part:
         return found
 
     def cut(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The graph's outputs without the rows that are not there."""
+        """The outputs of the graph, without the padding rows."""
         axes = self.axes[len(self.reads) :] or (None,) * len(arrays)
         return [
             array if axis is None else array[(slice(None),) * axis + (slice(self.count),)]
@@ -65,10 +67,11 @@ class Part:
         ]
 
 
-def heavy(nodes: Mapping[int, Node], reads: Mapping[int, Collection[int]]) -> frozenset[int]:
-    """The numbers of the ``nodes`` that are worth a compilation, with all that lies between two of them.
+def expensive(nodes: Mapping[int, Node], reads: Mapping[int, Collection[int]]) -> frozenset[int]:
+    """The numbers of the ``nodes`` that are worth a compilation, and of all nodes on a path between two of these.
 
-    ``reads`` are the numbers that each node's operands come from; they are lower than its own. Empty for too little work.
+    ``reads[k]`` has the numbers of the nodes that make the operands of node ``k``; all are lower than ``k``. The result is
+    empty if there is too little work.
     """
     work_of = {k: _work(node) for k, node in nodes.items() if node.op.algorithm is not None}
     whole = sum(work_of.values())
@@ -86,7 +89,7 @@ def heavy(nodes: Mapping[int, Node], reads: Mapping[int, Collection[int]]) -> fr
 
 
 def _work(node: Node) -> int:
-    """``interpreter.work``, but of what picks elements only what it picks, and of RoiAlign every sample's four corners."""
+    """``interpreter.work``; but an operator that picks elements counts only those, and RoiAlign four corners a sample."""
     size = sum(t.size for t in node.types)
     if node.op in (ops.Gather, ops.GatherND, ops.GatherElements, ops.Slice):
         return size
@@ -98,9 +101,9 @@ def _work(node: Node) -> int:
 def graph_of(
     nodes: Sequence[Node], outputs: Sequence[Value], given: Collection[Value] = ()
 ) -> tuple[Graph, list[Value]]:
-    """``nodes`` as a graph with these outputs, and what it reads from elsewhere, in the order of its inputs.
+    """``nodes`` as a graph with these outputs, and the outside values that it reads, in the order of its inputs.
 
-    Constants stay what they are, but those in ``given`` are inputs.
+    Constants stay constants, except that those in ``given`` become inputs.
     """
     made: dict[Value, Value] = {}
     outside: list[Value] = []
@@ -124,16 +127,16 @@ def part_of(
     position: Mapping[Value, int],
     counts: Collection[int],
 ) -> Part:
-    """``nodes``, which are the steps ``numbers``, as what is compiled: for a power of two of rows where that can be.
+    """Outline ``nodes``, the steps ``numbers``: for a power of two of rows if possible, else for the exact shape.
 
-    ``counts`` are the extents that another run may find others for.
+    ``counts`` are the extents that can differ in another run.
     """
     graph, read = graph_of(nodes, outputs)
     found = by_rows(graph, counts)
     if found is not None and (constants := {v for v in found[1] if v.op is Constant}):
         graph, read = graph_of(
             nodes, outputs, constants
-        )  # a row of theirs belongs to each row: zeros for a batch's number
+        )  # these constants have one row for each row: they become inputs and are padded (a batch index with zeros)
         found = by_rows(graph, counts)
     reads, gives = (tuple(position[v] for v in values) for values in (read, outputs))
     whole = sum(_work(node) for node in nodes)
@@ -149,10 +152,10 @@ def part_of(
 
 
 def by_rows(graph: Graph, counts: Collection[int]) -> tuple[int, dict[Value, int]] | None:
-    """How many rows independent of each other the outputs have in common, and their axis in every value that has them.
+    """The number of independent rows that the outputs share, and the row axis of every value that has rows.
 
-    An output that others are computed from need not have them: what all rows read, and is given besides, is as it is.
-    They come from an input at least: the columns of a weight are none.
+    Only outputs that no other node reads must have rows: an intermediate output without rows is the same for all of them.
+    The rows must come from an input: the columns of a weight are not rows.
     """
     read = {v for node in graph.nodes() for v in node.inputs}
     last = [value for value in graph.outputs if value not in read]
@@ -165,7 +168,7 @@ def by_rows(graph: Graph, counts: Collection[int]) -> tuple[int, dict[Value, int
 
 
 def _row_axes(graph: Graph, last: Sequence[Value], count: int) -> dict[Value, int] | None:
-    """The axis of the rows in every value that has them, from the ``last`` back to the inputs; ``None`` for no such rows."""
+    """The row axis of every value that has rows, going back from the outputs ``last``; ``None`` if rows are not independent."""
     axes = {value: value.shape.index(count) for value in last}
     for node in reversed(graph.nodes()):
         if node.op in (Input, Constant):
@@ -177,11 +180,11 @@ def _row_axes(graph: Graph, last: Sequence[Value], count: int) -> dict[Value, in
                 return None
             read = {item.source for algorithm in algorithms for item in loads(algorithm.body)}
             for k, operand in enumerate(node.inputs):
-                if k not in read and count in operand.shape:  # only its extents matter: the image number of one image
+                if k not in read and count in operand.shape:  # only its shape is read, as the image number of one image
                     wanted[k] = operand.shape.index(count)
             for algorithm, value in zip(algorithms, node.values, strict=True):
                 taken = _rows_taken(algorithm, axes[value])
-                if taken is None:  # a Reshape says it in quotients
+                if taken is None:  # the indices of a Reshape are quotients until they are simplified
                     taken = _rows_taken(Algorithm(algorithm.axes, simplify(algorithm.body)), axes[value])
                 if taken is None or any(wanted.setdefault(k, axis) != axis for k, axis in taken.items()):
                     return None
@@ -191,14 +194,14 @@ def _row_axes(graph: Graph, last: Sequence[Value], count: int) -> dict[Value, in
                 return None
         if any(v in axes and k not in wanted for k, v in enumerate(node.inputs)):
             return None
-    for node in graph.nodes():  # who reads rows has rows
+    for node in graph.nodes():  # a node that reads rows must have rows
         if any(v in axes for v in node.inputs) and any(v not in axes for v in node.values):
             return None
     return axes
 
 
 def _algorithms(node: Node) -> list[Algorithm]:
-    """What the results' elements are; none for an operator of the host."""
+    """The algorithms of the node's results; none for a host operator."""
     if node.op.algorithm is None:
         return []
     made = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
@@ -206,9 +209,9 @@ def _algorithms(node: Node) -> list[Algorithm]:
 
 
 def _rows_taken(algorithm: Algorithm, axis: int) -> dict[int, int] | None:
-    """The operands that element ``r`` along ``axis`` reads row ``r`` of, and the axis of these rows in each.
+    """The operands of which element ``r`` along ``axis`` reads row ``r``, and the row axis in each of them.
 
-    ``None`` where ``r`` is used for anything else: another row, a condition, a number.
+    ``None`` if ``r`` is used in any other way: to read another row, in a condition, or as a number.
     """
     row, found = algorithm.axes[axis], dict[int, set[int]]()
 
@@ -221,13 +224,13 @@ def _rows_taken(algorithm: Algorithm, axis: int) -> dict[int, int] | None:
 
     if row in transform(algorithm.body, without).free:
         return None
-    if any(len(places) > 1 for places in found.values()):  # not in the same way everywhere
+    if any(len(places) > 1 for places in found.values()):  # the row index is on different axes in different loads
         return None
     return {source: place for source, (place,) in found.items() if place >= 0}
 
 
 def _widened(graph: Graph, axes: Mapping[Value, int], rows: int) -> Graph | None:
-    """``graph`` for another number of ``rows``; ``None`` where that would make another function of it."""
+    """``graph`` for another number of ``rows``; ``None`` if that would change the function that it computes."""
     made: dict[Value, Value] = {}
     for node in graph.nodes():
         wanted = [_with_rows(v.type, axes.get(v), rows) for v in node.values]
@@ -253,14 +256,14 @@ def _with_rows(type: TensorType, axis: int | None, rows: int) -> TensorType:
 
 
 def _attribute(value: Any, shape: tuple[int, ...], axis: int, rows: int) -> Any:
-    """An attribute that is the result's shape, or its part along every axis, for ``rows``."""
+    """Replace an attribute that equals the result's shape by the shape for ``rows``."""
     if value != shape:
         return value
     return (*shape[:axis], rows, *shape[axis + 1 :])
 
 
 def _same(one: Node, other: Node) -> bool:
-    """Whether the elements of two nodes are the same function of those of their operands, whatever the extents."""
+    """Whether two nodes compute the same function of their operands' elements, whatever the extents are."""
     bodies = [[a.body for a in _algorithms(node)] for node in (one, other)]
     for change in (lambda body: body, simplify):
         mine, theirs = ([format_expr(change(body)) for body in found] for found in bodies)

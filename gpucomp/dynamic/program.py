@@ -1,13 +1,13 @@
-"""What of a model waits for values, run while they are known: by numpy, on the host, or compiled where that is too much work.
+"""Runs the dynamic part of a model. numpy computes it on the host; expensive steps are compiled on first use.
 
 Behind a NonMaxSuppression every shape depends on how many boxes were kept. The frontend leaves such nodes as an ONNX model
-(``frontend.load_apart``). Here that model is translated as any other, except that ``static`` is answered with the values
-of this run: the translation becomes a program of numpy references in which every shape is known. Programs are kept by the
-answers that they were made with, so that a count that was there before costs no translation.
+(``frontend.load_apart``). Here that model is translated like any other, but ``static`` is answered with values of this
+run. The result is a program of numpy references in which every shape is known. Programs are kept by the answers that they
+were made with: a count that came before needs no new translation.
 
-Steps that are too much work for numpy (``heavy``) are compiled for the device in the run that meets them first, for a
-power of two of rows where the rows are independent of each other, so that few counts are compiled for; else, if they are
-not very much, in the run that meets them again.
+Steps that are too expensive for numpy (``expensive``) are compiled for the device. If their rows are independent, they are
+compiled for the next power of two of rows in the run that meets them first, so that few counts need a compilation of their
+own. Otherwise they are compiled for the exact shape, once that shape has been seen twice or is very expensive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 
 from gpucomp import config
-from gpucomp.dynamic.outline import REPEATED_WORK, Part, heavy, part_of
+from gpucomp.dynamic.outline import REPEATED_WORK, Part, expensive, part_of
 from gpucomp.errors import ArtifactError, DeviceError, GpucompError, UnsupportedError, quote
 from gpucomp.frontend.onnx import functions, loader, tensors
 from gpucomp.frontend.onnx.compose import answering
@@ -34,14 +34,14 @@ from gpucomp.ir.printer import format_graph
 from gpucomp.ir.types import Dim, TensorType
 from gpucomp.runtime.inputs import TensorSpec, gathered
 
-PROGRAMS = 64  # of one model, the least recently used goes
-STEPS = 200_000  # of all programs: each takes memory
-MADE_BYTES = 64 << 20  # of the constants that all programs made, besides those of the model
-LARGE = 1 << 12  # bytes of an answer that is kept by its digest
-COMPILED = 8  # graphs kept, the least recently used goes
-MET = 64  # graphs of one number of rows that are remembered
-LIVE = 2 << 30  # bytes of a run's arrays at one time, besides eight times the model's and its inputs'
-MODELS_OWN = 1 << 20  # bytes of a constant that is told by where it is: translations do not make such
+PROGRAMS = 64  # kept for one model; the least recently used is dropped
+STEPS = 200_000  # of all kept programs together, to bound their memory
+MADE_BYTES = 64 << 20  # of the constants that all kept programs made, besides those of the model
+LARGE = 1 << 12  # bytes; a longer answer is kept by its digest
+COMPILED = 8  # compiled graphs kept; the least recently used is dropped
+MET = 64  # graphs for an exact shape that are remembered as seen once
+LIVE = 2 << 30  # bytes of a run's arrays at one time; on top, eight times the bytes of the model and its inputs
+MODELS_OWN = 1 << 20  # bytes; a larger constant is identified by its id: translations do not make new ones so large
 Key = tuple[object, ...]
 
 
@@ -53,7 +53,7 @@ class Compiled(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """Run ``node``'s reference on the arrays ``operands``; the results are the arrays ``results``. Both are positions."""
+    """Run ``node``'s numpy reference. ``operands`` and ``results`` are positions in the run's arrays."""
 
     node: Node
     operands: tuple[int, ...]
@@ -62,7 +62,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Question:
-    """The value at ``position`` decides how the program goes on; ``steps`` of it compute it, with so many ``arrays``."""
+    """The value at ``position`` decides how the program goes on.
+
+    The first ``steps`` steps of the program compute it, in the first ``arrays`` positions.
+    """
 
     position: int
     steps: int
@@ -71,10 +74,10 @@ class Question:
 
 @dataclass(eq=False)
 class Program:
-    """The steps of one translation, the questions in it, and where its arrays are.
+    """The steps of one translation, its questions, and the positions of its arrays.
 
-    Translations with the same first answers have the same first steps: what one run computed by one of them, another
-    goes on with.
+    Translations with the same first answers have the same first steps. So a run can compute the first steps by one program
+    and go on with another.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -104,10 +107,10 @@ class Program:
                 self.steps.append(Step(node, operands, results))
 
     def part(self, numbers: range, outputs: Sequence[int] | None) -> Part | None:
-        """What of the steps ``numbers`` is to be compiled; it gives what ``outputs`` and later steps read.
+        """The steps of ``numbers`` that are to be compiled. Its results are what ``outputs`` and later steps read.
 
-        Without ``outputs`` it gives every result: a program that is translated later may read any, and computed again by
-        another kernel an array might not agree with the answers that were found from it.
+        Without ``outputs`` every result is kept: a program that is translated later may read any of them. It cannot compute
+        them again: another kernel may round differently, and the result might not agree with the answers made from it.
         """
         key = (numbers.start, numbers.stop, outputs is None)
         if key not in self.parts:
@@ -117,7 +120,7 @@ class Program:
     def _cut(self, numbers: range, outputs: Sequence[int] | None) -> Part | None:
         steps = {k: self.steps[k] for k in numbers}
         reads = {k: {self.maker[p] for p in step.operands if p in self.maker} for k, step in steps.items()}
-        chosen = heavy({k: step.node for k, step in steps.items()}, reads)
+        chosen = expensive({k: step.node for k, step in steps.items()}, reads)
         if not chosen:
             return None
         gives = [p for k in sorted(chosen) for p in steps[k].results]
@@ -136,7 +139,7 @@ class Program:
 class Run:
     """One run: its inputs, the arrays computed so far, and the answers given.
 
-    ``compiled`` gives a part as what runs it, or ``None`` where numpy is to. ``most`` are the bytes that may be live.
+    ``compiled`` returns the compiled part, or ``None`` if numpy shall run it. ``most`` limits the bytes of live arrays.
     """
 
     def __init__(
@@ -150,10 +153,10 @@ class Run:
         self.live = 0  # bytes
         self.owners: Counter[int] = Counter()  # id of the array that owns the memory -> positions that hold it
         self.answers: list[np.ndarray] = []
-        self.path = [b""]  # a digest of the answers up to each
+        self.path = [b""]  # entry k: a digest of the first k answers
 
     def answer(self, program: Program, number: int) -> np.ndarray:
-        """The answer to question ``number`` of ``program``, computed where this run has not come so far yet."""
+        """The answer to question ``number`` of ``program``; runs the steps before it if this run has not reached it yet."""
         if number == len(self.answers):
             question = program.questions[number]
             self._go_on(program, question.steps, question.arrays)
@@ -173,8 +176,8 @@ class Run:
         return found  # type: ignore[return-value]
 
     def _go_on(self, program: Program, until: int, arrays: int, outputs: Sequence[int] | None = None) -> None:
-        """Take the steps up to number ``until`` that are not taken. Without ``outputs`` every result is kept: others go on."""
-        for position in range(len(self.arrays), arrays):  # those behind may be another program's
+        """Run the steps up to ``until`` that have not run. Without ``outputs`` every result is kept for later programs."""
+        for position in range(len(self.arrays), arrays):  # positions beyond ``arrays`` may differ in another program
             self.arrays.append(None)
             self._put(position, self._given(program, position))
         numbers = range(self.step, until)
@@ -190,7 +193,7 @@ class Run:
             for k in numbers:
                 self._take(program.steps[k], uses)
         else:
-            waiting: set[int] = set()  # steps that need what the part gives
+            waiting: set[int] = set()  # steps that read results of the part
             for k in numbers:
                 makers = {program.maker[p] for p in program.steps[k].operands if p in program.maker}
                 if makers & (part.numbers | waiting) and k not in part.numbers:
@@ -208,14 +211,14 @@ class Run:
         self.step = max(self.step, until)
 
     def _given(self, program: Program, position: int) -> np.ndarray | None:
-        """The array at ``position`` where that is a constant or an input."""
+        """The array at ``position`` if that is a constant or an input, else ``None``."""
         if position not in program.inputs:
             return program.constants.get(position)
         label, type_ = program.inputs[position]
         array = self.inputs.get(label)
         if array is None or array.shape != type_.shape or array.dtype != type_.dtype.numpy:
             raise ArtifactError(
-                f"the rest of the model reads {quote(label)}: {type_}, which is not there", code="GPC7004"
+                f"the dynamic part of the model reads {quote(label)}: {type_}, which was not given", code="GPC7004"
             )
         return array
 
@@ -230,7 +233,7 @@ class Run:
                     self._put(position, None)
 
     def _put(self, position: int, array: np.ndarray | None) -> None:
-        """Set the array at ``position``, and count the bytes of memory that this holds or frees."""
+        """Set the array at ``position``, and count the bytes that this allocates or frees."""
         for other, more in ((array, 1), (self.arrays[position], -1)):
             if other is not None:
                 owner = _owner(other)
@@ -245,7 +248,8 @@ class Run:
     def _check_bytes(self, name: str) -> None:
         if self.live > self.most:
             raise UnsupportedError(
-                f"what waits for values takes more than {self.most} bytes, at node {quote(name)}", code="GPC4006"
+                f"the dynamic part of the model takes more than {self.most} bytes, at node {quote(name)}",
+                code="GPC4006",
             )
 
     def _results(self, step: Step) -> list[np.ndarray]:
@@ -284,17 +288,17 @@ def _owner(array: np.ndarray) -> np.ndarray:
 
 
 def _key(array: np.ndarray) -> Key:
-    """What tells two answers apart."""
+    """A key that is equal for equal arrays only."""
     if array.dtype == object:
         return array.shape, tuple(array.reshape(-1).tolist())
     data = array.tobytes()
     return array.dtype.str, array.shape, data if len(data) <= LARGE else hashlib.sha256(data).digest()
 
 
-class Rest:
-    """The part of a model that waits for values: an ONNX model (``frontend.load_apart``) and the programs made of it.
+class DynamicModel:
+    """The dynamic part of a model: an ONNX model (``frontend.load_apart``) and the programs translated from it.
 
-    ``compile`` is asked for what is too much work for numpy; without it nothing is.
+    ``compile`` compiles the expensive steps; without it numpy runs all of them.
     """
 
     def __init__(self, model: bytes, compile: Callable[[Graph], Compiled] | None = None) -> None:
@@ -303,27 +307,27 @@ class Rest:
         self._model_bytes = len(model)
         self._fold_limit = config.current().fold_limit
         self._compiled: OrderedDict[str, tuple[Compiled | None, list[np.ndarray]]] = OrderedDict()
-        self._met: OrderedDict[bytes, None] = OrderedDict()  # digests of graphs that numpy computed once
-        self._programs: OrderedDict[bytes, tuple[Program, list[bytes], int]] = OrderedDict()  # by the end of its path
-        self._begun: dict[bytes, Program] = {}  # by every step of the paths
+        self._met: OrderedDict[bytes, None] = OrderedDict()  # digests of graphs that numpy has run once
+        self._programs: OrderedDict[bytes, tuple[Program, list[bytes], int]] = OrderedDict()  # by their paths' ends
+        self._begun: dict[bytes, Program] = {}  # by every digest of the paths
         self._lock = threading.Lock()
         self.translations = 0
 
     @property
     def operators(self) -> tuple[tuple[str, str], ...]:
-        """Operator and name of every node in it."""
+        """Operator and name of every node."""
         return tuple(map(_named, self.proto.graph.node))
 
     @property
     def first(self) -> tuple[tuple[str, str], ...]:
-        """Those of the operators that wait for nothing else in it: where values decide shapes first."""
+        """Operator and name of the nodes that read nothing computed in this part: where values decide shapes first."""
         made = {name for node in self.proto.graph.node for name in node.output}
         reads = functions.Reads()
         return tuple(_named(node) for node in self.proto.graph.node if not made & set(reads.of(node)))
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The tensors that the model declares as its outputs; an extent that only a run tells is a ``Dim``."""
+        """The tensors that the model declares as its outputs; an extent that only a run decides is a ``Dim``."""
         found = []
         for info in self.proto.graph.output:
             if info.type.HasField("tensor_type"):
@@ -332,9 +336,9 @@ class Rest:
         return tuple(found)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Every output of the model, from what the compiled part gave: arrays, lists of them, or ``None``.
+        """Compute every output of the model from the outputs of the compiled part: arrays, lists of arrays, or ``None``.
 
-        Raises ``UnsupportedError`` or ``ModelError`` for what the standard or gpucomp does not allow with these values,
+        Raises ``UnsupportedError`` or ``ModelError`` if the standard or gpucomp does not allow these values, and
         ``DeviceError`` for an operator that fails.
         """
         with self._lock:
@@ -354,10 +358,10 @@ class Rest:
             return {info.name: whole[info.name] for info in self.proto.graph.output}
 
     def _part(self, part: Part) -> Compiled | None:
-        """The graph of ``part`` compiled, or one that was and is the same: it reads the same constants.
+        """The graph of ``part``, compiled. An equal graph that reads the same constants is compiled once.
 
-        ``None`` where numpy is to compute it: it cannot be built, or it is for one number of rows alone and neither was
-        there before nor so much work that it pays at once.
+        ``None`` means that numpy runs it: it cannot be built, or it is for an exact shape that was not seen before and is not
+        expensive enough to compile at once.
         """
         graph = part.graph
         constants = [v for node in graph.nodes() for v in node.attrs.values() if isinstance(v, np.ndarray)]
@@ -371,7 +375,7 @@ class Rest:
                 made = self._compile(graph)
             except GpucompError:  # numpy needs no compiler
                 made = None
-            self._compiled[key] = made, constants  # these are held so that their ids stay their own
+            self._compiled[key] = made, constants  # holding the constants keeps their ids unique
         self._compiled.move_to_end(key)
         if len(self._compiled) > COMPILED:
             self._compiled.popitem(last=False)
@@ -387,7 +391,7 @@ class Rest:
         return False
 
     def _known(self, run: Run) -> Program | None:
-        """The program that fits the answers of this run, all of which are then given; ``None`` where none does yet."""
+        """The program for the answers of this run, all of which are then given; ``None`` if it is not translated yet."""
         while (program := self._begun.get(run.path[-1])) is not None:
             if len(program.questions) == len(run.answers):
                 self._programs.move_to_end(run.path[-1])
@@ -396,7 +400,7 @@ class Rest:
         return None
 
     def _translated(self, run: Run, inputs: Mapping[str, Any]) -> Program:
-        """The model translated with the values of ``run``."""
+        """Translate the model with the values of ``run``."""
         program, asked = Program(), dict[Value, np.ndarray]()
 
         def answer(value: Value) -> np.ndarray:
@@ -410,7 +414,7 @@ class Rest:
 
         folding = Folding(
             self.files, self._model_bytes, self._fold_limit
-        )  # the first steps are those of other translations
+        )  # one a translation: translations with the same first answers must have the same first steps
         with answering(answer):
             program.graph = Importer(self.proto, self.files, self._container_shapes(inputs), {}, folding).run()
         program.extend(program.graph.outputs)
@@ -419,13 +423,13 @@ class Rest:
         return program
 
     def _container_shapes(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Of what the model reads that is no tensor. Raises ``ArtifactError`` where the compiled part gives no such thing."""
+        """The shapes of inputs that are not tensors. Raises ``ArtifactError`` if the compiled part does not give one of them."""
         found = {}
         for info in self.proto.graph.input:
             if not info.type.HasField("tensor_type"):
                 if info.name not in inputs or isinstance(inputs[info.name], np.ndarray):
                     raise ArtifactError(
-                        f"the rest of the model reads {quote(info.name)}: a sequence or optional, which is not there",
+                        f"the dynamic part of the model reads {quote(info.name)}: a sequence or optional, which was not given",
                         code="GPC7004",
                     )
                 found[info.name] = _shapes(inputs[info.name])
@@ -460,7 +464,7 @@ def _declared(type: onnx.TypeProto.Tensor) -> tuple[Any, ...]:
 
 
 def _flat(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The tensors of sequences by names of their own, ``name[0]`` and so on, as the frontend names them."""
+    """Name the tensors of sequences as the frontend does: ``name[0]`` and so on."""
     flat: dict[str, np.ndarray] = {}
     for name, value in inputs.items():
         if isinstance(value, list):

@@ -16,7 +16,7 @@ from gpucomp.kernel.body import (
 )
 from gpucomp.kernel.ir import HANDED, Body, Chain, Kernel, Link, format_kernel
 from gpucomp.kernel.rename import canonical, moved, rename, renumbered
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 __all__ = [
     "HANDED",
@@ -25,7 +25,9 @@ __all__ = [
     "Body",
     "Chain",
     "Contraction",
+    "HostStep",
     "Kernel",
+    "KernelStep",
     "Link",
     "Loops",
     "Rowwise",

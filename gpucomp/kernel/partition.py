@@ -44,7 +44,7 @@ from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel import Store
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.recognise_scatter import scatter_of
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 MAX_STORES = 3  # results one kernel may write
 MAX_PARAMS = 48  # pointers one kernel may take: OpenCL promises 1024 bytes of arguments
@@ -582,12 +582,12 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
         constants = frozenset(k for k, v in enumerate(composer.inputs) if constant_value(v) is not None)
         kernel = replace(kernel, constants=constants)
         nodes = tuple(dict.fromkeys([m.node for m in group.members] + [c.node for c, _ in group.parts]))
-        step = Step("", kernel, tuple(composer.inputs), targets, nodes, _why(plan, group), tuple(composer.prologue))
+        step = KernelStep(
+            "", kernel, tuple(composer.inputs), targets, nodes, _why(plan, group), tuple(composer.prologue)
+        )
         ordered.append((group.order, step))
     for node in dict.fromkeys(v.node for v in plan.host):
-        outputs = node.values
-        why = f"{node.op} has no kernel: numpy runs it"
-        ordered.append(((plan.position[node],), Step("", None, node.inputs, outputs, (node,), why)))
+        ordered.append(((plan.position[node],), HostStep("", node, f"{node.op} has no kernel: numpy runs it")))
     ordered.sort(key=lambda pair: pair[0])
     return [_named(step, number) for number, (_, step) in enumerate(ordered)]
 
@@ -599,8 +599,8 @@ def _spells_long(composed: Composed) -> bool:
 
 
 def _named(step: Step, number: int) -> Step:
-    family = step.kernel.family if step.kernel else "host"
-    return Step(f"k{number:03}_{family}", step.kernel, step.inputs, step.outputs, step.nodes, step.why, step.prologue)
+    family = step.kernel.family if isinstance(step, KernelStep) else "host"
+    return replace(step, name=f"k{number:03}_{family}")
 
 
 def _label(value: Value) -> str:

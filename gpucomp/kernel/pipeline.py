@@ -11,7 +11,7 @@ from gpucomp.ir.graph import Graph
 from gpucomp.ir.passes import Form, PassRecord, run_passes
 from gpucomp.ir.printer import Namer
 from gpucomp.kernel.ir import Kernel
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.kernel.verify import verify_steps
 
 Steps = list[Step]
@@ -81,7 +81,7 @@ def _same(before: Steps, after: Steps) -> bool:
 
 
 def _count(steps: Steps) -> int:
-    return sum(step.kernel is not None for step in steps)
+    return sum(isinstance(step, KernelStep) for step in steps)
 
 
 def format_steps(steps: Sequence[Step], namer: Namer | None = None) -> str:
@@ -92,8 +92,8 @@ def format_steps(steps: Sequence[Step], namer: Namer | None = None) -> str:
 
 def format_step(step: Step, namer: Namer) -> str:
     results, operands = (", ".join(map(namer, values)) for values in (step.outputs, step.inputs))
-    if step.kernel is None:
-        return f"{results} = host {step.nodes[0].op.name}({operands})"
+    if isinstance(step, HostStep):
+        return f"{results} = host {step.node.op.name}({operands})"
     lines = [f"{results} = {step.kernel.label or step.kernel.family}({operands})"]
     lines += [f"  {line}" for line in step.kernel.text.splitlines()]
     return "\n".join([*lines, *([f"  ends: {step.why}"] if step.why else [])])

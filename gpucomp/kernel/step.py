@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpucomp.ir.graph import Node, Value
 from gpucomp.kernel.ir import Kernel
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """A kernel in its place: the graph values it reads and writes, the nodes it swallowed, and why it ends there.
-
-    ``kernel`` is ``None`` for a host step, which runs its one node's numpy reference.
-    """
+class KernelStep:
+    """A kernel in its place: the graph values it reads and writes, the nodes it swallowed, and why it ends there."""
 
     name: str
-    kernel: Kernel | None
+    kernel: Kernel
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
     why: str = ""
-    prologue: tuple[Node, ...] = field(default=())
+    prologue: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class HostStep:
+    """A node whose numpy reference runs on the host."""
+
+    name: str
+    node: Node
+    why: str = ""
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.node.inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.node.values
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.node,)
+
+    @property
+    def prologue(self) -> tuple[Node, ...]:
+        return ()
+
+
+Step = KernelStep | HostStep

@@ -10,7 +10,7 @@ from gpucomp.ir.graph import Constant, Graph, Input, Value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Store
 from gpucomp.kernel.ir import Chain, Kernel
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, Step
 
 
 def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
@@ -26,7 +26,7 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
         for value in step.inputs:
             if value.op not in (Constant, Input) and last.get(value, number) >= number:
                 raise VerifyError(f"{step.name} reads a value that no step before it has written whole")
-        if step.kernel is None:
+        if isinstance(step, HostStep):
             continue
         if fault := next(_faults(step.kernel), None):
             raise VerifyError(f"{step.name}: {fault}")

@@ -1,1 +1,1 @@
-"""Reports of a compiled model: its cost, and what its machine code says."""
+"""Reports about a compiled model: its cost, its machine code, and what became of each node."""

@@ -1,35 +1,36 @@
-"""What one launch costs, as far as can be said without the GPU: a compiler's word, and the analytic model's."""
+"""The cost of one launch, estimated without a GPU: what a compiler reports, and what the analytic model predicts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 from gpucomp.compiler import Lowered
 from gpucomp.device.device import Device
 from gpucomp.device.target import Target
-from gpucomp.kernel.step import Step
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.planning import Rendered
 from gpucomp.schedule import rank
 from gpucomp.schedule.model import Terms, terms
 from gpucomp.schedule.rank import Ranked
+from gpucomp.schedule.space import sized
 
-USUAL_REGISTERS = 32  # of a work-item, for the model, where neither a compiler nor a formula says
+USUAL_REGISTERS = 32  # of a work-item; the model uses it if neither a compiler nor a formula gives a number
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a compiler says of a kernel. ``None`` stands for what nobody at hand knows.
+    """What a compiler reports for a kernel. ``None`` means unknown.
 
-    registers     of a work-item; where no compiler says, by the engine's formula
-    spills        on NVIDIA bytes of local memory, spilled registers and arrays that have none; on AMD registers
+    registers     of a work-item; from the engine's formula if there is no compiler
+    spills        NVIDIA: bytes of local memory, for spilled registers and arrays; AMD: registers
     shared_bytes  of a work-group
     instructions  of the listing, by name
-    waves         that a SIMD of an AMD GPU holds at once
-    matrix_share  of all multiply-adds in an AMD GPU's listing, those on matrix cores
-    wide_share    of all loads from global memory, those of 16 bytes
+    waves         that a SIMD of an AMD GPU can hold at once
+    matrix_share  share of the multiply-adds in an AMD listing that run on matrix cores
+    wide_share    share of the loads from global memory that move 16 bytes
     """
 
     registers: int | None = None
@@ -43,10 +44,10 @@ class Spent:
 
 @dataclass(frozen=True)
 class Cost:
-    """One launch.
+    """The cost of one launch.
 
-    tier    who chose the schedule; where a record did, on which device it was measured
-    others  what the model finds best with each other engine
+    tier    who chose the schedule; for a record also the device that it was measured on
+    others  the best schedule of each other engine, by the model
     """
 
     name: str
@@ -61,18 +62,19 @@ class Cost:
     others: Sequence[Ranked] = ()
 
 
-def launched(lowered: Lowered) -> list[Step]:
-    """The steps that are kernels with something to compute."""
-    return [s for s in lowered.steps if s in lowered.rendered and 0 not in lowered.rendered[s].source.geometry.groups]
+def launched(lowered: Lowered) -> list[KernelStep]:
+    """The steps whose kernels have something to compute."""
+    return [
+        s for s in lowered.steps if isinstance(s, KernelStep) and 0 not in lowered.rendered[s].source.geometry.groups
+    ]
 
 
-def cost_of(step: Step, item: Rendered, device: Device, spent: Spent) -> Cost:
+def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> Cost:
     """The cost of one launch on ``device``."""
     kernel, source, family = step.kernel, item.source, item.choice.family
-    assert kernel is not None
     work = None
     if (work_of := family.work_with(device.shuffles)) is not None:
-        work = work_of(SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(kernel)))
+        work = work_of(family.schedule(source.schedule), sized(family.problem(kernel)))
     used = {"registers": spent.registers or USUAL_REGISTERS, "shared_bytes": spent.shared_bytes or 0}
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry
@@ -81,15 +83,15 @@ def cost_of(step: Step, item: Rendered, device: Device, spent: Spent) -> Cost:
 
 
 def compared(found: Sequence[Cost], lowered: Lowered, target: Target) -> list[Cost]:
-    """``found``, the costs of all launches, each with the best of other engines; none where the target has no device."""
+    """Add to each cost in ``found`` the best of other engines; unchanged if the target has no device model."""
     if target.device is None:
         return list(found)
-    before = dict(zip(lowered.steps, lowered.unpacked, strict=True))  # engines accept kernels before any packing
+    both = zip(lowered.steps, lowered.unpacked, strict=True)
+    before = {step: plain.kernel for step, plain in both if isinstance(plain, KernelStep)}  # engines accept these
     pairs = zip(found, launched(lowered), strict=True)
     return [replace(cost, others=_others(before[step], cost, target, target.device)) for cost, step in pairs]
 
 
-def _others(step: Step, cost: Cost, target: Target, device: Device) -> list[Ranked]:
-    assert step.kernel is not None
-    engines = [f for f in engines_of(step.kernel, target.features) if f.title != cost.engine and rank.can_rank(f)]
-    return rank.best(step.kernel, rank.problems(step.kernel, engines), target.limits, device)
+def _others(kernel: Kernel, cost: Cost, target: Target, device: Device) -> list[Ranked]:
+    engines = [f for f in engines_of(kernel, target.features) if f.title != cost.engine and rank.can_rank(f)]
+    return rank.best(kernel, rank.problems(kernel, engines), target.limits, device)

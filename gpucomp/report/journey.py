@@ -1,13 +1,14 @@
-"""What became of a model's nodes: every stage of the compiler, and which of the model's nodes each program's nodes are made of.
+"""Follows a model's nodes through every stage of the compiler: which model nodes is each node of a program made of?
 
-Rewrites replace nodes by nodes. Of what a rewrite put in the place of some, an old node's heirs are the first of
+Rewrites replace nodes by other nodes. The heirs of an old node are found among the nodes that replaced it, by the first of
+these rules that finds any:
 
-    itself     the node with the same attributes, or of the same operator and name, on other operands
-    its kind   nodes of the same operator: a Conv whose weights have swallowed a scale
-    its name   nodes that are called as it was
-    all        whatever was made there, but for movements beside what computes: a LayerNormalization of a dozen nodes
+    itself     the node with the same attributes, or with the same operator and name, on other operands
+    kind       nodes of the same operator: a Conv whose weights have absorbed a scale
+    name       nodes with the old node's name
+    all        all new nodes, or those that compute if there are also data movements: a LayerNormalization of a dozen nodes
 
-and an heir is made of all that it inherits from. What a rule made besides, a Transpose say, is made of no node of the model.
+An heir is made of everything that it inherits from. Other new nodes, such as a Transpose, are made of no node of the model.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from dataclasses import dataclass, field
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value
 from gpucomp.kernel.step import Step
 
-DEEPEST = 40  # nodes from what is replaced to the operands of what replaces it
+DEEPEST = 40  # the longest path searched from a replaced node to the operands of its replacement
 NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """What a rule, or a pass that has no rules (``by`` is empty), put in the place of ``old``."""
+    """What a rule put in the place of ``old``; ``by`` names the rule and is empty for a pass without rules."""
 
     by: str
     old: tuple[Value, ...]
     new: tuple[Value, ...]
-    gone: frozenset[Node]  # what computed ``old`` alone
+    gone: frozenset[Node]  # nodes that computed ``old`` and nothing else
     made: frozenset[Node]
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether a node was only given other operands."""
+        """Whether a node only got other operands."""
         return _is_rebuilt(self.old, self.new, self.made)
 
     @property
     def is_shared(self) -> bool:
-        """Whether a node was found to compute what another one does."""
+        """Whether the node was merged with another one that computes the same."""
         return not self.by and not self.made
 
 
@@ -65,11 +66,11 @@ class Stepped:
 
 @dataclass(eq=False)
 class Journey:
-    """Follows every node of a model. ``watch`` is for ``compiler.lower``, ``replaced`` for ``trail.followed``."""
+    """Follows every node of a model. Pass ``watch`` to ``compiler.lower`` and ``replaced`` to ``trail.followed``."""
 
     graphs: list[Rewritten] = field(default_factory=list)
     kernels: list[Stepped] = field(default_factory=list)
-    stands_for: dict[Value, Value] = field(default_factory=dict)  # the value that a new one was put in the place of
+    stands_for: dict[Value, Value] = field(default_factory=dict)  # new value -> the value that it replaces
     _graph: Graph | None = None
     _steps: tuple[Step, ...] | None = None
     _names: dict[Node, frozenset[str]] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Journey:
 
     @property
     def start(self) -> Graph:
-        """The graph as the model was read."""
+        """The graph as it was imported."""
         return self.graphs[0].before
 
     @property
@@ -86,7 +87,7 @@ class Journey:
         return self.kernels[0].before if self.kernels else self._steps or ()
 
     def made_of(self, node: Node) -> frozenset[str]:
-        """The names of the model's nodes that ``node`` is made of."""
+        """The names of the model nodes that ``node`` is made of."""
         return self._names.get(node, NOTHING)
 
     def nodes_of(self, graph: Graph, names: Iterable[str]) -> list[Node]:
@@ -94,7 +95,7 @@ class Journey:
         wanted = frozenset(names)
         return [node for node in graph.nodes() if self.made_of(node) & wanted]
 
-    # what the compiler tells -------------------------------------------------------------------------------------
+    # callbacks of the compiler -------------------------------------------------------------------------------------
 
     def watch(self, name: str, program: Graph | list[Step]) -> None:
         if isinstance(program, Graph):
@@ -109,7 +110,7 @@ class Journey:
             self._steps = steps
 
     def _settle(self, graph: Graph) -> None:
-        """Nodes that nobody has told of are made of the model's node whose name they have."""
+        """Nodes that no rewrite reported are made of the model node with the same name."""
         for node in graph.nodes():
             if node not in self._names:
                 given = node.name and node.op not in (Input, Constant)
@@ -154,7 +155,7 @@ def _heirs(node: Node, made: Iterable[Node]) -> list[Node]:
 def _together(
     old: Sequence[Value], new: Sequence[Value], known: Mapping[Node, object]
 ) -> list[tuple[tuple[Value, ...], tuple[Value, ...], frozenset[Node]]]:
-    """The replacements that share a node, old or new, as one each; with the nodes that were made for it."""
+    """Merge the replacements that share a node, old or new; each comes with the nodes that were made for it."""
     groups: list[tuple[list[Value], list[Value], set[Node]]] = []
     for one, other in zip(old, new, strict=True):
         made = _made(other.node, known)
@@ -177,7 +178,7 @@ def _made(root: Node, known: Mapping[Node, object]) -> set[Node]:
 
 
 def _gone(old: Sequence[Value], new: Sequence[Value], made: frozenset[Node]) -> frozenset[Node]:
-    """The nodes of ``old``, and those between them and what ``new`` is computed of: each way up from them leads there."""
+    """The nodes of ``old``, and those nodes above them from which every path leads to an operand of ``new``."""
     roots = {v.node for v in old}
     ends = {v.node for m in made for v in m.inputs if v.node not in made}
     ends |= {v.node for v in new if v.node not in made}
@@ -203,19 +204,19 @@ def _gone(old: Sequence[Value], new: Sequence[Value], made: frozenset[Node]) -> 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What a pass over graphs did to some nodes: ``rules`` that fired, the nodes before and after, what was made beside them."""
+    """What a graph pass did to some nodes: the rules that fired, the nodes before and after, and new nodes ``beside`` them."""
 
     name: str
     rules: Mapping[str, int]
     before: Sequence[Node]
     after: Sequence[Node]
     beside: frozenset[Node]
-    shared: bool = False  # one of them was found to compute what another one does
-    instead: Value | None = None  # what is read in their place where none is left
+    shared: bool = False  # one of them was merged with another node that computes the same
+    instead: Value | None = None  # the value that is read in their place, if none of them is left
 
 
 def changes(journey: Journey, name: str) -> list[Change]:
-    """What every pass over graphs did to ``name`` and the model's nodes that it was joined with; last, what it is no more."""
+    """What each graph pass did to node ``name`` and the nodes it was merged with; the last change is its removal, if any."""
     found = []
     for stage in journey.graphs:
         before = journey.nodes_of(stage.before, [name])
@@ -259,20 +260,20 @@ def _change(
 
 
 def _is_beside(node: Node, mine: Sequence[Node], journey: Journey) -> bool:
-    """Whether it is made of no node of the model, and reads one of ``mine`` or is read by one."""
+    """Whether it is made of no node of the model, and reads one of ``mine`` or is read by one of them."""
     if node.op in (Input, Constant) or journey.made_of(node):
         return False
     return any(v.node in mine for v in node.inputs) or any(v.node is node for m in mine for v in m.inputs)
 
 
 def _computing(nodes: Sequence[Node], mine: Sequence[Node]) -> list[Node]:
-    """``nodes`` without constants, but for those that are all that is left of ``mine``."""
+    """``nodes`` without constants, unless constants are all that is left of ``mine``."""
     only = all(node.op is Constant for node in mine)
     return [node for node in nodes if node.op is not Constant or (only and node in mine)]
 
 
 def _instead(stage: Rewritten, told: Sequence[Replacement], name: str, journey: Journey) -> Value | None:
-    """What stands for the last value that was made of ``name``, where it is in the graph still."""
+    """The value in the graph that replaced the last value made of ``name``, or ``None``."""
     there = {v for node in stage.after.nodes() for v in node.values}
     forward = {o: n for r in stage.replacements for o, n in zip(r.old, r.new, strict=True)}
     for change in reversed(told):
@@ -286,7 +287,7 @@ def _instead(stage: Rewritten, told: Sequence[Replacement], name: str, journey: 
 
 
 def steps_of(steps: Sequence[Step], nodes: Iterable[Node]) -> list[Step]:
-    """The steps that compute one of ``nodes``, and those without nodes of their own that work for them alone."""
+    """The steps that compute one of ``nodes``, and steps without nodes whose results only these read."""
     wanted = set(nodes)
     mine = {step for step in steps if wanted & {*step.nodes, *step.prologue}}
     for step in reversed(steps):

@@ -1,4 +1,4 @@
-"""What a model's kernels cost, read off the compiler and the analytic model: nothing runs, no GPU is needed."""
+"""The static report for CUDA: what ptxas and the analytic model say of a model's kernels. Nothing runs; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def costs(
     *,
     compare: bool = False,
 ) -> list[Cost]:
-    """The cost of every launch of a model for a CUDA architecture, in order; with ``compare`` other engines' too.
+    """The cost of every launch of a model for a CUDA architecture, in order; with ``compare`` also the other engines' costs.
 
-    Raises ``UsageError`` for a target that ptxas does not compile for.
+    Raises ``UsageError`` for a target that is not CUDA.
     """
     if target.kind != "cuda" or target.device is None:
         raise UsageError(
-            "a static report reads what a compiler says of a GPU that need not be here: "
+            "a static report is for GPU targets (the GPU need not be in this machine): "
             f"give --target cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali, not {target.name}",
             code="GPC2012",
         )
@@ -57,7 +57,7 @@ def _built(source: KernelSource, target: Target) -> Spent:
 
 
 def total_us(found: Sequence[Cost]) -> float:
-    """The model's predicted latency: launch after launch."""
+    """The model's predicted latency: the sum over all launches."""
     return sum(cost.terms.total_us for cost in found)
 
 

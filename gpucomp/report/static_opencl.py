@@ -1,34 +1,33 @@
-"""What a model's kernels cost on an AMD or a Mali GPU, without the GPU: the static report where there is no ptxas.
+"""The static report for AMD and Mali GPUs: what a model's kernels cost, without the GPU.
 
-For AMD it is read off clang's listing (``gpucomp.targets.amdgcn``); where no clang is installed, registers are those of
-the engines' formulas and the rest is unknown. No Mali compiler can be had: registers are the formulas', and the widths of
-loads are read off the OpenCL text, whose statements are the loads.
+For AMD it reads clang's listing (``gpucomp.targets.amdgcn``). Without clang, registers come from the engines' formulas and
+the other figures are unknown. No Mali compiler is publicly available, so registers come from the formulas too; the widths
+of loads are counted in the OpenCL text.
 """
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 from gpucomp.compiler import Lowered, Progress
 from gpucomp.device.device import OPENCL, Device
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel.source import KernelSource
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.planning import Rendered
 from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
+from gpucomp.schedule.space import sized
 from gpucomp.targets import amdgcn, opencl_text
 
-USUAL_AMD = "gfx1030"  # the instruction set of ``opencl:amd``, which names none
+USUAL_AMD = "gfx1030"  # the instruction set for ``opencl:amd``
 
 
 def is_for(target: Target) -> bool:
-    """Whether ``target`` is one that this report knows."""
+    """Whether this report is for ``target``."""
     return bool({"amd", "mali"} & target.features)
 
 
 def device_of(target: Target) -> Device:
-    """The common device that stands for ``target``, for floors and predictions."""
+    """The device for floors and predictions: the target's, or a common AMD device."""
     return target.device or OPENCL["amd"]
 
 
@@ -39,9 +38,9 @@ def costs(
     *,
     compare: bool = False,
 ) -> list[Cost]:
-    """The cost of every launch of a model for an AMD or Mali GPU, in order; with ``compare`` other engines' too.
+    """The cost of every launch of a model for an AMD or Mali GPU, in order; with ``compare`` also the other engines' costs.
 
-    Raises ``UsageError`` for another target, ``DeviceError`` for an instruction set that the clang here does not know.
+    Raises ``UsageError`` for another target, and ``DeviceError`` for an instruction set that clang does not know.
     """
     if not is_for(target):
         raise UsageError(f"this report is for AMD and Mali GPUs, not for {target.name}", code="GPC2012")
@@ -60,17 +59,16 @@ def costs(
 
 
 def instruction_set(target: Target) -> str:
-    """What clang is asked for."""
+    """The instruction set for clang."""
     return target.arch if target.arch.startswith("gfx") else USUAL_AMD
 
 
-def _spent(step: Step, item: Rendered, built: amdgcn.Resources | None) -> Spent:
+def _spent(step: KernelStep, item: Rendered, built: amdgcn.Resources | None) -> Spent:
     source, family = item.source, item.choice.family
     if built is not None:
         return Spent(built.vector, built.spilled, built.local_bytes, built.instructions, built.occupancy,
                      matrix_share(built), _wide_share(source, built))  # fmt: skip
-    assert step.kernel is not None
-    s, p = SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(step.kernel))
+    s, p = family.schedule(source.schedule), sized(family.problem(step.kernel))
     registers = family.registers(s, p) if family.registers is not None else None
     return Spent(registers, wide_share=_wide_share(source, None))
 
@@ -81,7 +79,7 @@ LOADS = ("global_load", "flat_load", "buffer_load")
 
 
 def matrix_share(found: amdgcn.Resources) -> float:
-    """Of the multiply-add instructions of a listing, those of matrix cores; 0 where there is none of either."""
+    """The share of multiply-add instructions in a listing that run on matrix cores; 0 if there are none."""
     matrix, scalar = sum(map(found.count, MATRIX)), sum(map(found.count, SCALAR))
     return matrix / (matrix + scalar) if matrix else 0.0
 

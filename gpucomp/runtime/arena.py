@@ -1,9 +1,9 @@
-"""Where every temporary tensor lies in the arena: offsets from lifetimes. No memory is allocated here.
+"""Places every temporary tensor in the arena: offsets from lifetimes. No memory is allocated here.
 
 Step ``k`` is the model's k-th launch. A buffer lives from the step that writes it (``first``) to the last one that
-reads it (``last``), both included, and two buffers that live in one step must not overlap - but for one exception:
-a result may lie exactly on an operand that dies in the step that makes it, where the caller says that the kernel
-reads each element before it writes its place (``inplace``).
+reads it (``last``), both included. Two buffers that live in the same step must not overlap, with one exception: a result
+can be placed exactly on an operand that dies in the step that makes the result, if the caller says that the kernel reads
+each element before it writes to its place (``inplace``).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-REPAIRS = 24  # orders tried after the fixed ones, each placing what was too high before the rest
-MOVES = 400  # then orders with one block moved forward
-PLACEMENTS = 20_000  # blocks placed in all these tries: bounds the time for large models
+REPAIRS = 24  # orders tried after the fixed ones; each first places the blocks that were too high before
+MOVES = 400  # orders tried after that, each with one block moved forward
+PLACEMENTS = 20_000  # blocks placed in all these tries; limits the time for large models
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """One buffer. ``inplace`` are positions of the buffers whose memory it may take over, in the step ``first``."""
+    """One buffer. ``inplace`` has the positions of the buffers whose memory it can take over in step ``first``."""
 
     nbytes: int
     first: int
@@ -31,7 +31,7 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class ArenaPlan:
-    """``offsets`` in bytes, one a lifetime. No plan under the same rules is smaller than ``live_bytes``."""
+    """``offsets`` in bytes, one for each lifetime. No plan under the same rules is smaller than ``live_bytes``."""
 
     offsets: tuple[int, ...]
     arena_bytes: int
@@ -47,7 +47,7 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Block:
-    """Buffers that share one offset, each taking over from the one before; ``segments`` are in order of time."""
+    """Buffers that share one offset, each taking over from the previous one; ``segments`` are in order of time."""
 
     members: list[int]
     segments: list[_Segment]
@@ -68,9 +68,9 @@ class _Block:
 def plan_arena(lifetimes: Sequence[Lifetime], alignment: int) -> ArenaPlan:
     """Offsets, multiples of ``alignment`` bytes, at which no two buffers that live together overlap.
 
-    Greedy: blocks are placed one by one into the gap that fits best; several orders are tried, the best is improved
-    by moves, and the smallest arena wins. Deterministic. Raises ``ValueError`` for a lifetime that ends before it
-    begins and for a negative size.
+    Greedy: blocks are placed one by one into the gap that fits best. Several orders are tried, the best one is improved
+    by moves, and the smallest arena wins. The result is deterministic. Raises ``ValueError`` for a lifetime that ends
+    before it begins and for a negative size.
     """
     for k, life in enumerate(lifetimes):
         if life.nbytes < 0 or life.first > life.last:
@@ -90,12 +90,12 @@ def plan_arena(lifetimes: Sequence[Lifetime], alignment: int) -> ArenaPlan:
 
 
 def _takeovers(lifetimes: Sequence[Lifetime], sizes: Sequence[int]) -> dict[int, int]:
-    """For each buffer that lies on a dying one, that one: a matching that saves the most bytes in every step.
+    """For each buffer that is placed on a dying one, that dying buffer: a matching that saves the most bytes in every step.
 
-    The largest results choose first and may push a smaller one on to another operand, which is the greedy algorithm
-    on a transversal matroid, and so optimal. Steps do not interact: a buffer is made once and dies once.
+    The largest results choose first and can push a smaller one on to another operand. This is the greedy algorithm on a
+    transversal matroid, which is optimal. Steps do not interact: a buffer is made once and dies once.
     """
-    owner: dict[int, int] = {}  # dying buffer -> the result that takes its place
+    owner: dict[int, int] = {}  # dying buffer -> the result that takes over its memory
 
     def candidates(k: int) -> list[int]:
         fitting = [
@@ -124,7 +124,7 @@ def _takeovers(lifetimes: Sequence[Lifetime], sizes: Sequence[int]) -> dict[int,
 def _largest_live_set(lifetimes: Sequence[Lifetime], sizes: Sequence[int], taken: dict[int, int]) -> int:
     change: dict[int, int] = {}
     for k, life in enumerate(lifetimes):
-        begin = life.first + (k in taken)  # in its first step it lies within the operand, which is counted
+        begin = life.first + (k in taken)  # in its first step it shares the operand's memory, which is already counted
         if begin <= life.last:
             change[begin] = change.get(begin, 0) + sizes[k]
             change[life.last + 1] = change.get(life.last + 1, 0) - sizes[k]
@@ -163,14 +163,14 @@ _ORDERS: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
 
 
 def _search(blocks: list[_Block], live: int) -> tuple[int, list[int]]:
-    """The smallest arena found and the blocks' offsets in it; ends early when it is as small as the live set."""
+    """The smallest arena found, and the blocks' offsets in it; stops early when it is as small as the live set."""
     budget = PLACEMENTS // max(len(blocks), 1)
     best: _Attempt | None = None
 
     def attempt(order: list[int]) -> _Attempt:
         nonlocal best
         made = _Attempt(order, _place(blocks, order), blocks, live)
-        if best is None or made.cost <= best.cost:  # an equal one too: the search may then walk along a plateau
+        if best is None or made.cost <= best.cost:  # an equal one too, so that the search can cross a plateau
             best = made
         return made
 
@@ -178,7 +178,7 @@ def _search(blocks: list[_Block], live: int) -> tuple[int, list[int]]:
         attempt(sorted(range(len(blocks)), key=lambda k: key(blocks[k])))
     assert best is not None
     last = best
-    for _ in range(min(REPAIRS, budget)):  # what reached above the live set goes first
+    for _ in range(min(REPAIRS, budget)):  # blocks that reach above the live set are placed first
         if not best.high:
             break
         high = set(last.high)
@@ -194,7 +194,7 @@ def _search(blocks: list[_Block], live: int) -> tuple[int, list[int]]:
 
 
 class _Attempt:
-    """An order of placement and what came of it; ``high`` are the blocks that reach above the live set, in order."""
+    """An order of placement and its result; ``high`` are the blocks that reach above the live set, in order."""
 
     def __init__(self, order: list[int], offsets: list[int], blocks: list[_Block], live: int) -> None:
         self.order, self.offsets = order, offsets
@@ -202,12 +202,12 @@ class _Attempt:
         self.top = max(tops, default=0)
         self.high = [k for k in order if tops[k] > live]
         self.highest = [k for k in self.high if tops[k] == self.top]
-        # several parts of a model may be as high: the sum tells that one of them got better
+        # several parts of a model may be equally high: the sum shows that one of them got better
         self.cost = (self.top, sum(tops[k] - live for k in self.high))
 
 
 def _moved(attempt: _Attempt, blocks: list[_Block], rng: random.Random) -> list[int]:
-    """The order with a highest block, or one that lives with it, placed before another one that lives with it."""
+    """Move one block in the order: a highest block, or one alive with it, goes before another block alive with it."""
     worst = blocks[rng.choice(attempt.highest)]
     near = [k for k in attempt.order if blocks[k].first <= worst.last and blocks[k].last >= worst.first]
     mover, before = rng.choice(near), rng.choice(near)
@@ -217,7 +217,7 @@ def _moved(attempt: _Attempt, blocks: list[_Block], rng: random.Random) -> list[
 
 
 def _place(blocks: list[_Block], order: Sequence[int]) -> list[int]:
-    """Each block in turn at the offset whose gap leaves the least over; on top of all where no gap is large enough."""
+    """Place each block in turn at the offset whose gap leaves the least room over, or on top if no gap is large enough."""
     count = sum(len(b.segments) for b in blocks)
     sizes, firsts, lasts, starts = (np.zeros(count, np.int64) for _ in range(4))
     filled = 0
@@ -240,13 +240,13 @@ def _place(blocks: list[_Block], order: Sequence[int]) -> list[int]:
 
 
 def _best_gap(low: np.ndarray, high: np.ndarray) -> int:
-    """The offset that no open interval (low, high) holds and that has the least room to the next one; never below 0."""
+    """The offset of the tightest gap: at least 0, and inside no open interval (low, high)."""
     if not len(low):
         return 0
     by_low = np.argsort(low, kind="stable")
     low = low[by_low]
     reach = np.maximum.accumulate(np.concatenate(([0], high[by_low])))
-    room = low - reach[:-1]  # how far an offset could slide up from reach before it meets the next interval
+    room = low - reach[:-1]  # how far an offset can move up from reach before it meets the next interval
     fits = room >= 0
     if not fits.any():
         return int(reach[-1])

@@ -1,14 +1,14 @@
-"""``model.gpuc``: a compiled model in one file. Reading one needs no compiler; nothing here runs it.
+"""``model.gpuc``: a compiled model in one file. Reading it needs no compiler; nothing here runs it.
 
     manifest.json          format, schema, the plan, bytes and SHA-256 of every other member
     sources/NAME           the kernels' sources
-    binaries/NAME          machine code for the target; for CUDA also PTX, for newer devices
-    weights.safetensors    mapped into memory; a CPU may run with a copy (``large_pages``)
-    strings.json           weights that are strings, where there are any: a list a weight
-    rest.onnx              the nodes that wait for values, where there are any: an ONNX model, data like any other
+    binaries/NAME          machine code for the target; for CUDA also PTX, which newer devices load
+    weights.safetensors    mapped into memory; the CPU target may run with a copy (``large_pages``)
+    strings.json           weights that are strings, if there are any: one list for each weight
+    rest.onnx              the dynamic part of the model, if there is one: an ONNX model
 
-The file is a zip that any tool opens (``container``); binaries are native code, so load only what you trust, or pass
-``trusted=False``: then they are ignored and built again from the sources. There is no pickle in it.
+The file is an ordinary zip (``container``) without any pickle. Binaries are native code: load only files that you trust,
+or pass ``trusted=False``, which ignores the binaries and builds them again from the sources.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from gpucomp.ir.types import DTYPES, STRING, TensorType
 FORMAT = "gpucomp"
 Rebuild = Callable[[Plan, Mapping[str, str]], dict[str, bytes]]
 SCHEMA = 4
-MANIFEST, WEIGHTS, STRINGS, REST = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
+MANIFEST, WEIGHTS, STRINGS, DYNAMIC_MODEL = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
 SOURCES, BINARIES = "sources/", "binaries/"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A compiled model: ``sources`` and ``binaries`` by the names that the plan's kernels give, weights by buffer; ``rest``
-    as ``Executable`` has it.
+    """A compiled model. ``sources`` and ``binaries`` are by the names in the plan's kernels, weights by buffer name;
+    ``dynamic_model`` is as in ``Executable``.
     """
 
     plan: Plan
     sources: Mapping[str, str] = field(default_factory=dict)
     binaries: Mapping[str, bytes] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
-    rest: bytes = b""
+    dynamic_model: bytes = b""
 
 
 def weight_types(plan: Plan) -> dict[str, TensorType]:
-    """Name and type of every weight but strings, in the order of the plan."""
+    """Name and type of every weight except strings, in the order of the plan."""
     return {
         b.name: TensorType(DTYPES[b.dtype], b.shape) for b in plan.buffers if b.kind == WEIGHT and b.dtype in DTYPES
     }
@@ -59,7 +59,7 @@ def _text_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
 
 
 def save(path: str | Path, contents: Contents) -> None:
-    """Write ``path``, whole or not at all. Equal contents give equal bytes."""
+    """Write ``path``, completely or not at all. Equal contents give equal bytes."""
     plan = contents.plan
     manifest.check_plan(plan)
     types = weight_types(plan)
@@ -75,8 +75,8 @@ def save(path: str | Path, contents: Contents) -> None:
     members[WEIGHTS] = weights.pieces(contents.weights, types)
     if texts := {name: contents.weights[name].reshape(-1).tolist() for name in _text_shapes(plan)}:
         members[STRINGS] = [manifest.dumps(texts)]
-    if contents.rest:
-        members[REST] = [contents.rest]
+    if contents.dynamic_model:
+        members[DYNAMIC_MODEL] = [contents.dynamic_model]
     description = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -89,8 +89,8 @@ def save(path: str | Path, contents: Contents) -> None:
 def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
     """Read what ``save`` wrote; weights are views of the mapped file.
 
-    Every byte is checked against its digest. With ``rebuild`` no binary is taken from the file: it makes them of the plan
-    and the sources. Raises ``ArtifactError`` for a file that is damaged or foreign.
+    Every byte is checked against its digest. ``rebuild``, if given, makes the binaries from the plan and the sources; those
+    in the file are then ignored. Raises ``ArtifactError`` for a file that is damaged or foreign.
     """
     path = Path(path)
     members = container.read(path, sealed=MANIFEST)
@@ -114,7 +114,7 @@ def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
     if rebuild is not None:
         binaries = rebuild(plan, sources)
     arrays = weights.read(members[WEIGHTS], weight_types(plan)) | _texts(path, plan, members)
-    return Contents(plan, sources, binaries, arrays, bytes(members.get(REST, b"")))
+    return Contents(plan, sources, binaries, arrays, bytes(members.get(DYNAMIC_MODEL, b"")))
 
 
 def _texts(path: Path, plan: Plan, members: Mapping[str, memoryview]) -> dict[str, np.ndarray]:
@@ -127,7 +127,7 @@ def _texts(path: Path, plan: Plan, members: Mapping[str, memoryview]) -> dict[st
     for name, shape in shapes.items():
         texts = found[name]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ArtifactError(f"{quote(path)}: {STRINGS}: {quote(name)} is no list of strings", code="GPC7004")
+            raise ArtifactError(f"{quote(path)}: {STRINGS}: {quote(name)} is not a list of strings", code="GPC7004")
         if len(texts) != math.prod(shape):
             raise ArtifactError(f"{quote(path)}: {STRINGS}: {len(texts)} strings for {list(shape)}", code="GPC7004")
         arrays[name] = np.empty(len(texts), object)
@@ -165,7 +165,7 @@ def _check_members(path: Path, expected: Mapping[str, object], members: Mapping[
     if WEIGHTS not in members:
         raise ArtifactError(f"{quote(path)}: it has no {WEIGHTS}", code="GPC7004")
     for name, view in members.items():
-        if not name.startswith((SOURCES, BINARIES)) and name not in (WEIGHTS, STRINGS, REST):
+        if not name.startswith((SOURCES, BINARIES)) and name not in (WEIGHTS, STRINGS, DYNAMIC_MODEL):
             raise ArtifactError(f"{quote(path)}: member {quote(name)} is unknown", code="GPC7004")
         if expected[name] != _digest([view]):
             raise ArtifactError(f"{quote(path)}: member {name!r} is damaged: its digest differs", code="GPC7003")

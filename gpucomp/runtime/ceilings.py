@@ -1,7 +1,7 @@
-"""What this machine can do, measured by the probes that every CPU program holds, and when launches were busy.
+"""Measures what this processor can do, with probes that every CPU program contains; and the type of a busy span.
 
-Peak arithmetic is multiply-adds in registers, counted as two operations; bandwidth is a copy, its reads and writes
-counted, again and again over the same memory, so that a copy which fits a cache has that cache's.
+Peak arithmetic is multiply-adds in registers, each counted as two operations. Bandwidth is that of a copy, reads and
+writes counted. The copy repeats over the same memory, so a copy that fits a cache measures that cache.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gpucomp.runtime.native import Table, aligned
 
 COPIES = tuple(1 << k for k in (16, 18, 20, 22, 24, 26))  # bytes read and written by all threads together
 UNIT_BYTES = 256  # a task copies a multiple of it
-ATTEMPTS = 5  # of which the best counts
-PEAK_TASKS = 256  # a thread, of some microseconds each
-COPY_BYTES = 1 << 25  # that a smaller copy moves in an attempt, by repeating it
+ATTEMPTS = 5  # the best one counts
+PEAK_TASKS = 256  # for each thread, of some microseconds each
+COPY_BYTES = 1 << 25  # moved in one attempt; smaller copies are repeated
 EMPTY_LAUNCHES = 200
 
 
 @dataclass(frozen=True)
 class Span:
-    """From ``start`` to ``end``, in seconds since the run began, ``thread`` worked on launch number ``launch``."""
+    """``thread`` worked on launch number ``launch`` from ``start`` to ``end``, in seconds since the run began."""
 
     launch: int
     thread: int
@@ -37,11 +37,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Of all the threads of a program together.
+    """For all threads of a program together.
 
     flops      f32 operations a second
     copies     (bytes moved, bytes moved a second), the smallest first
-    launch_s   seconds that a launch costs which does nothing
+    launch_s   seconds of a launch that does nothing
     """
 
     threads: int
@@ -50,7 +50,7 @@ class Ceilings:
     launch_s: float
 
     def bandwidth(self, nbytes: float) -> float:
-        """Bytes a second of a copy that moves ``nbytes``: between two that were measured, by the logarithm of the size."""
+        """Bytes a second of a copy that moves ``nbytes``, interpolated between measured sizes by the logarithm of the size."""
         for (small, slow), (large, fast) in pairwise(self.copies):
             if nbytes <= large:
                 share = math.log(max(nbytes, small) / small) / math.log(large / small)
@@ -59,7 +59,7 @@ class Ceilings:
 
 
 class Runs(Protocol):
-    """What can run a table: a CPU program."""
+    """Something that can run a table: a CPU program."""
 
     threads: int
 
@@ -67,7 +67,7 @@ class Runs(Protocol):
 
 
 def measure(program: Runs, image: Image) -> Ceilings:
-    """Run the probes that ``image`` holds on all of ``program``'s threads: some tenths of a second."""
+    """Run the probes in ``image`` on all of ``program``'s threads. Takes some tenths of a second."""
     return Ceilings(program.threads, _flops(program, image), _copies(program, image), _launch_s(program, image))
 
 

@@ -1,8 +1,8 @@
-"""Runs a plan on this machine's processor: one native call a run, shared by threads that persist. Nothing is compiled.
+"""Runs a plan on this machine's processor: one native call for each run, shared by persistent threads. Compiles nothing.
 
-The threads are Python threads that enter the native code through ctypes, which lets go of the interpreter's lock. In
-there they claim the tasks of one kernel after the other; who waits for a kernel to be done spins, yields to the system
-when that takes long, and sleeps at last. A run that is over before a second thread could be of use is left to one.
+The threads are Python threads that enter the native code through ctypes, which releases the interpreter's lock. There
+they claim the tasks of one kernel after the other. A thread that waits for a kernel to end first spins, then yields to
+other threads, and at last sleeps. A run that would end before a second thread could help is left to one thread.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.host import check_host, run_host
 from gpucomp.runtime.native import ALIGNMENT, Table, address_of, aligned
 
-SPINS = 1_000  # of a pause instruction each: some tens of microseconds
-SPINS_TO_SLEEP = SPINS + 20  # of which each beyond SPINS gave way to another thread
+SPINS = 1_000  # of one pause instruction each: some tens of microseconds
+SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
 NAP_MICROSECONDS = 50
-SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less is over before the second one has come
+SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less ends before a second thread has started
 MULTIPLY_ADDS_A_NS = 16.0
 BYTES_A_NS = 8.0
 CONTEXT_BYTES = 64
-REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED = range(6)  # words of the context, as the runner has them
-CALIBRATION_S = 0.01  # between two runs whose ends tell how long a tick of the cycle counter is
+REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED = range(6)  # words of the context, in the order of the native runner
+CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
 LARGEST_POOL = 256
 
-Notes = tuple[int, ...]  # for each thread, where it notes when it reached and left each launch of a table; or nothing
+Notes = tuple[int, ...]  # for each thread, where it notes when it reached and left each launch; empty for no notes
 Call = tuple[int, int, int, int, int, int, Notes]  # table, first launch, last launch, context, threads, epoch, notes
 
 
 def available_threads() -> int:
-    """What the configuration asks for, else as many as the process may use."""
+    """The number of threads in the configuration, or as many as the process may use."""
     return min(config.current().threads or len(os.sched_getaffinity(0)), LARGEST_POOL)
 
 
 def estimated_ns(plan: Plan, launch: Launch) -> float:
-    """About how long one thread takes for a launch, from the sizes of what it reads and writes.
+    """Roughly the nanoseconds that one thread takes for a launch, estimated from the sizes of its arguments.
 
-    A contraction of m x k with k x n elements has sqrt(mk * kn * mn) multiply-adds; a convolution, which reads its
-    image several times, some more. Everything else is taken to move its bytes through the cache.
+    A contraction of m x k with k x n elements has sqrt(mk * kn * mn) multiply-adds; a convolution has some more, because
+    it reads its image several times. Every other launch is assumed to move its bytes through the cache.
     """
     buffers = [plan.buffers[position] for position in dict.fromkeys(launch.args)]
     total = sum(buffer.nbytes for buffer in buffers) / BYTES_A_NS
@@ -66,14 +66,14 @@ def estimated_ns(plan: Plan, launch: Launch) -> float:
 
 
 class _Pool:
-    """Worker threads of the process, started when first needed. One run at a time has them."""
+    """Worker threads of the process, started when first needed. One run at a time uses them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._queues: list[SimpleQueue[Job]] = []
 
     def start(self, program: CpuProgram, call: Call, table: Table) -> None:
-        """Threads 1, 2 ... of ``call`` enter the native code; the caller is thread 0. Needs ``lock``."""
+        """Let threads 1, 2 ... of ``call`` enter the native code; the caller is thread 0. The caller must hold ``lock``."""
         threads = call[4]
         while len(self._queues) < threads - 1:
             jobs: SimpleQueue[Job] = SimpleQueue()
@@ -86,13 +86,13 @@ class _Pool:
 
 def _work(jobs: SimpleQueue[Job]) -> None:
     while True:
-        program, call, thread, table = jobs.get()  # a late thread keeps the program's and the table's memory alive
+        program, call, thread, table = jobs.get()  # a late thread keeps the program and the table alive
         program.enter(call, thread)
         del program, table
 
 
 class _Runner:
-    """The native runner of one image, which stays in memory as long as somebody may call it."""
+    """The native runner of one image. It keeps the image in memory as long as it can be called."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -112,7 +112,7 @@ _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """The child has none of the parent's threads, and locks may have been held by one of them."""
+    """The child has none of the parent's threads, and a lock may have been held by one of them."""
     global _pool
     _pool = _Pool()
     for program in _programs:
@@ -126,7 +126,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class _Segment:
     """Consecutive launches: ``first .. last`` of the native table, or one host launch.
 
-    shared_ns   about how long one thread takes for those of the launches that threads can share
+    shared_ns   about how long one thread takes for the launches that threads can share
     """
 
     first: int
@@ -138,9 +138,9 @@ class _Segment:
 class CpuProgram:
     """A plan with its machine code and memory. ``run`` may be called from several threads: they take turns.
 
-    binaries   one member, the model's objects
-    weights    an array for every ``weight`` buffer of the plan, by name; what ``large_pages`` moves is replaced in it
-    threads    0 for what ``GPUCOMP_THREADS`` says, else as many as the process may use
+    binaries   one member, the model's object file
+    weights    an array for every ``weight`` buffer of the plan, by name; ``large_pages`` replaces those that it moves
+    threads    0 for ``GPUCOMP_THREADS``, or as many as the process may use if that is not set
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class CpuProgram:
         self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
         self._context_address = address_of(self._context)
         self._build_table()
-        self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)  # never freed: a late thread may note
+        self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)  # never freed: a late thread may write
         self._notes = tuple(address_of(clocks) for clocks in self._clocks)
         self._tick = 0.0
         self._epoch = 0
@@ -172,7 +172,7 @@ class CpuProgram:
         _programs.add(self)
 
     def reset(self) -> None:
-        """Fresh locks, for a process that was forked."""
+        """Make fresh locks, for a process that was forked."""
         self._lock = threading.Lock()
         self._context[:] = 0
         words = self._context.view(np.uint64)
@@ -190,15 +190,15 @@ class CpuProgram:
             return self._results()
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
-        """Seconds each launch took in one run, from the moment a thread reached it; the run before it warms up."""
+        """Seconds of each launch in one run, counted from when the first thread reached it. A run before it warms up."""
         return self._timed(inputs)[0]
 
     def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
-        """What ``profile`` gives, and when each thread was busy with each launch."""
+        """The seconds of ``profile``, and when each thread was busy with each launch."""
         return self._timed(inputs)
 
     def ceilings(self) -> Ceilings | None:
-        """What this machine can do, measured in some tenths of a second; ``None`` for a plan without kernels."""
+        """Measure this machine in some tenths of a second; ``None`` for a plan without kernels."""
         if self._runner is None:
             return None
         with self._lock:
@@ -248,9 +248,9 @@ class CpuProgram:
         return times, spans
 
     def time_launches(self, inputs: Mapping[str, np.ndarray], count: int, *, warm: bool = True) -> list[float]:
-        """Seconds of each of ``count`` executions of all launches on the same memory; one before them warms up.
+        """Seconds of each of ``count`` executions of all launches on the same memory, after one that warms up.
 
-        Without ``warm`` a run has.
+        ``warm=False`` leaves the warm-up out, for a caller that has run the program before.
         """
         seconds = []
         with self._lock:
@@ -266,14 +266,14 @@ class CpuProgram:
     # memory
 
     def _fixed(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The memory of a buffer that lies at one place in every run."""
+        """The memory of a buffer that has the same address in every run; ``None`` for inputs and outputs."""
         dtype = NAMED[buffer.dtype].numpy
         if buffer.dtype == STRING.name:
             return weights[buffer.name] if buffer.kind == WEIGHT else np.full(buffer.shape, "", object)
         if buffer.kind == TEMP:
             if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
                 raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
-            nbytes = math.prod(buffer.shape) * dtype.itemsize  # a buffer may have room for more
+            nbytes = math.prod(buffer.shape) * dtype.itemsize  # ``buffer.nbytes`` may be larger
             return self._arena[buffer.offset : buffer.offset + nbytes].view(dtype).reshape(buffer.shape)
         if buffer.kind == WEIGHT:
             weight = weights[buffer.name]
@@ -293,7 +293,7 @@ class CpuProgram:
         return None
 
     def _build_table(self) -> None:
-        """The launches as the runner reads them, and which of their arguments change from run to run."""
+        """Build the launch table of the native runner, and note which of its arguments change from run to run."""
         plan = self.plan
         self._segments: list[_Segment] = []
         self._launch_numbers: list[int] = []
@@ -326,7 +326,7 @@ class CpuProgram:
         self._moving = moving
 
     def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Memory for this run's inputs, used where they are, and for its outputs. One in the arena is copied there."""
+        """Bind this run's inputs, used where they are, and fresh outputs. An input that lies in the arena is copied there."""
         for position in self.plan.inputs:
             memory = self._memory[position]
             if position not in self._moving and memory is not None:
@@ -365,7 +365,7 @@ class CpuProgram:
         self.run_native(self._table, segment.first, segment.last, segment.shared_ns >= SMALLEST_SHARED_NS, notes)
 
     def run_native(self, table: Table, first: int, last: int, shared: bool, notes: Notes = ()) -> None:
-        """Launches of ``table``, by all threads where they are ``shared``. The caller has the program to itself."""
+        """Run launches of ``table``; by all threads if ``shared``. The caller must hold the program's lock."""
         self._epoch = (self._epoch + 1) % (1 << 31)
         place = (table.address, first, last, self._context_address)
         pool = _pool
@@ -378,12 +378,12 @@ class CpuProgram:
             finally:
                 pool.lock.release()
             return
-        # another program has the threads: this one runs alone rather than wait
+        # another program uses the threads: this one runs on one thread instead of waiting
         table.begin(first, last, self._epoch, 1)
         self.enter((*place, 1, self._epoch, notes), 0)
 
     def enter(self, call: Call, thread: int) -> None:
-        """The native code, as thread number ``thread`` of those that share ``call``."""
+        """Enter the native code as thread number ``thread`` of the threads that share ``call``."""
         assert self._runner is not None
         self._runner.enter(call, thread)
 
@@ -398,7 +398,7 @@ class CpuProgram:
 
 
 def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
-    """``None`` for a plan without kernels, which has nothing to load."""
+    """Load the native runner; ``None`` for a plan without kernels."""
     members = {kernel.binary for kernel in plan.kernels}
     if not members:
         return None
@@ -416,7 +416,7 @@ def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
 
 
 def _require_features(needed: str, target: str) -> None:
-    """Refuse code that this processor would fault on."""
+    """Refuse code with instructions that this processor lacks."""
     if missing := processor.missing(f for f in needed.split(",") if f):
         raise DeviceError(
             f"the model was compiled for {target} with {', '.join(missing)}, which this processor lacks; "

@@ -1,7 +1,7 @@
-"""A plan on a CUDA device: cupy's memory and streams, and the driver API for all that is loaded, launched and copied.
+"""A plan on a CUDA device: memory and streams by cupy; loading, launches and copies by the driver API.
 
-Cubins are loaded as they are; a device of a newer generation gets their PTX, which its driver compiles. The second run
-is captured and replayed.
+Cubins are loaded as they are. A device of a newer generation loads the PTX instead, which its driver compiles. The second
+run is captured as a CUDA graph, and later runs replay it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from gpucomp.runtime.cuda_driver import (
 from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
-FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
-STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and for outputs; the driver stages what is larger
-ALIGNMENT = 64  # of a tensor in it, in bytes
-UNSUPPORTED_PTX = 222  # its version is one that the driver does not know
-# errors after which every call of the process fails: memory that cannot be corrected (214, 220, 226), an access, an
+FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
+STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
+ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
+UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
+# errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
 class CudaProgram:
-    """Loads the plan's cubins and uploads its weights; ``run`` launches, and from the second time on replays a graph.
+    """Loads the plan's cubins and uploads its weights. ``run`` launches the kernels; from the second time it replays a graph.
 
-    ``cupy`` and ``driver`` (``cuda.bindings.driver``) are the modules, for tests that have no GPU. Raises ``DeviceError``
-    when one of them, a GPU or memory is missing.
+    ``cupy`` and ``driver`` (``cuda.bindings.driver``) are the modules, given by tests that have no GPU. Raises
+    ``DeviceError`` if one of them, a GPU or memory is missing.
     """
 
     def __init__(
@@ -67,22 +67,22 @@ class CudaProgram:
         self._runs = 0
         self._graphs: dict[bool, Any] = {}  # by whether launches overlap
         self._lost = ""
-        self._broken = False  # a run did not come to its end: counters may hold anything
-        self._uploading: list[np.ndarray] = []  # what the stream may not have read yet
+        self._broken = False  # the last run did not finish: counters may hold anything
+        self._uploading: list[np.ndarray] = []  # arrays that the stream may still have to read
         self._owned = ExitStack()
         with self._failing("", "GPC5005"):
-            self._device = cp.cuda.Device()  # the current one; runs from threads that have another come here too
+            self._device = cp.cuda.Device()  # the current one, also for later runs from threads with another device
             cp.cuda.runtime.setDevice(self._device.id)  # which also initialises CUDA
             self._number = driver("cuDeviceGet", self._device.id)
             self._context = driver("cuDevicePrimaryCtxRetain", self._number)
         self._owned.callback(driver, "cuDevicePrimaryCtxRelease", self._number)
         self._close = weakref.finalize(self, _released, self._cupy, driver, self._device, self._context, self._owned)
-        self._close.atexit = False  # a process that ends gives everything back
+        self._close.atexit = False  # the end of the process frees everything
         with self._failing("", "GPC5005"):
             self._by_ptx = self._needs_ptx(binaries)
             with self._device:
                 stream = self._stream = cp.cuda.Stream(non_blocking=True)
-        memory: list[Any] = []  # what keeps it; cupy's pool has it by stream, where no other program would look for it
+        memory: list[Any] = []  # keeps it alive; cupy pools memory by stream, so no other program would reuse it
         self._owned.callback(lambda: cp.get_default_memory_pool().free_all_blocks(stream=stream))
         self._owned.callback(memory.clear)
         with self._current("", "GPC5005"):
@@ -97,12 +97,12 @@ class CudaProgram:
         self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
 
     def close(self) -> None:
-        """Gives everything back to the device; nothing can be run afterwards. Without it, that is done with the object."""
+        """Free everything on the device; nothing can be run afterwards. Otherwise this happens when the object is deleted."""
         self._close()
 
     @contextmanager
     def _failing(self, what: str, code: str) -> Iterator[None]:
-        """What CUDA raises in the block becomes a ``DeviceError``; ``DeviceLostError`` when it leaves nothing to use."""
+        """Turn errors of CUDA in the block into ``DeviceError``, or ``DeviceLostError`` if the context is lost."""
         if self._lost:
             raise DeviceLostError(self._lost, code="GPC5201")
         try:
@@ -110,18 +110,18 @@ class CudaProgram:
         except _failures(self._cupy) as error:
             if getattr(error, "status", None) not in STICKY:
                 raise DeviceError(f"CUDA: {what}{error}", code=code) from error
-            self._lost = f"CUDA: {what}{error}; the GPU answers this process no more: start it anew"
+            self._lost = f"CUDA: {what}{error}; the GPU no longer answers this process: start it anew"
             raise DeviceLostError(self._lost, code="GPC5201") from error
 
     @contextmanager
     def _current(self, what: str, code: str) -> Iterator[None]:
-        """The block runs on the program's device and stream, and fails as ``_failing`` says."""
+        """Run the block on the program's device and stream, with the errors of ``_failing``."""
         with self._failing(what, code), self._device, self._driver.current(self._context), self._stream:
             yield
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """The block launches and waits. Whatever ends it early, the next one finds counters of zero."""
+        """Run a block that launches and waits. If it ends early, the next block first resets the counters to zero."""
         with self._current("the run failed: ", "GPC5006"):
             if self._broken:
                 self._mend()
@@ -130,7 +130,7 @@ class CudaProgram:
             self._broken = False
 
     def _mend(self) -> None:
-        """Counters as before the first run, on the stream behind what the run that broke off has launched."""
+        """Reset the counters, on the stream, after the launches of the run that failed."""
         for buffer, address in zip(self.plan.buffers, self._memory, strict=True):
             if buffer.kind == COUNTER:
                 self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
@@ -144,7 +144,8 @@ class CudaProgram:
     def _needs_ptx(self, binaries: Mapping[str, bytes]) -> bool:
         """Whether the device loads the plan's PTX instead of its cubins.
 
-        Raises ``DeviceError`` where it loads neither, or gives a kernel less shared memory: the driver says only "invalid".
+        Raises ``DeviceError`` if it can load neither, or if a kernel needs more shared memory than the device has, for which
+        the driver's own error is only "invalid value".
         """
         arch, names = self.plan.arch, self._driver.bindings.CUdevice_attribute
         major, minor, there = (
@@ -163,20 +164,20 @@ class CudaProgram:
         needed = max((k.shared for k in self.plan.kernels), default=0)
         if needed > there:
             raise DeviceError(
-                f"{what}; a kernel takes {needed} bytes of shared memory, it has {there}: "
+                f"{what}; a kernel needs {needed} bytes of shared memory, the GPU has {there}: "
                 f"compile for cuda:{architecture_for(major, minor)}",
                 code="GPC5008",
             )
         return not native
 
     def _allocate(self, nbytes: int) -> int:
-        """The address of memory from cupy's pool, for as long as the program lasts."""
+        """Allocate memory from cupy's pool for the life of the program; return its address."""
         memory = self._cupy.cuda.alloc(max(1, nbytes))
         self._allocated.append(memory)
         return int(memory.ptr)
 
     def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> int:
-        """The buffer's address; temporaries lie in the arena."""
+        """The buffer's address; temporaries are in the arena."""
         if buffer.kind == TEMP and buffer.nbytes:
             return self._arena + buffer.offset
         address = self._allocate(buffer.nbytes)
@@ -187,17 +188,17 @@ class CudaProgram:
         return address
 
     def _upload(self, buffer: Buffer, address: int, array: np.ndarray) -> None:
-        """Complete after ``_wait``: pinned memory is read when the stream comes to it, pageable memory may be."""
+        """Enqueue a copy to the device. It is complete after ``_wait``; until then ``array`` must not change."""
         assert array.nbytes == buffer.nbytes, "bytes of another buffer"
         self._uploading.append(array)
         self._driver("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self._stream.ptr)
 
     def _download(self, array: np.ndarray, address: int) -> None:
-        """Complete after ``_wait``."""
+        """Enqueue a copy from the device. It is complete after ``_wait``."""
         self._driver("cuMemcpyDtoHAsync", array.ctypes.data, address, array.nbytes, self._stream.ptr)
 
     def _stage(self, positions: Sequence[int]) -> dict[int, np.ndarray]:
-        """Pinned memory for those of the buffers that it is worth having for, by position."""
+        """Pinned memory by position, for the buffers that fit into ``STAGED_BYTES`` together."""
         places, end = {}, 0
         for position in positions:
             nbytes = self.plan.buffers[position].nbytes
@@ -211,7 +212,7 @@ class CudaProgram:
         return {position: memory[place] for position, place in places.items()}
 
     def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[KernelLaunch | None]:
-        """The plan's launches; ``None`` for a host operator."""
+        """The plan's launches, prepared; ``None`` for a host operator."""
         functions = [self._function(kernel, sources, binaries) for kernel in self.plan.kernels]
         launches: list[KernelLaunch | None] = []
         for launch in self.plan.launches:
@@ -255,7 +256,7 @@ class CudaProgram:
             return function_of(self._driver, module, kernel.name, kernel.shared)
 
     def _compiled(self, kernel: CompiledKernel, text: str) -> bytes:
-        from gpucomp.targets import cuda  # only without binaries: running needs no compiler
+        from gpucomp.targets import cuda  # only without binaries: otherwise running needs no compiler
         from gpucomp.targets.cache import open_cache
 
         source = KernelSource(kernel.name, "cuda", text, Geometry(kernel.groups, kernel.items))
@@ -264,9 +265,9 @@ class CudaProgram:
     # ---- running ----
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous.
+        """The outputs, in fresh arrays. ``inputs`` must be complete, of the right type and contiguous.
 
-        Device arrays (``__cuda_array_interface__``) are copied on the device; a graph has its own input buffers.
+        Device arrays (``__cuda_array_interface__``) are copied on the device, because a graph has its own input buffers.
         """
         with self._running():
             self._send(inputs)
@@ -274,7 +275,7 @@ class CudaProgram:
             return self._receive()
 
     def profile(self, inputs: Mapping[str, Any]) -> list[float]:
-        """Seconds of each launch in one run, by events around it; 0 for host operators."""
+        """Seconds of each launch in one run, measured by CUDA events around it; 0 for host operators."""
         return self.timeline(inputs)[0]
 
     def ceilings(self) -> None:
@@ -282,7 +283,7 @@ class CudaProgram:
         return
 
     def timeline(self, inputs: Mapping[str, Any]) -> tuple[list[float], list[Span]]:
-        """The same, and a span a kernel by the events' clock, counted from the start of the first one."""
+        """The seconds of ``profile``, and a span for each kernel by the events' clock, from the start of the first one."""
         cp = self._cupy
         marks: list[Any] = []
         with self._running():
@@ -306,9 +307,9 @@ class CudaProgram:
     def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
         """Seconds of each of ``count`` replays of the graph on the last run's inputs, without transfers.
 
-        Without ``overlap``, of a graph in which every kernel starts when the one before it has ended: where one kernel is
-        launched many times over, overlapping launches show its throughput, these its latency.
-        Needs two runs before it, which capture the graph; empty for a plan with operators on the host.
+        Without ``overlap``, every kernel of the graph starts after the one before it has ended. This matters where one kernel
+        is launched many times over: overlapping launches show its throughput, others its latency.
+        Two runs must come before, which capture the graph. The result is empty for a plan with host operators.
         """
         cp = self._cupy
         if not self._graphs:
@@ -343,7 +344,7 @@ class CudaProgram:
                 self._driver("cuMemcpyDtoDAsync", address, source, buffer.nbytes, self._stream.ptr)
 
     def _execute(self) -> None:
-        """The launches: one by one at first and where the host takes part, as one captured graph afterwards."""
+        """Run the launches: one by one in the first run and with host operators, else as one captured graph."""
         self._runs += 1
         if None in self._launches or self._runs < FIRST_CAPTURED_RUN:
             self._launch_all()
@@ -351,7 +352,7 @@ class CudaProgram:
             self._driver("cuGraphLaunch", self._captured(overlap=True), self._stream.ptr)
 
     def _captured(self, overlap: bool) -> Any:
-        """The graph of all launches; captured once."""
+        """The graph of all launches, captured once."""
         if overlap not in self._graphs:
             graph = captured(self._driver, self._stream.ptr, partial(self._launch_all, overlap))
             self._owned.callback(self._driver, "cuGraphExecDestroy", graph)
@@ -377,7 +378,7 @@ class CudaProgram:
                 self._upload(self.plan.buffers[position], self._memory[position], _bytes(array))
 
     def _read(self, positions: Sequence[int], staged: Mapping[int, np.ndarray]) -> list[np.ndarray]:
-        """The buffers in fresh arrays, after all that is launched. Those that are ``staged`` come through that memory."""
+        """The buffers in fresh arrays, after everything launched so far. Those in ``staged`` are copied through that memory."""
         arrays = []
         for position in positions:
             if position in self._strings:
@@ -403,13 +404,13 @@ def _failures(cupy: Any) -> tuple[type[Exception], ...]:
 
 
 def _released(cupy: Any, driver: Driver, device: Any, context: Any, owned: ExitStack) -> None:
-    """Gives back what a program owns, the last first. A device that is lost refuses, which is no error any more."""
+    """Free what a program owns, the last first. Errors of a lost device are ignored."""
     with suppress(*_failures(cupy)), device, driver.current(context):
         owned.close()
 
 
 def import_cupy() -> Any:
-    """The module, or ``DeviceError`` naming the extra that brings it."""
+    """Import cupy. Raises ``DeviceError`` that names the extra to install."""
     try:
         return importlib.import_module("cupy")
     except ImportError as error:

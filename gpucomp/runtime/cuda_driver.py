@@ -1,6 +1,6 @@
 """The CUDA driver API through cuda-bindings: kernels, launches, graphs, copies and tensor maps.
 
-Memory and streams are cupy's. What fails raises ``DriverCallError``; ``CudaProgram`` makes it one of gpucomp's errors.
+Memory and streams are cupy's. Failing calls raise ``DriverCallError``; ``CudaProgram`` turns it into a gpucomp error.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gpucomp.errors import DeviceError
 
 ELEMENTS = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "tf32": "TFLOAT32", "i8": "UINT8"}
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
-MAP_BYTES = 128  # of a CUtensorMap, and what it is aligned to
-MAP_VERSION = 12000  # of CUDA, since which tensor maps are there
+MAP_BYTES = 128  # size and alignment of a CUtensorMap
+MAP_VERSION = 12000  # the CUDA version that introduced tensor maps
 
 
 def import_driver() -> Any:
-    """``cuda.bindings.driver``, or ``DeviceError`` naming the package that brings it."""
+    """Import ``cuda.bindings.driver``. Raises ``DeviceError`` that names the package to install."""
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
@@ -31,7 +31,7 @@ def import_driver() -> Any:
 
 
 class DriverCallError(Exception):
-    """A call of the driver failed; ``status`` is its ``CUresult``."""
+    """A call of the driver failed; ``status`` is the ``CUresult``."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class DriverCallError(Exception):
 
 
 class Driver:
-    """``driver("cuMemAlloc", 16)`` returns what the call returns beside its status, which is checked."""
+    """``driver("cuMemAlloc", 16)`` checks the status of the call and returns its other results."""
 
     def __init__(self, bindings: Any) -> None:
         self.bindings = bindings  # the module, for its enumerations and structures
@@ -50,37 +50,37 @@ class Driver:
         return results[0] if len(results) == 1 else tuple(results)
 
     def check(self, function: str, status: int) -> None:
-        """Raises ``DriverCallError`` unless ``status`` is that of success."""
+        """Raise ``DriverCallError`` unless ``status`` means success."""
         if status:
             raise DriverCallError(f"{function}: {self._text(status)} (error {status})", status)
 
     def _text(self, status: int) -> str:
         try:
             _, text = self.bindings.cuGetErrorString(self.bindings.CUresult(status))
-        except ValueError:  # of a driver newer than the package
+        except ValueError:  # the driver is newer than the package
             text = None
         return text.decode(errors="replace") if text else "an unknown error"
 
     @contextmanager
     def current(self, context: Any) -> Iterator[None]:
-        """The block calls the driver in ``context``, whichever this thread has had."""
+        """Run the block with ``context`` as the current context of this thread."""
         self("cuCtxPushCurrent", context)
         try:
             yield
         finally:
-            with suppress(DriverCallError):  # of a context that is lost: what lost it is being raised
+            with suppress(DriverCallError):  # the context is lost: the error that lost it is being raised
                 self("cuCtxPopCurrent")
 
 
 def loaded(driver: Driver, image: bytes) -> Any:
-    """A module made of a cubin, or of PTX, which the driver compiles."""
+    """Load a module from a cubin, or from PTX, which the driver compiles."""
     return driver("cuModuleLoadData", image if image.startswith(b"\x7fELF") else image + b"\0")
 
 
 def function_of(driver: Driver, module: Any, name: str, shared: int) -> Any:
-    """A kernel that may be launched with ``shared`` bytes of dynamic shared memory.
+    """A kernel that can be launched with ``shared`` bytes of dynamic shared memory.
 
-    Unless asked, a function has 48 KiB less what it declares, so that it is always asked.
+    Without the attribute a kernel gets at most 48 KiB minus its static shared memory, so the attribute is always set.
     """
     function = driver("cuModuleGetFunction", module, name.encode())
     if shared:
@@ -90,10 +90,10 @@ def function_of(driver: Driver, module: Any, name: str, shared: int) -> Any:
 
 
 class KernelLaunch:
-    """A launch, made once with all that it hands to the driver; a call is one launch.
+    """A launch that is prepared once; each call launches it.
 
-    ``arguments`` hold the bytes of each parameter and are kept, as what they point to must be. A ``programmatic`` kernel
-    waits itself for the launches before it, so that it may start before they end.
+    ``arguments`` hold the bytes of each parameter and are kept alive here. A ``programmatic`` kernel waits for the earlier
+    launches inside its code, so it can start before they end (programmatic dependent launch).
     """
 
     def __init__(
@@ -122,20 +122,20 @@ class KernelLaunch:
         self._pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in self._arguments))
 
     def __call__(self, overlap: bool = True) -> None:
-        """Launch it; without ``overlap`` to start when the launch before it has ended."""
+        """Launch the kernel. Without ``overlap`` it starts after the previous launch has ended."""
         self._config.numAttrs = int(self._programmatic and overlap)
         self._driver("cuLaunchKernelEx", self._config, self._function, ctypes.addressof(self._pointers), 0)
 
 
 def captured(driver: Driver, stream: int, launch_all: Callable[[], None]) -> Any:
-    """A graph, ready to be launched, of what ``launch_all`` enqueues. What that raises is what is raised here."""
-    # in the other modes a cuMemFree of this thread ends the capture, and what the garbage collector finds may need one
+    """Capture what ``launch_all`` enqueues as a graph that is ready to launch. Errors of ``launch_all`` pass through."""
+    # in the other modes a cuMemFree of this thread ends the capture, and the garbage collector may cause one at any time
     mode = driver.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     driver("cuStreamBeginCapture", stream, mode)
     try:
         launch_all()
     except BaseException:
-        with suppress(DriverCallError):  # says no more than that something failed before it
+        with suppress(DriverCallError):  # it would only say that something failed before
             driver("cuGraphDestroy", driver("cuStreamEndCapture", stream))
         raise
     graph = driver("cuStreamEndCapture", stream)
@@ -146,10 +146,10 @@ def captured(driver: Driver, stream: int, launch_all: Callable[[], None]) -> Any
 
 
 def encoded(driver: Driver, spec: TensorMap, address: int) -> np.ndarray:
-    """The descriptor of ``spec`` for a parameter at ``address``: 128 bytes, aligned to as many.
+    """The tensor map ``spec`` for a parameter at ``address``, encoded: 128 bytes, aligned to 128.
 
-    The driver's function is called by its address: cuda-bindings would let it write to an object of its own, which lies
-    wherever it lies, and cuda.h asks for an aligned one. Raises ``DeviceError`` when the driver refuses the map.
+    The driver's function is called by its address, because cuda-bindings writes to an object of its own, which need not be
+    aligned as cuda.h requires. Raises ``DeviceError`` if the driver refuses the map.
     """
     bindings, result = driver.bindings, _aligned(MAP_BYTES)
     element = getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENTS[spec.dtype]}")

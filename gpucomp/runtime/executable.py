@@ -1,4 +1,4 @@
-"""A compiled model: what a user runs, inspects and saves. The devices' programs are in the modules beside this one."""
+"""A compiled model, which a user runs, inspects and saves. The devices' programs are in the modules beside this one."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for executable in _executables:  # the thread that held a lock exists in the parent only
+    for executable in _executables:  # a lock may have been held by a thread that the child does not have
         executable._lock = threading.Lock()
-        vars(executable).pop("_waiting", None)
+        vars(executable).pop("_dynamic", None)
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Waiting(Protocol):
-    """What of a model waits for values, and runs on what the compiled part gives."""
+class DynamicRunner(Protocol):
+    """Runs the dynamic part of a model on the outputs of the compiled part."""
 
     @property
     def operators(self) -> tuple[tuple[str, str], ...]: ...
@@ -53,37 +53,37 @@ class Waiting(Protocol):
 
 
 class Program(Protocol):
-    """A plan on an open device. Made with ``(plan, sources, binaries, weights)``; it may replace arrays by its own copies."""
+    """A plan on an open device. Made with ``(plan, sources, binaries, weights)``; it may replace arrays in ``weights``."""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous.
+        """The outputs, in fresh arrays. ``inputs`` must be complete, of the right type and contiguous.
 
-        They are numpy arrays; for a CUDA program they may be cupy's.
+        They are numpy arrays; for a CUDA program they can be cupy arrays.
         """
         ...
 
     def profile(self, inputs: Mapping[str, Any]) -> list[float]:
-        """Seconds of each launch in one run; 0 for what the device cannot time."""
+        """Seconds of each launch in one run; 0 for a launch that the device cannot time."""
         ...
 
     def timeline(self, inputs: Mapping[str, Any]) -> tuple[list[float], list[Span]]:
-        """What ``profile`` gives, and when each thread of the device worked on each launch of that run."""
+        """The seconds of ``profile``, and when each thread of the device worked on each launch of that run."""
         ...
 
     def ceilings(self) -> Ceilings | None:
-        """What the device can do, where it can be measured."""
+        """Measured peaks of the device; ``None`` if they cannot be measured."""
         ...
 
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One launch: what was compiled and what it swallowed.
+    """One launch: its kernel and the operators in it.
 
-    ``family`` is the template's; of a host operator it is ``host``. ``tier`` says who chose the schedule, ``why``
-    why the kernel ends where it does. ``entry`` is the function's name: equal layers share one.
+    ``family`` is the kernel's family, or ``host`` for a host operator. ``tier`` says who chose the schedule, and ``why``
+    says why the kernel ends where it does. ``entry`` is the function's name; equal layers share one.
 
-    ``operations`` are on numbers of type ``arithmetic``, a multiply-add counted as two; ``traffic`` is the bytes that
-    must move at least once. A host operator's are not known: ``None``.
+    ``operations`` are on numbers of type ``arithmetic``, with a multiply-add counted as two. ``traffic`` is the bytes that
+    must move at least once. Both are ``None`` for a host operator.
     """
 
     name: str
@@ -105,9 +105,9 @@ class Executable:
 
     Make one with ``gpucomp.compile`` or ``gpucomp.load``.
 
-    ``rest`` is what of the model waits for values, as an ONNX model, where there is such a thing: numpy runs it on the
-    host, on what the compiled part gives. ``waiting`` makes what runs it, and the property of that name lists its
-    operators; kernels, profiles and bytes are the compiled part's.
+    ``dynamic_model`` is the dynamic part of the model as an ONNX model, or empty. ``open_dynamic`` makes its runner, which
+    computes it on the host from the outputs of the compiled part; ``dynamic_operators`` lists its operators. Kernels,
+    profiles and byte counts are those of the compiled part.
     """
 
     def __init__(
@@ -116,15 +116,15 @@ class Executable:
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
-        rest: bytes = b"",
-        waiting: Callable[[Plan, bytes], Waiting] | None = None,
+        dynamic_model: bytes = b"",
+        open_dynamic: Callable[[Plan, bytes], DynamicRunner] | None = None,
     ) -> None:
         self.plan = plan
         self.sources = sources
         self.binaries = binaries
-        self.weights = dict(weights)  # a program may move them
-        self.rest = rest
-        self._of_rest = waiting
+        self.weights = dict(weights)  # a copy: a program may replace arrays in it
+        self.dynamic_model = dynamic_model
+        self._open_dynamic = open_dynamic
         self._program: Program | None = None
         self._lock = threading.Lock()  # one arena: runs take turns
         _executables.add(self)
@@ -140,31 +140,31 @@ class Executable:
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Names, element types and shapes that ``run`` takes."""
+        """Names, element types and shapes of the inputs of ``run``."""
         found = (self.plan.buffers[p] for p in self.plan.inputs)
         return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Names, element types and shapes that ``run`` gives back; an extent that only a run tells is a ``Dim``."""
-        if self.rest:
-            return self._waiting.outputs
+        """Names, element types and shapes of the outputs of ``run``; an extent that only a run decides is a ``Dim``."""
+        if self.dynamic_model:
+            return self._dynamic.outputs
         found = zip(self.plan.output_names, (self.plan.buffers[p] for p in self.plan.outputs), strict=True)
         return tuple(TensorSpec(name, b.dtype, b.shape) for name, b in found)
 
     @property
-    def waiting(self) -> tuple[tuple[str, str], ...]:
-        """Operator and name of each ONNX node whose shapes values decide, and of those behind: they run on the host."""
-        return self._waiting.operators if self.rest else ()
+    def dynamic_operators(self) -> tuple[tuple[str, str], ...]:
+        """Operator and name of the ONNX nodes that run on the host: their shapes depend on values, or they are behind such."""
+        return self._dynamic.operators if self.dynamic_model else ()
 
     @cached_property
-    def _waiting(self) -> Waiting:
-        assert self._of_rest is not None, "who makes an executable with a rest hands it what runs the rest"
-        return self._of_rest(self.plan, self.rest)
+    def _dynamic(self) -> DynamicRunner:
+        assert self._open_dynamic is not None, "an executable with a dynamic model needs open_dynamic"
+        return self._open_dynamic(self.plan, self.dynamic_model)
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
-        """Every launch of a run, in order; operators that run on the host are among them."""
+        """Every launch of a run, in order, host operators included."""
         infos = []
         for launch in self.plan.launches:
             if launch.kernel < 0:
@@ -195,47 +195,48 @@ class Executable:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of tensors in memory while it runs: arena, weights, inputs and outputs."""
+        """Bytes of tensors in memory during a run: arena, weights, inputs and outputs."""
         return self.plan.arena_bytes + sum(b.nbytes for b in self.plan.buffers if b.kind != TEMP)
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
-        A sequence is a list of arrays, or of dicts where it is one of maps, an optional that holds nothing ``None``. An array is
-        numpy's, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be the model's. Raises
-        ``InputError`` for a wrong input and ``DeviceError`` when the device cannot run it; where values decide shapes,
-        ``ModelError`` and ``UnsupportedError`` for values that lead to what cannot be computed.
+        A sequence is a list of arrays, or a list of dicts if its elements are maps. An optional that holds nothing is ``None``.
+        An array is a numpy array, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be the
+        model's. Raises ``InputError`` for a wrong input, and ``DeviceError`` if the device cannot run the model. In a model
+        with a dynamic part, values that lead to something invalid or unsupported raise ``ModelError`` or
+        ``UnsupportedError``.
         """
         arrays = self._checked(inputs)
         with self._lock:
             results = self._opened().run(arrays)
         found = gathered(results, self.plan.output_containers)
-        return self._waiting.run(found) if self.rest else found
+        return self._dynamic.run(found) if self.dynamic_model else found
 
     def _checked(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         flat = flattened(inputs, self.plan.input_containers)
         return checked_inputs(flat, self.inputs, on_gpu=self.plan.kind == "cuda")  # type: ignore[arg-type]
 
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
-        """Seconds that each kernel took in one run; 0 for operators on the host of a device. Raises as ``run``."""
+        """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``."""
         arrays = self._checked(inputs)
         with self._lock:
             return list(zip(self.kernels, self._opened().profile(arrays), strict=True))
 
     def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
-        """Seconds of every launch of one run, and when each thread was busy with which launch. Raises as ``run``."""
+        """Seconds of each launch in one run, and when each thread was busy with which launch. Raises the errors of ``run``."""
         arrays = self._checked(inputs)
         with self._lock:
             return self._opened().timeline(arrays)
 
     def ceilings(self) -> Ceilings | None:
-        """Peak arithmetic and bandwidth of the device's threads, measured now; ``None`` where that is not possible."""
+        """Peak arithmetic and bandwidth of the device's threads, measured now; ``None`` if that is not possible."""
         with self._lock:
             return self._opened().ceilings()
 
     def save(self, path: str | Path) -> None:
-        """Write the model as one ``.gpuc`` file, whole or not at all; ``gpucomp.load`` reads it."""
-        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.rest))
+        """Write the model as one ``.gpuc`` file, completely or not at all; ``gpucomp.load`` reads it."""
+        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.dynamic_model))
 
     def _opened(self) -> Program:
         if self._program is None:
@@ -245,7 +246,8 @@ class Executable:
                 self._program = program(self.plan, self.sources, self.binaries, self.weights)
             except MemoryError:
                 raise DeviceError(
-                    f"{self.plan.target}: the model needs {self.peak_bytes} bytes, which are not there", code="GPC5013"
+                    f"{self.plan.target}: the model needs {self.peak_bytes} bytes of memory, which are not available",
+                    code="GPC5013",
                 ) from None
         assert self._program is not None
         return self._program

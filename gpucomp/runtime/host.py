@@ -1,4 +1,4 @@
-"""Host operators: launches that run an operator's numpy reference between two kernels. Every device's program uses it."""
+"""Host operators: launches that run an operator's numpy reference between two kernels. Used for every device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Strings:
-    """The string tensors of a program, by the position of their buffer: they have no bytes on a device.
+    """The string tensors of a program, by buffer position. They have no bytes on a device.
 
-    ``arrays`` holds those that there are at this point of a run, constants always.
+    ``arrays`` holds the constants and those that exist at this point of a run.
     """
 
     def __init__(self, plan: Plan, weights: Mapping[str, np.ndarray]) -> None:
@@ -36,9 +36,9 @@ class Strings:
 
 
 def check_host(plan: Plan) -> None:
-    """Raise ``DeviceError`` unless every host operator of the plan is known and gives what the plan has room for.
+    """Raise ``DeviceError`` unless every host operator of the plan is known and its results match the plan's buffers.
 
-    By its type rule, before anything runs: a plan from a file may hold attributes that ask for any time or memory.
+    Only type rules are evaluated, and nothing runs: attributes in a file may ask for any amount of time or memory.
     """
     for launch in plan.launches:
         if launch.kernel >= 0:
@@ -64,7 +64,7 @@ def _type(buffer: Buffer) -> TensorType:
 
 
 def _operator(launch: Launch) -> Op:
-    from gpucomp.ops import OPS  # a model without host operators loads without the operators
+    from gpucomp.ops import OPS  # imported late: a model without host operators does not need the operators
 
     operator = OPS.get(launch.host)
     if operator is None or "reference" not in operator.meaning:
@@ -73,17 +73,17 @@ def _operator(launch: Launch) -> Op:
 
 
 def run_host(plan: Plan, launch: Launch, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of a host launch, contiguous and of the plan's types.
+    """Run a host launch; return its results, contiguous and of the plan's types.
 
-    Raises ``DeviceError`` when the operator is unknown here, refuses the values, or gives another shape than the plan has
-    room for.
+    Raises ``DeviceError`` if this version does not know the operator, if the operator refuses the values, or if a result has
+    another type or shape than the plan.
     """
     operator = _operator(launch)
     try:
         with np.errstate(all="ignore"):
             found = operator.reference(*operands, **launch.attributes)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError, RuntimeError) as error:
-        # a plan from a file may hold any operands and attributes
+        # a plan from a file may have any operands and attributes
         raise DeviceError(
             f"{launch.name}: {launch.host} failed: {type(error).__name__}: {quote(error)}", code="GPC5012"
         ) from error

@@ -1,4 +1,4 @@
-"""What a user may hand to ``run``, checked and made into arrays of numpy, or of cupy on a GPU. Nothing is run here."""
+"""Checks the inputs of ``run`` and converts them to numpy arrays, or to cupy arrays on a GPU. Nothing is run here."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ class TensorSpec:
 
 
 def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, on_gpu: bool = False) -> dict[str, Any]:
-    """C-contiguous arrays, one a spec, in the order of the specs. Arrays that fit are not copied.
+    """C-contiguous arrays, one for each spec, in the order of the specs. Arrays that fit are not copied.
 
-    They are numpy's. With ``on_gpu``, those in a GPU's memory stay there, as cupy's, and are complete when this returns.
+    The arrays are numpy's. With ``on_gpu``, arrays in a GPU's memory stay there as cupy arrays, and are complete when this
+    returns.
 
-    Raises ``InputError``: GPC2101 an unknown name, GPC2102 a missing one, GPC2103 a wrong shape, GPC2104 a wrong
-    element type, GPC2105 something that is no array, GPC2106 an array whose memory cannot be read from here.
+    Raises ``InputError``: GPC2101 for an unknown name, GPC2102 for a missing one, GPC2103 for a wrong shape, GPC2104 for a
+    wrong element type, GPC2105 for a value that is not an array, GPC2106 for memory that cannot be read from here.
     """
     if not isinstance(given, Mapping):
         raise InputError(f"inputs: a mapping of names to arrays expected, found {type(given).__name__}", code="GPC2105")
@@ -85,10 +86,10 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
 
 
 def _texts(value: object, name: str) -> np.ndarray:
-    """An array of ``str``: numpy's strings and Python's, each element checked."""
+    """An array of ``str`` from numpy strings or Python strings; each element is checked."""
     try:
         array = np.asarray(value)
-    except _EXPORT_ERRORS:  # lists of several lengths, or what is no list and cannot be made one
+    except _EXPORT_ERRORS:  # lists of different lengths, or a value that cannot be made a list
         raise InputError(f"input {quote(name)}: an array of strings expected", code="GPC2105") from None
     array = array.astype(object) if array.dtype.kind in "UT" else array
     if array.dtype != object or not all(isinstance(text, str) for text in array.reshape(-1)):
@@ -99,7 +100,7 @@ def _texts(value: object, name: str) -> np.ndarray:
 def flattened(given: object, containers: Containers) -> object:
     """``given`` with every sequence and optional of the model replaced by its tensors. Raises ``InputError`` (GPC2107).
 
-    The tensors may be there by names of their own, ``name[0]`` and so on.
+    The tensors can also be given by the names ``name[0]``, ``name[1]`` and so on.
     """
     if not containers or not isinstance(given, Mapping):
         return given
@@ -125,9 +126,9 @@ def flattened(given: object, containers: Containers) -> object:
 
 
 def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, Any]:
-    """What ``flattened`` took apart put together again: lists, and ``None`` for an optional that holds nothing.
+    """The inverse of ``flattened``: lists of arrays, and ``None`` for an optional that holds nothing.
 
-    A container that is its own first part is a sequence of maps: the rows of that tensor, by the keys in its second part.
+    A container whose first part has its own name is a sequence of maps: the rows of that tensor, with the second part as keys.
     """
     if not containers:
         return dict(results)
@@ -144,11 +145,11 @@ def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, An
 
 
 def as_array(value: Any, name: str, on_gpu: bool) -> Any:
-    """``value`` as an array: numpy's, or anything's with ``__cuda_array_interface__`` or ``__dlpack__``."""
+    """``value`` as an array: a numpy array, or anything with ``__cuda_array_interface__`` or ``__dlpack__``."""
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in _NUMBERS:
-            raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
+            raise InputError(f"input {quote(name)}: an array of {array.dtype} is not a tensor", code="GPC2105")
         return array
     if _has(value, "__cuda_array_interface__", name):
         return _from_gpu(value, name, on_gpu)
@@ -179,22 +180,23 @@ def _from_gpu(value: object, name: str, on_gpu: bool) -> Any:
         cupy = importlib.import_module("cupy")
     except ImportError:
         raise InputError(
-            f"input {quote(name)} is in a device's memory and cupy is not there to read it: "
+            f"input {quote(name)} is in a device's memory, and cupy, which would read it, is not installed: "
             "pip install 'gpucomp[cuda13]', or give it as a numpy array",
             code="GPC2106",
         ) from None
     try:
         array = _complete(cupy, value)
         return array if on_gpu else cupy.asnumpy(array)
-    except (BufferError, MemoryError, RuntimeError, TypeError, ValueError) as error:  # CUDA's are of these, too
+    except (BufferError, MemoryError, RuntimeError, TypeError, ValueError) as error:  # CUDA's errors are subclasses
         raise InputError(f"input {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
 
 
 def _complete(cupy: Any, value: object) -> Any:
-    """``value`` as a contiguous array of cupy's, once everything is written to it: the model runs in a stream of its own.
+    """``value`` as a contiguous cupy array to which all writes have ended, because the model runs in a stream of its own.
 
-    DLPack's exporter makes cupy's current stream wait for its own. ``__cuda_array_interface__`` need not name a stream,
-    PyTorch's names none, so that the whole device is waited for: the null stream waits for no non-blocking stream.
+    A DLPack exporter makes cupy's current stream wait for its own stream. ``__cuda_array_interface__`` need not name a
+    stream, and PyTorch's names none, so the whole device is waited for: the null stream does not wait for non-blocking
+    streams.
     """
     array = _by_dlpack(cupy, value)
     if array is None:
@@ -207,19 +209,22 @@ def _complete(cupy: Any, value: object) -> Any:
 
 
 def _by_dlpack(cupy: Any, value: object) -> Any:
-    """``None`` where ``__cuda_array_interface__`` is left."""
+    """``value`` by DLPack; ``None`` if only ``__cuda_array_interface__`` can export it."""
     if not hasattr(value, "__dlpack__"):
         return None
     try:
         return cupy.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError):  # an element type that one of the two lacks, say
+    except (BufferError, RuntimeError, TypeError, ValueError):  # for example an element type that one of the two lacks
         if not hasattr(value, "__cuda_array_interface__"):
             raise
         return None
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal floats; integers 0 or 1, which are indices into anything; those as text; the same every time."""
+    """Standard normal floats, and integers 0 or 1, which are valid indices into most tensors; strings are these as text.
+
+    The same ``seed`` gives the same arrays.
+    """
     rng = np.random.default_rng(seed)
 
     def drawn(spec: TensorSpec) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Weights in large pages, where the system gives them and GPUCOMP_LARGE_PAGES does not say no.
+"""Copies weights into large pages, if the system has them and GPUCOMP_LARGE_PAGES is not 0.
 
-A model that reads all its weights once in a run visits each page of 4 KiB once: where translations of addresses are
-looked up anew for each, a core gets a third less from memory than from pages of 2 MiB. The price is a copy of its own in
-each process: pages of a mapped file are shared by all that load it.
+A model that reads all its weights once in a run visits each 4 KiB page once. If each visit needs a new address
+translation, a core reads memory a third slower than from 2 MiB pages. The cost is one copy of the weights in each process,
+whereas all processes that load a file share its mapped pages.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 def given() -> bool:
-    """Whether the system gives large pages to who asks for them.
+    """Whether the system gives large pages to a process that asks for them.
 
-    Linux says so for each size of page, newer versions, or for all of them (Documentation/admin-guide/mm/transhuge.rst).
+    Linux has a setting for each page size in newer versions, else one for all (Documentation/admin-guide/mm/transhuge.rst).
     """
     for folder in (SETTINGS / f"hugepages-{LARGE_PAGE >> 10}kB", SETTINGS):
         with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ def given() -> bool:
 
 
 def room(nbytes: int) -> np.ndarray | None:
-    """Fresh memory that begins with a large page; ``None`` where there is not as much, or the system refuses."""
+    """Fresh memory that starts at a large page; ``None`` if there is not enough or the system refuses."""
     try:
         memory = mmap.mmap(-1, nbytes + LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -48,12 +48,13 @@ def room(nbytes: int) -> np.ndarray | None:
 
 
 def gather(weights: MutableMapping[str, np.ndarray]) -> None:
-    """Put copies of the arrays side by side into large pages; less than one of them stays where it is.
+    """Copy the arrays side by side into large pages.
 
-    So does everything where no such pages are given, are not wanted, or the system does not promise the memory.
+    Nothing is moved if all of them are smaller than one large page, if large pages are not available or switched off, or if
+    the system does not reserve the memory.
 
-    Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are given back part by part:
-    the memory is needed once. Copies begin at multiples of ``ALIGNMENT`` and are read-only.
+    Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are released part by part, so
+    that the memory is not needed twice. Copies begin at multiples of ``ALIGNMENT`` and are read-only.
     """
     names = [name for name, weight in weights.items() if not weight.dtype.hasobject]
     sizes = [-(-weights[name].nbytes // ALIGNMENT) * ALIGNMENT for name in names]
@@ -72,7 +73,7 @@ def gather(weights: MutableMapping[str, np.ndarray]) -> None:
 
 
 def _move(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy; pages of a mapped file are given back as soon as ``PART`` bytes of them are copied."""
+    """Copy; release the pages of a mapped file after every ``PART`` bytes."""
     if not source.flags.c_contiguous:
         target[...] = source
         return
@@ -80,12 +81,12 @@ def _move(source: np.ndarray, target: np.ndarray) -> None:
     step = max(1, PART // source.itemsize)
     for start in range(0, source.size, step):
         target[start : start + step] = source[start : start + step]
-        before = max(0, start - mmap.PAGESIZE // source.itemsize)  # a page that the part before shares with this one
+        before = max(0, start - mmap.PAGESIZE // source.itemsize)  # the page that is shared with the part before
         _give_back(source[before : start + step])
 
 
 def _give_back(array: np.ndarray) -> None:
-    """Let go of the whole pages of a file's mapping that ``array`` lies in. They come again when somebody reads there."""
+    """Release the whole pages of a mapped file that ``array`` covers. The system loads them again when they are read."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -97,5 +98,5 @@ def _give_back(array: np.ndarray) -> None:
     first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (offset + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if first < last:
-        with contextlib.suppress(OSError):  # of a process that locked its memory
+        with contextlib.suppress(OSError):  # the process has locked its memory
             owner.obj.madvise(mmap.MADV_DONTNEED, first, last - first)

@@ -1,4 +1,4 @@
-"""Memory that native code is given: aligned arrays, and launch lists as the runner reads them."""
+"""Memory for native code: aligned arrays, and launch tables in the layout of the native runner."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 ALIGNMENT = 64
 STATE_WORDS = 16  # of a launch, for each thread: two cache lines
-CLAIMED, DONE = 0, 8  # words of a launch's state: of each thread, and of the first
+CLAIMED, DONE = 0, 8  # words of a launch's state: every thread has CLAIMED, the first thread's DONE counts for all
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where its memory begins: as ``array.ctypes.data``, in a third of the time."""
+    """The address of the array's memory: ``array.ctypes.data``, in a third of the time."""
     return int(array.__array_interface__["data"][0])
 
 
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """A fresh array, uninitialised, at an address that vectors like."""
+    """A fresh, uninitialised array at an address aligned for vector loads."""
     nbytes = math.prod(shape) * dtype.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -address_of(raw) % ALIGNMENT
@@ -26,12 +26,12 @@ def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 class Table:
-    """Launches as the runner reads them. ``arguments`` holds the addresses of all, one launch after the other."""
+    """Launches in the layout of the native runner. ``arguments`` holds the addresses of all of them, in order."""
 
     def __init__(self, entries: Sequence[tuple[int, int, int]], threads: int) -> None:
-        """``entries``: the address of the code, how many arguments it takes, and how many tasks there are.
+        """``entries``: for each launch the address of the code, the number of arguments, and the number of tasks.
 
-        ``threads`` is how many may run it at most.
+        ``threads`` is the largest number of threads that may run it.
         """
         self.arguments = np.zeros(sum(count for _, count, _ in entries), np.uint64)
         self._tasks = np.array([tasks for _, _, tasks in entries], np.uint64)
@@ -50,12 +50,12 @@ class Table:
         return len(self._rows)
 
     def _first_tasks(self, threads: int) -> np.ndarray:
-        """Where the part of each thread begins when so many share the tasks; threads beyond them have none."""
+        """The first task of each thread when ``threads`` of them share the tasks; threads beyond these get no tasks."""
         numbers = np.minimum(np.arange(self._threads, dtype=np.uint64), np.uint64(threads))
         return self._tasks[:, None] * numbers // np.uint64(threads)
 
     def begin(self, first: int, last: int, epoch: int, threads: int) -> None:
-        """No task of these launches is claimed or done, in run number ``epoch``, which ``threads`` share."""
+        """Reset the launches for run number ``epoch`` by ``threads`` threads: no task is claimed or done."""
         if threads not in self._parts:
             self._parts[threads] = self._first_tasks(threads)
         states = self._states[first:last]

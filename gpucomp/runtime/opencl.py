@@ -20,14 +20,14 @@ from gpucomp.runtime.shared_buffers import share
 from gpucomp.targets import opencl
 from gpucomp.targets.cache import open_cache
 
-FLUSHED = 16  # launches after which the driver is told to start on them: Mali's and Adreno's else wait for the last one
+FLUSHED = 16  # launches after which the queue is flushed: otherwise Mali and Adreno do not start before the last one
 
 
 class OpenCLProgram:
     """Opens the plan's device, builds its kernels and uploads its weights; ``run`` then only enqueues.
 
-    Raises ``DeviceError`` when the device or pyopencl is missing, or when memory does not suffice, ``KernelBuildError``
-    for a kernel that the device refuses.
+    Raises ``DeviceError`` if the device or pyopencl is missing or memory is exhausted, and ``KernelBuildError`` for a
+    kernel that the device refuses.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class OpenCLProgram:
         self.plan = plan
         self.device = opencl.device_of(_target_of(plan))
         self._timed: Any = None
-        self._broken = False  # a run did not come to its end: counters may hold anything
+        self._broken = False  # the last run did not finish: counters may hold anything
         with opencl.failing(f"{self.device.name.strip()}: ", "GPC5005"):
             self._context = cl.Context([self.device])
             self._queue = cl.CommandQueue(self._context)
-            # memory of the host's that the device reads and writes where it is, and nobody has to copy once more
+            # host memory that the device reads and writes in place needs no second copy
             self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
             self._strings = Strings(plan, weights)
             self._buffers = self._memory(weights)
@@ -57,7 +57,7 @@ class OpenCLProgram:
     # ---- opening ----
 
     def _memory(self, weights: Mapping[str, np.ndarray]) -> list[Any]:
-        """A buffer for each of the plan's. Temporaries are parts of one arena where the device can have that."""
+        """A device buffer for each buffer of the plan. Temporaries are parts of one arena if the device allows that."""
         temporaries = self._temporaries()
         buffers = []
         for position, buffer in enumerate(self.plan.buffers):
@@ -70,7 +70,7 @@ class OpenCLProgram:
         return buffers
 
     def _temporaries(self) -> dict[int, Any]:
-        """The memory of the temporaries, by their positions."""
+        """The memory of the temporaries, by position."""
         device, plan = self.device, self.plan
         parts = {k: b for k, b in enumerate(plan.buffers) if b.kind == TEMP and b.nbytes}
         aligned = all(b.offset % opencl.alignment_of(device) == 0 for b in parts.values())
@@ -89,7 +89,7 @@ class OpenCLProgram:
             return self._cl.Buffer(self._context, flags, max(1, nbytes))
         except self._cl.Error as error:
             most = self.device.max_mem_alloc_size
-            reason = f"it allocates {most} B at most at once" if nbytes > most else str(error)
+            reason = f"its largest allocation is {most} B" if nbytes > most else str(error)
             raise DeviceError(
                 f"{self.device.name.strip()}: no buffer of {nbytes} B of the {self._needed()} B that the model needs: "
                 f"{reason}",
@@ -114,18 +114,18 @@ class OpenCLProgram:
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
-        """A kernel that this device refuses may have a smaller schedule; only a compiler finds it."""
+        """A kernel that this device refuses might work with a smaller schedule, which only a new compilation can choose."""
         try:
             yield
         except KernelBuildError as error:
             raise KernelBuildError(
-                f"{error.message}; compile the model on this device ({self.device.name.strip()}), for which other schedules "
-                "are then tried",
+                f"{error.message}; compile the model on this device ({self.device.name.strip()}): smaller schedules are then "
+                "tried",
                 code=error.code,
             ) from error
 
     def _call(self, launch: Launch, programs: Sequence[tuple[Any, KernelSource]]) -> Any:
-        """A kernel with its arguments set, its global and local sizes; ``None`` for a host operator."""
+        """A kernel with its arguments set, its global size and its local size; ``None`` for a host operator."""
         if launch.kernel < 0:
             return None
         compiled = self.plan.kernels[launch.kernel]
@@ -138,12 +138,12 @@ class OpenCLProgram:
     # ---- running ----
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous."""
+        """The outputs, in fresh arrays. ``inputs`` must be complete, of the right type and contiguous."""
         with self._running():
             return self._run(inputs, self._alone(self._queue), None)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
-        """Seconds of each launch in one run, by the device's own clock; 0 for host operators."""
+        """Seconds of each launch in one run, by the device's clock; 0 for host operators."""
         return self.timeline(inputs)[0]
 
     def ceilings(self) -> None:
@@ -151,7 +151,7 @@ class OpenCLProgram:
         return
 
     def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
-        """The same, and a span a kernel on the device's clock, counted from the start of the first one."""
+        """The seconds of ``profile``, and a span for each kernel on the device's clock, from the start of the first one."""
         events: list[Any] = []
         with self._running():
             self._run(inputs, self._timing_queue(), events)
@@ -171,16 +171,17 @@ class OpenCLProgram:
         return self._alone(self._timed)
 
     def _alone(self, queue: Any) -> Any:
-        """``queue``, when the other one has nothing left to unmap."""
+        """``queue``, after the other queue has finished, its unmaps included."""
         for other in (self._queue, self._timed):
             if other is not None and other is not queue:
                 other.finish()
         return queue
 
     def time_launches(self, inputs: Mapping[str, np.ndarray], count: int, *, warm: bool = True) -> list[float]:
-        """Seconds of each of ``count`` executions of all launches on the same memory, by the device's own clock.
+        """Seconds of each of ``count`` executions of all launches on the same memory, by the device's clock.
 
-        One before them warms up and brings the inputs; without ``warm`` a run has. Raises ``DeviceError`` as ``run``.
+        One run before them warms up and uploads the inputs. ``warm=False`` leaves it out, for a caller that has run the
+        program before. Raises ``DeviceError`` like ``run``.
         """
         if warm:
             self.profile(inputs)
@@ -196,7 +197,7 @@ class OpenCLProgram:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """The block enqueues launches and waits for them. Whatever ends it early, the next one finds counters of zero."""
+        """Run a block that enqueues launches and waits. If it ends early, the next block first resets the counters to zero."""
         with opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
             if self._broken:
                 self._mend()
@@ -205,10 +206,10 @@ class OpenCLProgram:
             self._broken = False
 
     def _mend(self) -> None:
-        """Counters as before the first run: a launch that the device gave up has left them in the midst of counting."""
+        """Reset the counters: a launch that the device gave up may have left them at any value."""
         for queue in (self._queue, self._timed):
             if queue is not None:
-                queue.finish()  # launches of the run that broke off may still be on their way
+                queue.finish()  # launches of the failed run may still be running
         for buffer, memory in zip(self.plan.buffers, self._buffers, strict=True):
             if buffer.kind == COUNTER:
                 self._zero(memory, buffer)
@@ -216,7 +217,7 @@ class OpenCLProgram:
     def _run(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
         cl, plan = self._cl, self.plan
         self._strings.bind(plan, inputs)
-        sent = self._upload(inputs, queue)  # kept until the queue has taken it
+        sent = self._upload(inputs, queue)  # kept until the queue has copied it
         for number, (launch, call) in enumerate(zip(plan.launches, self._calls, strict=True), 1):
             if call is None:
                 self._run_host(launch, queue)
@@ -233,7 +234,7 @@ class OpenCLProgram:
         return dict(zip(plan.output_names, outputs, strict=True))
 
     def _upload(self, inputs: Mapping[str, np.ndarray], queue: Any) -> list[np.ndarray]:
-        """Brings the inputs to the device; what is returned has to be kept until it has taken them."""
+        """Copy the inputs to the device. The caller must keep the returned arrays until the queue has copied them."""
         cl, plan = self._cl, self.plan
         sent = {p: _bytes(inputs[plan.buffers[p].name]) for p in plan.inputs if plan.buffers[p].nbytes}
         if not self._mapped:
@@ -241,14 +242,14 @@ class OpenCLProgram:
                 self._cl.enqueue_copy(queue, self._buffers[position], data, is_blocking=False)
             return list(sent.values())
         for position, data in sent.items():
-            # nothing is under way when a run begins: there is nothing to wait for
+            # the queue is empty when a run begins, so this does not wait
             view, mapping = self._map(position, queue, cl.map_flags.WRITE_INVALIDATE_REGION, is_blocking=True)
             view[...] = data
             mapping.release()
         return []
 
     def _download(self, positions: Sequence[int], queue: Any) -> list[np.ndarray]:
-        """What lies in the buffers, in fresh arrays, when all that was launched is done."""
+        """The contents of the buffers, in fresh arrays, after everything launched so far."""
         arrays: list[np.ndarray] = []
         views = []
         for position in positions:
@@ -271,7 +272,7 @@ class OpenCLProgram:
         return arrays
 
     def _map(self, position: int, queue: Any, how: int, *, is_blocking: bool) -> tuple[Any, Any]:
-        """A view of a buffer's bytes, and the mapping that is to be released."""
+        """A view of a buffer's bytes, and the mapping, which the caller must release."""
         nbytes = self.plan.buffers[position].nbytes
         view, _ = self._cl.enqueue_map_buffer(
             queue, self._buffers[position], how, 0, (nbytes,), np.uint8, is_blocking=is_blocking
@@ -279,7 +280,7 @@ class OpenCLProgram:
         return view, view.base
 
     def _run_host(self, launch: Launch, queue: Any) -> None:
-        # numpy needs the operands here: the one synchronisation that a host operator costs
+        # numpy needs the operands now: this is the one synchronisation that a host operator costs
         operands = self._download(launch.args[: launch.inputs], queue)
         results = run_host(self.plan, launch, operands)
         for position, array in zip(launch.args[launch.inputs :], results, strict=True):

@@ -1,7 +1,7 @@
-"""Temporaries in whole buffers that they share by lifetime, where parts of one arena will not do. Computed from a plan alone.
+"""Shares whole buffers between temporaries by lifetime, for devices that cannot use parts of one arena. Only a plan is needed.
 
-Some drivers fail with parts of a buffer, and an arena may be larger than the largest allocation. What lies in place on
-another keeps to it: the plan says so by its offsets.
+Some drivers fail with sub-buffers, and an arena may be larger than the largest allocation. A temporary that the plan
+places on another one, in place, stays on it; the plan's offsets show this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpucomp.errors import ArtifactError
 
 @dataclass(frozen=True)
 class Shared:
-    """``sizes`` in bytes of the buffers to allocate, and for each temporary with elements the one that it lies in."""
+    """``sizes`` in bytes of the buffers to allocate; ``of`` maps each temporary that has elements to its buffer."""
 
     sizes: tuple[int, ...]
     of: dict[int, int]
@@ -23,7 +23,7 @@ class Shared:
 
 @dataclass
 class _Place:
-    """Temporaries that lie on each other while they live, and the launches from their first to their last."""
+    """Temporaries placed on each other, and the launches from their first to their last use."""
 
     members: list[int]
     nbytes: int
@@ -35,10 +35,10 @@ class _Place:
 
 
 def share(plan: Plan) -> Shared:
-    """Buffers for ``plan``'s temporaries; no two that live in one launch share one, unless one lies on the other.
+    """Buffers for ``plan``'s temporaries. Two that live in the same launch share one only if the plan places them in place.
 
     Greedy by size, as TensorFlow Lite shares objects (Pisarchyk and Lee, arXiv 2001.03288): the largest first, each into the
-    smallest buffer that is free while it lives. Raises ``ArtifactError`` for a plan that lays one in the midst of another.
+    smallest buffer that is free during its life. Raises ``ArtifactError`` for a plan that places one inside another.
     """
     sizes: list[int] = []
     held: list[list[_Place]] = []
@@ -83,14 +83,14 @@ def _joined(one: _Place, other: _Place) -> _Place:
 
 
 def _on_each_other(plan: Plan, lives: Mapping[int, tuple[int, int]], one: int, other: int) -> bool:
-    """Whether the arena has two buffers in the same place while both live."""
+    """Whether two buffers have the same place in the arena while both live."""
     a, b = plan.buffers[one], plan.buffers[other]
     together = lives[one][0] <= lives[other][1] and lives[other][0] <= lives[one][1]
     if not together or a.offset >= b.offset + b.nbytes or b.offset >= a.offset + a.nbytes:
         return False
     if a.offset != b.offset:
         raise ArtifactError(
-            f"buffer {b.name} lies in the midst of {a.name}, which takes parts of buffers: this device has none",
+            f"buffer {b.name} begins inside {a.name}, which needs sub-buffers: this device has none",
             code="GPC7004",
         )
     return True

@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 from gpucomp.device.device import Device, typical
 from gpucomp.device.limits import Limits
@@ -36,7 +35,7 @@ from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, distance
-from gpucomp.schedule.space import Family, Problem, Schedule
+from gpucomp.schedule.space import Family, Problem, Schedule, sized
 
 Problems = Mapping[Family, Problem]  # of one kernel, by each engine that can run it
 Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | None]
@@ -71,7 +70,7 @@ class Choice:
 
 
 def _default(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Schedule:
-    return family.default(SimpleNamespace(**problems[family]), limits)
+    return family.default(sized(problems[family]), limits)
 
 
 def recorded(picks: Picks, target: Target) -> Tiers:
@@ -166,10 +165,10 @@ def _estimated(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tu
         return None
     found = []
     for family, problem in rivals:
-        p = SimpleNamespace(**problem)
+        p = sized(problem)
         schedule = family.default(p, limits)
         if family.estimate is not None and not family.reasons(schedule, problem, limits):
-            found.append((family.estimate(SimpleNamespace(**schedule), p, limits), family, problem, schedule))
+            found.append((family.estimate(family.schedule(schedule), p, limits), family, problem, schedule))
     if len(found) < 2:
         return None  # nothing to compare
     _, family, problem, schedule = min(found, key=lambda candidate: candidate[0])
@@ -200,7 +199,7 @@ def choose(
             if schedule is not None and not family.reasons(schedule, problem, limits):
                 return _choice(kernel, name, family, problem, schedule, pick)
     family, problem = problems[-1]
-    family.require(family.default(SimpleNamespace(**problem), limits), problem, limits)
+    family.require(family.default(sized(problem), limits), problem, limits)
     raise AssertionError("the last tier always answers")
 
 
@@ -225,5 +224,5 @@ def expected_us(
 def _choice(
     kernel: Kernel, tier: str, family: Family, problem: Problem, schedule: Schedule, pick: Pick | None = None
 ) -> Choice:
-    packing = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    packing = family.packing(kernel, family.schedule(schedule), sized(problem))
     return Choice(dict(schedule), tier, family, packing, pick)

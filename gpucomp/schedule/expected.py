@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.choose import CLEAR_GAIN, choose, expected_us
-from gpucomp.schedule.space import Family
+from gpucomp.schedule.space import Family, sized
 
 
 class Expected:
@@ -42,5 +41,5 @@ class Expected:
         choice = choose(kernel, self.engines_of(kernel, target.features), target.limits, target.device)
         if choice.family.estimate is None:
             return None
-        problem = SimpleNamespace(**choice.family.problem(kernel))
-        return choice.family.estimate(SimpleNamespace(**choice.schedule), problem, target.limits)
+        problem = sized(choice.family.problem(kernel))
+        return choice.family.estimate(choice.family.schedule(choice.schedule), problem, target.limits)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 
 import numpy as np
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import lockstep
-from gpucomp.schedule.space import Family, Problem
+from gpucomp.schedule.space import Family, Problem, sized
 
 Choices = Mapping[str, Sequence[int]]
 
@@ -37,10 +36,11 @@ def columns(family: Family, values: np.ndarray) -> dict[str, np.ndarray]:
 
 def legal(family: Family, problem: Problem, limits: Limits, choices: Choices | None = None) -> np.ndarray:
     """Every schedule that can run, int64 [points, parameters], in the order of ``grid``: as ``Family.legal`` says."""
-    table, p = grid(family, choices), SimpleNamespace(**problem)
+    table, p = grid(family, choices), sized(problem)
     good = np.zeros(len(table), bool)
     for rows, is_legal in lockstep(
-        lambda s: next(iter(family.objections(s, p, limits)), None) is None, columns(family, table)
+        lambda point: next(iter(family.objections(family.schedule(point), p, limits)), None) is None,
+        columns(family, table),
     ):
         good[rows] = is_legal
     return table[good]

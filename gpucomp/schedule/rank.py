@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.schedule import points
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import Launch, Terms, predict
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Problem, Schedule, Work
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Problem, Schedule, Work, sized
 
 PRESSURE = 240  # registers, by a family's formula, from which on ptxas may spill
 KINDS = ("math", "by_warp", "in_cluster", "least_share")  # of work: the same for all of an engine's schedules
@@ -88,12 +87,12 @@ class Ranking:
 
     def best(self) -> Iterator[Ranked]:
         """The schedules, the fastest first, settled; each once."""
-        p, seen = SimpleNamespace(**self.problem), set()
+        p, seen = sized(self.problem), set()
         names = [q.name for q in self.family.params]
         for row in np.argsort(self.us, kind="stable").tolist():
             schedule: Schedule = dict(zip(names, self.values[row].tolist(), strict=True))
             if self.family.settle is not None:
-                schedule = self.family.settle(SimpleNamespace(**schedule), p)
+                schedule = self.family.settle(self.family.schedule(schedule), p)
             key = tuple(schedule.values())
             if key not in seen and not self.family.reasons(schedule, self.problem, self.limits):
                 seen.add(key)
@@ -143,7 +142,7 @@ def defaults(kernel: Kernel, engines: Problems, limits: Limits, device: Device) 
             continue
         if found and _least_us(family, problem, device, wanted) >= min(r.us for r in found):
             continue
-        schedule = family.default(SimpleNamespace(**problem), limits)
+        schedule = family.default(sized(problem), limits)
         if not family.reasons(schedule, problem, limits):
             found.append(predicted(family, problem, schedule, device, wanted))
     return found
@@ -152,8 +151,8 @@ def defaults(kernel: Kernel, engines: Problems, limits: Limits, device: Device) 
 def _least_us(family: Family, problem: Problem, device: Device, wanted: Demand) -> float:
     """A launch, and the kernel's multiply-adds at the peak of the arithmetic that the engine uses for the problem."""
     assert family.work is not None
-    any_schedule = SimpleNamespace(**{p.name: p.choices[0] for p in family.params})
-    work = family.work(any_schedule, SimpleNamespace(**problem))
+    any_schedule = family.schedule({p.name: p.choices[0] for p in family.params})
+    work = family.work(any_schedule, sized(problem))
     return device.launch_us + work.least_share * wanted.flops / 2 / device.rate(work.math)
 
 
@@ -196,7 +195,7 @@ def _ranking(
     family: Family, problem: tuple[tuple[str, int], ...], limits: Limits, device: Device, wanted: Demand
 ) -> Ranking:
     sizes = dict(problem)
-    p = SimpleNamespace(**sizes)
+    p = sized(sizes)
     values = points.grid(family, family.focus(p, limits) if family.focus is not None else None)
     facts = facts_of(family, sizes, values, limits, shuffles=device.shuffles)
     kept = np.flatnonzero(facts.known & (facts.numbers["keeps"] <= PRESSURE))
@@ -209,12 +208,13 @@ def facts_of(
     family: Family, problem: Problem, values: np.ndarray, limits: Limits | None = None, *, shuffles: bool = True
 ) -> Facts:
     """Of the schedules ``values`` int64 [schedules, parameters]; with ``limits`` only those that can run are known."""
-    p, count = SimpleNamespace(**problem), len(values)
+    p, count = sized(problem), len(values)
     work_of, registers_of = family.work_with(shuffles), family.registers
     assert work_of is not None
     assert registers_of is not None
 
-    def facts(s: SimpleNamespace) -> tuple[dict[str, Any], Kinds] | None:
+    def facts(point: Mapping[str, Any]) -> tuple[dict[str, Any], Kinds] | None:
+        s = family.schedule(point)
         if limits is not None and next(iter(family.objections(s, p, limits)), None) is not None:
             return None
         try:

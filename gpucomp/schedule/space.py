@@ -15,19 +15,13 @@ from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernel.sizes import Param, Sizes, Tunables
 
 T = TypeVar("T")
+S = TypeVar("S")
+P = TypeVar("P")
 Schedule = Mapping[str, int]
 Problem = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """One tunable: its values in rising order of ambition, and what it means."""
-
-    name: str
-    choices: tuple[int, ...]
-    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +79,10 @@ MOST_REGISTERS = 255  # that a work-item may have
 WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 
 
+def sized(problem: Problem) -> Any:
+    return problem if isinstance(problem, Sizes) else SimpleNamespace(**problem)
+
+
 def groups_for_registers(registers: int, threads: int) -> int:
     """How many work-groups of ``threads`` a multiprocessor holds when each work-item may take so many registers.
 
@@ -109,7 +107,7 @@ def _anything(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def _as_it_is(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def _as_it_is(kernel: Kernel, s: Tunables, p: Sizes) -> Packing | None:
     return None
 
 
@@ -145,22 +143,22 @@ class Family:
     """
 
     name: str
-    params: tuple[Param, ...]
-    problem: Callable[[Kernel], Problem]
-    objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]]
-    derive: Callable[[SimpleNamespace, SimpleNamespace], Mapping[str, int]]
-    geometry: Callable[[SimpleNamespace, SimpleNamespace], Geometry]
-    default: Callable[[SimpleNamespace, Limits], Schedule]
+    space: type[Tunables] | tuple[Param, ...]
+    problem: Callable[[Kernel], Any]
+    objections: Callable[[Any, Any, Limits], Iterator[str]]
+    derive: Callable[[Any, Any], Any]
+    geometry: Callable[[Any, Any], Geometry]
+    default: Callable[[Any, Limits], Schedule]
     engine: str = ""
     accepts: Callable[[Kernel, frozenset[str]], str] = _anything
-    estimate: Callable[[SimpleNamespace, SimpleNamespace, Limits], float] | None = None
-    work: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
-    without_shuffles: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
-    packing: Callable[[Kernel, SimpleNamespace, SimpleNamespace], Packing | None] = _as_it_is
-    registers: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
-    focus: Callable[[SimpleNamespace, Limits], Mapping[str, Sequence[int]]] | None = None
-    settle: Callable[[SimpleNamespace, SimpleNamespace], Schedule] | None = None
-    taken: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
+    estimate: Callable[[Any, Any, Limits], float] | None = None
+    work: Callable[[Any, Any], Work] | None = None
+    without_shuffles: Callable[[Any, Any], Work] | None = None
+    packing: Callable[[Kernel, Any, Any], Packing | None] = _as_it_is
+    registers: Callable[[Any, Any], int] | None = None
+    focus: Callable[[Any, Limits], Mapping[str, Sequence[int]]] | None = None
+    settle: Callable[[Any, Any], Schedule] | None = None
+    taken: Callable[[Any, Any], int] | None = None
     rewritten: Callable[[Kernel], Kernel] = _itself
     emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
@@ -170,7 +168,18 @@ class Family:
         """``contraction/mma``, or the name alone where there is but one engine."""
         return f"{self.name}/{self.engine}" if self.engine else self.name
 
-    def work_with(self, shuffles: bool) -> Callable[[SimpleNamespace, SimpleNamespace], Work] | None:
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The parameters of the search space."""
+        return self.space if isinstance(self.space, tuple) else self.space.params
+
+    def schedule(self, numbers: Mapping[str, int]) -> Any:
+        """The engine's own schedule with the parameters ``numbers``."""
+        if isinstance(self.space, tuple):
+            return SimpleNamespace(**numbers)
+        return numbers if isinstance(numbers, self.space) else self.space(**numbers)
+
+    def work_with(self, shuffles: bool) -> Callable[[Any, Any], Work] | None:
         """``work``, as it is on devices that have ``shuffles`` or have none."""
         return self.work if shuffles or self.without_shuffles is None else self.without_shuffles
 
@@ -180,7 +189,7 @@ class Family:
         if set(schedule) != set(known):
             return [f"parameters {sorted(known)} expected, got {sorted(schedule)}"]
         foreign = [f"{k}={schedule[k]} is none of {known[k]}" for k in known if schedule[k] not in known[k]]
-        return foreign or list(self.objections(SimpleNamespace(**schedule), SimpleNamespace(**problem), limits))
+        return foreign or list(self.objections(self.schedule(schedule), sized(problem), limits))
 
     def require(self, schedule: Schedule, problem: Problem, limits: Limits) -> None:
         """Raise ``ScheduleError`` with all the reasons unless ``schedule`` can run."""
@@ -241,15 +250,19 @@ def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:
 
 
 def fastest(
-    candidates: Sequence[Schedule],
-    objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]],
-    cycles: Callable[[SimpleNamespace, SimpleNamespace, Limits], float],
-    p: SimpleNamespace,
+    candidates: Sequence[S],
+    objections: Callable[[S, P, Limits], Iterator[str]],
+    cycles: Callable[[S, P, Limits], float],
+    p: P,
     limits: Limits,
-) -> Schedule:
+) -> S:
     """The candidate of the fewest ``cycles`` that can run; the last one where none can."""
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+
+    def typed(s: Any) -> Any:
+        return s if isinstance(s, Sizes) else SimpleNamespace(**s)
+
+    legal = [s for s in candidates if not list(objections(typed(s), p, limits))]
+    return min(legal or candidates[-1:], key=lambda s: cycles(typed(s), p, limits))
 
 
 def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: int, limits: Limits) -> tuple[int, ...]:
@@ -258,17 +271,15 @@ def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: in
     return tuple(n for n in choices if n == 1 or (not filled and depth >= LEAST_SPLIT * step * n))
 
 
-def remembered(
-    derive: Callable[[SimpleNamespace, SimpleNamespace], T],
-) -> Callable[[SimpleNamespace, SimpleNamespace], T]:
+def remembered(derive: Callable[[S, P], T]) -> Callable[[S, P], T]:
     """``derive`` with its last answer kept: a schedule's formulas all ask for the same sizes, one after the other.
 
     The answer is for the very objects that were given, which nobody may change in between.
     """
-    last: tuple[SimpleNamespace, SimpleNamespace, T] | None = None
+    last: tuple[S, P, T] | None = None
 
     @functools.wraps(derive)
-    def answer(s: SimpleNamespace, p: SimpleNamespace) -> T:
+    def answer(s: S, p: P) -> T:
         nonlocal last
         kept = last
         if kept is None or kept[0] is not s or kept[1] is not p:

@@ -1,4 +1,4 @@
-"""Targets by name, and building a model's kernels for one. Each kind of target is a module, imported when it is asked for."""
+"""Finds targets by name and builds a model's kernels for one. Each kind of target is a module, imported on demand."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _module(kind: str) -> Any:
 
 
 def resolve(text: str) -> Target:
-    """The target that a user wrote: ``auto``, ``cpu[:NAME]``, ``opencl[:FLAVOUR or device]``, ``cuda[:sm_XX]``.
+    """The target for a name: ``auto``, ``cpu[:NAME]``, ``opencl[:FLAVOUR or device]``, ``cuda[:sm_XX]``.
 
-    Raises ``UsageError`` with what exists for a name that none has, ``DeviceError`` when the kind has no device here.
+    Raises ``UsageError`` that lists the known names for an unknown one, and ``DeviceError`` if no device of the kind is here.
     """
     if not isinstance(text, str):
         raise UsageError(f"a target's name expected, {type(text).__name__} given", code="GPC2002")
@@ -50,11 +50,11 @@ def resolve(text: str) -> Target:
 
 
 def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress) -> dict[str, bytes]:
-    """The machine code of ``sources``, by the names the plan's kernels have for it (``CompiledKernel.binary``).
+    """Compile ``sources``. The result is by the names of the plan's binaries (``CompiledKernel.binary``).
 
-    For CUDA there is PTX beside it (``cuda.ptx_name``), for devices that are newer.
+    For CUDA it also has PTX (``cuda.ptx_name``), which newer devices load.
 
-    Raises ``KernelBuildError`` when a compiler refuses a kernel.
+    Raises ``KernelBuildError`` if a compiler refuses a kernel.
     """
     binaries, refused = attempt(plan, sources, target, tell)
     for error in refused.values():
@@ -65,7 +65,7 @@ def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Pro
 def attempt(
     plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress
 ) -> tuple[dict[str, bytes], dict[str, KernelBuildError]]:
-    """What ``build`` gives of the kernels that the target takes; of the others the errors, by their names."""
+    """Like ``build``, but return the errors of refused kernels, by kernel name, beside the binaries of the others."""
     members = {kernel.name: kernel.binary for kernel in plan.kernels}
     wanted = [source for source in sources if source.name in members]
     if not wanted:  # results without elements need no kernel
@@ -90,12 +90,12 @@ def attempt(
 
         waiting = [start(batch) for batch in batches]
         try:
-            for batch, future in waiting:  # which may grow
+            for batch, future in waiting:  # the list can grow during the loop
                 tell("compile", number, len(wanted))
                 try:
                     binaries |= future.result()
                 except KernelBuildError as error:
-                    if len(batch) > 1:  # which of them it is, each alone will tell
+                    if len(batch) > 1:  # build each kernel alone to find the refused one
                         waiting += [start([source]) for source in batch]
                         continue
                     refused[batch[0].name] = error
@@ -107,17 +107,17 @@ def attempt(
 
 
 def processors() -> int:
-    """How many compilations run at once at most."""
+    """The number of compilations that run at once."""
     return min(len(os.sched_getaffinity(0)), 16)
 
 
 def lesser(target: Target) -> Iterator[Target]:
-    """``target`` as it asks less and less of the device, for kernels that the device refuses; nothing where that is a bug."""
+    """Variants of ``target`` with lower and lower limits, for kernels that the device refuses; empty if a refusal is a bug."""
     return _module("opencl").lesser(target) if target.kind == "opencl" else iter(())
 
 
 def rebuild(plan: Plan, sources: Mapping[str, str]) -> dict[str, bytes]:
-    """The binaries of a plan from the texts of its sources alone, for who trusts no binary. See ``build`` for errors."""
+    """Build the binaries of a plan from its sources alone, for a user who does not trust binaries. Raises like ``build``."""
     made = [
         KernelSource(k.name, k.language, sources[k.source], Geometry(k.groups, k.items, k.shared), k.schedule)
         for k in plan.kernels

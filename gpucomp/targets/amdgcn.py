@@ -1,7 +1,7 @@
-"""What an AMD GPU's compiler makes of a rendered OpenCL kernel, without the GPU: registers, spills, instructions.
+"""Compiles a rendered OpenCL kernel for an AMD GPU, without the GPU, and counts registers, spills and instructions.
 
-Any clang with the amdgcn target does: the few functions of OpenCL's library that kernels call are given to it as a
-prelude, since the library itself comes with a driver. Nothing here is linked or run.
+Any clang with the amdgcn target can do this. The OpenCL library comes with a driver, so the few functions of it that
+kernels call are defined in a prelude. Nothing here is linked or run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _types() -> str:
 
 
 def _memory_functions() -> str:
-    """``vload4`` and its kin: one access that may stand anywhere, as the hardware allows."""
+    """``vload4`` and the like: one access without an alignment requirement, as the hardware allows."""
     lines = []
     for space in ("__global", "__private", "__local"):
         for s in SCALARS:
@@ -61,7 +61,7 @@ def _coordinate(name: str, of: str) -> str:
 
 
 def _stand_ins() -> str:
-    """The rest of the library that kernels call. In double all but roots and roundings are a polynomial of 13 terms."""
+    """Stand-ins for the other library functions. In double all but roots and roundings are a polynomial of 13 terms."""
     of_one = ("exp2", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
               "atanh", "erf")  # fmt: skip
     inverse = "{ return __builtin_sqrtf(1 - a * a) * (a + a * a * a * 0.1667f); }"
@@ -81,7 +81,7 @@ def _stand_ins() -> str:
     return "\n".join(lines)
 
 
-# the functions of exponents are stand-ins of about their cost: their numbers are of no use where what is made here runs
+# functions such as exp have stand-ins of about the same cost: the text is compiled and counted, but never run
 PRELUDE = f"""
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -142,16 +142,16 @@ OVER half convert_half_rte(float a) {{ return (half)a; }}
 """
 
 
-CALLED = re.compile(r"([\w.$]+)@(?:gotpc)?rel32@lo")  # a name whose address a listing asks for
-NEWEST, OLDEST = 24, 14  # versions of clang that are looked for
+CALLED = re.compile(r"([\w.$]+)@(?:gotpc)?rel32@lo")  # a function whose address the listing loads
+NEWEST, OLDEST = 24, 14  # versions of clang to look for
 UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes: registers of a lane, local and private bytes, waves a SIMD holds, instructions by name.
+    """What one kernel uses: registers of a lane, local and private bytes, waves on a SIMD, instructions by name.
 
-    ``vector`` counts accumulation registers in where the device has one file for both.
+    ``vector`` includes accumulation registers on devices with one register file for both.
     """
 
     vector: int
@@ -163,30 +163,30 @@ class Resources:
     instructions: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, prefix: str) -> int:
-        """Instructions whose name starts with ``prefix``: ``v_mfma``, ``global_load_dwordx4`` ..."""
+        """The number of instructions whose name starts with ``prefix``: ``v_mfma``, ``global_load_dwordx4`` ..."""
         return sum(n for name, n in self.instructions.items() if name.startswith(prefix))
 
 
 def compiler() -> str | None:
-    """The clang to ask first, if there is one."""
+    """The first clang to try, or ``None``."""
     return next(iter(compilers()), None)
 
 
 def compilers() -> list[str]:
-    """The clangs that are installed: the usual one, then others from new to old, as Debian names them."""
+    """The installed clangs: the default one, then others from new to old, by Debian's names."""
     names = ["clang", *(f"clang-{version}" for version in range(NEWEST, OLDEST - 1, -1))]
     return [path for name in names if (path := shutil.which(name)) is not None]
 
 
 def assemble(source: KernelSource, arch: str) -> str:
-    """The assembly of ``source`` for ``arch``, ``gfx90a`` say.
+    """The assembly of ``source`` for ``arch``, such as ``gfx90a``.
 
-    Raises ``DeviceError`` when there is no clang here or it does not know ``arch``, ``KernelBuildError`` when it
-    refuses the source, or leaves a call in it: clang declares all of OpenCL's functions by itself, ``PRELUDE`` has to
-    define those that kernels call, and registers of a kernel with calls tell nothing of the one that a driver makes.
+    Raises ``DeviceError`` if no clang is installed or none knows ``arch``. Raises ``KernelBuildError`` if clang refuses the
+    source or leaves a call in it: clang declares all OpenCL functions by itself, so a function that ``PRELUDE`` does not
+    define stays a call, and the registers of such a kernel differ from those that a driver's compiler would use.
     """
     if compiler() is None:
-        raise DeviceError("clang is not installed: it compiles for AMD GPUs that are not here", code="GPC5002")
+        raise DeviceError("clang is not installed: it is needed to compile for AMD GPUs", code="GPC5002")
     flags = ["-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib"]
     flags += ["-O3", "-S", "-w", "-Xclang", "-cl-ext=+all", "-o", "-", "-"]
     text = f"{PRELUDE}\n#line 1\n{source.text}"
@@ -195,7 +195,7 @@ def assemble(source: KernelSource, arch: str) -> str:
         if not UNKNOWN.search(done.stderr):
             break
     else:
-        raise DeviceError(f"the clang that is installed does not know {arch}: a newer one does", code="GPC5002")
+        raise DeviceError(f"the installed clang does not know {arch}: install a newer one", code="GPC5002")
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())
         raise KernelBuildError(build_failed(source, first))
@@ -206,18 +206,18 @@ def assemble(source: KernelSource, arch: str) -> str:
 
 
 def resources(source: KernelSource, arch: str) -> Resources:
-    """Registers, memory and instructions of ``source`` on ``arch``. Raises as ``assemble``."""
+    """Registers, memory and instructions of ``source`` on ``arch``. Raises the same errors as ``assemble``."""
     return parse(assemble(source, arch))
 
 
 def code_of(assembly: str) -> str:
-    """The kernel's own lines: functions that are inlined in it stand before it once more, its descriptor behind."""
+    """The kernel's own lines. The listing has inlined functions before the kernel, and its descriptor after it."""
     found = re.search(r"^\s*\.amdhsa_kernel (\S+)", assembly, re.M)
     return assembly[: found.start()].rpartition(f"\n{found[1]}:")[2] if found else assembly
 
 
 def parse(assembly: str) -> Resources:
-    """The resources of the one kernel in ``assembly``, from its metadata and its lines."""
+    """The resources of the single kernel in ``assembly``, from its metadata and its instructions."""
 
     def noted(name: str) -> int:
         found = re.search(rf"^ +\.?(?:- )?\.?{name}: +(\d+)", assembly, re.M)

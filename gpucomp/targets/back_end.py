@@ -1,4 +1,4 @@
-"""What a language of kernels has: its engines, and the function that renders them."""
+"""The back end of a kernel language: its engines, and the function that renders a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Render = Callable[[Kernel, Schedule, Target, str, Family | None], KernelSource]
 
 
 def back_end(language: str) -> tuple[EnginesOf, Render]:
-    """The engines of a language and the function that renders them. Imported when first asked for."""
+    """The engines of a language and the function that renders with them. Modules are imported on first use."""
     if language == "llvm":
         from gpucomp.codegen.llvm import emit
         from gpucomp.codegen.llvm.engines import engines_of as cpu_engines_of
@@ -27,7 +27,7 @@ def back_end(language: str) -> tuple[EnginesOf, Render]:
 
 
 def engines_by_body(language: str) -> Mapping[type, tuple[Family, ...]]:
-    """The engines of a language for each kind of body, those included that a device or a kernel rules out."""
+    """All engines of a language by kind of body, including those that some device or kernel rules out."""
     if language == "llvm":
         from gpucomp.codegen.llvm.engines import ENGINES as OF_THE_CPU
 

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: content-addressed files that many processes share. It never fails a compilation."""
+"""The cache of compiled kernels: content-addressed files that processes share. It never makes a compilation fail."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class KernelCache:
-    """One file an entry: a JSON header line with the payload's length and sha256, then the payload.
+    """One file for each entry: a JSON header line with the payload's length and sha256, then the payload.
 
-    What is read is verified; an entry that is damaged, or that others may have written, is a miss and is replaced.
-    Files appear whole or not at all. When the folder cannot be written (read-only, full), compilation goes on without
-    it and says so once.
+    Everything read is verified. An entry that is damaged, or that other users could have written, is a miss and is
+    replaced. Files are written atomically. If the folder cannot be written (read-only, full), compilation goes on without
+    it, and one warning is logged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,7 +34,7 @@ class KernelCache:
 
     @staticmethod
     def key(source: KernelSource, *, target: str, compiler: str, flags: Sequence[str]) -> str:
-        """Names everything that decides the binary."""
+        """A hash of everything that the binary depends on."""
         parts = [str(FORMAT), source.digest, target, compiler, *flags]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -42,7 +42,7 @@ class KernelCache:
         return self.folder / key[:2] / f"{key}.bin"
 
     def get(self, key: str) -> bytes | None:
-        """The payload, or ``None`` when it is absent or not what was written."""
+        """The payload, or ``None`` if the entry is missing or damaged."""
         content = _content(self.path(key))
         head, newline, payload = content.partition(b"\n")
         if len(head) > MAX_HEADER:
@@ -57,7 +57,7 @@ class KernelCache:
         return payload if same else None
 
     def put(self, key: str, payload: bytes) -> None:
-        """Store ``payload``; the last of several writers wins, and all of them write the same."""
+        """Store ``payload``. If several processes write the same key, the last one wins; all write the same bytes."""
         header = {"format": FORMAT, "key": key, "bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
         path = self.path(key)
         temporary = ""
@@ -78,7 +78,7 @@ class KernelCache:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of an entry; none where it is no plain file of this user's or root's that nobody else may write."""
+    """The bytes of an entry; empty unless it is a regular file of this user or root that nobody else can write."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -92,6 +92,6 @@ def _content(path: Path) -> bytes:
 
 
 def open_cache() -> KernelCache | None:
-    """The cache that the configuration asks for; ``None`` when it is switched off."""
+    """The cache of the configuration; ``None`` if it is switched off."""
     folder = config.current().cache
     return KernelCache(folder / "kernels") if folder is not None else None

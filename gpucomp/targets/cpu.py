@@ -1,4 +1,4 @@
-"""The CPU target: what is known of a processor, and LLVM IR compiled into one relocatable object. Nothing runs here."""
+"""The CPU target: the features of a processor, and LLVM IR compiled into one relocatable object. Nothing runs here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARALLEL_BYTES = 300_000  # sources shorter than this are compiled in this proce
 
 
 def _second_cache() -> int:
-    """Bytes of this processor's second cache of a core, as Linux tells; a MiB where it does not."""
+    """Bytes of this processor's L2 cache, from Linux; 1 MiB if that is unknown."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
     except OSError:
@@ -38,7 +38,7 @@ def _second_cache() -> int:
 
 
 def host() -> Target:
-    """The processor this runs on. Records of another number of threads are another device's."""
+    """The processor of this machine. Another number of threads makes it another device for tuning records."""
     found, threads = _host(), config.current().threads
     if threads in (0, len(os.sched_getaffinity(0))):
         return found
@@ -51,11 +51,11 @@ def _host() -> Target:
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
     if processor.tiles_refused():
         features = frozenset(f for f in features if not f.startswith("amx-"))
-    features -= frozenset(processor.missing(features))  # an old kernel does not name, and a filter hides, what is there
+    features -= frozenset(processor.missing(features))  # features that the kernel does not report or a filter hides
     isa = next((isa for isa in ISAS if isa.needed in features), None)
     if isa is None:
         known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
-        raise DeviceError(f"cpu: this processor is none that code is generated for: {known}", code="GPC5010")
+        raise DeviceError(f"cpu: no code can be generated for this processor; known are {known}", code="GPC5010")
     name = llvm.get_host_cpu_name()
     limits = isa.limits(features, _second_cache(), name)
     identity = f"{processor.model_name()}, {len(os.sched_getaffinity(0))} cores"
@@ -63,7 +63,7 @@ def _host() -> Target:
 
 
 def named(name: str) -> Target:
-    """``cpu``, or ``cpu:NAME`` for another processor by its LLVM name. Raises ``UsageError`` for other names."""
+    """``cpu``, or ``cpu:NAME`` with the LLVM name of another processor. Raises ``UsageError`` for other names."""
     kind, _, arch = name.partition(":")
     if kind != "cpu":
         raise UsageError(f"target {name!r}: not a cpu target", code="GPC2010")
@@ -86,14 +86,14 @@ def _start_llvm() -> None:
 
 
 def _feature_string(target: Target) -> str:
-    """Exactly the features of the manifest decide what the kernels use, wherever they are compiled."""
+    """LLVM's feature string: the host's for ``cpu``; empty for a named processor, whose name implies its features."""
     if target.name != "cpu":
         return ""
     return llvm.get_host_cpu_features().flatten()
 
 
 def _machine(target: Target) -> tuple[str, llvm.TargetMachine]:
-    """The triple, and a machine for one module: engines that share one crash."""
+    """The triple, and a new machine for one module: modules that share a machine crash LLVM."""
     triple = isa_of(target.features).triple
     return triple, llvm.Target.from_triple(triple).create_target_machine(
         cpu=LLVM_NAMES.get(target.arch, target.arch), features=_feature_string(target), opt=OPTIMIZATION, reloc="pic",
@@ -103,14 +103,14 @@ def _machine(target: Target) -> tuple[str, llvm.TargetMachine]:
 
 def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
-    # vectors are written out by the emitters, and so is the unrolling that pays
+    # the emitters write vectors, and unroll loops where it pays
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
 
 
 def _wrapper(source: KernelSource) -> str:
-    """``NAME.call(ptr arguments, i64 first, i64 last)``: the form that the runner calls."""
+    """``NAME.call(ptr arguments, i64 first, i64 last)``: the signature that the native runner calls."""
     header = source.text[source.text.index(f"@{source.name}(") :]
     count = header[: header.index(")")].count("ptr %")
     loads = [
@@ -126,7 +126,7 @@ def _wrapper(source: KernelSource) -> str:
 
 
 def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool = True) -> str:
-    """One LLVM module: the kernels and their wrappers and, with ``runner``, the runner and the probes."""
+    """One LLVM module of the kernels and their wrappers; with ``runner`` also the native runner and the probes."""
     bits = target.limits.vector_bytes * 8
     width = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
     unique = list({s.name: s for s in sources}.values())
@@ -143,7 +143,7 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
 
 
 def compile_text(text: str, target: Target) -> bytes:
-    """Optimised machine code of a module, as an ELF object that needs no other symbol."""
+    """Optimised machine code of a module, as an ELF object without undefined symbols."""
     _start_llvm()
     triple, machine = _machine(target)
     try:
@@ -157,14 +157,14 @@ def compile_text(text: str, target: Target) -> bytes:
     _optimise(module, machine)
     binary = machine.emit_object(module)
     if foreign := undefined_symbols(binary):
-        raise KernelBuildError(f"generated code calls {', '.join(foreign)}, which nothing provides", code="GPC5102")
+        raise KernelBuildError(f"generated code calls {', '.join(foreign)}, which is not defined", code="GPC5102")
     return binary
 
 
 def build(sources: Sequence[KernelSource], target: Target, cache: KernelCache | None = None) -> bytes:
-    """All kernels of a model as one blob of one or more objects, from ``cache`` where it has them.
+    """All kernels of a model as one blob of one or more objects, from ``cache`` if possible.
 
-    Raises ``KernelBuildError`` when LLVM refuses a kernel.
+    Raises ``KernelBuildError`` if LLVM refuses a kernel.
     """
     unique = list({s.name: s for s in sources}.values())
     if cache is None:
@@ -181,12 +181,12 @@ def build(sources: Sequence[KernelSource], target: Target, cache: KernelCache | 
 
 @cache
 def _runner(target: Target) -> bytes:
-    """The object of the runner and the probes. All programs for ``target`` hold the same one: it is compiled once a process."""
+    """The object of the native runner and the probes. It is the same for every program of a target: compiled once a process."""
     return compile_text(module_text([], target), target)
 
 
 def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
-    """In parallel where that pays: LLVM keeps one processor busy, so the others get processes of their own."""
+    """Compile in several processes if there is much text: LLVM uses one processor only."""
     if not unique:
         return _pack([_runner(target)])
     workers = min(processors(), len(unique))
@@ -210,7 +210,7 @@ def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
         for helper, text in zip(helpers, texts[1:], strict=True):
             assert helper.stdout is not None
             binary = helper.stdout.read()
-            # a helper that failed says nothing of use: the same text compiled here raises the right error
+            # a failed helper reports no error: compiling the same text here raises the right one
             objects.append(binary if helper.wait() == 0 else compile_text(text, target))
     finally:
         for helper in helpers:
@@ -222,12 +222,12 @@ def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
 
 
 def _pack(objects: Sequence[bytes]) -> bytes:
-    """Objects one after the other, each behind its length: what ``runtime.elf.load`` takes."""
+    """The objects, each preceded by its length: the input of ``artifact.elf.Image``."""
     return b"".join(len(o).to_bytes(8, "little") + o for o in objects)
 
 
 def assembly(sources: Sequence[KernelSource], target: Target, *, runner: bool = False) -> str:
-    """The machine code as text, for people and for tests that look for an instruction."""
+    """The machine code as text, for readers and for tests that look for an instruction."""
     _start_llvm()
     module = llvm.parse_assembly(module_text(sources, target, runner=runner))
     _, machine = _machine(target)

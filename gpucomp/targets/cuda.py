@@ -1,4 +1,4 @@
-"""CUDA targets: seven architectures, compiled by NVRTC to cubins with neither a GPU nor a driver. Nothing runs here."""
+"""CUDA targets: seven architectures, compiled to cubins by NVRTC without a GPU or a driver. Nothing runs here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 
-# shared memory a work-group may ask for; SMs of a common device of the architecture
+# most bytes of shared memory of a work-group; number of SMs of a common device of the architecture
 ARCHITECTURES = {
     "sm_75": (65536, 40),
     "sm_80": (166912, 108),
@@ -35,16 +35,16 @@ ARCHITECTURES = {
     "sm_100": (232448, 148),
     "sm_120": (101376, 170),
 }
-# what the kernels of an architecture may use beyond the language
+# features that the kernels of an architecture may use beyond the language
 MATRIX = frozenset({"fp16", "fp64", "dp4a", "mma"})  # mma.sync of f16 and s8, ldmatrix
 AMPERE = MATRIX | {"cp_async", "mma_sm80"}  # the larger shapes, bf16 and tf32
 TMA = AMPERE | {"tma", "cluster", "pdl"}  # mbarriers too
 FEATURES = {"sm_75": MATRIX, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE, "sm_90a": TMA | {"wgmma"},
             "sm_100": TMA, "sm_120": TMA}  # fmt: skip
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
-# Left to itself ptxas saves registers for one more work-group a unit and spills what is over, be it 8 bytes; a text's own
-# number of work-groups may be one too many. What spills though registers were left is compiled again, told that one
-# work-group is enough; spaces reckon with those registers.
+# By default ptxas can save registers to fit one more work-group on an SM and spill the others, even if only 8 bytes; the
+# number of work-groups in the text itself can also be one too many. A kernel that spills with registers left is compiled
+# again for one work-group on an SM. The search spaces assume this.
 LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\((\d+)(?:, \d+)?\)")
 ONE_BLOCK_PER_SM = r"__launch_bounds__(\1, 1)"
 
@@ -66,7 +66,7 @@ def manifest(arch: str) -> Target:
 
 
 def _device(arch: str) -> Device:
-    """What the model reckons with: the table's figures, or what the file of measured devices says instead."""
+    """The device for the analytic model: the built-in figures, replaced by those in the file of measured devices."""
     place = config.current().devices
     if place is None:
         return DEVICES[arch]
@@ -86,26 +86,26 @@ def _device(arch: str) -> Device:
 
 
 def resolve(which: str) -> Target:
-    """The target of an architecture, or of the GPU here when ``which`` is empty.
+    """The target of an architecture, or of the GPU in this machine if ``which`` is empty.
 
-    Raises ``UsageError`` for an architecture that is not known, ``DeviceError`` when there is no GPU to ask.
+    Raises ``UsageError`` for an unknown architecture, and ``DeviceError`` if there is no GPU to ask.
     """
     if not which:
         return device_here()
     if which == "sm_90":
-        which = "sm_90a"  # every sm_90 device runs it
+        which = "sm_90a"  # every sm_90 device runs sm_90a code
     if which not in ARCHITECTURES:
         raise UsageError(f"no CUDA architecture {which!r}; known are {', '.join(ARCHITECTURES)}", code="GPC2002")
     return manifest(which)
 
 
 def identity(name: str, driver: int) -> str:
-    """A device as tuning records name it; ``driver`` is the newest CUDA that its driver runs, 13010 say."""
+    """A device's name in tuning records. ``driver`` is the newest CUDA version that the driver supports, for example 13010."""
     return f"{name} | {driver}"
 
 
 def device_here() -> Target:
-    """The first GPU, with the newest known architecture that it runs. Raises ``DeviceError`` when there is none."""
+    """The first GPU, with the newest known architecture that it runs. Raises ``DeviceError`` if there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -125,34 +125,34 @@ def device_here() -> Target:
     )
     for query in queries:
         if status := query():
-            raise DeviceError(f"the CUDA driver finds no device (error {status})", code="GPC5001")
+            raise DeviceError(f"the CUDA driver reports no device (error {status})", code="GPC5001")
     found = manifest(architecture_for(major.value, minor.value))
     return replace(found, identity=identity(name.value.decode(errors="replace"), version.value))
 
 
 def runs_on(arch: str, major: int, minor: int) -> bool:
-    """Whether a device of this compute capability loads cubins of ``arch``: its own generation's, none newer than
-    itself. Those of an ``a`` architecture run on exactly that device.
+    """Whether a device of this compute capability can load cubins of ``arch``: those of its own generation that are not
+    newer than the device. Cubins of an ``a`` architecture run on exactly that compute capability.
     """
     generation, step = divmod(int(arch.removeprefix("sm_").rstrip("a")), 10)
     return generation == major and (step == minor if arch.endswith("a") else step <= minor)
 
 
 def compiles_ptx(arch: str, major: int, minor: int) -> bool:
-    """Whether the driver of a device of this compute capability may compile PTX that was made for ``arch``.
+    """Whether the driver of a device of this compute capability can compile PTX made for ``arch``.
 
-    It may for every device that is no older, but PTX of an ``a`` architecture is for that one alone.
+    It can if the device is not older than ``arch``; PTX of an ``a`` architecture is for that architecture only.
     """
     return not arch.endswith("a") and int(arch.removeprefix("sm_")) <= 10 * major + minor
 
 
 def ptx_name(binary: str) -> str:
-    """The member that holds a kernel's PTX, by that of its cubin."""
+    """The name of a kernel's PTX, from the name of its cubin."""
     return f"{binary.removesuffix('.cubin')}.ptx"
 
 
 def ptx_version(text: bytes) -> str:
-    """Of the language that PTX is written in, which a driver has to know: each CUDA has a newer one."""
+    """The PTX ISA version of a PTX text. Each CUDA release has a newer one, which older drivers do not know."""
     found = re.search(rb"^\s*\.version\s+(\d+\.\d+)", text, re.MULTILINE)
     return found[1].decode() if found else "of no version"
 
@@ -160,7 +160,7 @@ def ptx_version(text: bytes) -> str:
 def architecture_for(major: int, minor: int) -> str:
     """The newest architecture whose cubins a device of this compute capability loads.
 
-    Raises ``DeviceError`` when that is none.
+    Raises ``DeviceError`` if there is none.
     """
     fitting = [arch for arch in ARCHITECTURES if runs_on(arch, major, minor)]  # from old to new
     if not fitting:
@@ -171,7 +171,7 @@ def architecture_for(major: int, minor: int) -> str:
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas spent on a kernel: registers and stack per thread, shared memory per block, in bytes."""
+    """What ptxas reports for a kernel: registers and stack of a thread, shared memory of a block, in bytes."""
 
     registers: int
     stack_bytes: int
@@ -181,12 +181,12 @@ class Resources:
 
     @property
     def spilt(self) -> int:
-        """Bytes of spills, stored and loaded."""
+        """Bytes of spill stores and spill loads."""
         return self.spill_stores + self.spill_loads
 
 
 def resources(log: str) -> dict[str, Resources]:
-    """What ``-Xptxas -v`` printed, by kernel."""
+    """Parse the output of ``-Xptxas -v``, by kernel."""
     found: dict[str, Resources] = {}
     pattern = r"Compiling entry function '(\w+)'.*?\n(.*?)(?=Compiling entry function|\Z)"
     for name, text in re.findall(pattern, log, re.DOTALL):
@@ -206,18 +206,18 @@ def resources(log: str) -> dict[str, Resources]:
 
 @cache
 def prelude() -> str:
-    """The ``gc_*`` device functions, which stand in front of every kernel."""
+    """The ``gc_*`` device functions, which are compiled in front of every kernel."""
     return files.files("gpucomp.kernels_templates").joinpath("dialect/prelude_cuda.h").read_text(encoding="utf-8")
 
 
 @cache
 def nvrtc() -> ctypes.CDLL:
-    """libnvrtc, from NVIDIA's wheel or the system. Raises ``DeviceError`` naming the extra that brings it."""
+    """libnvrtc, from NVIDIA's wheel or the system. Raises ``DeviceError`` that names the extra to install."""
     refused = ""
     for path in _nvrtc_places():
         try:
-            # NVRTC opens them by their bare name when it compiles. Not every wheel's has an RPATH to its own folder, 13.0's
-            # for one has none; a library that is loaded already is found by its name.
+            # NVRTC opens its builtins by bare name when it compiles, and not every wheel's NVRTC has an RPATH to its own
+            # folder (13.0 has none). A library that is already loaded is found by its name.
             for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")) if path.is_absolute() else ():
                 ctypes.CDLL(str(builtins))
             return ctypes.CDLL(str(path))
@@ -229,7 +229,7 @@ def nvrtc() -> ctypes.CDLL:
 
 
 def _nvrtc_places() -> Iterator[Path]:
-    """Where libnvrtc may be: in NVIDIA's wheels, as Python's path has them, the newest of a folder first; the system's."""
+    """Possible paths of libnvrtc: NVIDIA's wheels in the order of Python's path, newest first; then the system's."""
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         found = Path(folder).absolute().glob("*/lib/libnvrtc.so.*[0-9]")
@@ -246,7 +246,7 @@ def compiler_version() -> str:
 
 
 def build(source: KernelSource, target: Target, cache: KernelCache | None = None) -> bytes:
-    """The cubin of ``source`` for ``target.arch``, from the cache where that has it.
+    """The cubin of ``source`` for ``target.arch``, from the cache if it is there.
 
     Raises ``KernelBuildError`` with the compiler's first error.
     """
@@ -254,8 +254,8 @@ def build(source: KernelSource, target: Target, cache: KernelCache | None = None
 
 
 def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
-    """What an artefact holds of kernels, by their cubins' names: these, and PTX where it is of use to devices that are
-    newer than ``target.arch``.
+    """The artefact's files for these kernels, by file name: their cubins, and PTX unless it is useless for devices newer
+    than ``target.arch``.
 
     Raises ``KernelBuildError`` with the compiler's first error.
     """
@@ -267,7 +267,7 @@ def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCac
 
 
 def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> tuple[bytes, bytes]:
-    """Cubin and PTX, which is empty where no other architecture could use it."""
+    """Cubin and PTX; the PTX is empty if no other architecture could use it."""
     flags = [f"-arch={target.arch}", *OPTIONS, ONE_BLOCK_PER_SM]
     compiler = f"{compiler_version()} prelude {hashlib.sha256(prelude().encode()).hexdigest()}"
     only_here = target.arch.endswith("a")
@@ -296,7 +296,7 @@ def compile_source(source: KernelSource, target: Target) -> tuple[bytes, str]:
 
 
 def _compiled(source: KernelSource, target: Target) -> tuple[bytes, bytes, str]:
-    """Cubin, PTX (text, with the zero that the driver wants behind it) and log, of the compilation that spills less."""
+    """Cubin, PTX (text with the terminating zero that the driver expects) and log, of the compilation that spills less."""
     first = _compiled_text(source, source.text, target)
     used = resources(first[2]).get(source.name)
     most = target.limits.registers_for(math.prod(source.geometry.items))
@@ -309,7 +309,7 @@ def _compiled(source: KernelSource, target: Target) -> tuple[bytes, bytes, str]:
 
 
 def _compiled_text(source: KernelSource, text: str, target: Target) -> tuple[bytes, bytes, str]:
-    """As ``_compiled``, of ``text`` in the place of the source's own."""
+    """Like ``_compiled``, but compile ``text`` instead of the source's text."""
     lib = nvrtc()
     program = ctypes.c_void_p()
     whole = f"{prelude()}\n{text}".encode()

@@ -1,4 +1,4 @@
-"""The message for a kernel that a compiler refused, and where its source was put for a look at it."""
+"""The message for a kernel that a compiler refused. Its source is written to a file for inspection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build_failed(source: KernelSource, error: str) -> str:
 
 
 def dump(source: KernelSource) -> str:
-    """Write the source under ``GPUCOMP_DUMP`` (the temporary folder otherwise); the path, or why there is none."""
+    """Write the source under ``GPUCOMP_DUMP`` or the temporary folder; return the path, or why it was not written."""
     folder = config.current().dump or Path(tempfile.gettempdir()) / "gpucomp-failed"
     path = folder / f"{source.name}-{source.digest[:12]}{SUFFIXES.get(source.language, '.txt')}"
     try:

@@ -1,4 +1,4 @@
-"""Instruction sets of processors, and the processors known by LLVM's names for them."""
+"""CPU instruction sets, and the processors of each by their LLVM names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ X86_64_V2 = frozenset({"sse4.1"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "f16c", "fma"}
 X86_64_V4 = X86_64_V3 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 ARMV8 = frozenset({"neon"})
-# What is known of processors' cores, by LLVM's names and the bytes of a vector. Zen 4 has 64-byte vectors in two halves: one
-# of its 32-byte units each, which do a multiply-add, or take a dot product of bf16 or of bytes, once a cycle (0.287 ns each,
-# at 3.48 GHz), and load once. Zen 5's units are whole, two of each (AMD's optimization guide; not measured).
+# Cores by LLVM's processor name and bytes of a vector. Zen 4 splits 64-byte vectors into two halves: each of its two 32-byte
+# units takes one half of a multiply-add or of a dot product of bf16 or bytes a cycle (0.287 ns each at 3.48 GHz); one load a
+# cycle. Zen 5 has two whole units of each kind (AMD's optimization guide; not measured).
 ORDINARY = Core()
 EIGHT_WAYS = (
     "haswell",
@@ -36,16 +36,16 @@ TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
 
 @dataclass(frozen=True)
 class Isa:
-    """How LLVM is asked for machine code, and what differs in the runner.
+    """How LLVM generates code for an instruction set, and where the native runner differs.
 
-    name        as ``platform.machine()`` says it
-    triple      LLVM's name for code of it that needs no C library
+    name        the name in ``platform.machine()``
+    triple      LLVM's triple for code that needs no C library
     needed      the feature that all generated code uses
-    wait        a statement of LLVM IR: this thread spins
-    cycles      an expression of LLVM IR, an i64 that counts up at a constant rate and may be read by any process
-    vectors     (feature, bytes of a vector, vector registers), the widest first; the last where there is no other
-    processors  the features of those that ``cpu:NAME`` may name
-    core        of processors of which nothing else is known
+    wait        a statement of LLVM IR for a spinning thread
+    cycles      an expression of LLVM IR: an i64 that counts up at a constant rate and that user programs can read
+    vectors     (feature, bytes of a vector, vector registers), the widest first; the last row is the fallback
+    processors  the features of the processors that ``cpu:NAME`` accepts
+    core        used for processors that are not in ``CORES``
     """
 
     name: str
@@ -58,7 +58,7 @@ class Isa:
     core: Core = ORDINARY
 
     def limits(self, features: frozenset[str], cache_bytes: int = 1 << 20, processor: str = "") -> Limits:
-        """``cache_bytes``: of the second cache of a core; ``processor``: its LLVM name."""
+        """``cache_bytes`` is the size of the L2 cache; ``processor`` is the LLVM name."""
         nbytes, registers = next(row[1:] for row in self.vectors if row[0] in features or row is self.vectors[-1])
         return Limits(
             threads=1,
@@ -94,8 +94,8 @@ X86_64 = Isa(
         "znver5": X86_64_V4 | {"avx512vnni", "avx512bf16", "avxvnni"},
     },
 )
-# The cycle counter of aarch64 traps in user programs; the timer's does not. A barrier for instructions keeps a spinning
-# thread off its sibling's units for about as long as x86-64's pause; yield is over at once on most of these processors.
+# The cycle counter of aarch64 traps in user programs; the timer does not. ``isb`` keeps a spinning thread off the units of its
+# sibling for about as long as x86-64's pause; ``yield`` returns at once on most of these processors.
 AARCH64 = Isa(
     name="aarch64",
     triple="aarch64-unknown-linux-gnu",
@@ -114,9 +114,9 @@ AARCH64 = Isa(
 )  # fmt: skip
 ISAS = (X86_64, AARCH64)
 KNOWN = frozenset[str]().union(*(f for isa in ISAS for f in isa.processors.values()))
-LLVM_NAMES = {"armv8-a": "generic"}  # of processors that we name otherwise
+LLVM_NAMES = {"armv8-a": "generic"}  # processors that have another name here
 
 
 def isa_of(features: frozenset[str]) -> Isa:
-    """Whose features these are."""
+    """The instruction set with these features."""
     return AARCH64 if AARCH64.needed in features else X86_64

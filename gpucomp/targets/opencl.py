@@ -1,4 +1,4 @@
-"""OpenCL targets: what the compiler may assume of each flavour, and building for a device. Running is elsewhere."""
+"""OpenCL targets: what the compiler can assume of each flavour, and builds for a device. Running is elsewhere."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ FLAVOURS = {
     "generic": Limits(
         threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False, device_fence=False
     ),
-    # one work-item at a time on each core; vectors are as wide as any CPU's, a device's own where it tells: wider ones end
-    # PoCL 3.0 ("LLVM ERROR: Do not know how to scalarize") where its LLVM does not know the CPU for what it is
+    # one work-item at a time on each core; vectors of 32 bytes unless the device reports its own size: wider ones end
+    # PoCL 3.0 ("LLVM ERROR: Do not know how to scalarize") if its LLVM does not recognise the CPU
     "pocl": Limits(
         threads=4096, shared_bytes=1 << 19, warp=1, registers=255, units=2, vector_bytes=32, subgroups=False
     ),
-    # Valhall: 16 threads a warp, 64 registers each; local memory is plain memory
+    # Valhall: 16 threads a warp, 64 registers each; local memory is ordinary memory
     "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=False),
     "amd": Limits(threads=256, shared_bytes=65536, warp=64, registers=255, units=60, subgroups=False),
 }
@@ -48,7 +48,7 @@ FEATURES = {
     "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot", "device_fence"}),
     "amd": frozenset({"amd", "fp16", "fp64", "amd_fence"}),
 }
-# by the name of the instruction set: lanes of a wave, compute units, matrix instructions and dot products of bytes
+# by instruction set: lanes of a wave, compute units, and the features for matrix instructions and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
     "gfx906": (64, 60, frozenset({"sdot4"})),
     "gfx908": (64, 120, frozenset({"sdot4", "mfma"})),
@@ -57,8 +57,8 @@ AMD: dict[str, tuple[int, int, frozenset[str]]] = {
     "gfx1030": (32, 80, frozenset({"sdot4"})),
     "gfx1100": (32, 96, frozenset({"sudot4", "wmma"})),
 }
-# other instruction sets by their names: the one of ``AMD`` that is nearest, and what of its features they lack. LLVM's
-# AMDGPUUsage tells them apart; WMMA of gfx12 takes other operands, by builtins of its own
+# other instruction sets by name: the most similar one of ``AMD``, and which of its features they lack (LLVM's AMDGPUUsage).
+# WMMA of gfx12 takes other operands, through builtins of its own
 SIMILAR: tuple[tuple[str, str, frozenset[str]], ...] = (
     (r"gfx8\d\d|gfx90[0249c]", "gfx906", frozenset({"sdot4"})),
     (r"gfx94[01]|gfx950", "gfx942", frozenset()),
@@ -75,20 +75,20 @@ EXTENSIONS = {
     "cl_khr_integer_dot_product": "khr_dot",
 }
 DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.dots``)
-LEAST = Limits(threads=64, shared_bytes=8192, registers=64)  # every family has a schedule for these
-OPTIONAL = DOTS | set(STATEMENTS) | {"fp16", "mfma", "mfma_deep", "wmma"}  # what a kernel can do without
-ALIGNMENT = 512  # bytes that NVIDIA and llvmpipe want parts of buffers aligned to; no device is known to want more
-OLDEST = (1, 2)  # of OpenCL
-TOGETHER = 32  # kernels of a program: more gain little, and between programs a compilation can be stopped
-# what OpenCL C 3.0 has to list for a fence of the device's scope; OpenCL C 2.0 has it always
+LEAST = Limits(threads=64, shared_bytes=8192, registers=64)  # every family has a schedule within these limits
+OPTIONAL = DOTS | set(STATEMENTS) | {"fp16", "mfma", "mfma_deep", "wmma"}  # features that a kernel can do without
+ALIGNMENT = 512  # bytes; NVIDIA and llvmpipe require it of sub-buffers, and no device is known to require more
+OLDEST = (1, 2)  # version of OpenCL
+TOGETHER = 32  # kernels of a program: more save little, and a compilation can be stopped only between programs
+# what OpenCL C 3.0 must list for a fence of device scope; OpenCL C 2.0 always has it
 FENCE_PARTS = frozenset({"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"})
-HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
+HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # the name of a helper function
 MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 FLAGS = ("-cl-std=CL1.2",)
-# of text that calls what earlier OpenCL C does not declare, whatever extensions are listed: by version of OpenCL C
+# for text that calls functions which earlier OpenCL C does not declare, whatever extensions are listed
 NEWER = {3: "-cl-std=CL3.0", 2: "-cl-std=CL2.0"}
 OF_NEWER = re.compile("dot_4x8packed|atomic_work_item_fence")
-# in text that makes whole numbers, as codes are: of a quotient that is off by a bit they may be others
+# text that makes whole numbers, such as quantized values: a quotient that is one bit off may give another number
 WHOLE_NUMBERS = re.compile(r"\b(?:rint|floor|ceil|f\d+_to_[iu]\d+)\(")
 REQUIRED = re.compile(r"__attribute__\(\(reqd_work_group_size\([^)]*\)\)\) ")
 
@@ -98,10 +98,10 @@ def flavours() -> tuple[str, ...]:
 
 
 def manifest(flavour: str) -> Target:
-    """The target ``opencl:<flavour>``, without a device; an AMD instruction set is a flavour too: ``gfx90a``."""
+    """The target ``opencl:<flavour>``, without a device. An AMD instruction set, such as ``gfx90a``, is a flavour too."""
     if flavour not in FLAVOURS:
         return _amd_manifest(flavour)
-    # a Mali reads operands by vectors, which a computed operand has none of
+    # Mali kernels load operands as vectors; a computed operand cannot be loaded so
     prologues = flavour != "mali"
     name, features = f"opencl:{flavour}", FEATURES[flavour]
     limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
@@ -119,7 +119,7 @@ def _amd_manifest(name: str) -> Target:
 
 
 def _nearest(name: str) -> tuple[str, frozenset[str]]:
-    """The instruction set of ``AMD`` that is nearest to ``name``, and the features that ``name`` lacks; empty for no such."""
+    """The instruction set of ``AMD`` that is most similar to ``name``, and the features that ``name`` lacks; "" if unknown."""
     if name in AMD:
         return name, frozenset()
     found = ((like, lacking) for names, like, lacking in SIMILAR if re.fullmatch(names, name))
@@ -127,12 +127,12 @@ def _nearest(name: str) -> tuple[str, frozenset[str]]:
 
 
 def resolve(which: str) -> Target:
-    """The target of a flavour, or of the device whose name, behind its platform's, holds ``which``: two drivers may have the
-    same device. Where that is empty, of any, a GPU first.
+    """The target of a flavour, or of the first device that has ``which`` in its platform's name and its own name (two drivers
+    may offer the same device). If ``which`` is empty, any device, GPUs first.
 
-    Where a device of an asked flavour is here, the flavour is refined by what it says; but ``generic`` is what runs on
-    any, and ``pocl`` what tests and records know. Raises ``UsageError`` when there is neither, with what exists, and
-    ``DeviceError`` when there is no device at all.
+    If a device of the flavour is here, it refines the flavour's limits. Exceptions are ``generic``, which must run on any
+    device, and ``pocl``, which tests and records rely on. Raises ``UsageError`` that lists the known names if neither
+    exists, and ``DeviceError`` if there is no device at all.
     """
     if which in FLAVOURS or _nearest(which)[0]:
         here = () if which in ("generic", "pocl") else _here(which)
@@ -152,7 +152,7 @@ def resolve(which: str) -> Target:
 
 
 def _here(flavour: str) -> Sequence[Any]:
-    """The devices of a flavour; none without pyopencl, for who only compiles."""
+    """The devices of a flavour; none without pyopencl, which is not needed to compile."""
     try:
         return _fitting(flavour)
     except DeviceError:
@@ -160,14 +160,14 @@ def _here(flavour: str) -> Sequence[Any]:
 
 
 def _fitting(which: str) -> list[Any]:
-    """The devices here that ``opencl:<which>`` stands for."""
+    """The devices here that match ``opencl:<which>``."""
     if which in FLAVOURS:
         return [d for d in devices() if which == "generic" or flavour_of(d) == which]
     return [d for d in devices() if which.lower() in f"{d.platform.name} {d.name}".lower()]
 
 
 def _named() -> str:
-    """The devices here, for a message."""
+    """The devices here, as text for a message."""
     named = (f"{d.name.strip()!r} of {d.platform.name}" for d in devices())
     return (", ".join(named) or "none") + _besides()
 
@@ -177,9 +177,9 @@ def _besides() -> str:
 
 
 def of_device(device: Any, name: str) -> Target:
-    """A target with the limits that ``device`` reports, on top of its flavour's.
+    """A target with the limits of its flavour, refined by what ``device`` reports.
 
-    Raises ``DeviceError`` (GPC5005) when the driver does not answer what every OpenCL 1.2 driver has to.
+    Raises ``DeviceError`` (GPC5005) if the driver does not answer queries that OpenCL 1.2 requires.
     """
     with failing(f"{device.name.strip()}: ", "GPC5005"):
         return _refined(device, name)
@@ -216,10 +216,10 @@ def _refined(device: Any, name: str) -> Target:
 
 
 def _amd_limits(device: Any, limits: Limits) -> Limits:
-    """``limits`` with the lanes of a wave, and compute units where AMD's runtime counts pairs of them.
+    """``limits`` with the lanes of a wave that the device reports, and with the right number of compute units.
 
-    RDNA's compute units have two SIMDs and come in pairs, the work-group processors, which ROCclr counts in their place
-    (``enableWgpMode_``); four SIMDs to a unit tell so.
+    RDNA's compute units have two SIMDs each and come in pairs, called work-group processors. ROCclr counts these pairs
+    instead (``enableWgpMode_``); a unit with four SIMDs shows this.
     """
     lanes = answer(device, "wavefront_width_amd") or limits.warp
     paired = lanes == 32 and (answer(device, "simd_per_compute_unit_amd") or 4) == 4
@@ -227,7 +227,7 @@ def _amd_limits(device: Any, limits: Limits) -> Limits:
 
 
 def answer(device: Any, question: str, otherwise: Any = 0) -> Any:
-    """What a device answers to a question that not every one knows; ``otherwise`` for no answer."""
+    """Query ``device`` for something that not every driver knows; ``otherwise`` if it does not answer."""
     try:
         return getattr(device, question)
     except (AttributeError, pyopencl().Error):
@@ -235,25 +235,25 @@ def answer(device: Any, question: str, otherwise: Any = 0) -> Any:
 
 
 def alignment_of(device: Any) -> int:
-    """Bytes that the device wants parts of a buffer aligned to."""
-    return int(device.mem_base_addr_align) >> 3  # it is told in bits
+    """The alignment of sub-buffers in bytes."""
+    return int(device.mem_base_addr_align) >> 3  # the driver reports bits
 
 
 def has_sub_buffers(device: Any) -> bool:
-    """Whether parts of a buffer may be trusted on the device.
+    """Whether sub-buffers work on the device.
 
-    Drivers of Mali's Midgard and Bifrost and of PowerVR are known to fail with them: TensorFlow Lite's ``CanUseSubBuffer``
-    leaves these out.
+    Drivers of Mali's Midgard and Bifrost and of PowerVR are known to fail with sub-buffers; TensorFlow Lite's
+    ``CanUseSubBuffer`` excludes them too.
     """
     names = f"{device.platform.vendor} {device.vendor} {device.name}".lower()
     return not re.search(r"mali-(t\d|g(31|51|52|71|72|76)\b)|powervr|imagination", names)
 
 
 def fence_of(device: Any) -> frozenset[str]:
-    """How work-groups of a launch see what others have left (``gpucomp.codegen.c.fences``); empty where nothing says they do.
+    """How work-groups of a launch see each other's writes (``gpucomp.codegen.c.fences``); empty if that is not guaranteed.
 
-    The builtin is of AMD's own compiler, the PTX of NVIDIA's, whose OpenCL lists no scope of the device: for GPUs that have
-    PTX's memory model, sm_70 and later; the first caches of those before may hold what a fence is to end.
+    ``amd_fence`` is a builtin of AMD's own compiler. NVIDIA's OpenCL lists no device scope, so ``ptx_fence`` is PTX, for
+    GPUs with PTX's memory model (sm_70 and later); the L1 caches of older ones may keep what a fence should invalidate.
     """
     platform = device.platform.name
     if platform.startswith("AMD Accelerated"):
@@ -266,22 +266,22 @@ def fence_of(device: Any) -> frozenset[str]:
 
 
 def vectors_of(version: str) -> int:
-    """Bytes of a vector of the processor that PoCL's LLVM compiles for, as its OpenCL version tells; 0 where that is unknown."""
+    """Bytes of a vector of the processor in PoCL's version text, for which its LLVM compiles; 0 if unknown."""
     name = next((name for name in X86_64.processors if version.endswith(f"-{name}")), "")
     return X86_64.limits(X86_64.processors[name]).vector_bytes if name else 0
 
 
 def amd_set(name: str) -> str:
-    """The instruction set that a device's name tells, ``gfx90a:sramecc+:xnack-`` say, if something is known of it."""
+    """The instruction set in a device's name, such as ``gfx90a:sramecc+:xnack-``; "" if it is unknown here."""
     found = re.match(r"gfx[0-9a-f]+", name.strip())
     return found[0] if found and _nearest(found[0])[0] else ""
 
 
 def flavour_of(device: Any) -> str:
-    """Which manifest fits a device: by whose platform it is, which decides its compiler, and whether it is a GPU.
+    """The flavour of a device: from its platform, which decides the compiler, and from whether it is a GPU.
 
-    Intel's runtime for processors names the processor, which may be AMD's; PoCL has GPUs too; Mesa's rusticl has anybody's,
-    and its compiler none of their builtins.
+    The device's name does not tell: Intel's CPU runtime may run on an AMD processor, PoCL also has GPUs, and Mesa's rusticl
+    runs on GPUs of many vendors but has none of the vendors' builtins.
     """
     platform, gpu = f"{device.platform.name} {device.platform.vendor}".lower(), device.type & pyopencl().device_type.GPU
     marks = {"mali": r"\barm\b", "amd": r"\bamd\b|advanced micro"} if gpu else {"pocl": r"pocl|portable computing"}
@@ -289,7 +289,7 @@ def flavour_of(device: Any) -> str:
 
 
 def pyopencl() -> Any:
-    """The module, or ``DeviceError`` naming the extra that brings it."""
+    """Import pyopencl. Raises ``DeviceError`` that names the extra to install."""
     try:
         import pyopencl
     except ImportError as error:
@@ -298,9 +298,9 @@ def pyopencl() -> Any:
 
 
 class _Quiet:
-    """No warnings while any thread is within: compilers print notes on success, and pyopencl warns of each.
+    """Ignores warnings while any thread is inside: compilers print notes on success, and pyopencl warns of each.
 
-    The filters belong to the process, so the first to enter saves them and only the last to leave restores them.
+    Warning filters belong to the process, so the first thread to enter saves them and the last one to leave restores them.
     """
 
     def __init__(self) -> None:
@@ -327,34 +327,36 @@ _quiet = _Quiet()
 
 @contextmanager
 def failing(what: str, code: str) -> Iterator[None]:
-    """pyopencl's errors in the block are ``DeviceError`` of this ``code``; GPC5004 where memory is exhausted."""
+    """Turn pyopencl's errors in the block into ``DeviceError`` with ``code``, or GPC5004 if memory is exhausted."""
     cl = pyopencl()
     try:
         yield
     except cl.MemoryError as error:
-        raise DeviceError(f"{what}memory does not suffice ({error})", code="GPC5004") from error
+        raise DeviceError(f"{what}not enough memory ({error})", code="GPC5004") from error
     except cl.Error as error:
         raise DeviceError(f"{what}{error}", code=code) from error
 
 
 @cache
 def devices() -> tuple[Any, ...]:
-    """Every OpenCL device that can be used here, GPUs first, a vendor's platform before Mesa's, else in the platforms' order;
-    none when there is no driver."""
+    """Every usable OpenCL device, GPUs first, vendors' platforms before Mesa's rusticl, else in the platforms' order.
+
+    Empty if there is no driver.
+    """
     gpu = pyopencl().device_type.GPU
     found = [device for device, reason in _all_devices() if not reason]
     return tuple(sorted(found, key=lambda d: (not d.type & gpu, "rusticl" in d.platform.name.lower())))
 
 
 def left_out() -> list[str]:
-    """The devices here that are not used, each with the reason."""
+    """The devices here that cannot be used, each with the reason."""
     return [
         f"{device.name.strip()!r} of {device.platform.name}: {reason}" for device, reason in _all_devices() if reason
     ]
 
 
 def _all_devices() -> list[tuple[Any, str]]:
-    """Every device here, and why it is left out if it is."""
+    """Every device here, with the reason why it cannot be used, or an empty text."""
     cl = pyopencl()
     try:
         platforms = cl.get_platforms()
@@ -364,13 +366,13 @@ def _all_devices() -> list[tuple[Any, str]]:
     for platform in platforms:
         try:
             found += [(device, too_old(device)) for device in platform.get_devices()]
-        except cl.Error:  # a platform whose driver has no device
+        except cl.Error:  # a platform without a device
             continue
     return found
 
 
 def too_old(device: Any) -> str:
-    """Why a device is left out: templates call what OpenCL 1.2 has. Empty where it is not (Mesa's Clover is of 1.1)."""
+    """Why a device is too old: templates need OpenCL 1.2, and Mesa's Clover has 1.1. Empty if it is not."""
     found = re.match(r"OpenCL (\d+)\.(\d+)", device.version)
     if found is None or (int(found[1]), int(found[2])) >= OLDEST:
         return ""
@@ -378,7 +380,7 @@ def too_old(device: Any) -> str:
 
 
 def device_of(target: Target) -> Any:
-    """The device that runs ``target``'s kernels. Raises ``DeviceError`` when none here does."""
+    """The device that runs ``target``'s kernels. Raises ``DeviceError`` if none is here."""
     fitting = _fitting(target.name.partition(":")[2])
     if not fitting:
         raise DeviceError(f"no device for {target.name} here; devices are {_named()}", code="GPC5001")
@@ -386,18 +388,18 @@ def device_of(target: Target) -> Any:
 
 
 def build(source: KernelSource, target: Target, cache: KernelCache | None = None) -> bytes:
-    """The device's binary, or the source itself where no device is here to build for it."""
+    """The device's binary, or the source text if no such device is here."""
     return members({source.name: source}, target, cache)[source.name]
 
 
 def members(
     wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None, *, exact: bool = True
 ) -> dict[str, bytes]:
-    """What an artefact holds of kernels, by their binaries' names. The kernels are one of ``batches``, and one program.
+    """The artefact's binaries of ``wanted``, which must be one of ``batches``: they are built as one program.
 
-    The first holds the program's binary, for all; each its source where no device is here to build for.
+    The first one holds the program's binary and the others are empty. If no such device is here, each one is its source.
 
-    Raises ``KernelBuildError`` where the device refuses the program, or to launch one of its kernels.
+    Raises ``KernelBuildError`` if the device refuses the program, or cannot launch one of its kernels.
     """
     sources = list(wanted.values())
     plain = {name: source.text.encode() for name, source in wanted.items()}
@@ -416,7 +418,7 @@ def members(
 
 
 def batches(sources: Sequence[KernelSource], target: Target, *, exact: bool = True) -> list[list[KernelSource]]:
-    """``sources`` as ``members`` takes them: those that one run of the device's compiler makes."""
+    """``sources`` in groups that the device's compiler builds as one program each, for ``members``."""
     try:
         return _batches(sources, device_of(target), exact)
     except DeviceError:
@@ -424,11 +426,11 @@ def batches(sources: Sequence[KernelSource], target: Target, *, exact: bool = Tr
 
 
 def _batches(sources: Sequence[KernelSource], device: Any, exact: bool) -> list[list[KernelSource]]:
-    """In an order of their own, so that a cache knows the same kernels again whoever asks for them.
+    """Sorted by name, so that a cache finds the same groups whatever order the caller has.
 
-    A compiler takes longer to read OpenCL C's declarations than small kernels: eight of them take 0.2 s as one program with
-    Intel's runtime and 0.6 s apart, for it compiles one at a time whatever threads ask, as PoCL does. Other compilers do not:
-    there are as many programs as processors at least.
+    A compiler may need longer to read OpenCL C's declarations than to compile small kernels: with Intel's runtime eight small
+    kernels take 0.2 s as one program and 0.6 s as eight, because it compiles one program at a time in any number of threads,
+    as PoCL does. Other compilers run in parallel, so there are at least as many programs as processors.
     """
     if len({source.name for source in sources}) < len(sources):
         return [[source] for source in sources]
@@ -441,11 +443,11 @@ def _batches(sources: Sequence[KernelSource], device: Any, exact: bool) -> list[
 
 
 def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], flags: Sequence[str]) -> Any:
-    """A program of ``sources``, built, that has their kernels.
+    """Build a program of ``sources`` and make sure that it has their kernels.
 
-    PoCL 3.0 does not find all kernels in what it has in its cache, where functions of the text take vectors wider than those
-    of the processor as its LLVM knows it (``float16`` by value, znver3 for a Zen 4): with a name more, which its
-    preprocessor leaves there, it builds it anew.
+    PoCL 3.0 does not find all kernels of a program in its own cache if helper functions take vectors that are wider than the
+    registers of the processor as its LLVM knows it (``float16`` by value, on a Zen 4 known as znver3). One more name in the
+    text makes it build the program anew.
     """
     cl, text = pyopencl(), for_driver(device, joined(sources) if len(sources) > 1 else sources[0].text)
     built = patiently(lambda: cl.Program(context, text).build(flags, cache_dir=False), len(sources))
@@ -456,15 +458,15 @@ def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], fl
 
 
 def for_driver(device: Any, text: str) -> str:
-    """``text`` as the device's driver is given it: without the sizes of work-groups where that is an Adreno's.
+    """The text for the device's driver: for an Adreno without the sizes of work-groups.
 
-    A kernel that tells its size is slower there; CLBlast takes it away too (``compile.cpp``).
+    A kernel with a required size is slower there; CLBlast removes it too (``compile.cpp``).
     """
     return REQUIRED.sub("", text) if "qualcomm" in f"{device.platform.name} {device.vendor}".lower() else text
 
 
 def joined(sources: Sequence[KernelSource]) -> str:
-    """The text of all ``sources``, each with helpers of its own; PoCL has some of OpenCL's functions as macros."""
+    """One text of all ``sources``, with unique names for their helpers; some of OpenCL's functions are macros in PoCL."""
     texts = []
     for source in sources:
         helpers = HELPER.findall(source.text)
@@ -487,9 +489,9 @@ def program(
     *,
     flags: Sequence[str] | None = None,
 ) -> tuple[Any, bytes]:
-    """A built program and its binary, from the cache where that has it; ``flags`` are those of ``build_flags`` if none.
+    """A built program and its binary, from the cache if possible; ``flags`` default to ``build_flags``.
 
-    Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
+    Raises ``KernelBuildError`` with the compiler's first error if the device refuses the source.
     """
     return _program(context, device, [source], cache, build_flags(device, source) if flags is None else flags)
 
@@ -497,10 +499,10 @@ def program(
 def _program(
     context: Any, device: Any, sources: Sequence[KernelSource], cache: KernelCache | None, flags: Sequence[str]
 ) -> tuple[Any, bytes]:
-    """One program of all ``sources``: see ``program``.
+    """One program of all ``sources``, see ``program``.
 
-    PoCL's binary is the source: it keeps what it has built in a cache of its own, and to hand out a binary it builds
-    every kernel once more, for work-groups of any size, which no launch of ours uses.
+    For PoCL the source is used as the binary. PoCL has a cache of its own, and to return a binary it would build every
+    kernel once more, for work-groups of any size, which no launch here uses.
     """
     cl, flags = pyopencl(), list(flags)
     whole = sources[0] if len(sources) == 1 else replace(sources[0], text=joined(sources))
@@ -528,14 +530,14 @@ def _program(
 
 
 def _mark(device: Any) -> bytes:
-    """What a binary begins with that this device's driver has made."""
+    """The first bytes of every binary made by this device's driver."""
     return b"gpucomp opencl " + hashlib.sha256(compiler_version(device).encode()).hexdigest().encode() + b"\n"
 
 
 def _from_binary(context: Any, device: Any, binary: bytes) -> Any | None:
-    """A program; none where the binary is another driver's: the source still is welcome.
+    """Load a program; ``None`` if another driver made the binary, and the source must be built instead.
 
-    It is not left to the driver to tell: Mesa's rusticl (22.3) aborts over what it has not made itself.
+    The mark is checked first because not every driver does: Mesa's rusticl (22.3) aborts on a foreign binary.
     """
     cl, mark = pyopencl(), _mark(device)
     if not binary.startswith(mark):
@@ -548,7 +550,7 @@ def _from_binary(context: Any, device: Any, binary: bytes) -> Any | None:
 
 
 def kernel_of(device: Any, built: Any, source: KernelSource) -> Any:
-    """A kernel of a program. Raises ``KernelBuildError`` where the device cannot launch it in work-groups of its size."""
+    """A kernel of a program. Raises ``KernelBuildError`` if the device cannot launch it with its work-group size."""
     cl, items = pyopencl(), math.prod(source.geometry.items)
     try:
         kernel = cl.Kernel(built, source.name)
@@ -558,10 +560,10 @@ def kernel_of(device: Any, built: Any, source: KernelSource) -> Any:
         raise KernelBuildError(f"kernel {source.name}: {error}", code="GPC5104") from error
     if items > most and not _tells_lanes(device):
         raise KernelBuildError(
-            f"kernel {source.name}: {items} work-items in a work-group, {device.name.strip()} takes {most} of it",
+            f"kernel {source.name}: {items} work-items in a work-group, {device.name.strip()} can run {most} of this kernel",
             code="GPC5104",
         )
-    # where local memory is plain memory there is more of it than the device tells
+    # if local memory is ordinary memory, there is more of it than the device reports
     if local > device.local_mem_size and device.local_mem_type == cl.device_local_mem_type.LOCAL:
         raise KernelBuildError(
             f"kernel {source.name}: {local} B of local memory, {device.name.strip()} has {device.local_mem_size} B",
@@ -571,14 +573,14 @@ def kernel_of(device: Any, built: Any, source: KernelSource) -> Any:
 
 
 def _tells_lanes(device: Any) -> bool:
-    """Whether the driver tells the lanes of a subgroup where it is asked for the size of a kernel's work-groups: Mesa's
-    rusticl did in its first year (22.3)."""
+    """Whether the driver reports the lanes of a subgroup instead of a kernel's largest work-group, as Mesa's rusticl did in
+    its first year (22.3)."""
     return "rusticl" in device.platform.name.lower() and device.driver_version.startswith("22.")
 
 
 def _compiles(device: Any) -> int:
-    """The version of OpenCL C that the device's compiler takes. A device of OpenCL 3.0 may name 1.2 first, and list the
-    others; what it lists of 2.0 is optional there, so 2 is a device of OpenCL 2."""
+    """The major version of OpenCL C that the device's compiler accepts. A device of OpenCL 3.0 may report 1.2 and list other
+    versions. What it lists of 2.0 is optional, so the result is 2 only for a device of OpenCL 2."""
     versions = [tuple(map(int, re.findall(r"\d+", device.opencl_c_version)[:2]))]
     if device.version.startswith("OpenCL 3."):
         listed = answer(device, "opencl_c_all_versions", ())
@@ -588,8 +590,8 @@ def _compiles(device: Any) -> int:
 
 
 def build_flags(device: Any, source: KernelSource, *, exact: bool = True) -> list[str]:
-    """What the device's compiler is told. Quotients and roots are rounded right, at the price of about ten instructions
-    each, where the model is ``exact``, or the kernel makes whole numbers."""
+    """The compiler flags for ``source``. If the model is ``exact`` or the kernel makes whole numbers, quotients and roots are
+    correctly rounded, which costs about ten instructions each."""
     newer = NEWER.get(_compiles(device)) if OF_NEWER.search(source.text) else None
     flags = [*([newer] if newer else FLAGS), *_cautious(device, source)]
     rounds_right = device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
@@ -599,13 +601,13 @@ def build_flags(device: Any, source: KernelSource, *, exact: bool = True) -> lis
 
 
 def _cautious(device: Any, source: KernelSource) -> Sequence[str]:
-    """Flags that keep PoCL's answers right where work-items meet at barriers.
+    """Flags that keep PoCL's results right for kernels with barriers.
 
     PoCL runs a work-group as loops over its work-items between barriers and marks them parallel for LLVM's vectoriser
-    ("loopvec"). With a tile on its way in registers, PoCL 3.0 and 3.1 then give wrong numbers or abort, for text in
-    which Oclgrind finds no fault; without optimisation, or with POCL_WORK_GROUP_METHOD=loops, the same text is right.
-    No small text that shows it is known: nine schedules of the contraction template, unrolled or not, were right with
-    optimisation too. So the flag stays for all of them; it also builds in seconds what optimisation takes a minute for.
+    ("loopvec"). While a tile is prefetched into registers, PoCL 3.0 and 3.1 then give wrong numbers or abort, for text in
+    which Oclgrind finds no fault. Without optimisation, or with POCL_WORK_GROUP_METHOD=loops, the same text is right. No
+    small example is known: nine schedules of the contraction template, unrolled or not, were right with optimisation too.
+    So all such kernels get the flag. With it they also compile in seconds instead of up to a minute.
     """
     meets = "barrier(" in source.text and source.geometry.items[0] > 1
     return ("-cl-opt-disable",) if meets and flavour_of(device) == "pocl" else ()
@@ -619,10 +621,9 @@ def load_all(
     *,
     exact: bool = True,
 ) -> list[Any]:
-    """The programs of sources and their binaries, in their order: see ``members``.
+    """Load the programs of all kernels, in order: from their binaries where the device accepts them, see ``members``.
 
-    What has no binary that the device takes is built from its source, in batches. Raises ``KernelBuildError`` for a
-    kernel that the device refuses.
+    Other kernels are built from source, in batches. Raises ``KernelBuildError`` for a kernel that the device refuses.
     """
     programs: dict[str, Any] = {}
     for source, binary in kernels:
@@ -641,7 +642,7 @@ def load_all(
         except KernelBuildError:
             if len(batch) == 1:
                 raise
-            return {id(source): made([source]) for source in batch}  # the one that is refused tells so itself
+            return {id(source): made([source]) for source in batch}  # the refused kernel raises its own error
 
     with ThreadPoolExecutor(max_workers=processors()) as pool:
         for found in pool.map(each, groups):
@@ -650,7 +651,7 @@ def load_all(
 
 
 def lesser(target: Target) -> Iterator[Target]:
-    """``target`` as it asks less of the device, for kernels that it refuses: of a work-group, then of the compiler."""
+    """Variants of ``target`` for kernels that the device refuses: with smaller work-groups, then with fewer features."""
     limits = target.limits
     for features, shares in ((target.features, (2, 4)), (target.features - OPTIONAL, (1, 2, 4))):
         for share in shares:

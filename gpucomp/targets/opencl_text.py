@@ -1,4 +1,4 @@
-"""What an OpenCL kernel's text asks of memory: its loads by width. For devices whose compilers are not at hand."""
+"""Counts an OpenCL kernel's global loads by width, from its text. For devices whose compilers are not available."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ BYTES = {
     "char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4,
     "long": 8, "ulong": 8, "double": 8,
 }  # fmt: skip
-IMAGE_BYTES = {"read_imagef": 16, "read_imageh": 8}  # of a pixel of four
+IMAGE_BYTES = {"read_imagef": 16, "read_imageh": 8}  # of one pixel with four channels
 WIDE = 16
 POINTER = re.compile(r"__global (?:const )?(\w+)\* (?:restrict )?(\w+)")
 VECTOR = re.compile(r"\bvload(?:_half)?(\d*)\([^,()]*, (\w+)")
 
 
 def loads(text: str) -> Counter[int]:
-    """How many loads from global memory stand in ``text``, by the bytes that each moves; a loop's body counts once."""
+    """The number of loads from global memory in ``text``, by bytes of each load; a loop's body counts once."""
     size = {name: BYTES[kind] for kind, name in POINTER.findall(text) if kind in BYTES}
     found: Counter[int] = Counter()
     for width, name in VECTOR.findall(text):
@@ -34,7 +34,7 @@ def loads(text: str) -> Counter[int]:
 
 
 def _is_written(text: str, at: int) -> bool:
-    """Whether what the bracket that opened before ``at`` addresses is assigned to."""
+    """Whether the element of the bracket that opened before ``at`` is assigned to."""
     depth = 1
     while depth:
         depth += {"[": 1, "]": -1}.get(text[at], 0)
@@ -43,6 +43,6 @@ def _is_written(text: str, at: int) -> bool:
 
 
 def wide_share(found: Counter[int]) -> float:
-    """The part of loads that move 16 bytes or more; 1 where there is none."""
+    """The share of loads that move 16 bytes or more; 1 if there are no loads."""
     total = sum(found.values())
     return sum(n for nbytes, n in found.items() if nbytes >= WIDE) / total if total else 1.0

@@ -1,4 +1,4 @@
-"""Waiting for a driver's compiler, which may never be done. Nothing here knows what it compiles."""
+"""Waits for a driver's compiler with a time limit, because it may never return. Nothing here knows what it compiles."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
 
-LEAST_S = 60.0  # for a compiler to be done in, whatever it was given
-KERNEL_S = 15.0  # more for each kernel: what takes a second elsewhere took Intel's compiler four
-LOOK_S = 0.2  # how often is looked whether it is
-BUSY = 10  # times as long by the clock, where the machine does something else meanwhile
-MOST_LEFT = (
-    3  # compilations left behind: some drivers compile one at a time, and all that follow would wait for the first
-)
+LEAST_S = 60.0  # time limit of a compilation, whatever the compiler was given
+KERNEL_S = 15.0  # added for each kernel: Intel's compiler took four seconds for what takes others one
+LOOK_S = 0.2  # how often the result is polled
+BUSY = 10  # factor on the limit in wall-clock time, for a machine that is busy with other work
+MOST_LEFT = 3  # abandoned compilations; some drivers compile one at a time, so that later ones would wait for the first
 _left: list[Future[Any]] = []
 
 
 def patiently(work: Callable[[], Any], kernels: int) -> Any:
-    """What ``work`` returns or raises; ``TimeoutError`` when it is not done in the time that a compiler has for ``kernels``.
+    """Run ``work`` in a thread; return its result or raise its error. ``TimeoutError`` after the time limit for ``kernels``.
 
-    A compiler in this process cannot be ended: it is left behind in a thread that goes when the process does, and that
-    keeps nobody who interrupts the process waiting. While ``MOST_LEFT`` are, no more is waited for.
+    A compilation cannot be cancelled. After the limit it is abandoned in a daemon thread, which ends with the process and does
+    not delay Ctrl-C. Once ``MOST_LEFT`` are abandoned and still running, nothing more is compiled.
     """
     if sum(not other.done() for other in _left) >= MOST_LEFT:
-        raise TimeoutError(f"the driver's compiler has not ended {MOST_LEFT} compilations, and is given no more")
+        raise TimeoutError(f"the driver's compiler has not ended {MOST_LEFT} compilations; it is not called again")
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -40,5 +38,5 @@ def patiently(work: Callable[[], Any], kernels: int) -> Any:
         waited_s = time.monotonic() - began
         if waited_s > limit_s and (time.process_time() - used > limit_s or waited_s > BUSY * limit_s):
             _left.append(done)
-            raise TimeoutError(f"the driver's compiler was not done after {waited_s:.0f} s, and is left behind")
+            raise TimeoutError(f"the driver's compiler was not done after {waited_s:.0f} s and was abandoned")
     return done.result()

@@ -1,4 +1,4 @@
-"""What machine code a cubin holds: nvdisasm's listing, counted. No GPU and no driver are needed."""
+"""Counts the instructions in a cubin, from nvdisasm's listing. Needs neither a GPU nor a driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def disassembler() -> Path | None:
 
 
 def listing(cubin: bytes) -> str | None:
-    """What nvdisasm prints of ``cubin``; ``None`` where there is none, or it refuses."""
+    """The output of nvdisasm for ``cubin``; ``None`` if nvdisasm is missing or refuses it."""
     tool = disassembler()
     if tool is None:
         return None
@@ -40,18 +40,18 @@ def listing(cubin: bytes) -> str | None:
 
 
 def instructions(cubin: bytes) -> Counter[str] | None:
-    """How often each instruction stands in ``cubin``, modifiers included; ``None`` where there is no nvdisasm."""
+    """The count of each instruction in ``cubin``, modifiers included; ``None`` without nvdisasm."""
     text = listing(cubin)
     return None if text is None else Counter(INSTRUCTION.findall(text))
 
 
 def count(found: Mapping[str, int], *opcodes: str) -> int:
-    """Instructions whose name before the first dot is one of ``opcodes``."""
+    """The number of instructions whose name before the first dot is one of ``opcodes``."""
     return sum(n for name, n in found.items() if name.split(".")[0] in opcodes)
 
 
 def wide_share(found: Mapping[str, int]) -> float:
-    """The part of global loads, asynchronous copies included, that move 16 bytes; 1 where there is none."""
+    """The share of global loads, asynchronous copies included, that move 16 bytes; 1 if there are none."""
     loads = {name: n for name, n in found.items() if name.split(".")[0] in ("LDG", "LDGSTS")}
     total = sum(loads.values())
     return sum(n for name, n in loads.items() if ".128" in name) / total if total else 1.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.kernel.forms.tail import LANES, OTHER_REGISTERS, has_tail, tail_sizes
+from gpucomp.kernel.forms.tail import LANES, OTHER_REGISTERS, TailProblem, has_tail, tail_sizes
 
 FLAG_BYTES = 16  # of shared memory: whether this work-group is the last to have stored
 
@@ -17,7 +16,7 @@ ELEMENT_INSTRUCTIONS = 2  # of a statistic
 JOIN_INSTRUCTIONS = 10  # of a statistic of a row: lanes exchange what they have
 
 
-def tail_registers(threads: Any, rows: Any, p: SimpleNamespace) -> Any:
+def tail_registers(threads: int, rows: int, p: TailProblem) -> int:
     """What a work-item keeps of its rows; the sums before them are stored by then. 0 where there are no statistics."""
     if not has_tail(p):
         return 0
@@ -26,19 +25,19 @@ def tail_registers(threads: Any, rows: Any, p: SimpleNamespace) -> Any:
     return held + z.at_once * p.tail_statistics + OTHER_REGISTERS
 
 
-def tail_shared_bytes(threads: Any, rows: Any, p: SimpleNamespace) -> Any:
+def tail_shared_bytes(threads: int, rows: int, p: TailProblem) -> int:
     """At most: the flag, and a slot of each work-item for each statistic where lanes do not shuffle."""
     if not has_tail(p):
         return 0
     return FLAG_BYTES + 4 * threads * p.tail_statistics * tail_sizes(threads, rows, p, 1).at_once
 
 
-def tail_counter_bytes(row_tiles: Any, sharers: Any, p: SimpleNamespace) -> Any:
+def tail_counter_bytes(row_tiles: int, sharers: int, p: TailProblem) -> int:
     """One counter for each part of the rows, which so many work-groups store."""
     return 4 * row_tiles * ((sharers > 1) * 1) if has_tail(p) else 0
 
 
-def tail_work(threads: Any, rows: Any, sharers: Any, p: SimpleNamespace) -> dict[str, Any]:
+def tail_work(threads: int, rows: int, sharers: int, p: TailProblem) -> dict[str, Any]:
     """The fields of ``Work`` that say what the last work-group does with ``rows`` rows."""
     if not has_tail(p):
         return {}
@@ -53,7 +52,7 @@ def tail_work(threads: Any, rows: Any, sharers: Any, p: SimpleNamespace) -> dict
     }
 
 
-def tail_cycles(threads: Any, rows: Any, sharers: Any, p: SimpleNamespace) -> Any:
+def tail_cycles(threads: int, rows: int, sharers: int, p: TailProblem) -> float:
     """Cycles of the last work-group behind its stores, for families' own models."""
     if not has_tail(p):
         return 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,51 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.sliding import Sliding, depthwise_of, pooling_of, stores_of
+from gpucomp.refusal import required
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """What the text of a work-item counts with: its image, its vector of channels, and the place that it reads."""
+
+    lead: Var
+    channel: Var  # counts vectors
+    lane: Var
+    place_y: Var
+    place_x: Var
+
+    @property
+    def width(self) -> int:
+        """Channels of a vector."""
+        return self.lane.extent
+
+    @property
+    def names(self) -> dict[Expr, str]:
+        """What the text knows from its beginning."""
+        return {self.channel: "channel", self.lead: "lead"}
+
+    @property
+    def lanes(self) -> dict[Expr, str]:
+        """The lane, known in its loop."""
+        return {self.lane: LANE} if self.width > 1 else {}
+
+    def at(self, found: Sliding) -> dict[Expr, Expr]:
+        """The kernel's own variables on these."""
+        lanes = lanes_of(found.channel, self.channel, self.lane, self.width)
+        return places(found.lead, self.lead) | dict(lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """An array in registers: how it is declared, and the text of an element without its lane."""
+
+    declaration: str
+    element: str
+    at_lane: str  # "[lane]" where an element is a vector
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.declaration, self.element
 
 
 def depthwise_hooks(
@@ -44,60 +90,70 @@ def depthwise_hooks(
 
     ``into`` is an array that an output's channels go to instead of memory.
     """
-    found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
-    assert isinstance(found, Sliding)
-    lead, channel, lane = var("lead", max(1, p.lead)), var("channel", p.channels // s.vector), var(LANE, s.vector)
-    # the last tile may reach past the image of the last output, where nothing is promised of it
-    place_y = var("place_y", found.y.reach(derived.tiles_y * s.tile_y))
-    place_x = var("place_x", found.x.reach(derived.tiles_x * s.tile_x))
-    image = _within(found.image, "place_y", place_y, found.y.reach(p.out_y))
-    image = _within(image, "place_x", place_x, found.x.reach(p.out_x))
-    at = places(found.lead, lead) | dict(lanes_of(found.channel, channel, lane, s.vector))
-    rewriter = Rewriter(kernel.params, at)
-    bound = {lane: LANE} if s.vector > 1 else {}
-    known: dict[Expr, str] = {channel: "channel", lead: "lead"}
-
+    found = required(depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel))
+    item = _Item(
+        lead=var("lead", max(1, p.lead)),
+        channel=var("channel", p.channels // s.vector),
+        lane=var(LANE, s.vector),
+        # the last tile may reach past the image of the last output, where nothing is promised of it
+        place_y=var("place_y", found.y.reach(derived.tiles_y * s.tile_y)),
+        place_x=var("place_x", found.x.reach(derived.tiles_x * s.tile_x)),
+    )
+    rewriter = Rewriter(kernel.params, item.at(found))
     dtype = found.total.dtype
     ctype = printer.dialect.value_type(dtype)
     line = _array(ctype, "line", {"x": derived.columns}, s.vector)
-    rows_of_taps = {} if derived.weights_by_row else {"r": p.taps_y}
-    weight_at = _array(ctype, "weight", {**rows_of_taps, "s": p.taps_x}, s.vector)
     sums = _array(ctype, "acc", {"i": s.tile_y, "j": s.tile_x}, s.vector)
-    outer = frozenset({lead, channel, place_y})
-    image = regroup(rewriter(image), (frozenset({lead, channel}), frozenset({place_y}), frozenset({place_x})))
-    head, names = Emitter(printer, known, prefix="p").named(parts_within([image], frozenset({lead, channel})))
-    row = known | names | ({place_y: "place_y"} if place_y in image.free else {})
-    row_lines, names = Emitter(printer, row, prefix="v").named(parts_within([image], outer))
-    load = _filled(printer, row | names | {place_x: "place_x"} | bound, image, lane, s.vector, line[1], "u")
-    taps: dict[Expr, str] = {}
-    for slide, name in ((found.y, "y" if derived.weights_by_row else "r"), (found.x, "s")):
-        if slide.tap is not None:
-            taps[slide.tap] = name
-    weight = None if found.weight is None else rewriter(found.weight)
-    at_lane = f"[{LANE}]" if s.vector > 1 else ""
+    rows_of_taps = {} if derived.weights_by_row else {"r": p.taps_y}
+    weight = _array(ctype, "weight", {**rows_of_taps, "s": p.taps_x}, s.vector)
+    image = _within(found.image, "place_y", item.place_y, found.y.reach(p.out_y))
+    image = _within(image, "place_x", item.place_x, found.x.reach(p.out_x))
     of_image = f"line[{_place(s, p, derived)}]" if derived.columns > 1 else "line"
-    if weight is None:
-        accumulate = printer.combine(found.op, dtype, f"{sums[1]}{at_lane}", f"{of_image}{at_lane}")
-        accumulate = f"{sums[1]}{at_lane} = {accumulate};"
-    else:
-        accumulate = f"{sums[1]}{at_lane} += {of_image}{at_lane} * {weight_at[1]}{at_lane};"
     hooks = {
         "index": printer.dialect.index_type(derived.points + s.threads),
         "start": printer.dialect.literal(identity_of(found.op, dtype), dtype),
-        "accumulate": accumulate,
-        "uses_y": place_y in image.free,
-        "sums": sums,
-        "line": line,
-        "weight": weight_at,
-        "head": head,
-        "row_lines": row_lines,
-        "load_image": load,
-        "load_weight": _filled(printer, known | taps | bound, weight, lane, s.vector, weight_at[1], "w")
-        if weight is not None
-        else [],
-        "store": _epilogue(kernel, printer, found, s, p, known, (lead, channel, lane), at, sums[1], into),
+        "sums": sums.pair,
+        "line": line.pair,
+        "weight": weight.pair,
+        **_image_hooks(printer, rewriter(image), item, line),
+        "accumulate": _accumulated(printer, found, sums, of_image + line.at_lane, weight),
+        "load_weight": _weight_lines(printer, found, rewriter, item, weight, by_row=bool(derived.weights_by_row)),
+        "store": _epilogue(kernel, printer, found, item, sums, into),
     }
     return {**hooks, "w": SimpleNamespace(**{**vars(p), **vars(s), **vars(derived), **hooks})}
+
+
+def _image_hooks(printer: CPrinter, image: Expr, item: _Item, line: _Array) -> dict[str, Any]:
+    """Statements that read the image: once a work-item, once a row of places, and once a place."""
+    whole, y = frozenset({item.lead, item.channel}), frozenset({item.place_y})
+    image = regroup(image, (whole, y, frozenset({item.place_x})))
+    head, names = Emitter(printer, item.names, prefix="p").named(parts_within([image], whole))
+    uses_y = item.place_y in image.free
+    known = item.names | names | ({item.place_y: "place_y"} if uses_y else {})
+    row_lines, names = Emitter(printer, known, prefix="v").named(parts_within([image], whole | y))
+    known |= names | {item.place_x: "place_x"} | item.lanes
+    load = _filled(Emitter(printer, known, prefix="u"), image, item, line)
+    return {"uses_y": uses_y, "head": head, "row_lines": row_lines, "load_image": load}
+
+
+def _accumulated(printer: CPrinter, found: Sliding, sums: _Array, of_image: str, weight: _Array) -> str:
+    """The statement that adds one place of the image to one sum."""
+    total = sums.element + sums.at_lane
+    if found.weight is None:
+        return f"{total} = {printer.combine(found.op, found.total.dtype, total, of_image)};"
+    return f"{total} += {of_image} * {weight.element}{weight.at_lane};"
+
+
+def _weight_lines(
+    printer: CPrinter, found: Sliding, rewriter: Rewriter, item: _Item, weight: _Array, *, by_row: bool
+) -> list[str]:
+    """Statements that load the weight of tap ``r``, ``s``; ``by_row``: of the image's row ``y``, which then is the tap's."""
+    if found.weight is None:
+        return []
+    named = ((found.y.tap, "y" if by_row else "r"), (found.x.tap, "s"))
+    taps: dict[Expr, str] = {tap: name for tap, name in named if tap is not None}
+    emitter = Emitter(printer, item.names | taps | item.lanes, prefix="w")
+    return _filled(emitter, rewriter(found.weight), item, weight)
 
 
 def _place(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> str:
@@ -123,12 +179,13 @@ def _within(image: Expr, name: str, place: Var, limit: int) -> Expr:
     return select(inside, image, literal(0, image.dtype))
 
 
-def _array(ctype: str, name: str, extents: Mapping[str, int], width: int) -> tuple[str, str]:
-    """A declaration with a dimension for every extent above 1 and for the lanes, and the element (without its lane)."""
+def _array(ctype: str, name: str, extents: Mapping[str, int], width: int) -> _Array:
+    """An array with a dimension for every extent above 1, and one for the lanes."""
     long = {i: n for i, n in extents.items() if n > 1}
     lanes = f"[{width}]" if width > 1 else ""
     element = name + "".join(f"[{i}]" for i in long)
-    return f"{ctype} {name}{''.join(f'[{n}]' for n in long.values())}{lanes}", element
+    declaration = f"{ctype} {name}{''.join(f'[{n}]' for n in long.values())}{lanes}"
+    return _Array(declaration, element, f"[{LANE}]" if width > 1 else "")
 
 
 def _bound(condition: Expr, place: Var) -> float:
@@ -142,44 +199,25 @@ def _bound(condition: Expr, place: Var) -> float:
     return math.inf
 
 
-def _filled(
-    printer: CPrinter, known: Mapping[Expr, str], value: Expr, lane: Var, width: int, to: str, prefix: str
-) -> list[str]:
-    """Statements that put the lanes of ``value`` into the array ``to``."""
-    emitter = Emitter(printer, known, prefix=prefix)
-    if width == 1:
+def _filled(emitter: Emitter, value: Expr, item: _Item, to: _Array) -> list[str]:
+    """Statements that put the lanes of ``value`` into an element of ``to``."""
+    if item.width == 1:
         lines, (text,) = emitter.values([value])
-        return [*lines, f"{to} = {text};"]
-    head, lines, (text,) = emitter.lanes([value], lane, width)
-    return [*head, *lane_loop([*lines, f"{to}[{LANE}] = {text};"], width)]
+        return [*lines, f"{to.element} = {text};"]
+    head, lines, (text,) = emitter.lanes([value], item.lane, item.width)
+    return [*head, *lane_loop([*lines, f"{to.element}{to.at_lane} = {text};"], item.width)]
 
 
-def _epilogue(
-    kernel: Kernel,
-    printer: CPrinter,
-    found: Sliding,
-    s: SimpleNamespace,
-    p: SimpleNamespace,
-    known: Mapping[Expr, str],
-    variables: tuple[Var, Var, Var],
-    at: Mapping[Expr, Expr],
-    acc: str,
-    into: str,
-) -> list[str]:
-    """Statements for the output at ``out_y``, ``out_x``, whose sum is ``acc``; they leave it in ``into`` if that is one."""
-    lead, channel, lane = variables
-    bound: dict[Expr, str] = dict(known)
-    for slide, name in ((found.y, "out_y"), (found.x, "out_x")):
-        if slide.out is not None:
-            bound[slide.out] = name
-    rewriter = Rewriter(kernel.params, at)
-    stores = flat_stores(stores_of(kernel, found), rewriter)
-    bound[hole("acc", found.total.dtype)] = f"{acc}[{LANE}]" if s.vector > 1 else acc
-    groups = (frozenset({lead, channel}), frozenset(v for v in (found.y.out, found.x.out) if v))
+def _epilogue(kernel: Kernel, printer: CPrinter, found: Sliding, item: _Item, sums: _Array, into: str) -> list[str]:
+    """Statements for the output at ``out_y``, ``out_x``, of which ``sums`` has the sum; they leave it in ``into`` if given."""
+    named = ((found.y.out, "out_y"), (found.x.out, "out_x"))
+    outputs: dict[Expr, str] = {out: name for out, name in named if out is not None}
+    total: dict[Expr, str] = {hole("acc", found.total.dtype): sums.element + sums.at_lane}
+    stores = flat_stores(stores_of(kernel, found), Rewriter(kernel.params, item.at(found)))
+    groups = (frozenset({item.lead, item.channel}), frozenset(v for v in (found.y.out, found.x.out) if v))
     stores = [FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups)) for t in stores]
-    if s.vector > 1:
-        bound[lane] = LANE
+    emitter = Emitter(printer, item.names | outputs | total | item.lanes)
     if into:
         (only,) = stores
-        return Emitter(printer, bound).kept(only.target, only.value, into, lane, s.vector)
-    return Emitter(printer, bound).store(stores, lane, s.vector)
+        return emitter.kept(only.target, only.value, into, item.lane, item.width)
+    return emitter.store(stores, item.lane, item.width)

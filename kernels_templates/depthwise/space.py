@@ -13,7 +13,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
 
 PARAMS = (
@@ -35,8 +35,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    found = depthwise_of(kernel)
-    assert isinstance(found, Sliding)
+    found = required(depthwise_of(kernel))
     return sizes_of(kernel, found)
 
 

@@ -20,6 +20,7 @@ from gpucomp.errors import VerifyError
 from gpucomp.expr.core import Call, call, transform
 from gpucomp.ir.graph import Node
 from gpucomp.kernel.pipeline import KernelPass
+from gpucomp.kernel.step import KernelStep
 from gpucomp.rewrite import pipeline as passes
 from gpucomp.rewrite.rule import apply_rules, rule
 
@@ -169,7 +170,7 @@ def test_a_wrong_pass_over_kernels_is_named(command, monkeypatch):
         return transform(expr, lambda node: call("neg", node) if isinstance(node, Call) and node.fn == "tanh" else None)
 
     def seeded(steps, setting):
-        return [step if step.kernel is None else replace_kernel(step, turned) for step in steps]
+        return [replace_kernel(step, turned) if isinstance(step, KernelStep) else step for step in steps]
 
     def replace_kernel(step, change):
         stores = tuple(dataclasses.replace(s, value=change(s.value)) for s in step.kernel.stores)

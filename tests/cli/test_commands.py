@@ -226,7 +226,11 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         (["run", "model.onnx", "--input", "x=bad.npy"], 2, "error GPC2004: cannot read 'bad.npy': "),
         (["run", "model.onnx", "--input", "x=bad.npz"], 2, "error GPC2004: cannot read 'bad.npz': "),
         (["run", "model.onnx", "--input", "x=bad.pb"], 2, "error GPC2004: cannot read 'bad.pb': "),
-        (["run", "model.onnx", "--input", "x=bad.jpg"], 2, "error GPC2003: input 'x' is f32[3,5], which is no photo's"),
+        (
+            ["run", "model.onnx", "--input", "x=bad.jpg"],
+            2,
+            "error GPC2003: input 'x' is f32[3,5], which is not the shape of a photo",
+        ),
         (["run", "model.onnx", "--input", "x=pickled.npy"], 2, "error GPC2004: cannot read 'pickled.npy': "),
         (
             ["run", "model.onnx", "--input", "x=wide.npy"],

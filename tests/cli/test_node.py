@@ -183,7 +183,7 @@ def test_an_operator_on_the_host_says_so(inspected):
 def test_a_node_that_waits_for_values_says_so(inspected):
     proto = model([node("NonZero", ["x"], ["y"], name="places")], {"x": (2, 3)}, [])
     proto.graph.output.append(helper.make_tensor_value_info("y", TensorProto.INT64, None))
-    assert inspected(proto, "--node", "places")[-1].startswith("It waits for a shape that values decide")
+    assert inspected(proto, "--node", "places")[-1].startswith("Its shape depends on values")
 
 
 def test_a_name_that_no_node_has_lists_those_near_it(inspected):

@@ -75,7 +75,7 @@ def test_the_peak_and_the_floor_are_of_f32_work_alone():
     assert "600 GFLOP" not in of_f32
     assert "(30.0% of peak)" in of_f32
     assert "every kernel at peak" in of_f32
-    assert "(30.0% of peak but for 1 launches of other numbers than f32)" in of_both
+    assert "(30.0% of peak without 1 launches of other numbers than f32)" in of_both
     assert "every f32 kernel at peak" in of_both
 
 

@@ -271,5 +271,5 @@ def test_check_names_where_values_decide_shapes(command, tmp_path):
     assert "NonZero at node 'places': the shape of its result depends on values" in out
     assert "behind: 1 operators: Transpose" in out
     assert "Exp" not in out
-    assert "waiting   2 operators" in compiled[1]
+    assert "dynamic   2 operators" in compiled[1]
     assert "NonZero Transpose" in compiled[1]

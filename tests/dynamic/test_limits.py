@@ -9,9 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import gpucomp
 from gpucomp import ops
-from gpucomp.compiler import waiting
-from gpucomp.dynamic import outline as heavy
-from gpucomp.dynamic import program as rest
+from gpucomp.compiler import open_dynamic
+from gpucomp.dynamic import outline
+from gpucomp.dynamic import program as dynamic_program
 from gpucomp.errors import ArtifactError, DeviceError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import folding
 from gpucomp.ir import Graph, Input, TensorType, constant, input_value
@@ -113,17 +113,19 @@ def heavy_answer(given, count, q, w):
 
 
 def test_what_was_answered_is_never_computed_again(monkeypatch):
-    monkeypatch.setattr(heavy, "PART_WORK", 1 << 9)
-    monkeypatch.setattr(rest, "REPEATED_WORK", 0)
+    monkeypatch.setattr(outline, "PART_WORK", 1 << 9)
+    monkeypatch.setattr(dynamic_program, "REPEATED_WORK", 0)
     ran: list[tuple[str, str]] = []
-    take, padded = rest.Run._take, heavy.Part.padded
+    take, padded = dynamic_program.Run._take, outline.Part.padded
 
     def computed(*nodes):
         ran.extend((n.op.name, n.name) for n in nodes if n.op not in (Input, ops.Constant))
 
-    monkeypatch.setattr(rest.Run, "_take", lambda run, step, uses: (computed(step.node), take(run, step, uses))[1])
     monkeypatch.setattr(
-        heavy.Part, "padded", lambda part, arrays: (computed(*part.graph.nodes()), padded(part, arrays))[1]
+        dynamic_program.Run, "_take", lambda run, step, uses: (computed(step.node), take(run, step, uses))[1]
+    )
+    monkeypatch.setattr(
+        outline.Part, "padded", lambda part, arrays: (computed(*part.graph.nodes()), padded(part, arrays))[1]
     )
     proto, w = heavy_question()
     exe = gpucomp.compile(proto, target="cpu")
@@ -134,7 +136,7 @@ def test_what_was_answered_is_never_computed_again(monkeypatch):
         found = exe.run(given | {"q": np.array(q, np.float32)})
         assert_matches(found["y"], heavy_answer(given, 6, q, w), terms=60)
         assert len(ran) == len(set(ran)) > 10
-    assert exe._waiting._compiled
+    assert exe._dynamic._compiled
 
 
 def test_rows_are_found_where_results_without_them_are_given_too():
@@ -144,26 +146,26 @@ def test_rows_are_found_where_results_without_them_are_given_too():
     y = ops.MatMul(x, squared)
     total = ops.ReduceSum(y, axes=(0,), keepdims=False)
 
-    count, axes = heavy.by_rows(Graph((x, w), (squared, y)), (11,))
+    count, axes = outline.by_rows(Graph((x, w), (squared, y)), (11,))
     assert (count, axes[y], axes[x]) == (11, 0, 0)
     assert squared not in axes
-    assert heavy.by_rows(Graph((x, w), (squared, y, total)), (11,)) is None
-    assert heavy.by_rows(Graph((x, w), (squared, ops.Add(y, constant(np.ones(7, np.float32))), total)), (11,)) is None
+    assert outline.by_rows(Graph((x, w), (squared, y, total)), (11,)) is None
+    assert outline.by_rows(Graph((x, w), (squared, ops.Add(y, constant(np.ones(7, np.float32))), total)), (11,)) is None
 
 
 def test_rows_that_depend_on_each_other_are_compiled_when_they_come_again(monkeypatch):
-    monkeypatch.setattr(heavy, "PART_WORK", 200)
+    monkeypatch.setattr(outline, "PART_WORK", 200)
     nodes = [node("Transpose", ["g"], ["t"]), node("MatMul", ["g", "t"], ["y"])]
     exe = gpucomp.compile(chosen_rows(*nodes), target="cpu")
 
     for count, compiled in ((5, 0), (7, 0), (5, 1), (5, 1), (7, 2)):
         given = feeds(count)
         assert_matches(exe.run(given)["y"], given["x"][:count] @ given["x"][:count].T, terms=13)
-        assert len(exe._waiting._compiled) == compiled
+        assert len(exe._dynamic._compiled) == compiled
 
 
 def test_numpy_does_what_cannot_be_built(monkeypatch):
-    monkeypatch.setattr(heavy, "PART_WORK", 100)
+    monkeypatch.setattr(outline, "PART_WORK", 100)
     w = np.ones((13, 3), np.float32)
     exe = gpucomp.compile(chosen_rows(node("MatMul", ["g", "w"], ["y"]), weights={"w": w}), target="cpu")
     asked = []
@@ -172,14 +174,14 @@ def test_numpy_does_what_cannot_be_built(monkeypatch):
         asked.append(graph)
         raise DeviceError("no compiler", code="GPC5001")
 
-    exe._waiting._compile = fails
+    exe._dynamic._compile = fails
     for _ in range(2):
         given = feeds(9)
         assert_matches(exe.run(given)["y"], given["x"][:9] @ w, terms=13)
     assert len(asked) == 1
 
 
-def test_external_data_of_bodies_and_functions_goes_into_the_rest(tmp_path):
+def test_external_data_of_bodies_and_functions_goes_into_the_dynamic_model(tmp_path):
     w = RNG.standard_normal((13, 7)).astype(np.float32)
     stores = {"yes": numpy_helper.from_array(w, "yes"), "no": numpy_helper.from_array(2 * w, "no")}
     sides = [branch(name, node("MatMul", ["g", name], ["r"]), weights=[stored]) for name, stored in stores.items()]
@@ -202,7 +204,7 @@ def test_external_data_of_bodies_and_functions_goes_into_the_rest(tmp_path):
 
 
 def test_patterns_of_what_stays_f32_reach_what_is_compiled_in_a_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(heavy, "PART_WORK", 100)
+    monkeypatch.setattr(outline, "PART_WORK", 100)
     w = RNG.standard_normal((13, 13)).astype(np.float32)
     nodes = [node("MatMul", ["g", "w"], ["h"], name="one"), node("MatMul", ["h", "w"], ["y"], name="two")]
     proto = chosen_rows(*nodes, weights={"w": w})
@@ -211,7 +213,7 @@ def test_patterns_of_what_stays_f32_reach_what_is_compiled_in_a_run(monkeypatch,
 
     def error(exe):
         found = exe.run(given)["y"]
-        assert exe._waiting._compiled
+        assert exe._dynamic._compiled
         return np.abs(found - wanted).max() / np.abs(wanted).max()
 
     kept = gpucomp.compile(proto, target="cpu", precision="bf16", keep_fp32=["one", "two"])
@@ -239,15 +241,19 @@ def test_texts_are_told_apart_along_an_axis():
             np.testing.assert_array_equal(found["counts"], np.bincount(inverse))
 
 
-def with_rest(proto):
+def with_dynamic_model(proto):
     made = gpucomp.compile(model([node("NonZero", ["x"], ["y"])], [value("x", (5,))]), target="cpu")
-    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, proto.SerializeToString(), waiting)
+    return gpucomp.Executable(
+        made.plan, made.sources, made.binaries, made.weights, proto.SerializeToString(), open_dynamic
+    )
 
 
 @pytest.mark.parametrize("name", ["x", "absent"])
 def test_a_rest_that_reads_a_sequence_which_nobody_gives_is_refused(name):
     given = helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, None)
-    exe = with_rest(model([node("SequenceLength", [name], ["y"])], [given], [value("y", (), TensorProto.INT64)]))
+    exe = with_dynamic_model(
+        model([node("SequenceLength", [name], ["y"])], [given], [value("y", (), TensorProto.INT64)])
+    )
 
     with pytest.raises(ArtifactError, match=f"reads '{name}': a sequence") as caught:
         exe.run({"x": np.ones(5, np.float32)})
@@ -255,7 +261,7 @@ def test_a_rest_that_reads_a_sequence_which_nobody_gives_is_refused(name):
 
 
 def test_a_declared_extent_below_zero_says_nothing():
-    exe = with_rest(
+    exe = with_dynamic_model(
         model([node("NonZero", ["x"], ["y"])], [value("x", (5,))], [value("y", (1, -5), TensorProto.INT64)])
     )
 
@@ -293,7 +299,7 @@ def endless(op):
 
 
 def test_arrays_of_a_loop_that_never_ends_are_bounded(monkeypatch):
-    monkeypatch.setattr(rest, "LIVE", 400 * 11 * 13 * 4)
+    monkeypatch.setattr(dynamic_program, "LIVE", 400 * 11 * 13 * 4)
 
     with pytest.raises(UnsupportedError, match="takes more than") as caught:
         endless("Neg").run({"x": np.ones((11, 13), np.float32)})
@@ -306,12 +312,12 @@ def test_arrays_of_a_loop_that_never_ends_are_bounded(monkeypatch):
 def test_programs_are_kept_by_their_steps_too(monkeypatch):
     exe = gpucomp.compile(chosen_rows(node("Neg", ["g"], ["y"])), target="cpu")
     exe.run(feeds(1))
-    ((program, *_),) = exe._waiting._programs.values()
-    monkeypatch.setattr(rest, "STEPS", 2 * len(program.steps))
+    ((program, *_),) = exe._dynamic._programs.values()
+    monkeypatch.setattr(dynamic_program, "STEPS", 2 * len(program.steps))
 
     for count in (2, 3, 4):
         exe.run(feeds(count))
-    assert len(exe._waiting._programs) == 2
+    assert len(exe._dynamic._programs) == 2
 
 
 def test_suppression_is_the_same_whatever_is_compared_at_once(monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpucomp import ops
-from gpucomp.dynamic import outline as heavy
+from gpucomp.dynamic import outline
 from gpucomp.ir import Graph, Input, TensorType, Value, constant, input_value, topological
 from gpucomp.ir.types import F32, I64
 from gpucomp.ops.interpreter import interpret
@@ -39,7 +39,7 @@ def part(*outputs: Value, counts=(2, N, 1 << 40)):
     for node in topological(v.node for v in outputs):
         for v in node.values:
             position[v] = len(position)
-    made = heavy.part_of(frozenset(range(len(nodes))), nodes, outputs, position, counts)
+    made = outline.part_of(frozenset(range(len(nodes))), nodes, outputs, position, counts)
     values = {p: v for v, p in position.items()}
     return made, [values[p] for p in made.reads]
 
@@ -128,6 +128,6 @@ def test_steps_of_much_work_are_taken_with_what_is_between_them(monkeypatch):
     nodes = dict(enumerate(steps))
     reads = {0: [], 1: [], 2: [1], 3: [1, 2], 4: [3], 5: [4]}
 
-    assert heavy.heavy(nodes, reads) == frozenset()
-    monkeypatch.setattr(heavy, "PART_WORK", 1000)
-    assert heavy.heavy(nodes, reads) == {1, 2, 3, 4}
+    assert outline.expensive(nodes, reads) == frozenset()
+    monkeypatch.setattr(outline, "PART_WORK", 1000)
+    assert outline.expensive(nodes, reads) == {1, 2, 3, 4}

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 
 import gpucomp
 from gpucomp import ops
-from gpucomp.compiler import waiting
-from gpucomp.dynamic import outline as heavy
-from gpucomp.dynamic import program as rest
-from gpucomp.dynamic.program import Rest
+from gpucomp.compiler import open_dynamic
+from gpucomp.dynamic import outline
+from gpucomp.dynamic import program as dynamic_program
+from gpucomp.dynamic.program import DynamicModel
 from gpucomp.errors import ArtifactError, DeviceError, ShapeError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.runtime import artifact
@@ -36,7 +36,7 @@ def built(target):
 def detector(target="cpu"):
     """The detector as if just compiled: nothing is translated yet."""
     made = built(target)
-    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, made.rest, waiting)
+    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, made.dynamic_model, open_dynamic)
 
 
 def assert_right(found, wanted, terms=64):
@@ -87,20 +87,20 @@ def test_the_backbone_is_compiled_and_the_rest_is_named():
     compiled = [op for kernel in exe.kernels for op in kernel.ops]
     assert compiled.count("Conv") == 4
     assert "Softmax" in compiled
-    assert [op for op, _ in exe.waiting][:3] == ["NonMaxSuppression", "Slice", "Slice"]
-    assert exe.waiting[0] == ("NonMaxSuppression", "nms")
-    assert Rest(exe.rest).first == (("NonMaxSuppression", "nms"),)
+    assert [op for op, _ in exe.dynamic_operators][:3] == ["NonMaxSuppression", "Slice", "Slice"]
+    assert exe.dynamic_operators[0] == ("NonMaxSuppression", "nms")
+    assert DynamicModel(exe.dynamic_model).first == (("NonMaxSuppression", "nms"),)
     assert [str(spec) for spec in exe.outputs] == [
         "detections: f32[k,6]", "best_labels: i64[k]", "reach: f32[k]", "features: f32[1,11,7,9]",
     ]  # fmt: skip
 
 
-def test_a_model_without_such_operators_has_no_rest(tmp_path):
+def test_a_model_without_such_operators_has_no_dynamic_model(tmp_path):
     exe = gpucomp.compile(model([node("Relu", ["x"], ["y"])], [value("x")]), target="cpu")
     exe.save(tmp_path / "m.gpuc")
 
-    assert exe.waiting == ()
-    assert exe.rest == artifact.load(tmp_path / "m.gpuc").rest == b""
+    assert exe.dynamic_operators == ()
+    assert exe.dynamic_model == artifact.load(tmp_path / "m.gpuc").dynamic_model == b""
 
 
 def test_a_suppression_of_constants_is_computed_at_compile_time():
@@ -114,7 +114,7 @@ def test_a_suppression_of_constants_is_computed_at_compile_time():
              node("Add", ["k", "x"], ["y"])]  # fmt: skip
     exe = gpucomp.compile(model(nodes, [value("x", (2, 3))], weights=weights), target="cpu")
 
-    assert exe.waiting == ()
+    assert exe.dynamic_operators == ()
     np.testing.assert_array_equal(exe.run({"x": np.zeros((2, 3), np.float32)})["y"], [[0, 0, 1], [0, 0, 2]])
 
 
@@ -149,20 +149,20 @@ def test_a_count_that_was_there_before_is_not_translated_again():
     for bright in runs:
         exe.run({"image": image(bright, seed=1)})
 
-    assert exe._waiting.translations == len(set(runs))
+    assert exe._dynamic.translations == len(set(runs))
 
 
 def test_translations_that_are_not_used_go_first(monkeypatch):
-    monkeypatch.setattr(rest, "PROGRAMS", 2)
+    monkeypatch.setattr(dynamic_program, "PROGRAMS", 2)
     exe = detector()
 
     counts = []
     for bright in (0, 1, 0, 3, 0, 1):
         exe.run({"image": image(bright, seed=1)})
-        counts.append(exe._waiting.translations)
+        counts.append(exe._dynamic.translations)
 
     assert counts == [1, 2, 2, 3, 3, 4]
-    assert len(exe._waiting._programs) == 2
+    assert len(exe._dynamic._programs) == 2
 
 
 def test_constants_of_translations_are_bounded(monkeypatch):
@@ -170,13 +170,13 @@ def test_constants_of_translations_are_bounded(monkeypatch):
              node("Range", ["zero", "n", "one"], ["y"])]  # fmt: skip
     weights = {"i": np.array(1, np.int64), "zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
     exe = gpucomp.compile(model(nodes, [value("x", (501,))], weights=weights), target="cpu")
-    monkeypatch.setattr(rest, "MADE_BYTES", 9000)
+    monkeypatch.setattr(dynamic_program, "MADE_BYTES", 9000)
 
     for count in (499, 500, 501, 498):
         x = (np.arange(501) < count).astype(np.float32)
         np.testing.assert_array_equal(exe.run({"x": x})["y"], np.arange(count))
 
-    assert len(exe._waiting._programs) == 2
+    assert len(exe._dynamic._programs) == 2
 
 
 def test_what_two_counts_have_in_common_is_computed_once(monkeypatch):
@@ -246,7 +246,7 @@ def given(count):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_network_behind_a_selection_is_compiled_for_few_counts_and_right_for_all(target, monkeypatch):
-    monkeypatch.setattr(heavy, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(outline, "PART_WORK", 1 << 10)
     proto = head()
     exe = gpucomp.compile(proto, target=target)
 
@@ -255,7 +255,7 @@ def test_a_network_behind_a_selection_is_compiled_for_few_counts_and_right_for_a
         for count in counts:
             feeds = given(count)
             assert_right(exe.run(feeds), expected(proto, feeds), terms=64)
-        assert len(exe._waiting._compiled) == compiled
+        assert len(exe._dynamic._compiled) == compiled
 
 
 def test_what_numpy_does_fast_is_not_compiled():
@@ -263,23 +263,23 @@ def test_what_numpy_does_fast_is_not_compiled():
 
     exe.run(given(5))
 
-    assert not exe._waiting._compiled
+    assert not exe._dynamic._compiled
 
 
 def test_compiled_parts_are_bounded(monkeypatch):
-    monkeypatch.setattr(heavy, "PART_WORK", 1 << 10)
-    monkeypatch.setattr(rest, "COMPILED", 1)
+    monkeypatch.setattr(outline, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(dynamic_program, "COMPILED", 1)
     proto = head()
     exe = gpucomp.compile(proto, target="cpu")
 
     for count in (5, 20, 6):
         feeds = given(count)
         assert_right(exe.run(feeds), expected(proto, feeds))
-        assert len(exe._waiting._compiled) == 1
+        assert len(exe._dynamic._compiled) == 1
 
 
 def test_rows_that_depend_on_each_other_are_computed_as_many_as_there_are(monkeypatch):
-    monkeypatch.setattr(heavy, "PART_WORK", 1)
+    monkeypatch.setattr(outline, "PART_WORK", 1)
     nodes = [node("NonZero", ["x"], ["p"]), node("Transpose", ["p"], ["q"]), node("Cast", ["q"], ["f"], to=1),
              node("MatMul", ["p_", "f"], ["y"]), node("Cast", ["p"], ["p_"], to=1)]  # fmt: skip
     exe = gpucomp.compile(model(nodes, [value("x", (5, 7))]), target="cpu")
@@ -288,11 +288,11 @@ def test_rows_that_depend_on_each_other_are_computed_as_many_as_there_are(monkey
         x = np.random.default_rng(seed).integers(0, 2, (5, 7)).astype(np.float32)
         places = np.array(np.nonzero(x), np.float32)
         assert_matches(exe.run({"x": x})["y"], places @ places.T, terms=35)
-    assert exe._waiting._compiled
+    assert exe._dynamic._compiled
 
 
 def test_a_value_that_a_compiled_part_kept_to_itself_is_there_for_the_next(monkeypatch):
-    monkeypatch.setattr(heavy, "PART_WORK", 1 << 5)
+    monkeypatch.setattr(outline, "PART_WORK", 1 << 5)
     nodes = [
         node("Reshape", ["x", "s"], ["a"]),
         node("Exp", ["a"], ["b"]),
@@ -310,7 +310,7 @@ def test_a_value_that_a_compiled_part_kept_to_itself_is_there_for_the_next(monke
     for seed in (1, 2, 1):
         feeds = {"x": np.random.default_rng(seed).standard_normal((6, 11)).astype(np.float32), "s": np.array([11, 6])}
         assert_right(exe.run(feeds), expected(proto, feeds))
-    assert exe._waiting._compiled
+    assert exe._dynamic._compiled
 
 
 # --- what else values decide
@@ -375,7 +375,7 @@ def test_a_loop_ends_when_its_values_say_so():
         found = exe.run({"x": np.array(x, np.float32)})
         np.testing.assert_array_equal(found["rows"], rows)
         assert found["last"] == rows[-1]
-    assert exe._waiting.translations == 2
+    assert exe._dynamic.translations == 2
 
 
 def test_a_loop_of_many_steps_is_kept_by_few_bytes_a_step():
@@ -391,9 +391,9 @@ def test_a_loop_of_many_steps_is_kept_by_few_bytes_a_step():
 
     for x in (1, 3, 1):
         assert exe.run({"x": np.array(x, np.float32)})["y"] == 500
-    assert exe._waiting.translations == 2
+    assert exe._dynamic.translations == 2
     assert (
-        len(exe._waiting._begun) == 1 + 499 + 1
+        len(exe._dynamic._begun) == 1 + 499 + 1
     )  # the shorter path is the beginning of the longer one, but for its end
 
 
@@ -439,7 +439,7 @@ def test_a_sequence_that_is_computed_before_is_read_behind():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.int8, np.bool_], ids=lambda t: np.dtype(t).name)
-def test_constants_of_every_kind_go_into_the_rest(dtype):
+def test_constants_of_every_kind_go_into_the_dynamic_model(dtype):
     table = np.arange(6).reshape(3, 2).astype(dtype)
     nodes = [node("NonZero", ["x"], ["p"]), node("Squeeze", ["p"], ["q"]), node("Transpose", ["t"], ["u"]),
              node("Gather", ["u", "q"], ["y"], axis=1)]  # fmt: skip
@@ -471,7 +471,7 @@ def test_a_function_is_opened_where_only_its_end_waits():
     x = np.arange(7, dtype=np.float32)
 
     assert [op for kernel in exe.kernels for op in kernel.ops] == ["Sin", "Relu"]
-    assert [op for op, _ in exe.waiting] == ["NonZero"]
+    assert [op for op, _ in exe.dynamic_operators] == ["NonZero"]
     np.testing.assert_array_equal(exe.run({"x": x})["y"], [np.flatnonzero(np.sin(x) > 0)])
 
 
@@ -519,7 +519,7 @@ def test_an_artefact_whose_rest_is_another_models_is_refused(tmp_path):
     third = gpucomp.compile(model([node("NonZero", ["z"], ["y"])], [value("z", (3,))]), target="cpu")
 
     for made in (other, third):
-        contents = artifact.Contents(exe.plan, exe.sources, exe.binaries, exe.weights, made.rest)
+        contents = artifact.Contents(exe.plan, exe.sources, exe.binaries, exe.weights, made.dynamic_model)
         artifact.save(tmp_path / "m.gpuc", contents)
-        with pytest.raises(ArtifactError, match=r"the rest of the model reads '[xz]': f32"):
+        with pytest.raises(ArtifactError, match=r"the dynamic part of the model reads '[xz]': f32"):
             gpucomp.load(tmp_path / "m.gpuc").run({"x": np.ones(3, np.float32)})

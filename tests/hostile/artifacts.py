@@ -316,9 +316,9 @@ def outputs(path: Path) -> None:
 
 def rest_alone(path: Path) -> None:
     """The rest is run on what a sound file would give it."""
-    from gpucomp.dynamic.program import Rest
+    from gpucomp.dynamic.program import DynamicModel
 
-    Rest(artifact.load(path).rest).run({"x": np.zeros((2, 3), np.float32)})
+    DynamicModel(artifact.load(path).dynamic_model).run({"x": np.zeros((2, 3), np.float32)})
 
 
 def other_rest(location: str) -> bytes:

@@ -18,7 +18,7 @@ from gpucomp.ir.types import F16
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.blocks.space import registers
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
@@ -54,12 +54,12 @@ CASES = {
 RUNS = [(name, winograd_steps.possible(kernel)[number % 2 - 1]) for number, (name, kernel) in enumerate(CASES.items())]
 
 
-def step_of(kernel: Kernel) -> tuple[Step, list[np.ndarray]]:
+def step_of(kernel: Kernel) -> tuple[KernelStep, list[np.ndarray]]:
     inputs = random_inputs(kernel)
     values = [constant(a) if k in kernel.constants else input_value(f"x{k}", t)
               for k, (a, t) in enumerate(zip(inputs, kernel.params, strict=False))]  # fmt: skip
     outputs = tuple(input_value(f"y{k}", t) for k, t in enumerate(kernel.params[kernel.inputs :]))
-    return Step("k0", kernel, tuple(values), outputs, ()), inputs
+    return KernelStep("k0", kernel, tuple(values), outputs, ()), inputs
 
 
 def chosen(kernel: Kernel):

@@ -12,6 +12,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F64, I8, I32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.partition import partition
+from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.contraction.gemv.space import registers_ahead
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
 from gpucomp.kernels_templates.render import render
@@ -35,7 +36,7 @@ def conv_transposed() -> Kernel:
     image, weights = tensor("x", 1, 4, 3, 2, dtype=F16), tensor("w", 4, 2, 3, 1, dtype=F16)
     window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "out": (3, 2)}
     (step,) = partition(graph_of(ops.ConvTranspose(image, weights, group=2, **window)))
-    assert step.kernel is not None
+    assert isinstance(step, KernelStep)
     return step.kernel
 
 

@@ -274,7 +274,7 @@ def test_the_version_of_ptx_is_the_one_that_nvrtc_wrote():
 def test_a_device_of_the_same_generation_with_less_shared_memory_is_told_so():
     opened(capability=(8, 6), shared=99 << 10, room=99 << 10)
 
-    with pytest.raises(DeviceError, match="102400 bytes of shared memory, it has 101376: compile for cuda:sm_86"):
+    with pytest.raises(DeviceError, match="102400 bytes of shared memory, the GPU has 101376: compile for cuda:sm_86"):
         opened(capability=(8, 6), shared=100 << 10, room=99 << 10)
 
 

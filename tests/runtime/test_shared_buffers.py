@@ -106,5 +106,5 @@ def test_a_small_result_in_place_lends_the_rest_of_its_place():
 def test_a_plan_of_parts_within_parts_is_refused():
     buffers = [temporary(2048, 0, "whole"), temporary(512, 512, "part")]
 
-    with pytest.raises(ArtifactError, match="buffer part lies in the midst of whole"):
+    with pytest.raises(ArtifactError, match="buffer part begins inside whole"):
         share(plan_of(buffers, [Launch(0, (0, 1))]))

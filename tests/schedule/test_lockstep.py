@@ -49,7 +49,7 @@ def over(function, **columns):
     """``function`` of each place, by lockstep, and the number of its parts."""
     found = {name: np.array(values) for name, values in columns.items()}
     result, parts = np.full(len(next(iter(found.values()))), np.nan), 0
-    for rows, value in lockstep(function, found):
+    for rows, value in lockstep(lambda numbers: function(SimpleNamespace(**numbers)), found):
         result[rows] = array(value, len(rows))
         parts += 1
     return result.tolist(), parts

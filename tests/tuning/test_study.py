@@ -12,7 +12,7 @@ import pytest
 
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import RecordError, ScheduleError
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.schedule.choose import choose
 from gpucomp.tuning import checks, choice, records, worker
 from gpucomp.tuning.engines import Engines
@@ -47,7 +47,7 @@ def chosen(kernel):
 
 def task(kernel=KERNEL):
     inputs = tuple(SimpleNamespace(op=None, attrs={}) for _ in range(kernel.inputs))
-    step = Step("k", kernel, inputs, (), ())
+    step = KernelStep("k", kernel, inputs, (), ())
     found = chosen(kernel)
     return Task(kernel, step, TARGET, engines_of(kernel), Candidate(found.family, found.schedule), found.tier, 1, 1e-3)
 

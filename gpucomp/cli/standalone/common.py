@@ -1,6 +1,6 @@
-"""Reads launch.json and data.npz beside it, and says how far a kernel's outputs are from what they have to be.
+"""Reads launch.json and data.npz beside it, and prints how far a kernel's outputs are from the expected ones.
 
-Needs numpy (and ml_dtypes where a buffer is bf16 or smaller), nothing of gpucomp.
+Needs numpy (and ml_dtypes if a buffer is bf16 or smaller), but no gpucomp.
 """
 
 import json
@@ -25,7 +25,7 @@ def plain(name: str) -> Any:
 
 
 def load() -> tuple[Any, list[np.ndarray], dict[int, np.ndarray]]:
-    """The launches, and every buffer by number: given arrays, weights, and room (0xFD bytes) for the rest."""
+    """The launches, and every buffer by number: given arrays, weights, and all others filled with 0xFD bytes."""
     described = json.loads((HERE / "launch.json").read_text())
     with np.load(HERE / "data.npz", allow_pickle=False) as data:
         buffers = []
@@ -41,7 +41,7 @@ def load() -> tuple[Any, list[np.ndarray], dict[int, np.ndarray]]:
 
 
 def judge(described: Any, buffers: list[np.ndarray], expected: dict[int, np.ndarray]) -> NoReturn:
-    """Print the relative L2 error of every output; end with 6 where one is above the tolerance, as gpucomp does."""
+    """Print the relative L2 error of every output; exit with 6 if one is above the tolerance, as gpucomp does."""
     bad = False
     for k, wanted in expected.items():
         buffer = described["buffers"][k]

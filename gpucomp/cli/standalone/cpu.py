@@ -18,7 +18,7 @@ machine = llvm.Target.from_default_triple().create_target_machine(
 engine = llvm.create_mcjit_compiler(module, machine)
 engine.finalize_object()
 
-# 64-byte alignment, which the kernels count on
+# the kernels rely on 64-byte alignment
 aligned = []
 for array in buffers:
     room = np.empty(array.size + 64, np.uint8)

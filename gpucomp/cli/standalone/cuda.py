@@ -5,7 +5,7 @@ import cupy
 
 described, buffers, expected = common.load()
 if any(launch["tensor_maps"] for launch in described["launches"]):
-    raise SystemExit("this kernel takes tensor maps, which want the driver's encoder: use `gpucomp run kernel.gpuc`")
+    raise SystemExit("this kernel takes tensor maps, which need the driver's encoder: use `gpucomp run kernel.gpuc`")
 memory = [cupy.asarray(b) for b in buffers]
 for launch in described["launches"]:
     text = (common.HERE / launch["source"]).read_text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 from gpucomp.codegen.c.emit import Emitter, flat_stores, lane_loop
@@ -15,23 +15,47 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import count, places
-from gpucomp.kernel.forms.tail import columns_of, reads_of, tail_of, tail_sizes
+from gpucomp.kernel.forms.tail import TailProblem, columns_of, reads_of, tail_of, tail_sizes
 
 SHUFFLED = 32  # threads of a CUDA warp
 
 
-def tail_hooks(
-    kernel: Kernel, printer: CPrinter, p: SimpleNamespace, threads: int, rows: int, sharers: int
-) -> Mapping[str, Any]:
-    """``tail`` for the template, ``None`` where there is none: of work-groups of ``threads`` that store ``rows`` rows each.
+@dataclass(frozen=True)
+class StatisticText:
+    """One statistic of a row, as text."""
 
-    sharers      work-groups that store parts of the same rows
-    read         statements of an access: they leave its elements in ``kept``, (name, type, count) each
-    statistics   name, type, identity, body: the statements of an access, combined: with what another lane has;
-                 reads_row: whether those statements do
-    stores       once a row
-    shuffles     lanes exchange values by shuffles
-    """
+    name: str
+    type: str
+    identity: str
+    body: list[str]  # statements of an access
+    reads_row: bool  # whether these statements read ``row``
+    combined: str  # with what another lane has
+
+
+@dataclass(frozen=True)
+class TailText:
+    """What ``contraction/tail.j2`` prints. ``lanes`` to ``at_once`` are those of ``TailSizes``."""
+
+    read: list[str]  # statements of an access: they leave its elements in ``kept``
+    kept: list[tuple[str, str, int]]  # name, type, count
+    statistics: list[StatisticText]
+    stores: list[str]  # once a row
+    shuffles: bool  # lanes exchange values by shuffles
+    threads: int  # of a work-group, which stores ``rows`` rows
+    rows: int
+    sharers: int  # work-groups that store parts of the same rows
+    accesses: int  # of a row
+    lanes: int
+    together: int
+    steps: int
+    keep: int
+    at_once: int
+
+
+def tail_hooks(
+    kernel: Kernel, printer: CPrinter, p: TailProblem, threads: int, rows: int, sharers: int
+) -> Mapping[str, Any]:
+    """``tail``, a ``TailText`` for work-groups of ``threads`` that store ``rows`` rows; ``None`` without statistics."""
     body, tail = kernel.body_as(Contraction), tail_of(kernel)
     if tail is None:
         return {"tail": None}
@@ -66,20 +90,22 @@ def tail_hooks(
         ctype = printer.dialect.value_type(dtype)
         op, at = statistic.op, f"{name}[r]"
         inner = [*lines, f"const {ctype} term = {text};", f"{at} = {printer.combine(op, dtype, at, 'term')};"]
-        statistics.append({
-            "name": name,
-            "type": ctype,
-            "identity": printer.dialect.literal(identity_of(op, dtype), dtype),
-            "body": [*head, *(lane_loop(inner, width) if width > 1 else inner)],
-            "reads_row": bool(value.free & frozenset(known)),
-            "combined": printer.combine(op, dtype, at, "other"),
-        })  # fmt: skip
+        statistics.append(
+            StatisticText(
+                name=name,
+                type=ctype,
+                identity=printer.dialect.literal(identity_of(op, dtype), dtype),
+                body=[*head, *(lane_loop(inner, width) if width > 1 else inner)],
+                reads_row=bool(value.free & frozenset(known)),
+                combined=printer.combine(op, dtype, at, "other"),
+            )
+        )
         known[statistic.hole] = in_column[statistic.hole] = at
     once = Emitter(printer, known, prefix="o").store(flat_stores(tail.stores, rewriter))
     words = z.steps * width if z.keep else width
     types = [printer.dialect.value_type(ld.dtype) for ld in reads]
     return {
-        "tail": SimpleNamespace(
+        "tail": TailText(
             read=read,
             kept=[(f"kept{i}", ctype, words) for i, ctype in enumerate(types)],
             statistics=statistics,
@@ -89,7 +115,11 @@ def tail_hooks(
             rows=rows,
             sharers=sharers,
             accesses=count(body.n) // width,
-            **{k: v for k, v in vars(z).items() if k not in ("wide", "words")},
+            lanes=z.lanes,
+            together=z.together,
+            steps=z.steps,
+            keep=z.keep,
+            at_once=z.at_once,
         )
     }
 

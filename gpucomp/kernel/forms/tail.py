@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 
 from gpucomp.device.limits import REGISTER_FILE
 from gpucomp.device.lockstep import gcd, least, most
@@ -13,11 +11,35 @@ from gpucomp.kernel import Contraction, Kernel, Tail
 from gpucomp.kernel.forms.access import Rewriter, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, count, places
+from gpucomp.kernel.sizes import Sizes
 
 LANES = 32  # work-items that share a row: a warp, where the work-group has one
 KEPT = 96  # registers of elements that a work-item keeps of its rows, at most
 OTHER_REGISTERS = 40  # addresses, statistics, counters of the loops
 AT_ONCE = 4  # rows of a work-item whose elements are under way together
+
+
+class TailProblem(Sizes):
+    """Sizes of the row statistics behind a contraction. Only kernels that have statistics give the last four."""
+
+    n: int  # columns of the result
+    tail_wide: int = 0  # columns that an access of a row may take
+    tail_reads: int = 0  # values read of each element
+    tail_bytes: int = 0  # of these values
+    tail_statistics: int = 0  # of a row
+
+
+class TailSizes(Sizes):
+    """How work-items read rows back."""
+
+    wide: int  # columns of an access
+    lanes: int  # work-items of a row
+    together: int  # rows that are read side by side
+    steps: int  # accesses of a lane in a row
+    words: int  # registers that hold what these bring
+    keep: int  # 1: elements stay in registers from one statistic to the next
+    at_once: int  # rows of a lane under way together
+    passes: int  # over all rows
 
 
 def no_tail(kernel: Kernel) -> str:
@@ -75,12 +97,7 @@ def columns_of(body: Contraction, width: int, lane: Var) -> tuple[Var, dict[Expr
 
 
 def tail_problem(kernel: Kernel) -> dict[str, int]:
-    """Sizes of the row statistics; none where a kernel has no such.
-
-    tail_wide         columns that an access of a row may take
-    tail_reads        values read of each element; ``tail_bytes`` of them
-    tail_statistics   of a row
-    """
+    """The fields of ``TailProblem`` but for ``n``; none for a kernel without row statistics."""
     tail = tail_of(kernel)
     if tail is None:
         return {}
@@ -93,18 +110,12 @@ def tail_problem(kernel: Kernel) -> dict[str, int]:
     }
 
 
-def has_tail(p: SimpleNamespace) -> bool:
-    return hasattr(p, "tail_wide")
+def has_tail(p: TailProblem) -> bool:
+    return getattr(p, "tail_statistics", 0) > 0
 
 
-def tail_sizes(threads: Any, rows: Any, p: SimpleNamespace, wide: int = 0) -> SimpleNamespace:
-    """How ``threads`` work-items read ``rows`` rows back, by accesses of ``wide`` columns; 0: as wide as memory allows.
-
-    lanes      work-items of a row; ``together`` rows are read side by side
-    steps      accesses of a lane in a row; ``words`` registers that hold what they bring
-    keep       1: of rows that fit, elements stay in registers from one statistic to the next
-    at_once    rows of a lane under way together; ``passes`` over them
-    """
+def tail_sizes(threads: int, rows: int, p: TailProblem, wide: int = 0) -> TailSizes:
+    """How ``threads`` work-items read ``rows`` rows back, by accesses of ``wide`` columns; 0: as wide as memory allows."""
     wide = wide or p.tail_wide
     lanes = gcd(threads, LANES)
     together = threads // lanes
@@ -114,7 +125,13 @@ def tail_sizes(threads: Any, rows: Any, p: SimpleNamespace, wide: int = 0) -> Si
     room = room * (threads > 1)  # who is alone walks along whole rows, which are not written out
     keep = (words <= room) * 1
     at_once = least(most(1, room // most(1, words)), least(AT_ONCE, -(-rows // together)))
-    return SimpleNamespace(
-        wide=wide, lanes=lanes, together=together, steps=steps, words=words, keep=keep, at_once=at_once,
+    return TailSizes(
+        wide=wide,
+        lanes=lanes,
+        together=together,
+        steps=steps,
+        words=words,
+        keep=keep,
+        at_once=at_once,
         passes=-(-rows // (together * at_once)),
-    )  # fmt: skip
+    )

@@ -19,7 +19,7 @@ from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Store, Tail
 from gpucomp.kernel.partition import MAX_PARAMS
 from gpucomp.kernel.rename import moved, renumbered
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
 
 MAX_STATISTICS = 4  # of a row in one kernel
@@ -34,37 +34,34 @@ def join(steps: Sequence[Step], outputs: Sequence[Value], pays: Pays, *, tails: 
     """
     found = list(steps)
     for step in steps:
-        if step in found and _is_statistics(step):
+        if step in found and isinstance(step, KernelStep) and _is_statistics(step):
             found = _joined(found, step, outputs, pays, tails)
     return found
 
 
-def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays, tails: bool) -> list[Step]:
+def _joined(steps: list[Step], first: KernelStep, outputs: Sequence[Value], pays: Pays, tails: bool) -> list[Step]:
     """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
     rows, parts = first, [first]
     for step in steps[steps.index(first) + 1 :]:
-        if _is_statistics(step) and not _waits(step, rows, steps) and (one := merged(rows, step)):
+        if not isinstance(step, KernelStep) or not _is_statistics(step) or _waits(step, rows, steps):
+            continue
+        if one := merged(rows, step):
             rows, parts = one, [*parts, step]
-    if len(parts) > 1 and not pays([_kernel(rows)], [_kernel(part) for part in parts]):
+    if len(parts) > 1 and not pays([rows.kernel], [part.kernel for part in parts]):
         rows, parts = first, [first]
     for step in steps[: steps.index(first)] if tails else []:
-        if set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
+        if not isinstance(step, KernelStep) or set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
             continue
         kept = {v for other in steps if other not in parts for v in other.inputs}.union(outputs)
         both = followed(step, rows, kept) if _writes_alone(step, steps) else None
-        if both and pays([_kernel(both)], [_kernel(step), _kernel(rows)]):
+        if both and pays([both.kernel], [step.kernel, rows.kernel]):
             return [both if s is step else s for s in steps if s not in parts]
     return [rows if s is first else s for s in steps if s is first or s not in parts]
 
 
-def _kernel(step: Step) -> Kernel:
-    assert step.kernel is not None
-    return step.kernel
-
-
-def _is_statistics(step: Step) -> bool:
-    kernel = step.kernel
-    return kernel is not None and isinstance(kernel.body, Rowwise) and len(kernel.body.row_stores) == len(kernel.stores)
+def _is_statistics(step: KernelStep) -> bool:
+    body = step.kernel.body
+    return isinstance(body, Rowwise) and len(body.row_stores) == len(step.kernel.stores)
 
 
 def _writes_alone(step: Step, steps: Sequence[Step]) -> bool:
@@ -83,9 +80,9 @@ def _waits(step: Step, place: Step, steps: Sequence[Step]) -> bool:
 # reductions of the same rows --------------------------------------------------------------------------------
 
 
-def merged(first: Step, second: Step) -> Step | Refusal:
+def merged(first: KernelStep, second: KernelStep) -> KernelStep | Refusal:
     """Both steps as one, which stands where ``first`` stood, or why they cannot be."""
-    one, two = _kernel(first), _kernel(second)
+    one, two = first.kernel, second.kernel
     above, below = one.body_as(Rowwise), two.body_as(Rowwise)
     extents = [[v.extent for v in axes] for axes in (above.rows, above.cols)]
     if [[v.extent for v in axes] for axes in (below.rows, below.cols)] != extents:
@@ -153,9 +150,9 @@ def _outputs(kernel: Kernel, first: int) -> dict[int, int]:
     return {kernel.inputs + k: first + k for k in range(kernel.outputs)}
 
 
-def _param(value: Value, first: Step, second: Step) -> TensorType:
+def _param(value: Value, first: KernelStep, second: KernelStep) -> TensorType:
     step = second if value in second.inputs else first
-    return _kernel(step).params[step.inputs.index(value)]
+    return step.kernel.params[step.inputs.index(value)]
 
 
 # behind a contraction ---------------------------------------------------------------------------------------
@@ -169,12 +166,12 @@ class _Rows:
     at: Mapping[Expr, Expr]
 
 
-def followed(step: Step, rows: Step, kept: Collection[Value]) -> Step | Refusal:
+def followed(step: KernelStep, rows: KernelStep, kept: Collection[Value]) -> KernelStep | Refusal:
     """The contraction ``step`` with the statistics ``rows`` of what it stores as its tail, or why it cannot have them.
 
     ``kept`` are values that others need: a result that is but another one widened, for ``rows`` alone, is not stored.
     """
-    one, two = _kernel(step), _kernel(rows)
+    one, two = step.kernel, rows.kernel
     body, below = one.body, two.body_as(Rowwise)
     if type(body) is not Contraction or body.tail is not None:
         return Refusal("it is no contraction, or one that has statistics")
@@ -225,15 +222,15 @@ def followed(step: Step, rows: Step, kept: Collection[Value]) -> Step | Refusal:
     )  # fmt: skip
 
 
-def _reasons(step: Step, rows: Step) -> str:
+def _reasons(step: KernelStep, rows: KernelStep) -> str:
     """Why the two end where they do together: what the first one said of the other's nodes is over."""
     over = {str(n.op) for n in (*rows.nodes, *rows.prologue)}
     found = [*step.why.split("; "), "statistics of its rows follow", *rows.why.split("; ")]
     return "; ".join(dict.fromkeys(w for w in found if w and over.isdisjoint(w.split())))
 
 
-def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows | Refusal:
-    one, two = _kernel(step), _kernel(rows)
+def _rows_of(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwise) -> _Rows | Refusal:
+    one, two = step.kernel, rows.kernel
     long, wide = body.batch + body.m, body.n
     if any(
         math.prod(v.extent for v in a) != math.prod(v.extent for v in b)
@@ -277,9 +274,9 @@ def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) ->
     return dict(zip(axes, map(simplify, unflatten(number, extents)), strict=True))
 
 
-def _without_widened(step: Step, kept: Collection[Value]) -> Step:
+def _without_widened(step: KernelStep, kept: Collection[Value]) -> KernelStep:
     """``step`` without a result that nobody needs but its own tail, which can widen the narrow one itself."""
-    kernel = _kernel(step)
+    kernel = step.kernel
     body = kernel.body_as(Contraction)
     assert body.tail is not None
     for wide in kernel.stores:
@@ -295,9 +292,9 @@ def _without_widened(step: Step, kept: Collection[Value]) -> Step:
     return step
 
 
-def _without(step: Step, wide: Store, narrow: Store) -> Step:
+def _without(step: KernelStep, wide: Store, narrow: Store) -> KernelStep:
     """``step`` without the store ``wide``: its tail reads an element where ``narrow`` stores it."""
-    kernel = _kernel(step)
+    kernel = step.kernel
     body = kernel.body_as(Contraction)
     assert body.tail is not None
     numbers = {k: k - (k > wide.target) for k in range(len(kernel.params)) if k != wide.target}

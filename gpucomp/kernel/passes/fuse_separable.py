@@ -18,7 +18,7 @@ from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable
 from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.rename import canonical, moved
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
 
 
@@ -26,31 +26,19 @@ from gpucomp.refusal import Refusal
 class Pair:
     """Two steps, and the one that computes both, which stands where ``second`` stood."""
 
-    first: Step
-    second: Step
-    both: Step
-
-    @property
-    def depthwise(self) -> Kernel:
-        assert self.first.kernel is not None
-        return self.first.kernel
-
-    @property
-    def pointwise(self) -> Kernel:
-        assert self.second.kernel is not None
-        return self.second.kernel
-
-    @property
-    def fused(self) -> Kernel:
-        assert self.both.kernel is not None
-        return self.both.kernel
+    first: KernelStep
+    second: KernelStep
+    both: KernelStep
 
 
 def fuse(steps: Sequence[Step], outputs: Sequence[Value], expected: Expected) -> list[Step]:
     """``steps`` with every pair as one step that is faster so. ``outputs`` are the graph's."""
-    faster = (pair for pair in pairs(steps, outputs) if expected.faster([pair.fused], [pair.depthwise, pair.pointwise]))
-    found = {pair.second: pair for pair in faster}
-    gone = {pair.first for pair in found.values()}
+
+    def pays(pair: Pair) -> bool:
+        return expected.faster([pair.both.kernel], [pair.first.kernel, pair.second.kernel])
+
+    found: dict[Step, Pair] = {pair.second: pair for pair in pairs(steps, outputs) if pays(pair)}
+    gone: set[Step] = {pair.first for pair in found.values()}
     return [found[step].both if step in found else step for step in steps if step not in gone]
 
 
@@ -58,22 +46,21 @@ def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
     """The steps that may be one: the second alone reads what the first stores, each of its elements in its own place."""
     readers = Counter(value for step in steps for value in set(step.inputs))
     writers = Counter(value for step in steps for value in step.outputs)
-    made = {step.outputs[0]: step for step in steps if step.kernel is not None and len(step.outputs) == 1}
-    for step in steps:
+    kernels = [step for step in steps if isinstance(step, KernelStep)]
+    made = {step.outputs[0]: step for step in kernels if len(step.outputs) == 1}
+    for step in kernels:
         for place, value in enumerate(step.inputs):
             first = made.get(value)
             alone = readers[value] == writers[value] == 1 and value not in outputs and step.inputs.count(value) == 1
-            if first is None or step.kernel is None or not alone:
+            if first is None or not alone:
                 continue
             if both := fused_kernel(first, step, place):
                 yield Pair(first, step, both)
 
 
-def fused_kernel(first: Step, second: Step, place: int) -> Step | Refusal:
+def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelStep | Refusal:
     """``second`` with the depthwise convolution ``first`` in the place of its input ``place``, or why it cannot be."""
     above, below = first.kernel, second.kernel
-    assert above is not None
-    assert below is not None
     if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
         return Refusal(reason)
     body, store = below.body_as(Contraction), above.stores[0]
@@ -112,9 +99,8 @@ def fused_kernel(first: Step, second: Step, place: int) -> Step | Refusal:
     )  # fmt: skip
 
 
-def _param(value: Value, first: Step, second: Step) -> TensorType:
+def _param(value: Value, first: KernelStep, second: KernelStep) -> TensorType:
     step = second if value in second.inputs else first
-    assert step.kernel is not None
     return step.kernel.params[step.inputs.index(value)]
 
 

@@ -31,7 +31,7 @@ from gpucomp.expr.evaluate import evaluate
 from gpucomp.ir.graph import constant
 from gpucomp.ir.types import I8, I32, I64, U8
 from gpucomp.kernel.passes.narrow_integers import with_input
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 
 CODES = 256
 BYTES = (I8, U8)
@@ -41,12 +41,11 @@ ENOUGH = 2  # costly functions, from which on 16 look-ups take less time
 
 def look_up(steps: Sequence[Step]) -> list[Step]:
     """``steps`` with what their stores compute of a code alone, and at some cost, read from a table."""
-    return [step if step.kernel is None else _looked_up(step) for step in steps]
+    return [_looked_up(step) if isinstance(step, KernelStep) else step for step in steps]
 
 
-def _looked_up(step: Step) -> Step:
+def _looked_up(step: KernelStep) -> KernelStep:
     kernel = step.kernel
-    assert kernel is not None
     while found := next((f for s in kernel.stores if (f := _function(s.value)) is not None), None):
         result, code = found
         table = constant(table_of(result, code))

@@ -17,7 +17,7 @@ from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.rename import canonical
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 
 MERGED = 16  # channels that one instruction takes, of 2 bytes each
 LEAST = 2  # channels of a group: fewer would be multiplied by zeros for the most part; half of MERGED are an access
@@ -32,7 +32,7 @@ def merge(steps: Sequence[Step], features: frozenset[str]) -> list[Step]:
         return "mma_sm80" in features or all(t.dtype is not BF16 for t in kernel.params)  # sm_75 multiplies no bf16
 
     return [
-        replace(step, kernel=merged(step.kernel)) if step.kernel is not None and suits(step.kernel) else step
+        replace(step, kernel=merged(step.kernel)) if isinstance(step, KernelStep) and suits(step.kernel) else step
         for step in steps
     ]
 

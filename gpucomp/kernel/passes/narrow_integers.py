@@ -36,7 +36,7 @@ from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Store
 from gpucomp.kernel.passes.pack_weights import operand_elements
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 STORED = (I8, U8, I16, U16)
 
@@ -59,10 +59,9 @@ def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = froze
     """
     values = _values(steps, graph, signed=bool(SIGNED & features))
     made: dict[Value, tuple[Value, Narrow] | None] = {}
-    narrowed = [step if step.kernel is None else _narrowed(step, values, made) for step in steps]
-    return [
-        step if step.kernel is None else _corrected(step) for step in _stored_once(narrowed, frozenset(graph.outputs))
-    ]
+    narrowed = [_narrowed(step, values, made) if isinstance(step, KernelStep) else step for step in steps]
+    once = _stored_once(narrowed, frozenset(graph.outputs))
+    return [_corrected(step) if isinstance(step, KernelStep) else step for step in once]
 
 
 def fitting(interval: Interval, *, signed: bool = False, shifted: bool = True) -> Narrow | None:
@@ -88,9 +87,11 @@ def fitting(interval: Interval, *, signed: bool = False, shifted: bool = True) -
 def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value, Narrow]:
     """Integers that kernels alone write and read, with what their writers' ranges allow."""
     ranges: dict[Value, Interval] = {}
-    excluded = set(graph.outputs) | {v for step in steps if step.kernel is None for v in (*step.inputs, *step.outputs)}
+    excluded = set(graph.outputs) | {
+        v for step in steps if isinstance(step, HostStep) for v in (*step.inputs, *step.outputs)
+    }
     for step in steps:
-        if step.kernel is None:
+        if isinstance(step, HostStep):
             continue
         for store in step.kernel.stores:
             value = step.outputs[store.target - step.kernel.inputs]
@@ -103,10 +104,11 @@ def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value,
     }
 
 
-def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tuple[Value, Narrow] | None]) -> Step:
+def _narrowed(
+    step: KernelStep, values: Mapping[Value, Narrow], made: dict[Value, tuple[Value, Narrow] | None]
+) -> KernelStep:
     """``step`` reading and writing narrow integers."""
     kernel = step.kernel
-    assert kernel is not None
     operands = _multiplied(kernel)
     inputs, forms = list(step.inputs), dict[int, Narrow]()
     for k, value in enumerate(step.inputs):
@@ -145,14 +147,17 @@ def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
 
     Results in ``kept``, those that a host step reads and those that several kernels write stay.
     """
-    kept |= {v for step in steps if step.kernel is None for v in step.inputs}
+    kept |= {v for step in steps if isinstance(step, HostStep) for v in step.inputs}
     kept |= {v for v, n in Counter(v for step in steps for v in step.outputs).items() if n > 1}
     same: dict[Value, Value] = {}
-    result = []
+    result: list[Step] = []
     for step in steps:
+        if isinstance(step, HostStep):
+            result.append(step)
+            continue
         step = replace(step, inputs=tuple(same.get(v, v) for v in step.inputs))
         kernel = step.kernel
-        if kernel is not None and kernel.outputs > 1 and not isinstance(kernel.body, Rowwise):
+        if kernel.outputs > 1 and not isinstance(kernel.body, Rowwise):
             first: dict[tuple[object, ...], Value] = {}
             for value in sorted(step.outputs, key=lambda v: v not in kept):
                 target = kernel.inputs + step.outputs.index(value)
@@ -165,7 +170,7 @@ def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
     return result
 
 
-def _without(step: Step, kernel: Kernel, values: Collection[Value]) -> Step:
+def _without(step: KernelStep, kernel: Kernel, values: Collection[Value]) -> KernelStep:
     """``step`` without those of its results that are among ``values``."""
     kept = [k for k, v in enumerate(step.outputs) if v not in values]
     target = {kernel.inputs + old: kernel.inputs + new for new, old in enumerate(kept)}
@@ -211,10 +216,9 @@ def _constant(value: Value, made: dict[Value, tuple[Value, Narrow] | None]) -> t
 # corrected sums ---------------------------------------------------------------------------------------------
 
 
-def _corrected(step: Step) -> Step:
+def _corrected(step: KernelStep) -> KernelStep:
     """A contraction of bytes with an offset: the bytes are summed as they are, and the sum is corrected."""
     kernel = step.kernel
-    assert kernel is not None
     body = kernel.body
     if not isinstance(body, Contraction) or body.acc.dtype is not I32:
         return step

@@ -24,7 +24,7 @@ from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.rename import moved, renumbered
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep
 from gpucomp.kernel.winograd_matrices import ALL, floats
 
 AXES = ("batch", "k", "span")
@@ -172,7 +172,7 @@ def _undone(change: Transform, read: Callable[[Expr], Expr], k: Expr, channels: 
     return result
 
 
-def packed_step(step: Step, packed: Packed, made: dict[tuple[object, ...], Value]) -> Step:
+def packed_step(step: KernelStep, packed: Packed, made: dict[tuple[object, ...], Value]) -> KernelStep:
     """``step`` with the packed kernel and constant. ``made`` remembers constants that several steps read."""
     sources = sorted({ld.source for ld in loads(packed.element)})
     extents = tuple(tuple(v.extent for v in group) for group in packed.axes)

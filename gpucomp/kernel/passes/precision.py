@@ -32,7 +32,7 @@ from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Store, Window
 from gpucomp.kernel.partition import Policy, partition
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.rewrite.rounding import Rounding, Stored
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
@@ -91,13 +91,15 @@ def apply(
     past, values = _narrowed_values(steps, graph, precision, kept)
     made: dict[Value, Value] = {}
     return [
-        step if step in kept else _narrow(step, dtype, values, past, made, all_constants=precision != "mixed")
+        _narrow(step, dtype, values, past, made, all_constants=precision != "mixed")
+        if isinstance(step, KernelStep) and step not in kept
+        else step
         for step in steps
     ]
 
 
 def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[str] | None) -> set[Step]:
-    kept: set[Step] = {step for step in steps if step.kernel is None}
+    kept: set[Step] = {step for step in steps if isinstance(step, HostStep)}
     for pattern in patterns:
         found = {
             step
@@ -114,10 +116,11 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[
 
 
 def _with_math(step: Step, math: str) -> Step:
-    kernel = step.kernel
-    if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
+    if not isinstance(step, KernelStep) or not isinstance(body := step.kernel.body, (Contraction, Attention)):
         return step
-    return replace(step, kernel=replace(kernel, body=replace(body, math=math)))
+    if body.acc.dtype is not F32:
+        return step
+    return replace(step, kernel=replace(step.kernel, body=replace(body, math=math)))
 
 
 def _narrowed_values(
@@ -130,11 +133,12 @@ def _narrowed_values(
     excluded = {*graph.outputs, *past}
     for step in steps:
         excluded |= {v for v in step.outputs if _is_statistic(v)}
-        if step.kernel is not None and isinstance(step.kernel.body, Scatter):
-            excluded |= set(step.outputs)  # updates add up where the result is stored
-        if step in kept:
+        if step in kept or not isinstance(step, KernelStep):
             excluded |= {*step.inputs, *step.outputs}
-        elif precision == "mixed":  # there contractions alone read narrow values
+            continue
+        if isinstance(step.kernel.body, Scatter):
+            excluded |= set(step.outputs)  # updates add up where the result is stored
+        if precision == "mixed":  # there contractions alone read narrow values
             operands = _operand_sources(step.kernel)
             excluded |= {v for k, v in enumerate(step.inputs) if k not in operands}
     return past, frozenset(v for v in written - excluded if v.type.dtype is F32)
@@ -158,9 +162,9 @@ def _before_reshapes(value: Value) -> Value:
     return value
 
 
-def _operand_sources(kernel: Kernel | None) -> frozenset[int]:
+def _operand_sources(kernel: Kernel) -> frozenset[int]:
     """Inputs that only operands of a contraction or of an attention read."""
-    if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
+    if not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
         return frozenset()
     inside = _sources_of_operands(body)
     outside = {ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)}
@@ -175,16 +179,15 @@ def _sources_of_operands(body: Contraction | Attention) -> set[int]:
 
 
 def _narrow(
-    step: Step,
+    step: KernelStep,
     dtype: DType,
     values: frozenset[Value],
     past: frozenset[Value],
     made: dict[Value, Value],
     *,
     all_constants: bool,
-) -> Step:
+) -> KernelStep:
     kernel = step.kernel
-    assert kernel is not None
     operands = _operand_sources(kernel)
     inputs, params = list(step.inputs), list(kernel.params)
     multiplied = _sources_of_operands(kernel.body) if isinstance(kernel.body, (Contraction, Attention)) else set()
@@ -284,8 +287,9 @@ def _out_of_range(steps: Sequence[Step], dtype: DType) -> frozenset[Value]:
     """
     reach: dict[Value, Reach] = {}
     for step in steps:
-        if (kernel := step.kernel) is None:
+        if not isinstance(step, KernelStep):
             continue
+        kernel = step.kernel
 
         def of_input(position: int, inputs: Sequence[Value] = step.inputs) -> Reach:
             value = inputs[position]

@@ -20,7 +20,7 @@ from gpucomp.kernel import Attention, Contraction, Kernel, Store
 from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.rename import moved
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
 
@@ -51,10 +51,10 @@ def split(steps: Sequence[Step], target: Target, expected: Expected) -> list[Ste
     found: list[Step] = []
     chosen: dict[str, bool] = {}
     for step in steps:
-        kernel = step.kernel
-        if kernel is None or not isinstance(kernel.body, Attention):
+        if not isinstance(step, KernelStep) or not isinstance(step.kernel.body, Attention):
             found.append(step)
             continue
+        kernel = step.kernel
         if kernel.digest not in chosen:
             chosen[kernel.digest] = three_us(kernel, target, expected) < one_us(kernel, target, expected)
         found += in_three(step) if chosen[kernel.digest] else [step]
@@ -139,11 +139,9 @@ def _piece(
     return Piece(replace(found, constants=frozenset(number[k] for k in kernel.constants if k in read)), params)
 
 
-def in_three(step: Step) -> list[Step]:
+def in_three(step: KernelStep) -> list[Step]:
     """The attention ``step`` as three."""
-    kernel = step.kernel
-    assert kernel is not None
-    scores, weights, means = pieces(kernel)
+    scores, weights, means = pieces(step.kernel)
     between = (BETWEEN(type=scores.kernel.params[-1]), BETWEEN(type=weights.kernel.params[-1]))
     values: tuple[Value, ...] = (*step.inputs, *step.outputs, *between)
 
@@ -151,8 +149,8 @@ def in_three(step: Step) -> list[Step]:
         return tuple(values[k] for k in piece.params[: piece.kernel.inputs])
 
     return [
-        Step(f"{step.name}_scores", scores.kernel, inputs(scores), between[:1], (), "a softmax is next"),
-        Step(
+        KernelStep(f"{step.name}_scores", scores.kernel, inputs(scores), between[:1], (), "a softmax is next"),
+        KernelStep(
             f"{step.name}_weights",
             weights.kernel,
             inputs(weights),

@@ -40,8 +40,9 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.rename import renumbered
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
+from gpucomp.refusal import required
 
 OUTPUTS = (2, 4)  # along a side of a block
 # of pixels and filters; what is between is f32 for both: rounded to f16, it has ten times the error of a direct sum, and
@@ -57,10 +58,10 @@ def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
     chosen: dict[str, int] = {}
     found: list[Step] = []
     for step in steps:
-        kernel = step.kernel
-        if kernel is None or type(kernel.body) is not Contraction:
+        if not isinstance(step, KernelStep) or type(step.kernel.body) is not Contraction:
             found.append(step)
             continue
+        kernel = step.kernel
         if kernel.digest not in chosen:
             chosen[kernel.digest] = _outputs(kernel, expected)
         found += in_three(step, chosen[kernel.digest]) if chosen[kernel.digest] else [step]
@@ -82,8 +83,7 @@ def _outputs(kernel: Kernel, expected: Expected) -> int:
 
 def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     """``kernel``, a convolution that ``possible`` accepts, by F(``outputs``, 3): x0 of each is what the one before leaves."""
-    body, form = kernel.body_as(Contraction), winograd_pixels(kernel, STORED)
-    assert isinstance(form, Pixels), form
+    body, form = kernel.body_as(Contraction), required(winograd_pixels(kernel, STORED))
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side, blocks = algorithm.positions, _blocks(form, outputs)
     _, height, width, channels = form.image
@@ -147,12 +147,10 @@ def _epilogue_inputs(kernel: Kernel) -> list[int]:
     return sorted({ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)})
 
 
-def in_three(step: Step, outputs: int) -> list[Step]:
+def in_three(step: KernelStep, outputs: int) -> list[Step]:
     """``step`` as three by F(``outputs``, 3), its filters transformed."""
     kernel = step.kernel
-    assert kernel is not None
-    form = winograd_pixels(kernel, STORED)
-    assert isinstance(form, Pixels), form
+    form = required(winograd_pixels(kernel, STORED))
     first, second, third = kernels(kernel, outputs)
     positions, channels, columns = second.params[1].shape
     digits = (Digit("k", channels, positions), Digit("k", 1, channels), Digit("span", 1, columns))
@@ -162,7 +160,7 @@ def in_three(step: Step, outputs: int) -> list[Step]:
     others = tuple(step.inputs[k] for k in _epilogue_inputs(kernel))
     made: tuple[Value, ...] = (pixels, constant(filters))
     return [
-        Step(
+        KernelStep(
             f"{step.name}_pixels",
             first,
             (step.inputs[form.source],),
@@ -170,7 +168,7 @@ def in_three(step: Step, outputs: int) -> list[Step]:
             (),
             "a product for each position is next",
         ),
-        Step(f"{step.name}_products", second, made, (products,), (), "outputs are sums of several products"),
+        KernelStep(f"{step.name}_products", second, made, (products,), (), "outputs are sums of several products"),
         replace(step, kernel=third, inputs=(products, *others)),
     ]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,80 +19,129 @@ from gpucomp.kernel.forms.operand import count, places
 from gpucomp.kernels_templates.attention.emit import shared_hooks
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """``lines`` rows of one operand in shared memory, each of ``padded`` elements, loaded ``width`` at a time."""
+
+    name: str
+    value: Expr
+    rows: tuple[Var, ...]
+    inner: tuple[Var, ...]
+    lines: int
+    padded: int
+    inside: bool  # an access runs along a row, else from row to row
+    width: int
+
+    @property
+    def row_width(self) -> int:
+        """Rows that an access touches."""
+        return 1 if self.inside else self.width
+
+    @property
+    def inner_width(self) -> int:
+        """Elements of a row that an access touches."""
+        return self.width if self.inside else 1
+
+    @property
+    def extent(self) -> int:
+        """Rows of the whole operand."""
+        return max(1, count(self.rows))
+
+    @property
+    def accesses(self) -> tuple[int, int]:
+        """Accesses along the direction in which they run, and lines of such accesses."""
+        across = self.padded // self.inner_width, self.lines // self.row_width
+        return across if self.inside else (across[1], across[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """What the template reads to load the tile of one operand by all work-items."""
+
+    name: str
+    inside: bool  # an access runs along a row, else from row to row
+    width: int  # elements of an access
+    row_width: int  # rows of an access
+    fast: int  # accesses along the direction in which they run
+    slow: int  # lines of such accesses
+    steps: int  # accesses of a work-item
+    limit: int  # the last row
+    clamp: bool  # a tile may reach past the last row
+    batch_lines: Sequence[str]  # what depends on the batch alone, in front of everything
+    head: Sequence[str]  # the rest of an access, in front of its lanes
+    lane_lines: Sequence[str]  # statements of each lane
+    value: str
+
+    @property
+    def accesses(self) -> int:
+        return self.fast * self.slow
+
+
 def attention_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/simt/kernel.j2`` for what each hook is."""
     batch = var("batch", max(1, p.batch))
-    return {
-        **shared_hooks(kernel, printer, batch, s, p, derived),
-        "q": _loader(kernel, printer, "q", batch, s, p, derived),
-        "k": _loader(kernel, printer, "k", batch, s, p, derived),
-        "v": _loader(kernel, printer, "v", batch, s, p, derived),
-    }
+    shared = shared_hooks(kernel, printer, batch, s, p, derived)
+    tiles = _tiles(kernel.body_as(Attention), s, p, derived)
+    return {**shared, **{tile.name: _loader(kernel, printer, tile, batch, derived.threads) for tile in tiles}}
 
 
-def _loader(
-    kernel: Kernel,
-    printer: CPrinter,
-    name: str,
-    batch: Var,
-    s: SimpleNamespace,
-    p: SimpleNamespace,
-    derived: SimpleNamespace,
-) -> SimpleNamespace:
-    """One operand's tile, ``tile`` rows of ``padded`` elements, loaded by all work-items.
+def _tiles(body: Attention, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> tuple[_Tile, ...]:
+    """The tiles of queries, keys and values."""
 
-    inside      an access of ``width`` elements runs along a row; else from row to row
-    fast, slow  accesses along that direction, and how many such lines of them there are
-    steps       accesses per work-item; ``guard``: the last of them is not for all
-    limit       the last row, where ``clamp`` says that a tile may reach past it
-    batch_lines what depends on the batch alone, in front of all
-    head        the rest of one access, in front of its lanes; ``lane_lines``, ``value``: of each lane
-    """
-    body = kernel.body_as(Attention)
-    value, rows, inner, tile, padded = {
-        "q": (body.q, body.rows, body.depth, s.tile_m, derived.depth_pad),
-        "k": (body.k, body.cols, body.depth, s.tile_n, derived.depth_pad),
-        "v": (body.v, body.cols, body.values, s.tile_n, derived.values_pad),
-    }[name]
-    inside = getattr(p, f"{name}_inside")
-    width = math.gcd(getattr(p, f"{name}_wide"), padded if inside else tile)
-    row_width, inner_width = (1, width) if inside else (width, 1)
-    extent, depth = max(1, count(rows)), max(1, count(inner))
-    row, at, lane = var("row", max(1, extent // row_width)), var("at", padded // inner_width), var(LANE, width)
-    flat_row, flat_at = var("flat_row", extent), var("flat_at", padded)
-    placed = {**lanes_of(flat_row, row, lane, row_width), **lanes_of(flat_at, at, lane, inner_width)}
-    axes = places(rows, flat_row) | places(inner, flat_at) | places(body.batch, batch)
-    element = Rewriter(kernel.params, {a: substitute(e, placed) for a, e in axes.items()})(cast(value, F32))
-    if padded != depth:
-        element = select(call("lt", at, index(depth // inner_width)), element, literal(0, F32))
-    element = regroup(element, (frozenset({batch}), frozenset({row})))
+    def tile(name: str, value: Expr, rows: tuple[Var, ...], inner: tuple[Var, ...], lines: int, padded: int) -> _Tile:
+        inside = bool(getattr(p, f"{name}_inside"))
+        width = math.gcd(getattr(p, f"{name}_wide"), padded if inside else lines)
+        return _Tile(name, value, rows, inner, lines, padded, inside, width)
+
+    return (
+        tile("q", body.q, body.rows, body.depth, s.tile_m, derived.depth_pad),
+        tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad),
+        tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad),
+    )
+
+
+def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Loader:
+    """How ``threads`` work-items load ``tile``, with the statements of one access."""
+    name = tile.name
+    row, at = var("row", max(1, tile.extent // tile.row_width)), var("at", tile.padded // tile.inner_width)
+    lane = var(LANE, tile.width)
+    element = _element(kernel, tile, batch, row, at, lane)
     known: dict[Expr, str] = {batch: "batch"}
     batch_lines, names = Emitter(printer, known, prefix=f"{name}b").named(parts_within([element], frozenset({batch})))
     known |= names | {row: f"{name}_row", at: f"{name}_at"}
     lane_lines: list[str] = []
-    if width > 1:
+    if tile.width > 1:
         known[lane] = LANE
-        head, lane_lines, (text,) = Emitter(printer, known, prefix=f"{name}e").lanes([element], lane, width)
+        head, lane_lines, (text,) = Emitter(printer, known, prefix=f"{name}e").lanes([element], lane, tile.width)
     else:
         head, (text,) = Emitter(printer, known, prefix=f"{name}e").values([element])
-    fast, slow = (padded // width, tile) if inside else (tile // width, padded)
-    return SimpleNamespace(
+    fast, slow = tile.accesses
+    return Loader(
         name=name,
-        inside=inside,
-        width=width,
-        row_width=row_width,
-        tile=tile,
+        inside=tile.inside,
+        width=tile.width,
+        row_width=tile.row_width,
         fast=fast,
         slow=slow,
-        accesses=fast * slow,
-        steps=-(-fast * slow // derived.threads),
-        guard=int(fast * slow % derived.threads != 0),
-        limit=extent // row_width - 1,
-        clamp=int(extent % tile != 0),
+        steps=-(-fast * slow // threads),
+        limit=tile.extent // tile.row_width - 1,
+        clamp=tile.extent % tile.lines != 0,
         batch_lines=batch_lines,
         head=head,
         lane_lines=lane_lines,
         value=text,
     )
+
+
+def _element(kernel: Kernel, tile: _Tile, batch: Var, row: Var, at: Var, lane: Var) -> Expr:
+    """The element in lane ``lane`` of access ``at`` of a row; 0 in what pads the row."""
+    depth = max(1, count(tile.inner))
+    flat_row, flat_at = var("flat_row", tile.extent), var("flat_at", tile.padded)
+    placed = {**lanes_of(flat_row, row, lane, tile.row_width), **lanes_of(flat_at, at, lane, tile.inner_width)}
+    axes = places(tile.rows, flat_row) | places(tile.inner, flat_at) | places(kernel.body_as(Attention).batch, batch)
+    element = Rewriter(kernel.params, {a: substitute(e, placed) for a, e in axes.items()})(cast(tile.value, F32))
+    if tile.padded != depth:
+        element = select(call("lt", at, index(depth // tile.inner_width)), element, literal(0, F32))
+    return regroup(element, (frozenset({batch}), frozenset({row})))

@@ -7,8 +7,7 @@ read once, in the widest accesses that memory allows, straight to registers; the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterator
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least
@@ -20,25 +19,57 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.forms.words import Words, bytes_per_product, in_words, is_whole, packed_in_words, word_packing
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.gemv.emit import gemv_hooks
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     Family,
-    Param,
-    Schedule,
     Work,
     groups_for_less_than_a_warp,
     groups_for_registers,
     remembered,
 )
 
-PARAMS = (
-    Param("many_items", (1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns"),
-    Param("depth_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-items that share a sum"),
-    Param("accesses", (1, 2, 4), "rows or columns of the matrix per work-item, or vectors of them"),
-    Param("unroll", (1, 2, 4, 8), "steps of the sum whose reads are under way together"),
-    Param("shuffle", (0, 1), "1: a warp adds up its sums by shuffles before they meet in shared memory"),
-)
+
+class GemvSchedule(Tunables):
+    many_items: int = tunable((1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns")
+    depth_items: int = tunable((1, 2, 4, 8, 16, 32, 64, 128, 256), "work-items that share a sum")
+    accesses: int = tunable((1, 2, 4), "rows or columns of the matrix per work-item, or vectors of them")
+    unroll: int = tunable((1, 2, 4, 8), "steps of the sum whose reads are under way together")
+    shuffle: int = tunable((0, 1), "1: a warp adds up its sums by shuffles before they meet in shared memory")
+
+
+class GemvProblem(Sizes):
+    """Sizes of the contraction, and how its operands lie in memory."""
+
+    batch: int
+    m: int
+    n: int
+    k: int  # words of four bytes where ``dot`` is 4
+    few: int  # rows and columns of the result, or columns and rows where ``few_columns``
+    many: int
+    few_columns: int  # 1: ``b`` holds the vectors
+    by_depth: int  # 1: the matrix's neighbours in memory are neighbours in depth
+    width: int  # elements that an access of the matrix takes; of both operands, where it is along the depth
+    acc_bytes: int
+    element_bytes: int  # of the matrix in memory
+    shuffles: int  # 1: lanes of a warp can exchange sums of this type
+    dot: int  # steps of the depth that a product takes: 4 of bytes, whose elements are words of four
+
+
+class GemvSizes(Sizes):
+    """What follows from a schedule and a problem, for the template."""
+
+    threads: int
+    sums: int  # of a work-item and vector
+    tile: int  # rows or columns of the matrix that a work-group computes with
+    depth_step: int
+    groups_many: int  # work-groups along the matrix's rows or columns
+    groups: int
+    parts: int  # of each sum that meet in shared memory
+    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
+
+
 MOST_ROWS, MOST_COLUMNS = 8, 4  # more of them fill a tile of simt's
 LEAST_DEPTH = 64  # of a sum that several work-items share, where simt's tile would idle otherwise
 MAX_GROUPS = (1 << 31) - 1
@@ -57,15 +88,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes, and how memory runs.
-
-    few, many   rows and columns of the result, or columns and rows where ``few_columns``
-    by_depth    1 when the matrix's neighbours in memory are neighbours in depth
-    width       elements that an access of it takes: of both operands, where it is along the depth
-    element_bytes  of the matrix in memory
-    dot         steps of the depth that a product takes, 4 of bytes: elements are words of four then, ``k`` counts words
-    """
+def problem(kernel: Kernel) -> GemvProblem:
     words = packed_in_words(kernel)
     kernel = words if _pays(words) else kernel
     body = kernel.body_as(Contraction)
@@ -76,13 +99,21 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     if by_depth:
         along, narrow = fast_axis(kernel, *vectors, body.k)
         width = min(width, narrow if along else 1)
-    return {
-        "batch": batch, "m": m, "n": n, "k": k,
-        "few": min(m, n) if few_columns else m, "many": m if few_columns else n, "few_columns": few_columns,
-        "by_depth": by_depth, "width": width, "acc_bytes": max(4, body.acc.dtype.nbytes),
-        "element_bytes": max(1, stored(matrix[0]).dtype.nbytes),
-        "shuffles": int(body.acc.dtype in SHUFFLED), "dot": bytes_per_product(kernel),
-    }  # fmt: skip
+    return GemvProblem(
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        few=min(m, n) if few_columns else m,
+        many=m if few_columns else n,
+        few_columns=few_columns,
+        by_depth=by_depth,
+        width=width,
+        acc_bytes=max(4, body.acc.dtype.nbytes),
+        element_bytes=max(1, stored(matrix[0]).dtype.nbytes),
+        shuffles=int(body.acc.dtype in SHUFFLED),
+        dot=bytes_per_product(kernel),
+    )
 
 
 def _few_columns(body: Contraction) -> int:
@@ -102,50 +133,49 @@ def rewritten(kernel: Kernel) -> Kernel:
     return in_words(kernel) if _pays(packed_in_words(kernel)) else kernel
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def packing(kernel: Kernel, s: GemvSchedule, p: GemvProblem) -> Packing | None:
     """Constant bytes in whole words."""
     return word_packing(kernel) if p.dot > 1 else None
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``sums`` of a work-item and vector; ``tile``: rows or columns of a work-group, in ``groups_many`` of them."""
+def derive(s: GemvSchedule, p: GemvProblem) -> GemvSizes:
     sums = s.accesses * (1 if p.by_depth else p.width)
     tile = s.many_items * sums
     groups_many = -(-p.many // tile)
-    return {
-        "threads": s.many_items * s.depth_items,
-        "sums": sums,
-        "tile": tile,
-        "depth_step": s.depth_items * (p.width if p.by_depth else 1),
-        "groups_many": groups_many,
-        "groups": groups_many * p.batch,
-        "parts": s.depth_items // 32 if s.shuffle else s.depth_items,
-    }
+    return GemvSizes(
+        threads=s.many_items * s.depth_items,
+        sums=sums,
+        tile=tile,
+        depth_step=s.depth_items * (p.width if p.by_depth else 1),
+        groups_many=groups_many,
+        groups=groups_many * p.batch,
+        parts=s.depth_items // 32 if s.shuffle else s.depth_items,
+    )
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    d = SimpleNamespace(**derive(s, p))
+def shared_bytes(s: GemvSchedule, p: GemvProblem) -> int:
+    d = derive(s, p)
     return d.parts * p.few * d.tile * p.acc_bytes
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers(s: GemvSchedule, p: GemvProblem) -> int:
     """What has to be held at once: the sums, one step of the matrix and of a vector, addresses, 24 for the rest."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     words = p.acc_bytes // 4
     vectors = p.width if p.by_depth else p.few
     return words * (p.few * d.sums + vectors + s.accesses * p.width) + p.few + s.accesses + 24
 
 
-def registers_ahead(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_ahead(s: GemvSchedule, p: GemvProblem) -> int:
     """What is held when the reads of ``unroll`` steps are under way together: of the matrix as memory has it."""
     matrix = s.accesses * -(-p.width * p.element_bytes // 4)
     vectors = p.few * (p.width if p.by_depth else 1) * -(-p.element_bytes // 4)
     return least(MOST_REGISTERS, registers(s, p) + (s.unroll - 1) * (matrix + vectors + s.accesses))
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    d = SimpleNamespace(**derive(s, p))
+def objections(s: GemvSchedule, p: GemvProblem, limits: Limits) -> Iterator[str]:
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > min(limits.shared_bytes, 48 << 10):
@@ -164,28 +194,28 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "work-items of a warp share no sum: they stand side by side along the matrix's columns"
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: GemvSchedule, p: GemvProblem) -> Geometry:
+    d = derive(s, p)
     return Geometry((d.groups, 1, 1), (d.threads, 1, 1))
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: GemvProblem, limits: Limits) -> GemvSchedule:
     """The work-group that a model of one unit's cycles finds fastest. A CPU's work-items are alone.
 
     Legal wherever a work-item has 128 registers; eight rows of a narrow device are left to the next engine.
     """
     if limits.is_cpu:
-        return {"many_items": 1, "depth_items": 1, "accesses": 4, "unroll": 4, "shuffle": 0}
+        return GemvSchedule(many_items=1, depth_items=1, accesses=4, unroll=4, shuffle=0)
     steps = max(1, p.k // (p.width if p.by_depth else 1))
     candidates = []
     for many_items in (32, 16, 8, 4, 2, 1):
         for depth_items in (256, 128, 64, 32, 16, 8, 4, 2, 1):
             if many_items * depth_items > 256 or depth_items > max(1, steps):
                 continue
-            shape = {"many_items": many_items, "depth_items": depth_items, "accesses": 1, "unroll": 4}
-            ways = [shape | {"shuffle": shuffle} for shuffle in (1, 0)]
-            candidates += [s for s in ways if not list(objections(SimpleNamespace(**s), p, limits))][:1]
-    least = {"many_items": 1, "depth_items": 1, "accesses": 1, "unroll": 1, "shuffle": 0}
+            by_shuffles = GemvSchedule(many_items=many_items, depth_items=depth_items, accesses=1, unroll=4, shuffle=1)
+            ways = (by_shuffles, by_shuffles.replace(shuffle=0))
+            candidates += [s for s in ways if not list(objections(s, p, limits))][:1]
+    least = GemvSchedule(many_items=1, depth_items=1, accesses=1, unroll=1, shuffle=0)
     return min([*candidates, least], key=lambda s: cycles(s, p, limits))
 
 
@@ -197,25 +227,25 @@ SECTOR = 32  # bytes that memory moves at least
 UNIT_BYTES_PER_CYCLE = 32  # of one unit's share of the bandwidth, about
 
 
-def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+def cycles(s: GemvSchedule, p: GemvProblem, limits: Limits) -> float:
     """Of the busiest unit: its share of the matrix's bytes, or the way of one work-item through its sum."""
-    d = SimpleNamespace(**derive(SimpleNamespace(**s), p))
+    d = derive(s, p)
     shared_out = -(-d.groups // limits.units)
-    rounds = -(-p.k // (d.depth_step * s["unroll"]))
+    rounds = -(-p.k // (d.depth_step * s.unroll))
     resident = max(1, min(shared_out, 2048 // max(32, d.threads)))
     element = 4
     waste = 1.0 if p.by_depth else max(1.0, SECTOR / (element * d.tile))
-    if p.by_depth and s["depth_items"] * p.width * element < SECTOR:
-        waste = SECTOR / (s["depth_items"] * p.width * element)
+    if p.by_depth and s.depth_items * p.width * element < SECTOR:
+        waste = SECTOR / (s.depth_items * p.width * element)
     moved = shared_out * d.tile * p.k * element * waste / UNIT_BYTES_PER_CYCLE
     idle = 32 / min(32, d.threads)  # lanes of a warp without work
-    added = 8 * d.parts + (40 if s["shuffle"] else 0)
+    added = 8 * d.parts + (40 if s.shuffle else 0)
     return max(moved * idle, -(-shared_out // resident) * rounds * LATENCY) + added
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: GemvSchedule, p: GemvProblem) -> Work:
     """Its part of the matrix, in whole sectors, once; the vectors come from the cache that the unit has to itself."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     element, accesses = p.element_bytes, s.accesses * s.unroll
     run = element * (s.depth_items * p.width if p.by_depth else d.tile)  # bytes side by side
     waste = SECTOR / run if run < SECTOR else 1.0
@@ -238,7 +268,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def template_sizes(s: GemvSchedule, p: GemvProblem) -> GemvSizes:
     """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
 
     Left to itself ptxas saves registers for as many as can be there, 32 a thread, and asks for two or three steps at a
@@ -247,12 +277,12 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """
     threads, ahead = s.many_items * s.depth_items, registers_ahead(s, p)
     if ahead < min(MOST_REGISTERS, REGISTER_FILE // threads // 8 * 8):
-        return {**derive(s, p), "groups_per_unit": groups_for_registers(ahead, threads)}
-    return {**derive(s, p), "groups_per_unit": groups_for_less_than_a_warp(threads)}
+        return derive(s, p).replace(groups_per_unit=groups_for_registers(ahead, threads))
+    return derive(s, p).replace(groups_per_unit=groups_for_less_than_a_warp(threads))
 
 
 FAMILY = Family(
-    "contraction", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
+    "contraction", GemvSchedule, problem, objections, template_sizes, geometry, default, "gemv", accepts,
     work=work, packing=packing, registers=registers, rewritten=rewritten,
     emit=gemv_hooks, template="contraction/gemv/kernel.j2",
 )  # fmt: skip

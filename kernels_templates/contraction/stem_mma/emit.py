@@ -14,17 +14,17 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.stem import CHUNK_BYTES, Stem, stem_of
+from gpucomp.kernel.forms.stem import CHUNK_BYTES, stem_of
 from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
+from gpucomp.refusal import required
 
 
 def stem_mma_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_mma/kernel.j2`` for what each hook is."""
-    body, found = kernel.body_as(Contraction), stem_of(kernel)
-    assert isinstance(found, Stem), found
+    body, found = kernel.body_as(Contraction), required(stem_of(kernel))
     dtype = stored(body.b).dtype
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
     ends = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)

@@ -9,7 +9,7 @@ from typing import Any
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.stem import CHUNK_BYTES, Stem, filled_depth, staging, stem_of, stem_sizes
+from gpucomp.kernel.forms.stem import CHUNK_BYTES, filled_depth, staging, stem_of, stem_sizes
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
@@ -17,7 +17,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction.mma import space as mma
 from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
@@ -51,8 +51,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``stem_sizes``; ``element_bytes`` and ``products`` as for the `mma` engine; ``out_wide``: columns of a store."""
-    body, found, types = kernel.body_as(Contraction), stem_of(kernel), mma.operand_types(kernel)
-    assert isinstance(found, Stem), found
+    body, found, types = kernel.body_as(Contraction), required(stem_of(kernel)), mma.operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     return {
         **stem_sizes(kernel, found),

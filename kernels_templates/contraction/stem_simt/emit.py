@@ -14,16 +14,16 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.stem import Stem, stem_of
+from gpucomp.kernel.forms.stem import stem_of
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
+from gpucomp.refusal import required
 
 
 def stem_simt_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_simt/kernel.j2`` for what each hook is."""
-    found = stem_of(kernel)
-    assert isinstance(found, Stem), found
+    found = required(stem_of(kernel))
     width, dialect = derived.out_vector, printer.dialect
     ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")
     filters, dtype = printer.params[packed_filters(kernel, (derived.taps, derived.padded_n), "contraction/stem_simt")]

@@ -10,13 +10,13 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.stem import Stem, staging, stem_of, stem_sizes
+from gpucomp.kernel.forms.stem import staging, stem_of, stem_sizes
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
@@ -48,8 +48,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``stem_sizes``; ``out_wide``: columns that a store may take at once."""
-    found = stem_of(kernel)
-    assert isinstance(found, Stem), found
+    found = required(stem_of(kernel))
     return {**stem_sizes(kernel, found), "out_wide": store_width(kernel)}
 
 

@@ -12,10 +12,11 @@ from gpucomp.codegen.c.sums import sums_of
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.convolution import Pixels, packed_filters
+from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import loadable_pixels
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, Algorithm, floats
+from gpucomp.refusal import required
 
 COLUMN_ACCESS = 4  # output channels that one access takes
 CHANNEL_ACCESS = 4  # input channels, of stages that have so many
@@ -34,8 +35,7 @@ def winograd_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/winograd/kernel.j2`` for what each hook is."""
-    form = loadable_pixels(kernel)
-    assert isinstance(form, Pixels), form
+    form = required(loadable_pixels(kernel))
     algorithm = algorithm_of(s.outputs)
     acc = ("sums[y]" if derived.in_lines else "sums") if derived.out_vector > 1 or derived.in_lines else "sum"
     found = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc + f"[{LANE}]" * (derived.out_vector > 1))

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_sizes
+from gpucomp.kernel.forms.convolution import winograd_pixels, winograd_sizes
 from gpucomp.kernel.forms.matrix import loadable_pixels
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
@@ -39,7 +39,7 @@ from gpucomp.kernels_templates.contraction.winograd.emit import (
     transform_of,
     winograd_hooks,
 )
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import (
     Family,
     Param,
@@ -87,8 +87,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """Sizes of the convolution; ``out_wide``: columns that a store may take at once."""
-    form = loadable_pixels(kernel)
-    assert isinstance(form, Pixels), form
+    form = required(loadable_pixels(kernel))
     return {**winograd_sizes(kernel, form), "out_wide": store_width(kernel)}
 
 

@@ -12,15 +12,15 @@ from gpucomp.expr.core import Expr, Load, hole, substitute, var
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.operand import places
-from gpucomp.kernel.forms.transpose import Transposed, transposed_of
+from gpucomp.kernel.forms.transpose import transposed_of
+from gpucomp.refusal import required
 
 
 def transpose_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """``load``: an element of the source, at (``reading``, ``writing``); ``store``: the results there."""
-    found = transposed_of(kernel)
-    assert isinstance(found, Transposed)
+    found = required(transposed_of(kernel))
     batch, reading, writing = var("batch", max(1, p.batch)), var("reading", p.reading), var("writing", p.writing)
     at = places(found.batch, batch) | {found.reading: reading, found.writing: writing}
     rewriter = Rewriter(kernel.params, at)

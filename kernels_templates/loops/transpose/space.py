@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.transpose import Transposed, transposed_of
+from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import WARP, Family, Param, Schedule, Work
 
 PARAMS = (
@@ -34,8 +34,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """``reading``, ``writing``: extents of the axes that the source and the results run along; ``batch``: the rest."""
-    found = transposed_of(kernel)
-    assert isinstance(found, Transposed)
+    found = required(transposed_of(kernel))
     return {
         "batch": math.prod(v.extent for v in found.batch),
         "reading": found.reading.extent,

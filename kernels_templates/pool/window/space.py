@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.sliding import Sliding, pooling_of
+from gpucomp.kernel.forms.sliding import pooling_of
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.kernels_templates.depthwise.space import (
     PARAMS,
@@ -18,7 +18,7 @@ from gpucomp.kernels_templates.depthwise.space import (
     sizes_of,
     work,
 )
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Family
 
 
@@ -28,8 +28,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    found = pooling_of(kernel)
-    assert isinstance(found, Sliding)
+    found = required(pooling_of(kernel))
     return sizes_of(kernel, found)
 
 

@@ -95,7 +95,7 @@ def joined(onnx, pays=lambda these, those: True):
 
 
 def tails(steps):
-    return [s.kernel.body.tail for s in steps if s.kernel is not None and isinstance(s.kernel.body, Contraction)]
+    return [s.kernel.body.tail for s in steps if isinstance(s.kernel.body, Contraction)]
 
 
 def reduced(op, name="s", axes="last", of="y", **attributes):

@@ -112,9 +112,9 @@ def a_pair():
 def test_what_is_stored_has_to_be_what_is_read():
     pair = a_pair()
     place = pair.second.inputs.index(pair.first.outputs[0])
-    params = list(pair.depthwise.params)
+    params = list(pair.first.kernel.params)
     params[-1] = replace(params[-1], dtype=F16)
-    narrow = replace(pair.first, kernel=replace(pair.depthwise, params=tuple(params)))
+    narrow = replace(pair.first, kernel=replace(pair.first.kernel, params=tuple(params)))
 
     assert isinstance(fused_kernel(pair.first, pair.second, place), type(pair.both))
     assert fused_kernel(narrow, pair.second, place) == Refusal("what is stored is not what is read")
@@ -126,16 +126,16 @@ def test_only_a_pointwise_convolution_takes_the_place():
 
     assert "no depthwise convolution" in fused_kernel(pair.second, pair.second, place).reason
     assert "no pointwise convolution" in fused_kernel(pair.first, pair.first, 0).reason
-    assert type(pair.pointwise.body) is Contraction
-    again = replace(pair.second, kernel=pair.fused, inputs=pair.both.inputs)
+    assert type(pair.second.kernel.body) is Contraction
+    again = replace(pair.second, kernel=pair.both.kernel, inputs=pair.both.inputs)
     assert "no pointwise convolution" in fused_kernel(pair.first, again, 0).reason, "one that is fused already"
 
 
 def test_a_kernel_says_what_it_computes_and_keeps_its_constants():
     pair = a_pair()
-    kernel = pair.fused
+    kernel = pair.both.kernel
 
-    assert kernel.inputs == len(pair.both.inputs) == pair.depthwise.inputs + pair.pointwise.inputs - 1
+    assert kernel.inputs == len(pair.both.inputs) == pair.first.kernel.inputs + pair.second.kernel.inputs - 1
     assert len(kernel.constants) == kernel.inputs - 1, "all but the image"
     assert "sum[" in kernel.text
     assert kernel.text.startswith("kernel separable(")

@@ -210,9 +210,9 @@ def test_the_correction_is_the_offset_times_the_sum_of_the_constant():
     kernel = Kernel("contraction", params, 1, body, (Store(2, (m, n), acc * 3),), constants=frozenset({1}))
     x, w = random_inputs(kernel)
     from gpucomp.ir import constant, input_value
-    from gpucomp.kernel.step import Step
+    from gpucomp.kernel.step import KernelStep
 
-    step = Step("k", kernel, (input_value("x", params[0]), constant(w)), (), ())
+    step = KernelStep("k", kernel, (input_value("x", params[0]), constant(w)), (), ())
 
     found = integers._corrected(step)
 

@@ -23,7 +23,7 @@ from gpucomp.device.target import Target
 from gpucomp.ir.graph import Constant, Value
 from gpucomp.kernel import HANDED, Chain, Contraction, Kernel, Link
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.schedule.space import Schedule
 
 FAR_BYTE = 0.15  # cycles of a byte that goes to memory beyond the second cache, or comes from there
@@ -36,7 +36,7 @@ GAIN = 1.1  # by which the time spared exceeds the time spent: the model errs
 class _Candidate:
     """A step as a link, and the value it is handed (``None``: it is the first)."""
 
-    step: Step
+    step: KernelStep
     handed: Value | None
     linked: Linked
     limits: Limits
@@ -83,19 +83,19 @@ def chained(steps: Sequence[Step], outputs: Sequence[Value], target: Target) -> 
     writers = Counter(value for step in steps for value in step.outputs)
     ending: dict[Value, list[_Candidate]] = {}  # chains, by what they leave so far
     for step in steps:
-        if step.kernel is None:
+        if not isinstance(step, KernelStep):
             continue
         best = _extended(step, ending, uses, target.limits) or _first(step, target.limits)
         if best is not None and len(step.outputs) == 1 and writers[step.outputs[0]] == 1:
             ending[step.outputs[0]] = best
     made: dict[tuple[object, ...], Value] = {}
-    chains = {links[-1].step: links for links in ending.values() if len(links) > 1}
-    inside = {link.step for links in chains.values() for link in links[:-1]}
+    chains: dict[Step, list[_Candidate]] = {links[-1].step: links for links in ending.values() if len(links) > 1}
+    inside: set[Step] = {link.step for links in chains.values() for link in links[:-1]}
     return [_chain(chains[step], made) if step in chains else step for step in steps if step not in inside]
 
 
 def _extended(
-    step: Step, ending: dict[Value, list[_Candidate]], uses: Counter[Value], limits: Limits
+    step: KernelStep, ending: dict[Value, list[_Candidate]], uses: Counter[Value], limits: Limits
 ) -> list[_Candidate] | None:
     """The chain that ``step`` makes longer, if one gains by it. That chain ends no more."""
     for value in step.inputs:
@@ -112,13 +112,12 @@ def _extended(
     return None
 
 
-def _first(step: Step, limits: Limits) -> list[_Candidate] | None:
+def _first(step: KernelStep, limits: Limits) -> list[_Candidate] | None:
     link = _candidate(step, None, limits)
     return None if link is None else [link]
 
 
-def _candidate(step: Step, handed: Value | None, limits: Limits) -> _Candidate | None:
-    assert step.kernel is not None
+def _candidate(step: KernelStep, handed: Value | None, limits: Limits) -> _Candidate | None:
     found = linked(step.kernel, None if handed is None else step.inputs.index(handed))
     return _Candidate(step, handed, found, limits) if found else None
 
@@ -144,7 +143,7 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     return float(GAIN * spent - spared)
 
 
-def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> Step:
+def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
     """The step of a chain; its links' weights are laid out for the rows that they will be multiplied with."""
     parts = [_laid_out(c, made) for c in links]
     inputs: dict[Value, int] = {}
@@ -154,14 +153,11 @@ def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -
                 inputs.setdefault(value, len(inputs))
     found = []
     for number, (part, candidate) in enumerate(zip(parts, links, strict=True)):
-        assert part.kernel is not None
         given = [HANDED if v is candidate.handed else inputs[v] for v in part.inputs]
         given.append(HANDED if number < len(links) - 1 else len(inputs))
         found.append(Link(part.kernel, tuple(given), candidate.schedule))
     last = links[-1].step
     first_kernel, last_kernel = links[0].step.kernel, last.kernel
-    assert first_kernel is not None
-    assert last_kernel is not None
     constants = frozenset(k for v, k in inputs.items() if v.op is Constant)
     params = (*(v.type for v in inputs), last_kernel.params[-1])
     label = f"{len(links)} links: {first_kernel.label}"
@@ -176,9 +172,9 @@ def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -
     )
 
 
-def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> Step:
+def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
     kernel = link.step.kernel
-    if kernel is None or not isinstance(kernel.body, Contraction):
+    if not isinstance(kernel.body, Contraction):
         return link.step
     family = space.REGISTER_BLOCKS
     packing = family.packing(kernel, SimpleNamespace(**link.schedule), SimpleNamespace(**family.problem(kernel)))

@@ -30,7 +30,7 @@ from gpucomp.ir.types import I8, I32, U8
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.sliding import depthwise_of
 from gpucomp.kernel.passes.narrow_integers import split_offset
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
 LINE = 64
@@ -392,6 +392,5 @@ class _Emitter:
 
 def emit_byte_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    found = byte_windows_of(kernel)
-    assert isinstance(found, ByteWindows), found
+    found = required(byte_windows_of(kernel))
     return _Emitter(kernel, found, schedule, name, target).text()

@@ -9,12 +9,12 @@ from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.codegen.llvm.windows.space import edges, window_sizes
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
+from gpucomp.refusal import required
 from gpucomp.schedule.space import Problem, Schedule
 
 
 def problem(kernel: Kernel) -> Problem:
-    found = byte_windows.byte_windows_of(kernel)
-    assert isinstance(found, byte_windows.ByteWindows)
+    found = required(byte_windows.byte_windows_of(kernel))
     return window_sizes(found.windows)
 
 

@@ -25,7 +25,7 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.convolution import conjuncts
 from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
 FEW_TAPS = 16
@@ -350,6 +350,5 @@ class _Emitter:
 
 def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    found = windows_of(kernel)
-    assert isinstance(found, Windows), found
+    found = required(windows_of(kernel))
     return _Emitter(kernel, found, schedule, name, target).text()

@@ -10,6 +10,7 @@ from gpucomp.codegen.llvm.core_space import LANES
 from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
+from gpucomp.refusal import required
 from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 PARAMS = (
@@ -23,8 +24,7 @@ PARAMS = (
 
 
 def problem(kernel: Kernel) -> Problem:
-    found = windows.windows_of(kernel)
-    assert isinstance(found, windows.Windows)
+    found = required(windows.windows_of(kernel))
     return window_sizes(found)
 
 

@@ -27,8 +27,9 @@ from gpucomp.codegen.llvm.winograd.space import LINE_FLOATS, algorithm_of, deriv
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.convolution import Pixels, long_axes, packed_filters
+from gpucomp.kernel.forms.convolution import long_axes, packed_filters
 from gpucomp.kernel.winograd_matrices import floats, linear
+from gpucomp.refusal import required
 from gpucomp.schedule.space import Schedule
 
 UNROLL = 4  # channels written out in the innermost loop
@@ -47,8 +48,7 @@ class _Emitter:
         self.side, self.factors = algorithm.positions, algorithm.factors
         self.width = self.s.lanes
         self.vector = Type("float", self.width)
-        form = pixels(kernel)
-        assert isinstance(form, Pixels), form
+        form = required(pixels(kernel))
         self.form = form
         self.stored = Type(memory_scalar(form.dtype), self.width)
         shape = (self.d.panels, self.d.factors, self.p.depth, self.d.nr)

@@ -17,7 +17,7 @@ from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_s
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.winograd_matrices import ALL, Algorithm
-from gpucomp.refusal import Refusal
+from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
@@ -53,8 +53,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> Problem:
-    form = pixels(kernel)
-    assert isinstance(form, Pixels), form
+    form = required(pixels(kernel))
     found = {**winograd_sizes(kernel, form), "step": form.steps[0]}
     # records of f32 are not for narrow pixels: other engines take these faster
     return found if form.dtype is F32 else {**found, "pixel_bytes": form.dtype.nbytes}

@@ -1,0 +1,82 @@
+"""An engine's named numbers: what their constructor takes, what they are as a mapping, which search space they make."""
+
+import copy
+import pickle
+
+import pytest
+
+from gpucomp.kernel.sizes import Param, Sizes, Tunables, tunable
+
+
+class Tile(Sizes):
+    rows: int
+    columns: int
+    pad: int = 0
+
+
+class Deep(Tile):
+    depth: int
+
+
+class Choice(Tunables):
+    rows: int = tunable((1, 2, 4), "rows of a work-item")
+    unroll: int = tunable((1, 8), "steps that are written out")
+
+
+class Wider(Choice):
+    columns: int = tunable((4, 16), "columns of a work-item")
+
+
+def test_numbers_are_read_by_name_and_as_a_mapping_in_the_order_given():
+    tile = Tile(columns=5, rows=3)
+    assert (tile.rows, tile.columns, tile.pad) == (3, 5, 0)
+    assert dict(tile) == {"columns": 5, "rows": 3}
+    assert list(tile) == ["columns", "rows"]
+    assert dict(Tile(rows=3, columns=5, pad=7)) == {"rows": 3, "columns": 5, "pad": 7}
+    assert tile == {"rows": 3, "columns": 5} == Tile(rows=3, columns=5)
+    assert tile != Tile(rows=3, columns=6)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"rows": 3}, r"Tile: missing \['columns'\], unknown \[\]"),
+        ({"rows": 3, "columns": 5, "colums": 7}, r"Tile: missing \[\], unknown \['colums'\]"),
+    ],
+)
+def test_a_number_that_is_missing_or_misspelt_is_an_error(numbers, said):
+    with pytest.raises(TypeError, match=said):
+        Tile(**numbers)
+
+
+def test_numbers_are_frozen_and_replaced_in_a_copy():
+    tile = Tile(rows=3, columns=5)
+    with pytest.raises(AttributeError, match=r"Tile is frozen: use replace\(rows=...\)"):
+        tile.rows = 4
+    assert tile.replace(rows=4) == Tile(rows=4, columns=5)
+    with pytest.raises(TypeError, match="unknown"):
+        tile.replace(row=4)
+    assert tile.rows == 3
+
+
+def test_equal_numbers_are_one_key_and_survive_copies():
+    tile = Tile(rows=3, columns=5)
+    assert len({tile, Tile(rows=3, columns=5), Tile(rows=5, columns=3)}) == 2
+    assert copy.copy(tile) == tile == pickle.loads(pickle.dumps(tile))
+
+
+def test_a_subclass_needs_the_numbers_of_its_base_too():
+    assert dict(Deep(rows=1, columns=2, depth=3)) == {"rows": 1, "columns": 2, "depth": 3}
+    with pytest.raises(TypeError, match="missing"):
+        Deep(depth=3)
+
+
+def test_tunable_fields_are_the_search_space_in_their_order():
+    assert Choice.params == (
+        Param("rows", (1, 2, 4), "rows of a work-item"),
+        Param("unroll", (1, 8), "steps that are written out"),
+    )
+    assert [param.name for param in Wider.params] == ["rows", "unroll", "columns"]
+    assert Wider.choices("columns") == (4, 16)
+    with pytest.raises(TypeError, match="missing"):
+        Choice(rows=2)  # choices are no default
