@@ -1,4 +1,4 @@
-"""Unreadable, invalid and hostile models: one error of gpucomp's own, one line, naming the place."""
+"""Unreadable, invalid and hostile models raise an error of gpucomp's own: one line that names the place."""
 
 import os
 
@@ -386,7 +386,7 @@ def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type
         "com.example.Frobnicate (opset 1) at node 'frob': unknown operator",
         "NonZero (opset 20) at node 'places': its operand must be known at compile time, and depends on the value of 'x'",
     ]
-    assert check(proto) == (list(caught.value.problems[:2]), b"")  # NonZero waits for values, and then runs
+    assert check(proto) == (list(caught.value.problems[:2]), b"")  # NonZero is data-dependent: it runs later
 
 
 def test_check_of_a_supported_model_is_empty():

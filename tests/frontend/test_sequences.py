@@ -1,4 +1,4 @@
-"""Sequences and optionals: settled while translating, lists and ``None`` at the model's border."""
+"""Sequences and optionals are resolved during translation. As inputs and outputs they are lists and ``None``."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Strings: host operators where shapes follow from shapes, settled at compile time where they follow from the text."""
+"""Strings: host operators if shapes follow from shapes, compile-time evaluation if they follow from the text."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Gradients against differences of the function itself, and what a gradient cannot be taken of."""
+"""Gradients compared with finite differences, and functions without a supported gradient."""
 
 import numpy as np
 import pytest
