@@ -1,6 +1,6 @@
-"""onnxruntime's rotary embedding and attention of decoders, which keep their keys and values, domain com.microsoft.
+"""onnxruntime's rotary embedding and decoder attention with a key-value cache, domain com.microsoft.
 
-Shapes: B sentences, S queries, P keys before, T keys in all, H heads of h elements.
+Shapes: B sentences, S queries, P past keys, T keys in total, H heads of h elements.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from gpucomp.ir import types as t
 
 
 def rotated(x: Value, cosines: Value, sines: Value, positions: Value, *, interleaved: bool) -> Value:
-    """Pairs of elements of ``x`` [B, H, S, h] turned by an angle each, the first 2 n of h (J. Su et al., RoFormer, 2021).
+    """Rotate pairs of the first 2 n elements of heads in ``x`` [B, H, S, h] (J. Su et al., RoFormer, 2021).
 
-    ``cosines`` and ``sines`` [places, n] are read at ``positions`` i64[B, S] or [1, S]. A pair is an element and the one n behind
-    it, or with ``interleaved`` its neighbour. Positions outside the tables read what ``Gather`` reads there.
+    ``cosines`` and ``sines`` [places, n] are read at ``positions`` i64[B, S] or [1, S]. A pair is elements k and k + n
+    or, with ``interleaved``, 2 k and 2 k + 1. Positions outside the tables are clamped, as by ``Gather``.
     """
     batch, count, length, size = x.shape
     n = cosines.shape[-1]
@@ -71,9 +71,9 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Value:
-    """``x`` [B, S, H h] or [B, H, S, h]; ``position_ids`` i64[B, S], or of one element: where the first element is.
+    """``x`` is [B, S, H h] or [B, H, S, h]. ``position_ids`` is i64[B, S], or one element: the position of the first query.
 
-    Of heads of h elements h / 2 pairs are turned, or those of ``rotary_embedding_dim`` elements.
+    All h elements of a head are rotated, or the first ``rotary_embedding_dim``.
     """
     expect_none(is_packed_batching=is_packed_batching)
     expect_floats(x, cosines, sines)
@@ -100,7 +100,7 @@ def rotary_embedding(
     return joined(y) if len(x.shape) == 3 else y
 
 
-# --- attention of decoders, which keep their keys and values
+# --- attention of decoders with a key-value cache
 
 
 @translates("GroupQueryAttention", since=1, domain=MICROSOFT)
@@ -138,15 +138,15 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> tuple[Value, Value, Value]:
-    """Queries [B, S, H h] over the keys of ``kv_num_heads`` heads, each for a group of theirs; causal.
+    """Causal attention of queries [B, S, H h]. Groups of query heads share one of ``kv_num_heads`` heads of keys and values.
 
-    ``query`` may hold keys and values behind its own columns. ``seqlens_k`` i32[B] is one less than how many keys a sentence has
-    in all; the new ones lie behind those of ``past_key`` [B, heads, P, h] that count, in a buffer of T or in front of them.
-    ``attention_bias`` [B or 1, H or 1, S, T]; ``head_sink`` [H]. Results: [B, S, H h], and keys and values
-    [B, heads, max(P, T), h], 0 where a sentence has none.
+    ``query`` can contain keys and values after its own columns. ``seqlens_k`` i32[B] is the total number of keys of
+    each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``head_sink`` is [H],
+    ``attention_bias`` [B or 1, H or 1, S, T]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
+    are 0 where a sentence has no keys.
 
-    What only a run knows is not checked, where onnxruntime refuses it: lengths outside 0 .. T - 1 move keys out of the result or
-    leave gaps in it, and ``position_ids`` outside the tables read what ``Gather`` reads there.
+    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside
+    ``0 .. T - 1`` move keys out of the result or leave gaps in it. ``Gather`` clamps ``position_ids`` to the tables.
     """
     _expect_plain_cache(k_scale, v_scale, k_quant_type, v_quant_type, kv_cache_bit_width)
     expect_none(qk_output=qk_output, sliding_window_cache=sliding_window_cache)
@@ -251,7 +251,7 @@ def _expect_plain_cache(
 
 
 def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
-    """Raises ``ValueError`` for one of two without the other."""
+    """Raises ``ValueError`` if only one value of a pair is given."""
     if name := next((name for name, (one, other) in pairs.items() if (one is None) != (other is None)), None):
         raise ValueError(f"{name}: one of two is missing")
 
@@ -264,7 +264,7 @@ def _lengths(q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_
 
 
 def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
-    """How many keys each sentence has before the new ones, i64[B, 1]; none where all that there are are new."""
+    """The number of past keys of each sentence, i64[B, 1]; 0 if all keys are new."""
     if seqlens_k.type.size != batch:
         raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
     if total < length:
@@ -275,13 +275,13 @@ def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
 
 
 def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
-    """[B, heads, max(P, total), h]: the first ``before`` of ``past``, then ``new``, then zeros."""
+    """[B, heads, max(P, total), h]: the first ``before`` keys of ``past``, then ``new``, then zeros."""
     if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
         raise ValueError(f"{past.type} in front of {new.type}")
     kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
     total = max(kept, total)
     place = reshape(iota(total), (1, total))
-    behind = ops.Sub(place, before)  # [B, total]: which of the new ones
+    behind = ops.Sub(place, before)  # [B, total]: index among the new keys
     zeros = expand(like(new, 0), (*new.shape[:2], 1, new.shape[3]))
     source = ops.Where(ops.Less(behind, scalar_of(t.I64, 0)), place, ops.Add(behind, scalar_of(t.I64, kept)))
     source = ops.Clip(source, low=0, high=kept + length)
@@ -290,7 +290,7 @@ def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
 
 
 def _grouped(q: Value, k: Value, v: Value, before: Value, keys: int, how: _Scores) -> Value:
-    """[B, H, S, h] of causal attention over the first ``keys``; what a longer buffer has more is behind every query."""
+    """[B, H, S, h]: causal attention. Keys of a longer buffer behind the first ``keys`` follow every query."""
     batch, count, length, size = q.shape
     groups, total = k.shape[1], k.shape[2]
     shared = count // groups
@@ -304,7 +304,7 @@ def _grouped(q: Value, k: Value, v: Value, before: Value, keys: int, how: _Score
     if how.bias is not None:
         bias = expected_bias(how.bias, (batch, count, length, keys))
         scores = ops.Add(scores, pad(bias, (0,) * 7 + (total - keys,)))
-    own = ops.Add(reshape(iota(length), (1, length, 1)), reshape(before, (batch, 1, 1)))  # where each query is
+    own = ops.Add(reshape(iota(length), (1, length, 1)), reshape(before, (batch, 1, 1)))  # the position of each query
     place = iota(total)
     seen = ops.LessOrEqual(place, own)
     if how.window > 0:
