@@ -23,7 +23,7 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.model import terms
 from gpucomp.schedule.space import sized
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, opencl_build
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import Setup, setup
 
@@ -33,7 +33,7 @@ FINALISTS = 3
 MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that take turns to be cold
 SMALL, ORACLE = 1 << 16, 1 << 24  # elements that the oracle multiplies gladly, and at most
 RECORDS = "records.jsonl"
-FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl.FLAGS)}
+FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl_build.FLAGS)}
 CUBLAS_MATH = {"tf32": True}  # precisions at which torch may round f32 to tf32
 
 
