@@ -310,7 +310,7 @@ def test_a_plan_s_precision_says_whether_the_model_is_exact(monkeypatch, precisi
     target, asked = opencl.manifest("pocl"), []
     flags = opencl_build.build_flags
     monkeypatch.setattr(
-        opencl, "build_flags", lambda d, s, *, exact=True: asked.append(exact) or flags(d, s, exact=exact)
+        opencl_build, "build_flags", lambda d, s, *, exact=True: asked.append(exact) or flags(d, s, exact=exact)
     )
     plan = replace(plan_for(target, ["k1"]), precision=precision)
 
