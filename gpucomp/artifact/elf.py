@@ -239,8 +239,8 @@ class Image:
             target = self._value(o, at, o.symbols[number])
             if kind in GOT:
                 target = self._entry(target)
-            there = int.from_bytes(self._memory[place : place + size], "little")
-            changed = apply(kind, there, target + addend, self._base + place)
+            current = int.from_bytes(self._memory[place : place + size], "little")
+            changed = apply(kind, current, target + addend, self._base + place)
             if changed is None:
                 raise _damaged("relocation out of range")
             self._memory[place : place + size] = changed.to_bytes(size, "little")

@@ -270,9 +270,9 @@ def check_plan(plan: Plan) -> None:
         _refuse("plan.inputs", f"buffers of kind {INPUT} expected")
     if len(plan.output_names) != len(plan.outputs):
         _refuse("plan.output_names", f"{len(plan.outputs)} names expected, found {len(plan.output_names)}")
-    there = {plan.buffers[p].name for p in plan.inputs}
+    input_names = {plan.buffers[p].name for p in plan.inputs}
     for what, known, made_up in (
-        ("input_containers", there, plan.input_containers),
+        ("input_containers", input_names, plan.input_containers),
         ("output_containers", set(plan.output_names), plan.output_containers),
     ):
         if any(name not in known for names in made_up.values() for name in names or ()):

@@ -178,10 +178,10 @@ def label_encoder(
 
 
 def _one(what: str, *given: tuple[Any, ...] | np.ndarray | None) -> tuple[Any, ...]:
-    found = [g for g in given if g is not None]
-    if len(found) != 1:
-        raise ValueError(f"exactly one attribute with {what} expected, {len(found)} given")
-    return tuple(found[0].reshape(-1).tolist()) if isinstance(found[0], np.ndarray) else tuple(found[0])
+    values = [g for g in given if g is not None]
+    if len(values) != 1:
+        raise ValueError(f"exactly one attribute with {what} expected, {len(values)} given")
+    return tuple(values[0].reshape(-1).tolist()) if isinstance(values[0], np.ndarray) else tuple(values[0])
 
 
 def text_cast(x: Value, to: DType) -> Value:
