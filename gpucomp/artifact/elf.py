@@ -64,7 +64,7 @@ class _Object:
     def __init__(self, data: bytes) -> None:
         self.data = data
         if len(data) < HEADER.size or len(data) > LARGEST:
-            raise _damaged(f"{len(data)} bytes are no object file")
+            raise _damaged(f"{len(data)} bytes are not an object file")
         fields = HEADER.unpack_from(data)
         identity, kind, machine, sections_at = fields[0], fields[1], fields[2], fields[6]
         entry, count, names = fields[11:]

@@ -45,7 +45,7 @@ def _text(value: Any, where: str) -> str:
 
 def _key(value: Any, where: str) -> str:
     if not KEY.fullmatch(_text(value, where)):
-        _refuse(where, f"{quote(value)} is no name that gpucomp generates")
+        _refuse(where, f"{quote(value)} is not a name that gpucomp generates")
     return str(value)
 
 
@@ -127,7 +127,7 @@ def _attribute(value: Any, where: str, depth: int = 0) -> Any:
             if len(data) != math.prod(sizes) * DTYPES[name].nbytes:
                 _refuse(where, f"{len(data)} bytes do not fill {name}{list(sizes)}")
             return np.frombuffer(data, np.uint8).view(DTYPES[name].numpy).reshape(sizes)
-    return _refuse(where, f"{quote(value)} is no attribute")
+    return _refuse(where, f"{quote(value)} is not an attribute")
 
 
 def _base64(text: str, where: str) -> bytes:

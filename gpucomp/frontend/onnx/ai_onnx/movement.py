@@ -241,7 +241,7 @@ def depth_to_space(x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _blocks(x, blocksize)
     b = blocksize
     if c % (b * b):
-        raise ValueError(f"{c} channels are no multiple of {b * b}")
+        raise ValueError(f"{c} channels are not a multiple of {b * b}")
     if mode not in ("DCR", "CRD"):
         raise ValueError(f"mode {mode!r}: 'DCR' or 'CRD' expected")
     if mode == "DCR":
@@ -256,7 +256,7 @@ def space_to_depth(x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _blocks(x, blocksize)
     b = blocksize
     if h % b or w % b:
-        raise ValueError(f"{h} x {w} is no multiple of {b}")
+        raise ValueError(f"{h} x {w} is not a multiple of {b}")
     if mode not in ("DCR", "CRD"):
         raise ValueError(f"mode {mode!r}: 'DCR' or 'CRD' expected")
     perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)

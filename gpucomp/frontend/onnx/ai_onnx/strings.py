@@ -120,7 +120,7 @@ def tf_idf_vectorizer(
     grams = []
     for length, (start, end) in enumerate(pairwise(bounds), start=1):
         if (end - start) % length:
-            raise ValueError(f"{end - start} elements are no grams of {length}")
+            raise ValueError(f"{end - start} elements do not form n-grams of {length}")
         grams += [tuple(pool[k : k + length]) for k in range(start, end, length)]
     checked_size(max(ngram_indexes, default=0) + 1, 4)
     return ops.TfIdfVectorizer(

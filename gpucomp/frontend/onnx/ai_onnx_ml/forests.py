@@ -251,7 +251,7 @@ def tree_ensemble_classifier(
     single_score = len(labels) == 2 and len(weighed) == 1
     if len(base) not in {0, 1 if single_score else len(labels)}:
         raise UnsupportedError(
-            f"{len(base)} base values for {len(labels)} classes of which leaves weigh {len(weighed)}"
+            f"{len(base)} base values for {len(labels)} classes, {len(weighed)} of which have weights"
         )
     if single_score:
         table, given = (array[:, weighed] for array in (table, given))

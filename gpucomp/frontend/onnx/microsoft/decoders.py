@@ -173,7 +173,7 @@ def group_query_attention(
     q, k, v = heads(query, num_heads), heads(key, kv_num_heads), heads(value, kv_num_heads)
     batch, _, length, size = q.shape
     if (k.shape[0], k.shape[2], k.shape[3]) != (batch, length, size) or v.shape != k.shape:
-        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not go together")
+        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not fit together")
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = (
             ops.Mul(ops.RMSNorm(x, axis=3, epsilon=qk_norm_epsilon), weight)
