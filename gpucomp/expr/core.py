@@ -159,7 +159,7 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cast(Expr):
-    """Conversion as C does it; float to integer rounds to zero and saturates; to bool is ``!= 0``."""
+    """Conversion as in C. Float to integer rounds to zero and saturates; a conversion to bool is ``!= 0``."""
 
     value: Expr
 
