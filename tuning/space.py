@@ -109,7 +109,7 @@ class Candidates:
         return cls(
             names,
             values,
-            extents=tuple(problem.values()),
+            extents=tuple(dict(problem).values()),
             derived=derived,
             default=row,
             leading=fastest,
@@ -242,7 +242,7 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
         else:
             found[number] = schedule
 
-    default = family.default(sized(problem), limits)
+    default = dict(family.default(sized(problem), limits))
     if all(default.get(p.name) in p.choices for p in family.params):
         start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(family.params, strides, strict=True))
         consider(start)
