@@ -311,7 +311,7 @@ def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) 
     def items(schedule: Schedule) -> int:
         return math.prod(family.geometry(family.schedule(schedule), sizes).items)
 
-    last, most = family.default(sizes, target.limits), math.prod(refused.geometry.items) // 2
+    last, most = dict(family.default(sizes, target.limits)), math.prod(refused.geometry.items) // 2
     while most:
         near = islice(family.near(last, problem, target.limits), MOST_TRIED)
         found = next((s for s in near if items(s) <= most), None)

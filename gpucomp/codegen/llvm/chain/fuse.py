@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import engines as space
 from gpucomp.codegen.llvm.chain import space as chain_space
@@ -52,9 +51,9 @@ class _Candidate:
         if row is None:
             (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
             problem = family.problem(kernel)
-            schedule = {**family.default(SimpleNamespace(**problem), limits), "tasks": 1}
+            schedule = {**family.default(problem, limits), "tasks": 1}
             return None if family.reasons(schedule, problem, limits) else (schedule, 0.0)
-        whole, one = (SimpleNamespace(**contraction_space.problem(k)) for k in (kernel, row))
+        whole, one = (contraction_space.problem(k) for k in (kernel, row))
         if one.form != contraction_space.FORMS.index("gemm") or not packable(kernel, "b") or not limits.vector_bytes:
             return None
         by_rows, at_once = (contraction_space.default(p, limits, threads=(1,)) for p in (one, whole))
@@ -133,8 +132,8 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     """Cycles that the links take more than each on its own, on one thread; negative where they gain."""
     if len(links) == 1:
         return 0.0
-    p = SimpleNamespace(**chain_space.sizes([c.linked for c in links]))
-    s = SimpleNamespace(**chain_space.default(p, limits))
+    p = chain_space.sizes([c.linked for c in links])
+    s = chain_space.default(p, limits)
     kept = chain_space.kept_bytes(s.rows, p)
     weights = sum(c.weights for c in links)
     if kept > limits.cache_bytes // chain_space.CACHE_SHARE or weights > limits.cache_bytes // WEIGHT_SHARE:
@@ -142,7 +141,7 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     images = [c.linked.result.nbytes for c in links[:-1]]
     spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if _is_far(nbytes, limits))
     spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
-    return float(GAIN * spent - spared)
+    return GAIN * spent - spared
 
 
 def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
@@ -163,5 +162,5 @@ def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> Kernel
     if not isinstance(kernel.body, Contraction):
         return link.step
     family = space.REGISTER_BLOCKS
-    packing = family.packing(kernel, SimpleNamespace(**link.schedule), SimpleNamespace(**family.problem(kernel)))
+    packing = family.packing(kernel, family.schedule(link.schedule), family.problem(kernel))
     return link.step if packing is None else packed_step(link.step, pack(kernel, packing), made)
