@@ -36,25 +36,39 @@ def contraction_hooks(
     index = printer.dialect.index_type(_largest_index(s, p))
     walk = _walk(index, s, p, d)
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    tiles = {o.name: _tile(loader(kernel, printer, o, batch), walk, s, d) for o in _operands(body, s, p, d)}
+    a, b = (_access(loader(kernel, printer, o, batch), walk, s, d) for o in _operands(body, s, p, d))
+    moved = _moved(a, b, walk, s, d)
     tail = tail_hooks(kernel, printer, p, d.threads, s.tile_m, d.tiles_n)
+    scratch = split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail)
+    stores = _stores(stored(kernel, printer, batch, d.out_vector, _sum(s, d.out_vector)), walk, s, p, d)
+    if tail["tail"]:
+        stores = guarded("slice == 0" if s.slices > 1 else "", stores)
+    meets = s.splits > 1 or (bool(tail["tail"]) and tail["tail"].sharers > 1)
+    left = left_sums(printer, body.acc.dtype, s.splits, s.reg_n)
     return {
         **tail,
-        "scratch": split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail),
-        **left_sums(printer, body.acc.dtype, s.splits, s.reg_n),
-        **tiles,
-        **stored(kernel, printer, batch, d.out_vector, _sum(s, d.out_vector)),
+        "scratch": scratch,
+        **left,
+        "aligned": printer.dialect.aligned if left["left_at_once"] > 1 else "",
+        "prepare_a": _prepared(a, walk.row, d.threads),
+        "prepare_b": _prepared(b, walk.column, d.threads),
+        **moved,
         **_places(walk, s, p, d),
         **_computed(printer, body, s, d),
-        **_stores(walk, s, p, d),
+        "stores": stores,
         "index": index,
-        **_depth(walk, s, d),
+        "begin": walk.begin,
+        "end": walk.end,
+        "split_end": plus("depth_begin", times(d.tiles_per_split, s.tile_k)),
         "acc_type": acc_type,
         "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "first_row": walk.row,
+        "item": "id" if s.slices == 1 else "item",
+        "vectors": s.reg_n // s.lanes,
         "b_inner": s.tile_n + d.b.pad,
-        "ring": [s.stages] if s.stages > 1 else [],
+        "shared_arrays": _shared(acc_type, s, d, meets),
+        "meets": meets,
         "row_tile": plus(d.tiles if s.splits > 1 else 0, over("tile", d.tiles_n)) if tail["tail"] else "",
     }
 
@@ -85,17 +99,19 @@ def _walk(index: str, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> Walk:
     )
 
 
-def _depth(walk: Walk, s: SimtSchedule, d: SimtSizes) -> dict[str, str]:
-    """``begin``, ``end`` of the way along the depth; ``first_inside``: tells whether there is a tile for each early stage."""
-    split_end = plus("depth_begin", times(d.tiles_per_split, s.tile_k))
-    first = plus(walk.begin, times("ahead" if s.stages > 2 else "0", s.tile_k))
-    enough = s.splits == 1 and d.tiles_k >= s.stages - 1
-    return {
-        "begin": walk.begin,
-        "end": walk.end,
-        "split_end": split_end,
-        "first_inside": "" if enough else f"{first} < {walk.end}",
-    }
+def _shared(acc_type: str, s: SimtSchedule, d: SimtSizes, meets: bool) -> list[tuple[str, str, list[int]]]:
+    """Arrays of fixed size in shared memory: type, name, extents."""
+    ring = [s.stages] if s.stages > 1 else []
+    tiles = [
+        (acc_type, "tile_a", [*ring, d.a_outer, d.a_inner]),
+        (acc_type, "tile_b", [*ring, s.tile_k, s.tile_n + d.b.pad]),
+    ]
+    slices = (acc_type, "slice_sums", [s.slices - 1, s.reg_m * s.reg_n, d.rows * d.columns])
+    return [
+        *([] if d.dynamic_shared_bytes else tiles),
+        *([slices] if s.slices > 1 else []),
+        *([("int", "is_last", [1])] if meets else []),
+    ]
 
 
 # ---- where a work-item stands ----
@@ -165,46 +181,64 @@ def _operands(body: Contraction, s: SimtSchedule, p: SimtProblem, d: SimtSizes) 
     ]
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One operand's tile: the loops over a work-item's accesses, for the tile that comes first and for the next one.
+def _prepared(o: Access, first: str, threads: int) -> list[str]:
+    """What a work-item knows of its accesses before the loop over the depth: places, offsets, halo positions."""
+    operand, sizes = o.loader.operand, o.sizes
+    clamped = operand.extent % o.tile != 0 or bool(sizes.slow_guard and sizes.by_depth)
+    lines = o.loader.prepared(o.index, plus(first, o.span), clamped)
+    if 1 in (sizes.fast_items, sizes.slow_items):
+        return lines  # it is all of them along the other axis, or alone
+    return [f"const int {o.fast} = id % {sizes.fast_items}, {o.slow} = id / {sizes.fast_items};", *lines]
 
-    prepare      before the loop over the depth: places, offsets, halo positions
-    load_first   from memory to the stage that it is computed from, or to ``next``, registers, which are
-    keep_first   left in that stage after the tile before it was computed with; so ``load_next``, ``keep_next``
+
+def _moved(a: Access, b: Access, walk: Walk, s: SimtSchedule, d: SimtSizes) -> dict[str, list[str]]:
+    """How tiles go from memory to shared memory.
+
+    registers     those of a tile on its way, where nothing is copied past them
+    first_tiles   what sets out before the loop over the depth
+    next_tile     what sets out in each of its rounds, while another tile is computed with
+    keep_tile     from registers to shared memory
     """
-
-    prepare: list[str]
-    next: str  # how the registers are declared
-    load_first: list[str]
-    load_next: list[str]
-    keep_first: list[str]
-    keep_next: list[str]
-
-
-def _tile(o: Loader, walk: Walk, s: SimtSchedule, d: SimtSizes) -> Tile:
-    name = o.operand.name
-    sizes, extent, first = (d.a, s.tile_m, walk.row) if name == "a" else (d.b, s.tile_n, walk.column)
-    items = _items(o, sizes, d.threads)
-    access = Access(o, sizes, walk.index, items[0], items[1], s.tile_k, extent, s.lanes == 1, bool(d.a_rows))
-    clamped = o.operand.extent % extent != 0 or bool(sizes.slow_guard and sizes.by_depth)
-    prepare = o.prepared(walk.index, plus(first, access.span), clamped)
-    if items[0] == f"{name}_fast":
-        prepare.insert(0, f"const int {items[0]} = id % {sizes.fast_items}, {items[1]} = id / {sizes.fast_items};")
     if s.stages == 1:
-        return Tile(prepare, "", [], access.loaded("depth", ""), [], [])
-    if s.asynchronous:
-        ahead = "ahead" if s.stages > 2 else "0"
-        begin = plus(walk.begin, times(ahead, s.tile_k))
-        loads = access.loaded(begin, f"[{ahead}]"), access.loaded("following", "[free_stage]")
-        return Tile(prepare, "", *loads, [], [])
-    return Tile(
-        prepare,
-        access.registers(),
-        access.loaded(walk.begin, None),
-        access.loaded("following", None),
-        access.kept("[0]"),
-        access.kept("[now]"),
+        return {"registers": [], "first_tiles": [], "next_tile": [*a.loaded("depth", ""), *b.loaded("depth", "")]}
+    split = s.splits > 1
+    if not s.asynchronous:
+        first = [*a.loaded(walk.begin, None), *b.loaded(walk.begin, None), *a.kept("[0]"), *b.kept("[0]")]
+        return {
+            "registers": [a.registers(), b.registers()],
+            "first_tiles": guarded(f"{walk.begin} < {walk.end}" if split else "", first) if d.tiles_k else [],
+            "next_tile": [*a.loaded("following", None), *b.loaded("following", None)],
+            "keep_tile": [*a.kept("[now]"), *b.kept("[now]")],
+        }
+    ahead = "ahead" if s.stages > 2 else "0"
+    begin, stage = plus(walk.begin, times(ahead, s.tile_k)), f"[{ahead}]"
+    may_be_none = split or d.tiles_k < s.stages - 1
+    first = guarded(f"{begin} < {walk.end}" if may_be_none else "", [*a.loaded(begin, stage), *b.loaded(begin, stage)])
+    first_tiles = [
+        "// the first tiles set out, each a group of copies",
+        *loop(ahead, s.stages - 1, [*first, "gc_cp_async_commit();"], unrolled=s.lanes == 1),
+    ]
+    return {
+        "registers": [],
+        "first_tiles": first_tiles if d.tiles_k else [],
+        "next_tile": [*a.loaded("following", "[free_stage]"), *b.loaded("following", "[free_stage]")],
+    }
+
+
+def _access(o: Loader, walk: Walk, s: SimtSchedule, d: SimtSizes) -> Access:
+    is_a = o.operand.name == "a"
+    sizes = d.a if is_a else d.b
+    fast, slow = _items(o, sizes, d.threads)
+    return Access(
+        loader=o,
+        sizes=sizes,
+        index=walk.index,
+        fast=fast,
+        slow=slow,
+        tile_k=s.tile_k,
+        tile=s.tile_m if is_a else s.tile_n,
+        unrolled=s.lanes == 1,
+        in_rows=bool(d.a_rows),
     )
 
 
@@ -325,7 +359,8 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
     read_first   with fragments=2, the first step's operands
     read         in each step ``k`` its operands, or with fragments=2 those of the next one
     multiply     the statement of one product
-    b_vector     where a vector of ``b`` is in shared memory, of accumulators that are vectors
+    b_vector     of accumulators that are vectors: where one of ``b`` is in shared memory; ``lane_sums``: where one of the
+                 sums goes as elements
     """
     reads = Reads(printer, body.acc.dtype, s, d)
     steps = s.tile_k // s.slices
@@ -333,6 +368,7 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
     depth = plus(first, "k" if steps > 1 else "0")
     multiply_add = product(printer, body, s.lanes)
     i, j = "i" if s.reg_m > 1 else "0", "j" if s.reg_n > s.lanes else "0"
+    lane_sums = plus(f"sums[{i}]", times(j, s.lanes))
 
     def multiply(a_part: str, b_part: str) -> str:
         return multiply_add(
@@ -349,6 +385,7 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
             ],
             "multiply": multiply("a_part", "b_part"),
             "b_vector": reads.b_vector(depth),
+            "lane_sums": lane_sums,
         }
     following = [
         *(guarded(f"(k + 1) % {d.a_deep} == 0", reads.a(f"a_part[(k + 1) / {d.a_deep} % 2]", f"{depth} + 1"))
@@ -362,6 +399,7 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
         "read": guarded(f"k + 1 < {steps}", following) if steps > 1 else [],
         "multiply": multiply(now_a, now_b) if steps > 1 else multiply("a_part[0]", "b_part[0]"),
         "b_vector": "",
+        "lane_sums": "",
     }
 
 
@@ -436,22 +474,24 @@ def _place(i: str, unit: int, reg: int, run: int, items: int, mine: str) -> str:
 # ---- from the sums to memory ----
 
 
-def _stores(walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> dict[str, str]:
-    """``row``, ``column``: of a sum that is stored, where they are not 0; ``row_inside``, ``column_inside``: what tells
-    whether they are in the result, where a tile goes past its end. ``slot``: where slices leave a sum; ``lane_sums``: where
-    a vector of sums is left as elements."""
-    i, j = "i" if s.reg_m > 1 else "0", "j" if s.reg_n > d.out_vector else "0"
-    vector = "j" if s.reg_n > s.lanes else "0"
+def _stores(found: Mapping[str, Any], walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> list[str]:
+    """What is stored of each sum, row by row. Rows and columns past the end of the result are not."""
+    unrolled, runs = s.lanes == 1, s.reg_n // d.out_vector
+    i, j = "i" if s.reg_m > 1 else "0", "j" if runs > 1 else "0"
     row = plus(walk.row, _place(i, 1, s.reg_m, d.run_m, d.rows, "my_row"))
     column = plus(walk.column, _place(j, d.out_vector, s.reg_n, d.run_n, d.columns, "my_column"))
-    return {
-        "row": row,
-        "column": column,
-        "row_inside": f"row < {p.m}" if p.m % s.tile_m and row != "0" else "",
-        "column_inside": f"column < {p.n}" if p.n % s.tile_n and column != "0" else "",
-        "slot": plus(times(i, s.reg_n), vector),
-        "lane_sums": plus(f"sums[{i}]", times(vector, s.lanes)),
-    }
+    chunk = found["column_chunk"]
+    of_run = [*([f"const {walk.index} column_chunk = column / {chunk};"] if chunk else []), *found["store"]]
+    of_run = [
+        *([f"const {walk.index} column = {column};"] if column != "0" else []),
+        *guarded(f"column < {p.n}" if p.n % s.tile_n and column != "0" else "", of_run),
+    ]
+    of_row = [*found["row_lines"], *loop("j", runs, of_run, unrolled=unrolled)]
+    of_row = [
+        *([f"const {walk.index} row = {row};"] if row != "0" else []),
+        *guarded(f"row < {p.m}" if p.m % s.tile_m and row != "0" else "", of_row),
+    ]
+    return loop("i", s.reg_m, of_row, unrolled=unrolled)
 
 
 def _sum(s: SimtSchedule, width: int) -> str:
