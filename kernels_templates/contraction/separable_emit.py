@@ -6,7 +6,6 @@ pointwise convolution reads it: a work-item's outputs are the register window of
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.c.printer import CPrinter
