@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,6 @@ class Sizes(Mapping[str, Any]):
     In ``lockstep`` the numbers are columns, one place for each schedule; formulas are the same.
     """
 
-    if TYPE_CHECKING:  # fields may be called so
-        items: Any
-        values: Any
     _fields: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()
 
@@ -87,8 +84,6 @@ class Sizes(Mapping[str, Any]):
 class Tunables(Sizes):
     """Base of an engine's schedules: each field is ``tunable``, and together they are the search space, ``params``."""
 
-    if TYPE_CHECKING:
-        items: Any  # a parameter may be called so
     params: ClassVar[tuple[Param, ...]] = ()
 
     def __init_subclass__(cls) -> None:
