@@ -32,8 +32,7 @@ from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
-from gpucomp.lowering import kernels_of
-from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import sized
@@ -78,7 +77,7 @@ class Row:
 def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
     """The distinct kernels of ``graph`` on ``target``, at the schedules that ``compile`` would give them."""
     found: dict[str, Case] = {}
-    graph = run_pipeline(graph, target=target, rounding=narrow.rounding(precision, target))
+    graph = rewritten(graph, target, precision)
     for step in kernels_of(graph, target, precision):
         if not isinstance(step, KernelStep):
             continue

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.schedule.space import Param
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+
+
+class VectorSchedule(Tunables):
+    """Base of the schedules of engines that also write scalar code."""
+
+    lanes: int = tunable((0, 4, 8, 16), "elements of a vector; 0 is scalar code")
+
 
 STACK_BYTES = 1 << 20  # scratch that one call may take
-LANES = Param("lanes", (0, 4, 8, 16), "elements of a vector; 0 is scalar code")
 GHZ = 3.0
 THREADS = (1, 2, 4, 8)  # a schedule is for all of them
 TASK = 300.0  # cycles of a task
@@ -48,10 +53,10 @@ def span(tasks: int, threads: int) -> float:
     return min(tasks, -(-tasks // (chunk * threads)) * chunk) + wait
 
 
-def nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def nothing(s: Tunables, p: Sizes) -> Mapping[str, int]:
     return {}
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+def geometry(s: Tunables, p: Sizes) -> Geometry:
     """The emitter counts the tasks."""
     return Geometry((1, 1, 1))

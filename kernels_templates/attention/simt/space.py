@@ -47,7 +47,7 @@ class AttentionProblem(Sizes):
     m: int  # rows (queries)
     n: int  # columns (keys and values)
     depth: int
-    values: int  # type: ignore[assignment]  # of Mapping
+    values: int
     q_inside: int  # 1: neighbours along the head, not along the rows, are neighbours in memory; so for k and v
     q_wide: int  # elements that an access may take at once; so for k and v
     k_inside: int

@@ -123,8 +123,11 @@ def amd_hooks(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, 
     dtype = element_type(body)
     assert dtype is not None
     element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
-    a = _Tile("a", body.a, body.m, p.m, derived.tile_m, "first_row", derived.a_loads, body.b)
-    b = _Tile("b", body.b, body.n, p.n, derived.tile_n, "first_column", derived.b_loads, body.a)
+    tiles = (
+        _Tile("a", body.a, body.m, p.m, derived.tile_m, "first_row", derived.a_loads, body.b),
+        _Tile("b", body.b, body.n, p.n, derived.tile_n, "first_column", derived.b_loads, body.a),
+    )
+    a, b = (_loader(kernel, printer, tile, p, derived) for tile in tiles)
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
     batch = var("batch", max(1, p.batch))
     rewriter = Rewriter(kernel.params, places(body.m, row) | places(body.n, col) | places(body.batch, batch))
@@ -133,8 +136,8 @@ def amd_hooks(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, 
     if dtype is F16 and not any(text.startswith(FP16) for text in printer.helpers.values()):
         printer.helpers = {"half": FP16} | printer.helpers
     return {
-        "a": _loader(kernel, printer, a, p, derived),
-        "b": _loader(kernel, printer, b, p, derived),
+        "a": a,
+        "b": b,
         "store": store,
         "instruction": instruction_of(dtype, s.wave, s.block, printer.features),
         "chunk_type": element.chunk,
