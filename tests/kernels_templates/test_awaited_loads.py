@@ -40,7 +40,7 @@ def rendered(name):
     engine, kernel, changes = KERNELS[name]
     family = FAMILIES[engine]
     schedule = default(kernel, TARGET.limits, family) | changes
-    wanted = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel)))
+    wanted = family.packing(kernel, SimpleNamespace(**schedule), family.problem(kernel))
     return render(pack(kernel, wanted).kernel if wanted else kernel, schedule, TARGET, f"k_{name}", family)
 
 

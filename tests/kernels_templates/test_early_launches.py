@@ -94,7 +94,7 @@ def prepared(kernel, family, changes, name):
     """The source, the kernel as its engine has it packed, and its inputs."""
     schedule = default(kernel, TARGET.limits, family) | changes
     inputs = random_inputs(kernel)
-    wanted = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel)))
+    wanted = family.packing(kernel, SimpleNamespace(**schedule), family.problem(kernel))
     packed = pack(kernel, wanted) if wanted else None
     given = [*(inputs[k] for k in packed.kept), packed_constant(packed, inputs)] if packed else inputs
     own = packed.kernel if packed else kernel

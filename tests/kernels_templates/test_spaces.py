@@ -84,7 +84,7 @@ def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
 def test_a_launch_is_skipped_only_when_there_is_nothing_to_store(case):
     kernel = CASES[case]
     family = family_of(kernel)
-    problem = SimpleNamespace(**family.problem(kernel))
+    problem = family.problem(kernel)
 
     geometry = family.geometry(SimpleNamespace(**default(kernel, SMALLEST)), problem)
 
