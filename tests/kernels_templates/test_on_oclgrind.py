@@ -163,9 +163,7 @@ def test_winograd_and_sliding_pools_keep_to_their_memory(tmp_path):
         "splits": 1,
     }
     kernel = replace(conv((1, 3, 5, 8), 6, (3, 3), pad=1), constants=frozenset({1}))
-    made = pack(
-        kernel, winograd.packing(kernel, SimpleNamespace(**schedule), winograd.problem(kernel))
-    )
+    made = pack(kernel, winograd.packing(kernel, SimpleNamespace(**schedule), winograd.problem(kernel)))
     inputs = random_inputs(kernel)
     arrays = [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
     jobs = [(made.kernel, render(made.kernel, schedule, TARGET, "k0", winograd), arrays)]

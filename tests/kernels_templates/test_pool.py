@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from gpucomp.expr.core import axes_of, hole, load, var
