@@ -75,6 +75,11 @@ class Work:
 
 PARTS = 4  # of a multiprocessor, each with its own schedule of warps and its own part of the registers
 WARP = 32
+RESERVED = 44  # registers of a work-item for addresses, predicates and loop counters
+RESERVED_BESIDE_FRAGMENTS = 40  # the same where matrix units hold the operands (kernels.md 1.2)
+STATIC_SHARED = 48 << 10  # bytes of shared memory in arrays whose size the source says: CUDA's limit
+SECTOR = 32  # bytes that memory and caches move at least
+LATENCY = 600  # cycles from asking memory to having it, about
 MOST_REGISTERS = 255  # that a work-item may have
 WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 
@@ -230,9 +235,17 @@ MAX_GROUPS = (1 << 31) - 1  # work-groups of a launch's first axis
 
 def too_large(limits: Limits, threads: int, registers: int, groups: int) -> Iterator[str]:
     """What is wrong with ``threads`` work-items of so many ``registers`` in a group, and with so many ``groups``."""
+    yield from too_many_registers(limits, threads, registers)
+    yield from too_many_groups(groups)
+
+
+def too_many_registers(limits: Limits, threads: int, registers: int) -> Iterator[str]:
     available = limits.registers_for(threads)
     if registers > available:
         yield f"about {registers} registers per work-item, {threads} of them may have {available}"
+
+
+def too_many_groups(groups: int) -> Iterator[str]:
     if groups > MAX_GROUPS:
         yield f"{groups} work-groups, a launch has at most {MAX_GROUPS}"
 

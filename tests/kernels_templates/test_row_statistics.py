@@ -119,7 +119,7 @@ def prepared(name):
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
         inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
-    problem = family.problem(kernel)
+    problem = SimpleNamespace(**family.problem(kernel))
     wanted = family.packing(kernel, SimpleNamespace(**schedule), problem)
     if wanted is None:
         return kernel, inputs, inputs
@@ -165,7 +165,7 @@ def test_rows_are_numpy_s_in_any_thread_order(name, compiled):
 def test_cases_walk_rows_in_every_way():
     sizes = []
     for family, kernel, schedule in CASES.values():
-        p, s = family.problem(kernel), SimpleNamespace(**schedule)
+        p, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule)
         d = SimpleNamespace(**{**schedule, **family.derive(s, p)})
         sizes.append(tail_sizes(d.threads, d.tile_m, p))
 
@@ -478,7 +478,7 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
     for ranked in rank.best(
         kernel, rank.problems(kernel, engines_of(kernel, target.features)), target.limits, target.device
     ):
-        p, s = ranked.family.problem(kernel), SimpleNamespace(**ranked.schedule)
+        p, s = SimpleNamespace(**ranked.family.problem(kernel)), SimpleNamespace(**ranked.schedule)
         wanted = ranked.family.packing(kernel, s, p)
         packed = pack(kernel, wanted).kernel if wanted else kernel
         source = render(packed, ranked.schedule, target, "k0", ranked.family)
