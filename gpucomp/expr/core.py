@@ -159,7 +159,7 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cast(Expr):
-    """Conversion as C does it; float to integer rounds to zero and saturates; to bool is ``!= 0``."""
+    """Conversion as in C. Float to integer rounds to zero and saturates; a conversion to bool is ``!= 0``."""
 
     value: Expr
 
@@ -191,11 +191,11 @@ _interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
 
 def _intern(cls: type[Expr], *fields: Any) -> Any:
     key = (cls, *fields)
-    found = _interned.get(key)
-    if found is None:
-        found = cls(*fields)
-        _interned[key] = found
-    return found
+    expr = _interned.get(key)
+    if expr is None:
+        expr = cls(*fields)
+        _interned[key] = expr
+    return expr
 
 
 def literal(value: Number, dtype: DType) -> Const:
@@ -210,11 +210,11 @@ def literal(value: Number, dtype: DType) -> Const:
     else:
         value = int(value)
         key = (Const, dtype, "int", value)
-    found = _interned.get(key)
-    if found is None:
-        found = Const(dtype, value)
-        _interned[key] = found
-    return found  # type: ignore[return-value]
+    const = _interned.get(key)
+    if const is None:
+        const = Const(dtype, value)
+        _interned[key] = const
+    return const  # type: ignore[return-value]
 
 
 def index(value: int) -> Const:
