@@ -7,7 +7,6 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from gpucomp.codegen.llvm.engines import family_of
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
-from gpucomp.schedule.space import Family, Schedule
+from gpucomp.schedule.space import Family, Schedule, sized
 from gpucomp.targets import cpu
 from testing.kernel_oracle import UNWRITTEN
 from tests.arm64 import Processor
@@ -25,7 +24,7 @@ from tests.arm64 import Processor
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:
     family = family_of(kernel)
-    return family.default(SimpleNamespace(**family.problem(kernel)), (target or cpu.host()).limits)
+    return family.default(sized(family.problem(kernel)), (target or cpu.host()).limits)
 
 
 def _here() -> list[Target]:

@@ -109,8 +109,6 @@ class Tunables(Sizes):
     The parameters of several bases come in the order of the bases, before a class's own.
     """
 
-    if TYPE_CHECKING:
-        items: Any  # a parameter may be called so
     params: ClassVar[tuple[Param, ...]] = ()
 
     def __init_subclass__(cls) -> None:
