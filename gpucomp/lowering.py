@@ -1,4 +1,4 @@
-"""``KERNEL_PASSES``: the passes that rewrite kernels, in order; ``kernels_of`` turns a rewritten graph into kernels."""
+"""A graph is rewritten and turned into kernels. ``KERNEL_PASSES`` has the passes that rewrite kernels, in order."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from gpucomp.kernel.passes import (
     split_attention,
     split_winograd,
 )
+from gpucomp.kernel.passes.precision import KernelStorage
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
 from gpucomp.kernel.step import Step
+from gpucomp.rewrite.pipeline import Pass, run_pipeline
+from gpucomp.rewrite.rounding import Rounding
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets.back_end import back_end
 
@@ -65,6 +68,25 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
 def wanted_passes(target: Target, precision: str = "fp32") -> tuple[KernelPass, ...]:
     """The passes of ``KERNEL_PASSES`` that run for ``target`` at ``precision``."""
     return tuple(one for one in KERNEL_PASSES if one.wanted(target, precision))
+
+
+def rewritten(
+    graph: Graph,
+    device: Target,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    *,
+    pipeline: Sequence[Pass] | None = None,
+    observer: Callable[[PassRecord], None] | None = None,
+    watch: Callable[[str, Graph], None] | None = None,
+) -> Graph:
+    """``graph`` as it is cut into kernels for ``device``: after every pass of ``pipeline`` (default: ``PIPELINE``) that
+    the device wants. ``observer`` and ``watch``: see ``run_pipeline``.
+    """
+    rounding, storage = Rounding(precision, tuple(keep_fp32)), KernelStorage(device)
+    return run_pipeline(
+        graph, pipeline, target=device, rounding=rounding, storage=storage, observer=observer, watch=watch
+    )
 
 
 def kernels_of(

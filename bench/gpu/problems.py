@@ -17,7 +17,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.step import KernelStep, Step
-from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.lowering import rewritten
 from gpucomp.schedule.analytic import floor_us, operations, traffic
 
 MODELS = ("resnet50", "mobilenet_v2", "vgg16", "bert_base", "vit_b16")
@@ -64,7 +64,7 @@ class Problem:
 
 def steps_of(model: Graph, target: Target, precision: str) -> tuple[Graph, Sequence[Step]]:
     """The graph after all passes for a precision, and its kernels while they are f32."""
-    graph = run_pipeline(model, target=target, rounding=narrow.rounding(precision, target))
+    graph = rewritten(model, target, precision)
     return graph, partition(graph, Policy(prologues=target.prologues))
 
 

@@ -458,9 +458,7 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
     from gpucomp.frontend import onnx as frontend
     from gpucomp.ir.passes import PassRecord
     from gpucomp.ir.printer import format_graph
-    from gpucomp.kernel.passes.precision import rounding
-    from gpucomp.lowering import kernels_of
-    from gpucomp.rewrite.pipeline import run_pipeline
+    from gpucomp.lowering import kernels_of, rewritten
 
     records: list[PassRecord] = []
     with progress(f"rewriting {how.model.name}"):
@@ -468,8 +466,7 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
         after = before
         if graph != "before" or passes:
             target = targets.resolve(how.target_name)
-            allowed = rounding(how.precision, target, how.keep_fp32)
-            after = run_pipeline(before, target=target, rounding=allowed, observer=records.append)
+            after = rewritten(before, target, how.precision, how.keep_fp32, observer=records.append)
             if passes:
                 kernels_of(after, target, how.precision, how.keep_fp32, None, observer=records.append)
     if graph:

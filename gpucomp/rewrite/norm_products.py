@@ -31,7 +31,7 @@ from gpucomp import ops
 from gpucomp.ir.graph import Graph, Node, Value, constant
 from gpucomp.ir.types import F32
 from gpucomp.rewrite.match import along_axis, is_constant
-from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Stored
+from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Storage, Stored
 from gpucomp.rewrite.rule import substitute
 from gpucomp.rewrite.scale import BLOCK, may_copy
 
@@ -57,7 +57,7 @@ class Weights:
     bias: np.ndarray
 
 
-def fold_norms(graph: Graph, rounding: Rounding) -> Graph:
+def fold_norms(graph: Graph, rounding: Rounding, storage: Storage) -> Graph:
     """``graph`` without the RMS norms that can be folded.
 
     Their operand is the result of a contraction, they normalise its last axis, and only products by constants read
@@ -70,7 +70,7 @@ def fold_norms(graph: Graph, rounding: Rounding) -> Graph:
     for norm in graph.nodes():
         if norm.op is ops.RMSNorm and _is_of_rows(norm) and (products := _products(norm, readers, outputs)):
             found[norm] = products
-    stored = rounding.stored(graph) if found else {}
+    stored = storage.stored(graph, rounding) if found else {}
     replaced: dict[Value, Value] = {}
     for norm, products in found.items():
         if not _has_rows_at_hand(norm, stored) or not all(_is_rounded(p.node.inputs[0], stored) for p in products):

@@ -16,8 +16,6 @@ from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.separable import depthwise_kernel
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 
-CHUNK_BYTES = 16  # of depth, as matrix units take them
-
 
 def window_hooks(
     kernel: Kernel, printer: CPrinter, value: Expr, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace

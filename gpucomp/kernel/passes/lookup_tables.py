@@ -30,7 +30,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.ir.graph import constant
 from gpucomp.ir.types import I8, I32, I64, U8
-from gpucomp.kernel.passes.narrow_integers import with_input
+from gpucomp.kernel.fuse import with_constant
 from gpucomp.kernel.step import KernelStep, Step
 
 CODES = 256
@@ -45,21 +45,17 @@ def look_up(steps: Sequence[Step]) -> list[Step]:
 
 
 def _looked_up(step: KernelStep) -> KernelStep:
-    kernel = step.kernel
-    while found := next((f for s in kernel.stores if (f := _function(s.value)) is not None), None):
+    while found := next((f for s in step.kernel.stores if (f := _function(s.value)) is not None), None):
         result, code = found
-        table = constant(table_of(result, code))
         place = cast(code, I64) if code.dtype is U8 else call("add", cast(code, I64), CODES // 2)
-        read = cast(load(kernel.inputs, (place,), I32), result.dtype)
-        number = kernel.inputs
-        kernel = with_input(kernel, table.type)
+        read = cast(load(step.kernel.inputs, (place,), I32), result.dtype)
+        step = with_constant(step, constant(table_of(result, code)))
 
         def change(node: Expr, result: Expr = result, read: Expr = read) -> Expr | None:
             return read if node is result else None
 
-        stores = tuple(replace(s, value=transform(s.value, change)) for s in kernel.stores)
-        kernel = replace(kernel, stores=stores, constants=kernel.constants | {number})
-        step = replace(step, kernel=kernel, inputs=(*step.inputs, table))
+        stores = tuple(replace(s, value=transform(s.value, change)) for s in step.kernel.stores)
+        step = replace(step, kernel=replace(step.kernel, stores=stores))
     return step
 
 

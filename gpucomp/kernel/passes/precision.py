@@ -19,7 +19,7 @@ reads one of them multiplies in f32.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -53,21 +53,22 @@ def require(precision: str, features: frozenset[str], target: str) -> None:
         )
 
 
-def rounding(precision: str, target: Target, keep_fp32: Sequence[str] = ()) -> Rounding:
-    """What rewrites of a graph for ``target`` may know of how far its numbers will be rounded."""
+@dataclass(frozen=True, slots=True)
+class KernelStorage:
+    """What the kernels of a graph leave in memory on ``target``: see ``rewrite.rounding.Storage``."""
 
-    def stored(graph: Graph) -> Mapping[Value, Stored]:
-        steps = partition(graph, Policy(prologues=target.prologues))
-        kept = _kept(steps, keep_fp32, None)
+    target: Target
+
+    def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
+        steps = partition(graph, Policy(prologues=self.target.prologues))
+        kept = _kept(steps, rounding.keep_fp32, None)
         rounded: Collection[Value] = ()
-        if precision == "tf32":
+        if rounding.precision == "tf32":
             wide = {v for step in kept for v in (*step.inputs, *step.outputs)}
             rounded = {v for step in steps for v in step.outputs} - wide
-        elif precision in NARROW:
-            _, rounded = _narrowed_values(steps, graph, precision, kept)
+        elif rounding.precision in NARROW:
+            _, rounded = _narrowed_values(steps, graph, rounding.precision, kept)
         return {v: Stored(step.nodes[0], v in rounded) for step in steps for v in step.outputs if step.nodes}
-
-    return Rounding(precision, tuple(keep_fp32), stored)
 
 
 def apply(

@@ -15,8 +15,17 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction import separable
 from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
 from gpucomp.kernels_templates.contraction.simt.space import passes
-from gpucomp.kernels_templates.contraction.stem_simt.space import STATIC_SHARED
-from gpucomp.schedule.space import Family, Param, Schedule, Work, cannot_meet, remembered, too_large
+from gpucomp.schedule.space import (
+    RESERVED,
+    STATIC_SHARED,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    cannot_meet,
+    remembered,
+    too_large,
+)
 
 PARAMS = (
     separable.TILE_Y,
@@ -32,7 +41,6 @@ PARAMS = (
     Param("asynchronous", (0, 1), "1: filters are copied to shared memory past the registers (cp.async)"),
 )
 STEP = 8  # the depth of a part is a multiple of it
-RESERVED = 44  # registers for addresses, predicates and counters
 BARRIER_CYCLES = 60
 PASS_BYTES = 128  # that shared memory's banks give in a cycle
 

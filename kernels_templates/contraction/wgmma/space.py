@@ -31,12 +31,20 @@ from gpucomp.kernels_templates.contraction.tail import (
 from gpucomp.kernels_templates.contraction.wgmma.emit import wgmma_hooks
 from gpucomp.kernels_templates.contraction.wgmma.types import kind_of, operand_dtypes
 from gpucomp.refusal import Refusal
-from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, worthwhile_splits
+from gpucomp.schedule.space import (
+    MAX_GROUPS,
+    WARP,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    remembered,
+    too_many_groups,
+    worthwhile_splits,
+)
 
 DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
-WARP = 32
-MAX_GROUPS = (1 << 31) - 1
 EARLY_TRIPS = 8  # of one consumer's threads over a tile's runs, whose residuals are fetched together
 PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
 BARRIER_BYTES = 16  # of a stage: full and empty
@@ -211,8 +219,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"ptxas wants {needed} registers for one wgmma whatever setmaxnreg brings, a launch has {there}"
     if d.shared > limits.shared_bytes:
         yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(d.tiles)
     if max(p.m + s.tile_m * (1 + (s.multicast == 1)), p.n + s.tile_n * (1 + (s.multicast == 2))) > MAX_GROUPS:
         yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
     if s.overlap == 2 and not p.b_known:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from gpucomp.codegen.llvm import engines as space
@@ -19,8 +19,9 @@ from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, linked
 from gpucomp.codegen.llvm.contraction import space as contraction_space
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
-from gpucomp.ir.graph import Constant, Value
-from gpucomp.kernel import HANDED, Chain, Contraction, Kernel, Link
+from gpucomp.ir.graph import Value
+from gpucomp.kernel import HANDED, Chain, Contraction, Link
+from gpucomp.kernel.fuse import Splice
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.schedule.space import Schedule
@@ -145,30 +146,14 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
 def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
     """The step of a chain; its links' weights are laid out for the rows that they will be multiplied with."""
     parts = [_laid_out(c, made) for c in links]
-    inputs: dict[Value, int] = {}
-    for part, candidate in zip(parts, links, strict=True):
-        for value in part.inputs:
-            if value is not candidate.handed:
-                inputs.setdefault(value, len(inputs))
+    splice = Splice(parts, handed=[v for part in parts[:-1] for v in part.outputs])
     found = []
-    for number, (part, candidate) in enumerate(zip(parts, links, strict=True)):
-        given = [HANDED if v is candidate.handed else inputs[v] for v in part.inputs]
-        given.append(HANDED if number < len(links) - 1 else len(inputs))
-        found.append(Link(part.kernel, tuple(given), candidate.schedule))
-    last = links[-1].step
-    first_kernel, last_kernel = links[0].step.kernel, last.kernel
-    constants = frozenset(k for v, k in inputs.items() if v.op is Constant)
-    params = (*(v.type for v in inputs), last_kernel.params[-1])
-    label = f"{len(links)} links: {first_kernel.label}"
-    kernel = Kernel("chain", params, 1, Chain(tuple(found)), (), label, constants)
-    return replace(
-        last,
-        name=f"{last.name.partition('_')[0]}_chain",
-        kernel=kernel,
-        inputs=tuple(inputs),
-        nodes=tuple(dict.fromkeys(n for c in links for n in c.step.nodes)),
-        prologue=tuple(dict.fromkeys(n for c in links for n in c.step.prologue)),
-    )
+    for part, candidate, new in zip(parts, links, splice.renumberings, strict=True):
+        params = tuple(new.numbers.get(k, HANDED) for k in range(len(part.kernel.params)))
+        found.append(Link(part.kernel, params, candidate.schedule))
+    first, last = parts[0], parts[-1]
+    kernel = splice.kernel("chain", Chain(tuple(found)), (), f"{len(links)} links: {first.kernel.label}")
+    return splice.step(kernel, f"{last.name.partition('_')[0]}_chain", last.why)
 
 
 def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
