@@ -9,14 +9,13 @@ import itertools
 from collections.abc import Iterator
 
 from gpucomp.codegen.llvm.amx import space as tiles_space
-from gpucomp.codegen.llvm.amx.operands import narrow_of
+from gpucomp.codegen.llvm.amx.operands import WORD, narrow_of
 from gpucomp.codegen.llvm.amx.space import (
     COLUMNS,
     COPIED,
     IN_PLACE,
     LINE,
     LINES,
-    WORD,
     DotsSchedule,
     NarrowProblem,
     derive,
