@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -186,12 +186,13 @@ class Reduce(Expr):
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
-_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_interned: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()  # an expression of the key's first class
+E = TypeVar("E", bound=Expr)
 
 
-def _intern(cls: type[Expr], *fields: Any) -> Any:
+def _intern(cls: type[E], *fields: Any) -> E:
     key = (cls, *fields)
-    found = _interned.get(key)
+    found: E | None = _interned.get(key)
     if found is None:
         found = cls(*fields)
         _interned[key] = found
@@ -210,11 +211,11 @@ def literal(value: Number, dtype: DType) -> Const:
     else:
         value = int(value)
         key = (Const, dtype, "int", value)
-    found = _interned.get(key)
+    found: Const | None = _interned.get(key)
     if found is None:
         found = Const(dtype, value)
         _interned[key] = found
-    return found  # type: ignore[return-value]
+    return found
 
 
 def index(value: int) -> Const:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 import onnx
@@ -26,6 +26,7 @@ OLDEST_OPSET = 1
 NEVER = 1 << 31  # an opset that will not come
 DEFAULT_DOMAIN = ""
 Translator = Callable[..., Any]
+T = TypeVar("T", bound=Translator)
 # of a keyword whose list may be long: what protobuf holds, which ``tensors.as_array`` makes an array without an object an entry
 IntList = Sequence[int]
 FloatList = Sequence[float]
@@ -75,7 +76,7 @@ class Site:
 
 def translates(
     op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN, until: int = NEVER
-) -> Callable[[Translator], Translator]:
+) -> Callable[[T], T]:
     """Decorator: the translator of ``op_type`` from opset ``since`` on, until a newer registration takes over.
 
     One that ends itself, before opset ``until``, goes before one that does not.
@@ -87,7 +88,7 @@ def translates(
     translator may yield bodies to be translated.
     """
 
-    def register(function: Translator) -> Translator:
+    def register(function: T) -> T:
         versions = _TRANSLATORS.setdefault((domain, op_type), [])
         if any((v.since, v.until) == (since, until) for v in versions):
             raise ValueError(f"{op_type} since {since} is translated twice")

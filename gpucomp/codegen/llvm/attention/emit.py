@@ -137,7 +137,9 @@ class _Tile(Scratch):
         for number in range(len(self.turned)):
             self._turn(number, n0, count)
         before = [top.get() for top in self.top]
-        self._blocks(count, d.block_keys, self.n % d.block_keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r))
+        self._blocks(
+            count, d.block_keys, self.n % d.block_keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r)
+        )
         shrunk = self._weigh(before, count, first=first)
         values = self.parts.values.extent
         self._blocks(code.integer(values), d.columns, values % d.columns, None,

@@ -66,7 +66,7 @@ class Places:
 def _once(numbers: np.ndarray) -> np.ndarray:
     """Ascending, each once: by sorting, where np.unique may keep a table of some times their size."""
     ascending = np.sort(numbers)
-    return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+    return np.asarray(ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])])
 
 
 def _rank(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
