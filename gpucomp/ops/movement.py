@@ -145,7 +145,7 @@ def Pad(x: TensorType, *, pads: tuple[int, ...], mode: str = "constant", value: 
     """``x`` with elements added around it. ``pads`` holds all begins, then all ends; negative pads remove elements.
 
     constant: ``value``; edge: the nearest element; reflect: mirrored about the edge element; wrap: periodic.
-    Elements are removed before edge, reflect and wrap extend the rest. Raises ``ValueError`` if no elements remain.
+    Elements are removed before edge, reflect and wrap extend the rest. Raises ``ValueError`` if none remain.
     """
     if len(pads) != 2 * x.rank:
         raise ValueError(f"{2 * x.rank} pads expected, got {len(pads)}")

@@ -118,7 +118,7 @@ def drop_slice(node: Node) -> Value | None:
 
 @rule(ops.Pad)
 def drop_pad(node: Node) -> Value | None:
-    """pad(x, zero elements)  ->  x"""
+    """pad(x, zeros)  ->  x, where no axis is padded"""
     return None if any(node.attrs["pads"]) else node.inputs[0]
 
 

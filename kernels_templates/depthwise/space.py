@@ -14,7 +14,17 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Work, can_run, groups_for_registers, remembered
+from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
+    MOST_REGISTERS,
+    WARP,
+    Family,
+    Work,
+    can_run,
+    groups_for_registers,
+    remembered,
+)
 
 
 class DepthwiseSchedule(Tunables):
@@ -63,7 +73,6 @@ class DepthwiseSizes(Sizes):
     groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
 
 
-MAX_GROUPS = (1 << 31) - 1
 MAX_WRITTEN = 256  # multiply-adds of a work-item that are written out, vectors counting once
 PASSING = 8  # accesses on their way
 OTHER_REGISTERS = 30  # addresses, halo tests, indices
@@ -192,8 +201,6 @@ def geometry(s: DepthwiseSchedule, p: DepthwiseProblem) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
-LATENCY = 600  # cycles from asking memory to having it
-WARP = 32
 ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting

@@ -15,7 +15,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.loops.emit import loops_hooks
 from gpucomp.schedule.analytic import load_times, operations
-from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Work, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, WRITTEN_OUT, Family, Work, too_wide
 
 
 class LoopsSchedule(Tunables):
@@ -72,9 +72,6 @@ def problem(kernel: Kernel) -> LoopsProblem:
         written_bytes=sum(kernel.params[s.target].dtype.nbytes for s in kernel.stores),
         trips=max([1, *(math.prod(a.extent for a in n.axes) for n in sums)]),
     )
-
-
-SECTOR = 32  # bytes that memory moves at least
 
 
 def read_by(value: Expr) -> list[tuple[Load, float]]:

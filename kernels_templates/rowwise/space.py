@@ -17,8 +17,11 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.rowwise.emit import rowwise_hooks
 from gpucomp.schedule.space import (
+    LATENCY,
     MAX_GROUPS,
     MOST_REGISTERS,
+    SECTOR,
+    STATIC_SHARED,
     WRITTEN_OUT,
     Family,
     Work,
@@ -29,7 +32,6 @@ from gpucomp.schedule.space import (
 
 LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS = SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_STEPS = 32  # accesses written out
 OTHER_REGISTERS = 28  # addresses, indices, statistics
 
@@ -207,7 +209,6 @@ def geometry(s: RowwiseSchedule, p: RowwiseProblem) -> Geometry:
     )
 
 
-LATENCY = 600  # cycles from asking memory to having it
 ACCESS = 12  # cycles between two accesses of a work-item
 SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
@@ -275,7 +276,6 @@ def _candidates(p: RowwiseProblem, limits: Limits) -> Iterator[RowwiseSchedule]:
                 yield RowwiseSchedule(lanes=n, rows_per_group=rows, vector=vector, keep=keep, splits=split)
 
 
-SECTOR = 32  # bytes that a cache delivers at least
 ACCESS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 4, 3  # of an access; of an element in each stage
 
 

@@ -26,8 +26,11 @@ from gpucomp.kernel.sizes import Tunables, tunable
 from gpucomp.kernels_templates.rowwise.space import LANES, RowsProblem, RowsSizes, halvings_of
 from gpucomp.kernels_templates.scan.emit import scan_hooks
 from gpucomp.schedule.space import (
+    LATENCY,
     MAX_GROUPS,
     MOST_REGISTERS,
+    SECTOR,
+    STATIC_SHARED,
     Family,
     Work,
     can_run,
@@ -37,7 +40,6 @@ from gpucomp.schedule.space import (
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCESSES = (1, 2, 4, 8)
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_TILES = (1 << 16) - 1  # work-groups of a launch's second axis, in CUDA
 MAX_WORKSPACE = (1 << 31) - 1
 ATTEMPTS = 1024  # to find a flag set, about half a millisecond, before a work-group computes what it waits for
@@ -174,13 +176,11 @@ def geometry(s: ScanSchedule, p: ScanProblem) -> Geometry:
     )
 
 
-LATENCY = 600  # cycles from asking memory to having it
 ACCESS = 12  # cycles between two accesses of a work-item
 ADDITION = 4  # cycles of one that waits for the one before
 SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
 RESIDENT = 1024  # work-items that a unit runs at a time
-SECTOR = 32  # bytes that memory delivers at least
 FLAG = 4  # bytes
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 CLEARLY = 1.4  # times faster has looking back to be before a default does it

@@ -1,4 +1,4 @@
-"""onnxruntime's quantised operators: the same codes as its own, every pair of codes where they are elementwise."""
+"""onnxruntime's quantised operators give the same codes as its own. Elementwise ones are tested with all pairs of codes."""
 
 import ml_dtypes
 import numpy as np
@@ -124,7 +124,7 @@ def test_a_pooled_code_is_onnxruntimes_or_where_the_mean_is_halfway_the_one_besi
 
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_a_mean_of_codes_is_rounded_once(keepdims):
-    """onnxruntime has no kernel for it on processors."""
+    """onnxruntime has no CPU kernel for it."""
     x = some(np.uint8, 3, 7, 5)
     arrays = (x, F(0.05), np.uint8(100), F(0.021), np.uint8(90))
     proto, feeds = model_of("QLinearReduceMean", arrays, range(1, 5), axes=[-1, 0], keepdims=keepdims)

@@ -1,4 +1,4 @@
-"""What operators refuse, and what they say: one line that states expected and found."""
+"""Invalid operands of operators, and their messages: one line that states what was expected and what was found."""
 
 import re
 

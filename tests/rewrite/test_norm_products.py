@@ -1,4 +1,4 @@
-"""Norms of rows fold into the products that read them, where numbers may be rounded and another product makes the rows."""
+"""Norms of rows fold into the products that read them, if numbers may be rounded and another product computes the rows."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ FP16 = Rounding("fp16"), STORAGE
 
 
 def few_bits(*shape):
-    """Numbers that every format has, products of two of them as well."""
+    """Numbers that every format can represent, as well as the products of two of them."""
     return constant((RNG.integers(-7, 8, shape) / 4).astype(np.float32))
 
 
@@ -45,7 +45,7 @@ def normal(*shape, scale=1.0):
 
 
 def rows(*, width=WIDE, lead=(2, ROWS), dtype=F32):
-    """What a product makes of an input, plus a residual."""
+    """The product of an input with weights, plus a residual."""
     x, residual = tensor("x", *lead, DEEP, dtype=dtype), tensor("r", *lead, width, dtype=dtype)
     return ops.Add(ops.MatMul(x, weights(DEEP, width, dtype=dtype), name="first"), residual, name="sum")
 
@@ -64,7 +64,7 @@ def inputs_of(graph, seed=0):
 
 
 def checked(graph, level="fp16", *, terms=8 * WIDE):
-    """``graph`` folded, which computes the same where its weights are no longer than the level has bits."""
+    """``graph`` folded. It computes the same if its weights have no more bits than the precision."""
     after = fold_norms(graph, Rounding(level), STORAGE)
     verify(after)
     feeds = inputs_of(graph)
@@ -149,7 +149,7 @@ def is_rounded(used, exact, kept):
 
 @pytest.mark.parametrize(("level", "kept"), [("tf32", 23), ("fp16", 10), ("bf16", 7)])
 def test_the_weights_are_scaled_and_rounded_once(level, kept):
-    """For tf32 to f32: a product of few rows does not round them at all."""
+    """In tf32 they stay f32, because a product of few rows does not round them."""
     w, factor = normal(WIDE, 11), normal(WIDE)
     graph = graph_of(ops.MatMul(ops.Mul(rms_norm(rows()), factor), w))
 
@@ -177,7 +177,7 @@ def test_statistics_stay_f32_where_values_between_kernels_are_narrow():
 
 
 def errors(graph, level, feeds):
-    """Relative to what f32 makes of ``graph``: folded, and as it is."""
+    """The errors relative to ``graph`` in f32: folded, and as it is."""
     right = interpret(graph, feeds)
     after = fold_norms(graph, Rounding(level), STORAGE)
     assert "RMSNorm" not in ops_of(after)
@@ -188,7 +188,7 @@ def errors(graph, level, feeds):
 @pytest.mark.parametrize("level", PRECISIONS)
 @pytest.mark.parametrize(("width", "out"), [(61, 67), (64, 1), (1021, 3)])
 def test_a_network_loses_no_accuracy(level, width, out):
-    """Three blocks with the norm in front, scaled columns, streams of some size and another mean."""
+    """Three pre-norm blocks, with scaled columns, and residual streams of several sizes and means."""
     x = ops.Add(rows(width=width, lead=(1, 37)), constant(np.float32(3)))
     for _ in range(3):
         up, down = normal(width, 2 * width, scale=width**-0.5), normal(2 * width, width, scale=width**-0.5)
@@ -244,7 +244,7 @@ def block():
 
 
 def folded(target, level, lead):
-    """The block compiled with its norm folded, its graph, what to feed it and onnxruntime's answers."""
+    """The block compiled with its norm folded, its graph, its inputs, and onnxruntime's results."""
     proto, device = block(), replace(targets.resolve(target), folds_norms=True)
     lowered = compiler.lower(proto, device, shapes={name: (*lead, s[-1]) for name, s in SIZES.items()}, precision=level)
     executable = compiler.finish(lowered, device, level, lambda stage, done, total: None)
@@ -379,7 +379,7 @@ def scales_that_are_next_to_nothing():
 
 
 def a_column_of_a_small_channel_alone():
-    """Its row has other, larger weights, and all the other rows none of it."""
+    """The row of the column has other, larger weights, and the other rows have none in this column."""
     w = np.ones((WIDE, 11), np.float32)
     w[:, 4] = 0
     w[2, 4] = 1e-3
@@ -399,7 +399,7 @@ def infinite_weights():
 
 
 def one_large_channel_of_a_small_scale():
-    """The rows of its weights alone lose their bits."""
+    """Only the rows of its weights lose bits."""
     factor = constant(np.array([1, 1, 1e-11, 1, 1, 1, 1], np.float32))
     norm = ops.Mul(rms_norm(rows()), factor)
     return graph_of(*(ops.Exp(ops.MatMul(norm, normal(WIDE, n, scale=0.02))) for n in (11, 2)))
@@ -530,7 +530,7 @@ def test_a_pattern_that_matches_nothing_is_an_error_all_the_same():
 
 
 def with_other_readers():
-    """A norm in front of a product, and all kinds of what else may read its operand."""
+    """A norm before a product, and all kinds of other readers of its operand."""
     x = rows()
     scaled = ops.Mul(rms_norm(x), few_bits(WIDE), name="scale1")
     return graph_of(
@@ -565,14 +565,14 @@ def test_what_is_kept_in_f32_multiplies_weights_that_nothing_has_rounded(pattern
 
 @pytest.mark.parametrize("pattern", ["elsewhere", "behind exp", "Conv", "nor"])
 def test_what_is_kept_elsewhere_does_not_matter(pattern):
-    """Nor does a reader of what the operand's own kernel has made of it."""
+    """A reader of another result of the operand's own kernel does not matter either."""
     graph = with_other_readers()
 
     assert "InverseRMS" in ops_of(fold_norms(graph, Rounding("fp16", (pattern,)), STORAGE))
 
 
 def test_an_operand_that_is_in_f32_after_all_is_not_rounded_for_the_product():
-    """Numbers past f16's range: a kernel of the operand is kept that was not when the norm was folded."""
+    """Numbers past f16's range: a kernel of the operand stays f32 although it did not when the norm was folded."""
     graph = with_other_readers()
     after = fold_norms(graph, *FP16)
     feeds = {name: 1e5 * array if name == "r" else array for name, array in inputs_of(graph).items()}

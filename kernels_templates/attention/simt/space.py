@@ -14,10 +14,9 @@ from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.attention.simt.emit import attention_hooks
-from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, cannot_meet, remembered, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, STATIC_SHARED, Family, Work, can_run, cannot_meet, remembered, too_wide
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_WORKSPACE = 1 << 31  # bytes
 UNROLL = 4  # elements of depth, and columns, that a step of the inner loops takes
 STAGED = 64  # registers for what is on its way to shared memory: eight accesses of 16 bytes, of two operands

@@ -26,7 +26,7 @@ from gpucomp.kernels_templates.contraction.mma import space as mma
 from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Family, Work, fastest, remembered, too_large
+from gpucomp.schedule.space import WARP, Family, Work, fastest, remembered, too_large
 
 
 class StemMmaSchedule(ImageTile):
@@ -67,7 +67,6 @@ class StemMmaSizes(StagedImage):
     sum_columns: int  # of a row of a warp's sums in shared memory
 
 
-WARP = 32
 MOST_TAPS = 16  # of a side of the window: larger ones are deep enough without
 WRITTEN_STEPS = 16  # steps of the depth that are written out
 RESERVED = 40  # registers for addresses, predicates and counters

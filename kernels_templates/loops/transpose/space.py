@@ -13,7 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import MAX_GROUPS, WARP, Family, Work
+from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, Family, Work
 
 SHORTEST = 8  # of a side that is worth a tile: below it, lines of memory are shared by neighbours anyway
 
@@ -85,7 +85,6 @@ def geometry(s: TransposeSchedule, p: TransposeProblem) -> Geometry:
     return Geometry((derive(s, p).tiles, 1, 1), (s.threads, 1, 1))
 
 
-SECTOR = 32  # bytes that a cache delivers at least
 INSTRUCTIONS = 16  # of an element: two accesses each of memory and of the tile, and where they are
 
 

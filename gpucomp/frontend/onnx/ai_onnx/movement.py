@@ -33,7 +33,7 @@ from gpucomp.ops.registry import broadcast
 
 @translates("Reshape")
 def reshape_to(x: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """0 copies a dimension (unless ``allowzero``), one -1 takes the rest."""
+    """0 copies a dimension (unless ``allowzero``), and a single -1 is inferred."""
     wanted = list(ints(shape, "shape"))
     if wanted.count(-1) > 1 or any(d < -1 for d in wanted):
         raise ValueError(f"the shape {wanted} is not possible")
@@ -127,7 +127,7 @@ def split_input(x: Value, split: Value | None = None, *, axis: int, site: Site) 
 def split_count(
     x: Value, split: Value | None = None, *, axis: int, num_outputs: int | None = None, site: Site
 ) -> list[Value]:
-    """Without sizes: equal parts, the last one smaller when they do not go up."""
+    """Without sizes, the parts are equal; the last one is smaller if the extent is not a multiple."""
     if split is not None:
         if num_outputs is not None:
             raise ValueError("either sizes or num_outputs expected, both given")
@@ -153,7 +153,7 @@ def _slice(
         if step == 0:
             raise ValueError("a step of 0")
         n = x.shape[axis]
-        if step < 0:  # from before the first the standard begins with the first, where Python gives nothing
+        if step < 0:  # a start before the first element: ONNX clamps it to the first, Python's slice is empty
             start = max(start, -n)
         kept = range(*slice(start, end, step).indices(n))
         ranges[axis] = (kept.start if len(kept) else 0, step if len(kept) > 1 else 1, len(kept))

@@ -1,4 +1,4 @@
-"""Translators of the training operators: one step of an optimiser is elementwise, a gradient is a walk back."""
+"""Translators of the training operators: optimisers are elementwise, Gradient is reverse-mode differentiation."""
 
 from __future__ import annotations
 
@@ -107,15 +107,15 @@ def momentum(
 
 @translates("Gradient", since=1, domain=TRAINING)
 def gradient(*operands: Value, xs: tuple[str, ...], y: str, zs: tuple[str, ...] = (), site: Site) -> list[Value]:
-    """The derivative of the sum of ``y`` by each of ``xs``, where the operands are those tensors themselves."""
+    """The derivative of the sum of ``y`` by each of ``xs``. The operands must be the tensors that ``xs`` and ``zs`` name."""
     named = [site.scope.find(name) for name in (*xs, *zs)]
     target = site.scope.find(y)
     if not isinstance(target, Value) or any(not isinstance(v, Value) for v in named):
-        raise ValueError("xs, zs and y have to name tensors that are computed before")
+        raise ValueError("xs, zs and y must name tensors that are computed before")
     if len(operands) != len(named):
         raise ValueError(f"{len(named)} operands expected, {len(operands)} given")
     if any(a is not b for a, b in zip(operands, named, strict=True)):
-        raise UnsupportedError("a gradient at other values than those that the tensors have")
+        raise UnsupportedError("a gradient at values other than those of the named tensors")
     sums: dict[Value, Value] = {target: expand(like(target, 1), target.shape)}
     depends = _depending(target, operands[: len(xs)])
     for node in reversed(topological([target.node])):
@@ -145,7 +145,7 @@ def _depending(target: Value, sources: Sequence[Value]) -> set[Value]:
 
 
 def _summed_to(x: Value, shape: tuple[int, ...]) -> Value:
-    """What broadcasting repeated, added up again."""
+    """``x`` summed over the axes that were broadcast from ``shape``."""
     if x.shape == shape:
         return x
     extra = len(x.shape) - len(shape)

@@ -1,6 +1,6 @@
-"""onnxruntime's rotary embedding and attention of decoders, which keep their keys and values, domain com.microsoft.
+"""onnxruntime's rotary embedding and decoder attention with a key-value cache, domain com.microsoft.
 
-Shapes: B sentences, S queries, P keys before, T keys in all, H heads of h elements.
+Shapes: B sentences, S queries, P past keys, T keys in total, H heads of h elements.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from gpucomp.ir import types as t
 
 
 def rotated(x: Value, cosines: Value, sines: Value, positions: Value, *, interleaved: bool) -> Value:
-    """Pairs of elements of ``x`` [B, H, S, h] turned by an angle each, the first 2 n of h (J. Su et al., RoFormer, 2021).
+    """Rotate pairs of the first 2 n elements of heads in ``x`` [B, H, S, h] (J. Su et al., RoFormer, 2021).
 
-    ``cosines`` and ``sines`` [places, n] are read at ``positions`` i64[B, S] or [1, S]. A pair is an element and the one n behind
-    it, or with ``interleaved`` its neighbour. Positions outside the tables read what ``Gather`` reads there.
+    ``cosines`` and ``sines`` [places, n] are read at ``positions`` i64[B, S] or [1, S]. A pair is elements k and k + n
+    or, with ``interleaved``, 2 k and 2 k + 1. Positions outside the tables are clamped, as by ``Gather``.
     """
     batch, count, length, size = x.shape
     n = cosines.shape[-1]
@@ -70,9 +70,9 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Value:
-    """``x`` [B, S, H h] or [B, H, S, h]; ``position_ids`` i64[B, S], or of one element: where the first element is.
+    """``x`` is [B, S, H h] or [B, H, S, h]. ``position_ids`` is i64[B, S], or one element: the position of the first query.
 
-    Of heads of h elements h / 2 pairs are turned, or those of ``rotary_embedding_dim`` elements.
+    All h elements of a head are rotated, or the first ``rotary_embedding_dim``.
     """
     expect_none(is_packed_batching=is_packed_batching)
     expect_floats(x, cosines, sines)
@@ -99,7 +99,7 @@ def rotary_embedding(
     return joined(y) if len(x.shape) == 3 else y
 
 
-# --- attention of decoders, which keep their keys and values
+# --- attention of decoders with a key-value cache
 
 
 @translates("GroupQueryAttention", since=1, domain=MICROSOFT)
@@ -137,15 +137,16 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> tuple[Value, Value, Value]:
-    """Queries [B, S, H h] over the keys of ``kv_num_heads`` heads, each for a group of theirs; causal.
+    """Causal attention of queries [B, S, H h]. Groups of query heads share one of ``kv_num_heads`` heads of keys and values.
 
-    ``query`` may hold keys and values behind its own columns. ``seqlens_k`` i32[B] is one less than how many keys a sentence has
-    in all; the new ones lie behind those of ``past_key`` [B, heads, P, h] that count, in a buffer of T or in front of them.
-    ``attention_bias`` [B or 1, H or 1, S, T]; ``head_sink`` [H]. Results: [B, S, H h], and keys and values
-    [B, heads, max(P, T), h], 0 where a sentence has none.
+    ``query`` can contain keys and values after its own columns. ``seqlens_k`` i32[B] is the total number of keys of
+    each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``attention_bias`` is [B
+    or 1, H or 1, S, T], ``head_sink`` [H]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
+    are 0 where a sentence has no keys.
 
-    What only a run knows is not checked, where onnxruntime refuses it: lengths outside 0 .. T - 1 move keys out of the result or
-    leave gaps in it, and ``position_ids`` outside the tables read what ``Gather`` reads there.
+    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside 0 .. T -
+    1 move keys out of the result or leave gaps in it. ``position_ids`` outside the tables are clamped, as by
+    ``Gather``.
     """
     expect_none(
         k_scale=k_scale,
@@ -191,7 +192,7 @@ def group_query_attention(
     if past_key is not None and past_value is not None:
         room = max(past_key.shape[2], total)
         k, v = (_appended(past, new, before, room) for past, new in ((past_key, k), (past_value, v)))
-    if attention_bias is not None:  # a longer buffer's rest is behind every query
+    if attention_bias is not None:  # the rest of a longer buffer is after all queries
         behind = k.shape[2] - total
         attention_bias = pad(expected_bias(attention_bias, (batch, num_heads, length, total)), (0,) * 7 + (behind,))
     if head_sink is not None and head_sink.shape != (num_heads,):
@@ -208,13 +209,13 @@ def group_query_attention(
 
 
 def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
-    """Raises ``ValueError`` for one of two without the other."""
+    """Raises ``ValueError`` if only one value of a pair is given."""
     if name := next((name for name, (one, other) in pairs.items() if (one is None) != (other is None)), None):
         raise ValueError(f"{name}: one of two is missing")
 
 
 def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
-    """How many keys each sentence has before the new ones, i64[B, 1]; none where all that there are are new."""
+    """The number of past keys of each sentence, i64[B, 1]; 0 if all keys are new."""
     if seqlens_k.type.size != batch:
         raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
     if total < length:
@@ -225,12 +226,12 @@ def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
 
 
 def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
-    """[B, heads, total, h]: the first ``before`` of ``past``, then ``new``, then zeros."""
+    """[B, heads, total, h]: the first ``before`` keys of ``past``, then ``new``, then zeros."""
     if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
         raise ValueError(f"{past.type} in front of {new.type}")
     kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
     place = reshape(iota(total), (1, total))
-    behind = ops.Sub(place, before)  # [B, total]: which of the new ones
+    behind = ops.Sub(place, before)  # [B, total]: index among the new keys
     zeros = expand(like(new, 0), (*new.shape[:2], 1, new.shape[3]))
     source = ops.Where(ops.Less(behind, scalar_of(t.I64, 0)), place, ops.Add(behind, scalar_of(t.I64, kept)))
     source = ops.Clip(source, low=0, high=kept + length)
@@ -250,7 +251,7 @@ def _grouped(
     bias: Value | None,
     sink: Value | None,
 ) -> Value:
-    """[B, H, S, h] of causal attention; ``sink`` is a score in each row more, that of a key whose value is 0."""
+    """[B, H, S, h]: causal attention. ``sink`` is an additional score in each row, for a key whose value is 0."""
     batch, count, length, size = q.shape
     groups, total = k.shape[1], k.shape[2]
     shared = count // groups
@@ -263,7 +264,7 @@ def _grouped(
         scores = scaled(ops.Tanh(scaled(scores, 1 / softcap)), softcap)
     if bias is not None:
         scores = ops.Add(scores, bias)
-    own = ops.Add(reshape(iota(length), (1, length, 1)), reshape(before, (batch, 1, 1)))  # where each query is
+    own = ops.Add(reshape(iota(length), (1, length, 1)), reshape(before, (batch, 1, 1)))  # the position of each query
     place = iota(total)
     seen = ops.LessOrEqual(place, own)
     if window > 0:
