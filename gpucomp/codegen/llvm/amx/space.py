@@ -18,7 +18,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.schedule.space import remembered
+from gpucomp.schedule.space import can_run, remembered
 
 ROWS, COLUMNS, LINE = 16, 16, 64  # of a tile; bytes of a row of it
 REGISTERS = 8
@@ -441,7 +441,7 @@ def default(p: NarrowProblem, limits: Limits) -> TileSchedule:
     def cost(s: TileSchedule) -> float:
         return sum(_cycles(s, p, threads) * threads for threads in THREADS)
 
-    legal = (s for s in _candidates(smallest, p) if not list(objections(s, p, limits)))
+    legal = (s for s in _candidates(smallest, p) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
 
 

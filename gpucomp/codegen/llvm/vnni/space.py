@@ -27,6 +27,7 @@ from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.schedule.space import can_run
 
 SPARE = 2  # registers besides the sums, a word of the columns and one of the rows
 
@@ -124,7 +125,7 @@ def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
     def cost(s: DotsSchedule) -> float:
         return sum(_cycles(s, p, limits, threads) * threads for threads in tiles_space.THREADS)
 
-    legal = (s for s in _candidates(smallest, p, limits) if not list(objections(s, p, limits)))
+    legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
 
 
