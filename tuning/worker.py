@@ -273,7 +273,8 @@ def answered(role: str, server: Any, job: Message, arrays: Arrays) -> Answer:
     if job["do"] not in JOBS[role]:
         return {"error": f"no such job: {job['do']!r}", "code": "GPC1000"}, {}
     try:
-        return getattr(server, job["do"])(job, arrays)
+        answer: Answer = getattr(server, job["do"])(job, arrays)
+        return answer
     except DeviceLostError as error:
         return {"invalidity": INVALIDITY[role], "fault": error.message[:500], "code": error.code, "lost": True}, {}
     except GpucompError as error:

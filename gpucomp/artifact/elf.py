@@ -64,7 +64,7 @@ class _Object:
     def __init__(self, data: bytes) -> None:
         self.data = data
         if len(data) < HEADER.size or len(data) > LARGEST:
-            raise _damaged(f"{len(data)} bytes are no object file")
+            raise _damaged(f"{len(data)} bytes are not an object file")
         fields = HEADER.unpack_from(data)
         identity, kind, machine, sections_at = fields[0], fields[1], fields[2], fields[6]
         entry, count, names = fields[11:]
@@ -234,8 +234,8 @@ class Image:
             target = self._value(o, at, o.symbols[number])
             if kind in GOT:
                 target = self._entry(target)
-            there = int.from_bytes(self._memory[place : place + size], "little")
-            changed = apply(kind, there, target + addend, self._base + place)
+            current = int.from_bytes(self._memory[place : place + size], "little")
+            changed = apply(kind, current, target + addend, self._base + place)
             if changed is None:
                 raise _damaged("relocation out of range")
             self._memory[place : place + size] = changed.to_bytes(size, "little")

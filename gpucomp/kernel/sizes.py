@@ -44,10 +44,7 @@ class Sizes(Mapping[str, Any]):
     In ``lockstep`` the numbers are columns, one place for each schedule; formulas are the same.
     """
 
-    if TYPE_CHECKING:  # fields may be called so
-        items: Any
-        values: Any
-    else:
+    if not TYPE_CHECKING:  # mypy knows the method
 
         @property
         def keys(self) -> Callable[[], KeysView[str]]:  # a property: no number of an object hides it
@@ -109,8 +106,6 @@ class Tunables(Sizes):
     The parameters of several bases come in the order of the bases, before a class's own.
     """
 
-    if TYPE_CHECKING:
-        items: Any  # a parameter may be called so
     params: ClassVar[tuple[Param, ...]] = ()
 
     def __init_subclass__(cls) -> None:

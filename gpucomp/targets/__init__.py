@@ -47,7 +47,8 @@ def resolve(text: str) -> Target:
             code="GPC2002",
         )
     module = _module(kind)
-    return module.named(text) if kind == "cpu" else module.resolve(which)
+    target: Target = module.named(text) if kind == "cpu" else module.resolve(which)
+    return target
 
 
 def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress) -> dict[str, bytes]:

@@ -99,29 +99,29 @@ def check(data: bytes, what: str) -> None:
         stop = at + length
         if stop > end or not number:
             raise broken
-        found = fields.get(number)
-        if found is None:
+        field = fields.get(number)
+        if field is None:
             at = stop
             continue
-        if isinstance(found, int):
-            listed += found * _ends(data, at, stop)
+        if isinstance(field, int):
+            listed += field * _ends(data, at, stop)
             at = stop
-        elif found is TEXT or found is BYTES:
+        elif field is TEXT or field is BYTES:
             texts += 1
             listed += A_TEXT
-            if found is TEXT and length and not _is_text(data[at:stop]):
+            if field is TEXT and length and not _is_text(data[at:stop]):
                 raise ModelError(f"{what}: a name in it is not UTF-8 text", code="GPC3003")
             at = stop
         else:
             messages += 1
             around.append((fields, end))
-            fields, end = _fields(found), stop
+            fields, end = _fields(field), stop
 
 
 def _numbers(data: bytes, start: int, at: int, end: int, tag: int, field: Any) -> tuple[int, int]:
-    """The end of a run of numbers whose first tag is ``data[start:at]``, and the bytes that a list of them takes.
+    """The position after a run of numbers whose first tag is ``data[start:at]``, and the bytes of a list of them.
 
-    The end is beyond ``end`` if these are no numbers.
+    The position is beyond ``end`` if these are not numbers.
     """
     kind = tag & 7
     if kind not in (VARINT, FIXED64, FIXED32) or not tag >> 3:

@@ -1,4 +1,4 @@
-"""The attention family on the CPU: no score goes to memory. The schedule is ``attention_space``'s.
+"""The attention family on the CPU: scores are never written to memory.
 
     task (batch, some vectors of rows):
         turn the queries: rows side by side in vectors, element by element of the head

@@ -21,7 +21,7 @@ from gpucomp.codegen.llvm.core_space import (
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.schedule.space import remembered, too_wide
+from gpucomp.schedule.space import can_run, remembered, too_wide
 
 
 class AttentionSchedule(Tunables):
@@ -173,7 +173,7 @@ def default(p: AttentionProblem, limits: Limits, threads: Sequence[int] = THREAD
     def cost(s: AttentionSchedule) -> float:
         return sum(cycles(s, p, limits, count) * count for count in threads)
 
-    legal = (s for s in _candidates(p, limits.vector_bytes // 4) if not list(objections(s, p, limits)))
+    legal = (s for s in _candidates(p, limits.vector_bytes // 4) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest)
 
 

@@ -1,4 +1,4 @@
-"""Winograd's algorithms on the CPU, in strict f32. The schedule's numbers come from ``winograd_space``.
+"""Winograd's algorithms on the CPU, in strict f32.
 
     task (block of tiles, group of panels of nv vectors of output channels):
         for each part of the channels:

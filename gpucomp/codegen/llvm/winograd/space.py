@@ -221,9 +221,9 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits
     panels = min(s.panels, d.panels)
     one = data + panels * (multiply + results) + TASK_CYCLES
     even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / rows / threads
-    pixels = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
-    pixels *= p.pixel_bytes / PIXEL_BYTES / threads
-    return float(max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels)
+    elements = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
+    pixels = elements * (p.pixel_bytes / PIXEL_BYTES / threads)
+    return max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels
 
 
 def _register_blocks(rows: int, mr: int) -> list[int]:

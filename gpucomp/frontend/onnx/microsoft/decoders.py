@@ -191,7 +191,7 @@ class _Scores:
 def _by_heads(
     query: Value, key: Value | None, value: Value | None, num_heads: int, kv_num_heads: int
 ) -> tuple[Value, Value, Value]:
-    """Queries, keys and values by heads; without ``key`` and ``value`` they stand behind each other in ``query``."""
+    """Queries, keys and values split into heads. Without ``key`` and ``value``, ``query`` holds all three."""
     if kv_num_heads < 1 or num_heads % kv_num_heads:
         raise ValueError(f"{num_heads} heads in groups of {kv_num_heads}")
     if key is None or value is None:
@@ -200,7 +200,7 @@ def _by_heads(
     q, k, v = heads(query, num_heads), heads(key, kv_num_heads), heads(value, kv_num_heads)
     batch, _, length, size = q.shape
     if (k.shape[0], k.shape[2], k.shape[3]) != (batch, length, size) or v.shape != k.shape:
-        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not go together")
+        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not fit together")
     return q, k, v
 
 
@@ -257,7 +257,7 @@ def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
 
 
 def _lengths(q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_length: Value) -> tuple[int, Value]:
-    """How many keys there are in all, and ``_before``."""
+    """The total number of keys, and ``_before``."""
     expect_types((t.I32,), seqlens_k, total_sequence_length)
     total = q.shape[2] if past_key is None else whole(total_sequence_length, "total_sequence_length")
     return total, _before(seqlens_k, total, q.shape[0], q.shape[2])
@@ -290,7 +290,7 @@ def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
 
 
 def _grouped(q: Value, k: Value, v: Value, before: Value, keys: int, how: _Scores) -> Value:
-    """[B, H, S, h]: causal attention. Keys of a longer buffer behind the first ``keys`` follow every query."""
+    """[B, H, S, h] of causal attention over the first ``keys``. A longer buffer's other keys are after all queries."""
     batch, count, length, size = q.shape
     groups, total = k.shape[1], k.shape[2]
     shared = count // groups
