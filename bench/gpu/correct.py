@@ -50,13 +50,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A module of the tests that could not be read, so none of its kernels was computed."""
-
-    said: str
-
-
-@dataclass(frozen=True)
 class Watch:
     tool: str
     path: str
@@ -64,8 +57,7 @@ class Watch:
 
 
 def jobs(context: Any) -> list[Job]:
-    listed = cases()
-    found = listed.kernels
+    found = cases()
     if context.options.dry_run:
         found = {name: found[name] for name in DRY}
     count = 1 if context.options.dry_run else 1 + DRAWN
@@ -77,8 +69,7 @@ def jobs(context: Any) -> list[Job]:
         for name, kernel, families in engines
         for family in families
     ]
-    lost = [Job(NAME, f"cases-of-{name}", Lost(said)) for name, said in listed.lost.items()]
-    return [*lost, *work, *_watches(context, work)]
+    return [*work, *_watches(context, work)]
 
 
 def _watches(context: Any, work: list[Job]) -> list[Job]:
@@ -109,8 +100,6 @@ def prepare(context: Any, job: Job) -> dict[str, Any]:
 
 
 def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(job.subject, Lost):
-        return {"ok": False, "error": job.subject.said}
     if isinstance(job.subject, Watch):
         return watched(context, job.subject)
     if "left_out" in prepared:

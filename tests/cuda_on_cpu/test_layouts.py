@@ -26,10 +26,10 @@ from gpucomp.kernels_templates.render import render
 from testing.cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
 from testing.kernel_oracle import expected
 from testing.kernels import matmul
+from testing.wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 from tests import nvrtc
 from tests.cuda_on_cpu.cute import ABSENT, Cute, include_folders
 from tests.cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
-from tests.wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 
 if not (INCLUDE := include_folders()):
     pytest.skip(ABSENT, allow_module_level=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpucomp.errors import DeviceError, KernelBuildError
-from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, TensorType
+from gpucomp.ir.types import F16, F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.amd.space import AmdProblem, registers, shared_bytes
@@ -22,8 +22,9 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
 from testing import opencl_device
 from testing.amd_emulation import emulated, shape_only
+from testing.cases.amd import KERNELS
 from testing.kernel_oracle import expected
-from testing.kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
+from testing.kernels import attention, conv, matmul, random_inputs, reduction
 from testing.tolerance import assert_matches
 from tests import oclgrind
 
@@ -75,28 +76,6 @@ def assert_right(kernel: Kernel, schedule: dict[str, int], target=CDNA, change=N
         with np.errstate(over="ignore"):  # of what a mistake reads
             actual = actual.astype(right.dtype)
         assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel)["k"]))
-
-
-KERNELS = {
-    "f16": matmul(33, 47, 40, dtype=F16),
-    "f16_odd": matmul(19, 21, 29, dtype=F16),
-    "f32": matmul(33, 47, 28),
-    "f32_odd": matmul(19, 21, 29),
-    "batched": matmul(17, 20, 16, batch=(2, 2)),
-    "b_transposed": matmul(19, 36, 24, b_transposed=True),
-    "a_transposed": matmul(24, 20, 17, a_transposed=True),
-    "row": matmul(1, 40, 33),
-    "column": matmul(31, 1, 5),
-    "no_depth": matmul(5, 6, 0),
-    "bf16": matmul(9, 20, 16, dtype=BF16),
-    "conv_f16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=F16),
-    "conv": conv((2, 5, 6, 8), 12, (3, 3), pad=1),
-    "conv_stem": conv((1, 9, 8, 3), 8, (3, 3), stride=2, pad=1),
-    "grouped": grouped_conv((1, 6, 5, 8), 2, 5, (3, 3), pad=1),
-    "i8": matmul(33, 20, 48, dtype=I8, acc=I32),
-    "conv_i8": conv_of_bytes(-9),
-    "i8_odd": matmul(19, 21, 29, dtype=I8, acc=I32),
-}
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -25,8 +25,9 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
 from testing import opencl_device
+from testing.cases.blocks import CASES, ODD, fixed, transforms
 from testing.kernel_oracle import UNWRITTEN, expected
-from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches, winograd_bound
 from tests import oclgrind, opencl_c
 from tests.builders import graph_of, setting
@@ -36,21 +37,6 @@ FAMILY = FAMILIES["blocks"]
 MALI = opencl.manifest("mali")
 
 
-def fixed(kernel: Kernel) -> Kernel:
-    return replace(kernel, constants=frozenset({1}))
-
-
-ODD = fixed(conv((2, 9, 7, 12), 20, (3, 3), pad=1))
-CASES = {
-    "odd sizes, two images": ODD,
-    "no padding, primes": fixed(conv((1, 7, 10, 11), 13, (3, 3))),
-    "wide padding": fixed(conv((1, 5, 6, 8), 6, (3, 3), pad=2)),
-    "one pixel": fixed(conv((1, 1, 1, 4), 8, (3, 3), pad=1)),
-    "one row": fixed(conv((3, 1, 5, 6), 4, (3, 3), pad=1)),
-    "whole blocks": fixed(conv((1, 8, 12, 8), 16, (3, 3), pad=1)),
-    "into a part of a Concat": fixed(into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8)),
-    "f16": fixed(conv((1, 9, 6, 16), 12, (3, 3), pad=1, dtype=F16)),
-}
 RUNS = [(name, winograd_steps.possible(kernel)[number % 2 - 1]) for number, (name, kernel) in enumerate(CASES.items())]
 
 
@@ -106,18 +92,6 @@ def assert_right(kernel: Kernel, outputs: int) -> None:
 @pytest.mark.parametrize(("name", "outputs"), RUNS)
 def test_three_steps_give_numpy_s_answer(name, outputs):
     assert_right(CASES[name], outputs)
-
-
-def transforms(kernel: Kernel, outputs: int) -> list[Kernel]:
-    made = winograd_steps.kernels(kernel, outputs)
-    return [made[0], made[2]]
-
-
-TRANSFORMS = {
-    f"{part} of {outputs}": kernel
-    for outputs in (2, 4)
-    for part, kernel in zip(("pixels", "outputs"), transforms(ODD, outputs), strict=True)
-}
 
 
 @pytest.mark.parametrize(("outputs", "schedule"), [(2, (2, 2)), (2, (1, 4)), (4, (2, 1)), (4, (1, 2))], ids=str)

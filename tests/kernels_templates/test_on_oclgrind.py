@@ -20,10 +20,11 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.space import sized
 from gpucomp.targets import opencl
+from testing.cases.on_oclgrind import KERNELS, TINY
 from testing.kernels import average_pool, conv, random_inputs
 from testing.template_cases import CASES, default, is_empty, spread
 from tests import oclgrind
-from tests.oclgrind_jobs import KERNELS, TARGET, TINY, source_of
+from tests.oclgrind_jobs import TARGET, source_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = TARGET.with_limits(threads=64).limits
