@@ -600,7 +600,7 @@ def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch):
     schedule = next(
         s
         for s in candidates.drawn(family, problem, TARGET.limits, 300)
-        if family.geometry(SimpleNamespace(**s), SimpleNamespace(**problem)).dynamic_shared_bytes > 48 << 10
+        if family.geometry(family.schedule(s), problem).dynamic_shared_bytes > 48 << 10
     )
 
     result = correct.checked(
