@@ -1,4 +1,4 @@
-"""Kernels of awkward sizes for every family, and schedules spread over what is legal."""
+"""Kernels with awkward sizes for every family, and samples of legal schedules."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def default(kernel: Kernel, limits: Limits, family: Family | None = None) -> dic
     return dict(family.default(sized(family.problem(kernel)), limits))
 
 
-MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
+MIN_ITEMS = 32  # PoCL unrolls the work-items of a smaller work-group
 
 
 def spread(
@@ -139,10 +139,10 @@ def spread(
     family: Family | None = None,
     besides: Sequence[Limits] = (),
 ) -> list[dict[str, int]]:
-    """``count`` schedules that are legal by ``limits`` and ``besides``, drawn over the whole space, the same ones every time.
+    """``count`` random schedules that are legal under ``limits`` and ``besides``; the same ones for the same ``seed``.
 
-    ``unrolled`` bounds what a work-item has written out, in multiply-adds and in elements of a tile it loads:
-    compilers for CPUs take minutes over thousands.
+    ``unrolled`` limits the unrolled code of a work-item, in multiply-adds and in elements of a loaded tile, because CPU
+    compilers need minutes for thousands of them.
     """
     family = family or family_of(kernel)
     problem = family.problem(kernel)

@@ -8,7 +8,6 @@ filled up with zeros to ``depth`` channels. There every tap of every output find
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.c.emit import Emitter, lane_loop
@@ -19,20 +18,30 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.stem import Stem
+from gpucomp.kernel.forms.stem import ImageTile, StagedImage, Stem, StemProblem
 
 
 def stage_hooks(
-    kernel: Kernel, printer: CPrinter, found: Stem, s: SimpleNamespace, derived: SimpleNamespace, dtype: DType
+    kernel: Kernel,
+    printer: CPrinter,
+    found: Stem,
+    s: ImageTile,
+    p: StemProblem,
+    image_sizes: StagedImage,
+    depth: int,
+    dtype: DType,
 ) -> dict[str, Any]:
-    """How a work-item reads one group: see ``kernels_templates/contraction/stage_image.j2`` for what each hook is."""
-    form, group = found.pixels, max(1, derived.group)
+    """How a work-item reads one group: see ``kernels_templates/contraction/stage_image.j2`` for what each hook is.
+
+    A pixel in shared memory has ``depth`` channels of ``dtype``.
+    """
+    form, group = found.pixels, max(1, p.group)
     images, height, width, channels = form.image
-    place_y = var("place_y", derived.tiles_y * s.tile_y * form.steps[0] + derived.rows)
-    chunk = var("chunk", derived.tiles_x * s.tile_x * form.steps[1] // group + derived.groups_x)
+    place_y = var("place_y", image_sizes.tiles_y * s.tile_y * form.steps[0] + image_sizes.rows)
+    chunk = var("chunk", image_sizes.tiles_x * s.tile_x * form.steps[1] // group + image_sizes.groups_x)
     image = var("image", images) if images > 1 else index(0)
     lane = var(LANE, group)
-    y, start = place_y + form.first[0], chunk * group + (form.first[1] - derived.shift)
+    y, start = place_y + form.first[0], chunk * group + (form.first[1] - image_sizes.shift)
     inside = both([y >= 0, y < height, start >= 0, start < width])
     rewrite = Rewriter(kernel.params, {})
 
@@ -64,11 +73,11 @@ def stage_hooks(
     lines += [f"pixels[{part * group} + {at}] = {printer.narrowed(t, dtype)};" for part, t in enumerate(texts)]
     ctype = printer.dialect.storage_type(dtype)
     of = f"c * {group} + i" if found.planar else f"i * {channels} + c"
-    keep = printer.dialect.copy(f"to + i * {derived.depth}", "pixel", dtype, derived.depth)
+    keep = printer.dialect.copy(f"to + i * {depth}", "pixel", dtype, depth)
     return {
         "pixel_type": ctype,
         "read_lines": [*head, *(lane_loop(lines, group) if group > 1 else lines)],
         "pixel_of": of,
-        "pixel_array": printer.dialect.aligned_array(ctype, "pixel", derived.depth, printer.dialect.zeros),
-        "keep_lines": keep if derived.depth > 1 else ["to[i] = pixel[0];"],
+        "pixel_array": printer.dialect.aligned_array(ctype, "pixel", depth, printer.dialect.zeros),
+        "keep_lines": keep if depth > 1 else ["to[i] = pixel[0];"],
     }

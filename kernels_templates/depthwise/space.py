@@ -5,25 +5,74 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
-
-PARAMS = (
-    Param("threads", (32, 64, 128, 256), "work-items per work-group"),
-    Param("vector", (1, 2, 4, 8), "neighbouring channels per access"),
-    Param("tile_y", (1, 2, 4), "rows of the result per work-item"),
-    Param("tile_x", (1, 2, 4, 7, 8), "columns of the result per work-item"),
-    Param("unroll", (0, 1), "whether the rows of the window are written out"),
+from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
+    MOST_REGISTERS,
+    WARP,
+    Family,
+    Work,
+    can_run,
+    groups_for_registers,
+    remembered,
 )
-MAX_GROUPS = (1 << 31) - 1
+
+
+class DepthwiseSchedule(Tunables):
+    threads: int = tunable((32, 64, 128, 256), "work-items per work-group")
+    vector: int = tunable((1, 2, 4, 8), "neighbouring channels per access")
+    tile_y: int = tunable((1, 2, 4), "rows of the result per work-item")
+    tile_x: int = tunable((1, 2, 4, 7, 8), "columns of the result per work-item")
+    unroll: int = tunable((0, 1), "whether the rows of the window are written out")
+
+
+class DepthwiseProblem(Sizes):
+    """Sizes of a window that slides over an image, along each of its axes."""
+
+    lead: int  # images
+    channels: int
+    out_y: int
+    taps_y: int
+    stride_y: int
+    dilation_y: int
+    out_x: int
+    taps_x: int
+    stride_x: int
+    dilation_x: int
+    weighted: int  # 1: a tap has a weight
+    widest: int  # channels that an access may take
+    image_bytes: int  # of the widest element read or written
+    acc_words: int  # registers of a sum
+
+
+class DepthwiseSizes(Sizes):
+    """The window of one work-item, in places of the image that are ``step_y`` and ``step_x`` apart."""
+
+    rows: int  # places that a work-item reads
+    columns: int
+    step_y: int
+    step_x: int
+    out_step_y: int  # from one output to the next, in such steps; 0: there is one output
+    out_step_x: int
+    tap_step_y: int  # from one tap to the next, in such steps
+    tap_step_x: int
+    tiles_y: int
+    tiles_x: int
+    groups_of_channels: int
+    points: int  # work-items
+    weights_by_row: int  # 1: the weights of one row of taps are held at a time
+    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
+
+
 MAX_WRITTEN = 256  # multiply-adds of a work-item that are written out, vectors counting once
 PASSING = 8  # accesses on their way
 OTHER_REGISTERS = 30  # addresses, halo tests, indices
@@ -34,94 +83,89 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return found.reason if isinstance(found, Refusal) else ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    found = required(depthwise_of(kernel))
-    return sizes_of(kernel, found)
+def problem(kernel: Kernel) -> DepthwiseProblem:
+    return sizes_of(kernel, required(depthwise_of(kernel)))
 
 
-def sizes_of(kernel: Kernel, found: Sliding) -> Mapping[str, int]:
-    """``lead``: images; ``out_*``, ``taps_*``, ``stride_*``, ``dilation_*``: along each axis of the window.
-
-    ``weighted``: whether a tap has a weight; ``widest``: channels an access may take; ``image_bytes``: of the widest
-    element read or written; ``acc_words``: registers of a sum.
-    """
-    sizes = {
-        f"{what}_{axis}": number
-        for axis, slide in (("y", found.y), ("x", found.x))
-        for what, number in (
-            ("out", slide.outputs),
-            ("taps", slide.taps),
-            ("stride", slide.stride),
-            ("dilation", slide.dilation),
-        )
-    }
-    return {
-        "lead": math.prod(a.extent for a in found.lead),
-        "channels": found.channel.extent,
-        **sizes,
-        "weighted": int(found.weight is not None),
-        "widest": access_width(kernel, found),
-        "image_bytes": max(t.dtype.nbytes for t in kernel.params),
-        "acc_words": max(1, found.total.dtype.nbytes // 4),
-    }
+def sizes_of(kernel: Kernel, found: Sliding) -> DepthwiseProblem:
+    y, x = found.y, found.x
+    return DepthwiseProblem(
+        lead=math.prod(a.extent for a in found.lead),
+        channels=found.channel.extent,
+        out_y=y.outputs,
+        taps_y=y.taps,
+        stride_y=y.stride,
+        dilation_y=y.dilation,
+        out_x=x.outputs,
+        taps_x=x.taps,
+        stride_x=x.stride,
+        dilation_x=x.dilation,
+        weighted=int(found.weight is not None),
+        widest=access_width(kernel, found),
+        image_bytes=max(t.dtype.nbytes for t in kernel.params),
+        acc_words=max(1, found.total.dtype.nbytes // 4),
+    )
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """The sizes of ``window``, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
+def derive(s: DepthwiseSchedule, p: DepthwiseProblem) -> DepthwiseSizes:
+    """The sizes of ``window``, and how many work-groups a multiprocessor is to hold.
 
     ptxas may take as many registers as it likes to read ahead: with as few as ``registers`` it spills. At batch 1 there
-    are not so many work-items anyway. 0, its own choice, where it would like more registers than there are.
+    are few work-items anyway. The compiler decides where it would like more registers than there are.
     """
     taken = registers_taken(s, p)
     groups = groups_for_registers(taken, s.threads) if taken < MOST_REGISTERS else 0
-    return {**window(s, p), "groups_per_unit": groups}
+    return window(s, p).replace(groups_per_unit=groups)
 
 
-def window(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``rows``, ``columns``: of the image that a work-item reads, ``step_*`` places apart; ``out_step_*`` and
-    ``tap_step_*`` are the stride and the dilation in those steps.
-    """
-    sizes: dict[str, int] = {}
-    for axis, name in (("y", "rows"), ("x", "columns")):
-        tile, taps = getattr(s, f"tile_{axis}"), getattr(p, f"taps_{axis}")
-        stride, dilation = getattr(p, f"stride_{axis}"), getattr(p, f"dilation_{axis}")
-        step = math.gcd(stride if tile > 1 else 0, dilation)
-        sizes |= {
-            name: ((tile - 1) * stride + (taps - 1) * dilation) // step + 1,
-            f"step_{axis}": step,
-            f"out_step_{axis}": stride // step if tile > 1 else 0,
-            f"tap_step_{axis}": dilation // step,
-            f"tiles_{axis}": -(-getattr(p, f"out_{axis}") // tile),
-        }
-    return {
-        **sizes,
-        "groups_of_channels": p.channels // s.vector,
-        "points": p.lead * sizes["tiles_y"] * sizes["tiles_x"] * (p.channels // s.vector),
-        "weights_by_row": int(s.tile_y == 1),
-    }
+@remembered
+def window(s: DepthwiseSchedule, p: DepthwiseProblem) -> DepthwiseSizes:
+    step_y, step_x = (_step(s.tile_y, p.stride_y, p.dilation_y), _step(s.tile_x, p.stride_x, p.dilation_x))
+    tiles_y, tiles_x = -(-p.out_y // s.tile_y), -(-p.out_x // s.tile_x)
+    groups_of_channels = p.channels // s.vector
+    return DepthwiseSizes(
+        rows=((s.tile_y - 1) * p.stride_y + (p.taps_y - 1) * p.dilation_y) // step_y + 1,
+        columns=((s.tile_x - 1) * p.stride_x + (p.taps_x - 1) * p.dilation_x) // step_x + 1,
+        step_y=step_y,
+        step_x=step_x,
+        out_step_y=p.stride_y // step_y if s.tile_y > 1 else 0,
+        out_step_x=p.stride_x // step_x if s.tile_x > 1 else 0,
+        tap_step_y=p.dilation_y // step_y,
+        tap_step_x=p.dilation_x // step_x,
+        tiles_y=tiles_y,
+        tiles_x=tiles_x,
+        groups_of_channels=groups_of_channels,
+        points=p.lead * tiles_y * tiles_x * groups_of_channels,
+        weights_by_row=int(s.tile_y == 1),
+    )
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def _step(tile: int, stride: int, dilation: int) -> int:
+    """Places of the image between two that a work-item reads, along one axis."""
+    return math.gcd(stride if tile > 1 else 0, dilation)
+
+
+def registers(s: DepthwiseSchedule, p: DepthwiseProblem) -> int:
     """kernels.md 2.6: sums, weights, one row of the window, and the rest.
 
     What is used once, the weights of a single row of outputs and the image of a single output, passes through.
     """
-    d = SimpleNamespace(**window(s, p))
+    d = window(s, p)
     weights = min(p.taps_x, PASSING) if d.weights_by_row else p.taps_y * p.taps_x
     line = min(d.columns, PASSING) if s.tile_x == 1 else d.columns
     return p.acc_words * s.vector * (s.tile_y * s.tile_x + p.weighted * weights + line) + OTHER_REGISTERS
 
 
-def registers_ahead(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_ahead(s: DepthwiseSchedule, p: DepthwiseProblem) -> int:
     """``registers`` with the next row of the image, which ptxas asks for early where rows are written out, come what may."""
-    d = SimpleNamespace(**window(s, p))
+    d = window(s, p)
     ahead = p.acc_words * s.vector * d.columns if s.unroll and d.rows > 1 else 0
     return registers(s, p) + ahead
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_taken(s: DepthwiseSchedule, p: DepthwiseProblem) -> int:
     """At most what ptxas takes while registers are plenty: it reads all rows of the image and all weights ahead."""
-    d = SimpleNamespace(**window(s, p))
+    d = window(s, p)
     ahead = p.weighted * p.taps_x * p.taps_y + d.columns * d.rows if s.unroll else p.weighted * p.taps_x + d.columns
     return min(
         MOST_REGISTERS,
@@ -129,7 +173,7 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     )
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: DepthwiseSchedule, p: DepthwiseProblem, limits: Limits) -> Iterator[str]:
     if s.threads > limits.threads:
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.channels % s.vector:
@@ -149,16 +193,14 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
 
 
-def groups(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    return -(-window(s, p)["points"] // s.threads)
+def groups(s: DepthwiseSchedule, p: DepthwiseProblem) -> int:
+    return -(-window(s, p).points // s.threads)
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+def geometry(s: DepthwiseSchedule, p: DepthwiseProblem) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
-LATENCY = 600  # cycles from asking memory to having it
-WARP = 32
 ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting
@@ -166,33 +208,32 @@ OVERHEAD = 60  # instructions of a work-item around its window
 NARROWER = 0.95  # of whole accesses' time: a pool's halves, twice as many requests, have to gain more than that
 
 
-def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+def cycles(s: DepthwiseSchedule, p: DepthwiseProblem, limits: Limits) -> float:
     """Of the busiest unit: what it issues, what it reads, and the latency that too few work-items leave bare."""
-    z = SimpleNamespace(**s)
-    d = SimpleNamespace(**window(z, p))
+    d = window(s, p)
     loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
-    sums = z.tile_y * z.tile_x * p.taps_y * p.taps_x * z.vector
-    items = -(-groups(z, p) // limits.units) * z.threads
-    issue = items * instructions(z, p) / ISSUED
-    read = items * loads * z.vector * p.image_bytes / BYTES_PER_CYCLE
-    at_a_time = min(RESIDENT, REGISTER_FILE // max(32, registers(z, p)))
+    sums = s.tile_y * s.tile_x * p.taps_y * p.taps_x * s.vector
+    items = -(-groups(s, p) // limits.units) * s.threads
+    issue = items * instructions(s, p) / ISSUED
+    read = items * loads * s.vector * p.image_bytes / BYTES_PER_CYCLE
+    at_a_time = min(RESIDENT, REGISTER_FILE // max(32, registers(s, p)))
     waves = -(-items // at_a_time)
     # rows that are not written out ask for the next only when the last is summed
-    alone = LATENCY + loads * 4 + (0 if z.unroll else p.taps_y * LATENCY / 2) + sums / 2
+    alone = LATENCY + loads * 4 + (0 if s.unroll else p.taps_y * LATENCY / 2) + sums / 2
     return max(issue, read, waves * alone) + 0.2 * min(issue, read)
 
 
-def instructions(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def instructions(s: DepthwiseSchedule, p: DepthwiseProblem) -> int:
     """Of a work-item: its multiply-adds, its accesses with their halo tests, its stores, and what stands around them."""
-    d = SimpleNamespace(**window(s, p))
+    d = window(s, p)
     loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
     sums = s.tile_y * s.tile_x * p.taps_y * p.taps_x * s.vector
     return sums + loads * 4 + s.tile_y * s.tile_x * (6 + s.vector) + OVERHEAD
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: DepthwiseSchedule, p: DepthwiseProblem) -> Work:
     """Of ``threads`` neighbouring points, channels first: what their windows share comes from the unit's own cache."""
-    d = SimpleNamespace(**window(s, p))
+    d = window(s, p)
     warps = -(-s.threads // WARP)
     outputs = s.tile_y * s.tile_x
     weighed = least(s.threads, d.groups_of_channels)  # work-items with weights of their own
@@ -209,58 +250,72 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: DepthwiseProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """Whole accesses and halves of them, by work-groups of some warps: the model does not see what narrower ones cost."""
     return {
         "threads": tuple(t for t in (64, 128) if t <= max(64, limits.threads)),
-        "vector": tuple(v for v in PARAMS[1].choices if v <= p.widest and 2 * v >= p.widest),
-        "tile_y": tuple(t for t in PARAMS[2].choices if t < 2 * p.out_y),
-        "tile_x": tuple(t for t in PARAMS[3].choices if t < 2 * p.out_x),
+        "vector": tuple(v for v in DepthwiseSchedule.choices("vector") if v <= p.widest and 2 * v >= p.widest),
+        "tile_y": tuple(t for t in DepthwiseSchedule.choices("tile_y") if t < 2 * p.out_y),
+        "tile_x": tuple(t for t in DepthwiseSchedule.choices("tile_x") if t < 2 * p.out_x),
     }
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: DepthwiseProblem, limits: Limits) -> DepthwiseSchedule:
     """Of the legal schedules with the widest access that fits, the one that ``cycles`` finds fastest."""
     if limits.is_cpu:
         return _one_at_a_time(p, limits)
-    threads = max(t for t in PARAMS[0].choices if t <= max(32, limits.threads))
-    small = {"threads": min(threads, 128), "vector": 1, "tile_y": 1, "tile_x": 1, "unroll": 0}
-    best: tuple[float, dict[str, int]] | None = None
-    widths = [w for w in PARAMS[1].choices if w <= p.widest and 2 * w >= p.widest]
+    threads = max(t for t in DepthwiseSchedule.choices("threads") if t <= max(32, limits.threads))
+    small = DepthwiseSchedule(threads=min(threads, 128), vector=1, tile_y=1, tile_x=1, unroll=0)
+    best: tuple[float, DepthwiseSchedule] | None = None
+    widths = [w for w in DepthwiseSchedule.choices("vector") if w <= p.widest and 2 * w >= p.widest]
     if not p.weighted:
         widths.reverse()
-    for vector, tile_y, tile_x, unroll in itertools.product(widths, (1, 2, 4), PARAMS[3].choices, (1, 0)):
+    columns = DepthwiseSchedule.choices("tile_x")
+    for vector, tile_y, tile_x, unroll in itertools.product(widths, (1, 2, 4), columns, (1, 0)):
         if tile_y >= 2 * p.out_y or tile_x >= 2 * p.out_x:
             continue
-        s = small | {"vector": vector, "tile_y": tile_y, "tile_x": tile_x, "unroll": unroll}
-        if any(True for _ in objections(SimpleNamespace(**s), p, limits)):
+        s = small.replace(vector=vector, tile_y=tile_y, tile_x=tile_x, unroll=unroll)
+        if not can_run(s, objections, p, limits):
             continue
         cost = cycles(s, p, limits)
-        if best is None or cost < best[0] * (1 if p.weighted or vector == best[1]["vector"] else NARROWER):
+        if best is None or cost < best[0] * (1 if p.weighted or vector == best[1].vector else NARROWER):
             best = cost, s
-    if best is None:
-        return small
-    chosen = best[1]
-    while groups(SimpleNamespace(**chosen), p) < 2 * limits.units and chosen["threads"] > 64:
-        chosen["threads"] //= 2  # more work-groups than units
-    while groups(SimpleNamespace(**chosen), p) > MAX_GROUPS and chosen["threads"] < threads:
-        chosen["threads"] *= 2
-    return chosen
+    return small if best is None else _with_threads(best[1], p, limits, threads)
 
 
-def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
+def _with_threads(s: DepthwiseSchedule, p: DepthwiseProblem, limits: Limits, most: int) -> DepthwiseSchedule:
+    """``s`` with smaller work-groups while they are fewer than the units keep busy, or with larger ones, of ``most``
+    work-items at most, while they are more than a launch has."""
+    while groups(s, p) < 2 * limits.units and s.threads > 64:
+        s = s.replace(threads=s.threads // 2)
+    while groups(s, p) > MAX_GROUPS and s.threads < most:
+        s = s.replace(threads=s.threads * 2)
+    return s
+
+
+def _one_at_a_time(p: DepthwiseProblem, limits: Limits) -> DepthwiseSchedule:
     """A CPU behind OpenCL: its vectors hold the channels, its registers a small tile."""
-    vector = max(w for w in PARAMS[1].choices if p.channels % w == 0)
+    vector = max(w for w in DepthwiseSchedule.choices("vector") if p.channels % w == 0)
     tile_y, tile_x = (2 if p.out_y > 1 else 1), next(t for t in (4, 2, 1) if t <= max(1, p.out_x))
-    schedule = {"threads": 64, "vector": vector, "tile_y": tile_y, "tile_x": tile_x, "unroll": 1}
+    schedule = DepthwiseSchedule(threads=64, vector=vector, tile_y=tile_y, tile_x=tile_x, unroll=1)
     for change in ({"tile_y": 1}, {"unroll": 0}, {"tile_x": 1}, {"threads": 256}):
-        if any(True for _ in objections(SimpleNamespace(**schedule), p, limits)):
-            schedule |= change
+        if not can_run(schedule, objections, p, limits):
+            schedule = schedule.replace(**change)
     return schedule
 
 
 FAMILY = Family(
-    "depthwise", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
-    registers=registers_ahead, work=work, focus=focus,
-    emit=depthwise_hooks, template="depthwise/kernel.j2",
-)  # fmt: skip
+    "depthwise",
+    DepthwiseSchedule,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    accepts=accepts,
+    registers=registers_ahead,
+    work=work,
+    focus=focus,
+    emit=depthwise_hooks,
+    template="depthwise/kernel.j2",
+)

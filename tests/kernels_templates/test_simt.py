@@ -9,13 +9,13 @@ import pytest
 from gpucomp.ir.types import F16, F64, I32
 from gpucomp.kernels_templates.contraction.simt.space import (
     PLAIN,
-    STATIC_SHARED,
     registers,
     registers_taken,
     shared_bytes,
 )
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
+from gpucomp.schedule.space import STATIC_SHARED
 from gpucomp.targets import cuda
 from testing import opencl_device
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many

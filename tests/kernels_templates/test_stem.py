@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -98,7 +97,7 @@ SIMT_CASES = {
 
 def compiled(family, kernel, schedule, inputs):
     """The kernel with its filters laid out, and its inputs."""
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel))
+    s, p = family.schedule(schedule), family.problem(kernel)
     made = pack(kernel, family.packing(kernel, s, p))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
@@ -140,7 +139,7 @@ def test_matrix_units_give_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule, target = MMA_CASES[name]
     assert MMA.accepts(kernel, target.features) == ""
     problem = MMA.problem(kernel)
-    sizes = {**problem, **MMA.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    sizes = {**problem, **MMA.derive(MMA.schedule(schedule), problem)}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -177,7 +176,7 @@ def test_multiply_adds_give_numpy_s_answer_in_any_thread_order(name, simt_built)
     proof, kernel, schedule = SIMT_CASES[name]
     assert SIMT.accepts(kernel, SM_75.features) == ""
     problem = SIMT.problem(kernel)
-    sizes = {**problem, **SIMT.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    sizes = {**problem, **SIMT.derive(SIMT.schedule(schedule), problem)}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -335,13 +334,13 @@ def test_default_schedules_take_no_more_than_is_reckoned(arch):
         kernels["3xtf32"] = (MMA, stem((1, 112, 112, 3), 64, (7, 7), stride=2, pad=3, math="3xtf32"))
     sources = []
     for name, (family, kernel) in kernels.items():
-        schedule = family.default(SimpleNamespace(**family.problem(kernel)), target.limits)
+        schedule = family.default(family.problem(kernel), target.limits)
         sources.append((family, kernel, schedule, source_of(family, kernel, schedule, target, f"k_{name}")))
 
     found = nvrtc.compile(cuda.prelude() + "\n".join(s.text for *_, s in sources), arch).kernels
 
     for family, kernel, schedule, source in sources:
-        s, p = SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel))
+        s, p = family.schedule(schedule), family.problem(kernel)
         used = found[source.name]
         assert used.spill_store_bytes == used.spill_load_bytes == used.stack_bytes == 0
         assert used.registers <= family.registers(s, p)
@@ -358,10 +357,10 @@ def test_default_schedules_take_no_more_than_is_reckoned(arch):
 )
 def test_rows_of_taps_are_not_written_out_into_spills(arch, kernel, tile):
     """ptxas took 255 registers for the first, and spilled; and more than the 64 that 1024 work-items have each."""
-    schedule, target = dict(zip(stem_simt.NAMES, tile, strict=True)), cuda.manifest(arch)
+    schedule, target = dict(zip((p.name for p in SIMT.params), tile, strict=True)), cuda.manifest(arch)
 
     _, log = cuda.compile_source(source_of(SIMT, kernel, schedule, target), target)
 
     used = cuda.resources(log)["k0"]
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
-    assert used.registers <= SIMT.registers(SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel)))
+    assert used.registers <= SIMT.registers(SIMT.schedule(schedule), SIMT.problem(kernel))

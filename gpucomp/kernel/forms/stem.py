@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 from gpucomp.expr.core import Cast, Expr, Select, literal
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels, conjuncts, pixels_read
 from gpucomp.kernel.forms.copyable import stored
-from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS
+from gpucomp.kernel.forms.operand import ACCESS_BYTES, CHUNK_BYTES, WIDTHS
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.sizes import Sizes, Tunables
 from gpucomp.refusal import Refusal
 
 MOST_CHANNELS = 8
 MOST_PATCH = 16  # taps of a window that shares no pixel with its neighbour
 PLANAR, CHANNELS_LAST = (0, 2, 3, 1), (0, 1, 2, 3)  # where a parameter has images, rows, columns, channels
-CHUNK_BYTES = 16  # of depth, as matrix units take them
 
 
 @dataclass(frozen=True)
@@ -69,51 +68,91 @@ def _is_nothing(value: Expr) -> bool:
     return value is literal(0, value.dtype)
 
 
-def stem_sizes(kernel: Kernel, found: Stem) -> dict[str, int]:
-    """What a template has to know of a stem.
+class StemProblem(Sizes):
+    """Sizes of a convolution of few channels."""
 
-    first_y, first_x   the pixel of the first output's first tap
-    group              neighbouring pixels of a row that work-items read together
-    image_bytes        of an element in memory
-    """
+    images: int
+    height: int
+    width: int
+    channels: int
+    planar: int  # 1: each channel is an image of its own
+    out_y: int
+    out_x: int
+    taps_y: int
+    taps_x: int
+    step_y: int
+    step_x: int
+    first_y: int  # the pixel of the first output's first tap
+    first_x: int
+    n: int
+    group: int  # neighbouring pixels of a row that work-items read together
+    image_bytes: int  # of an element in memory
+
+
+class ImageTile(Tunables):
+    """Base of schedules whose work-groups compute tile_y x tile_x outputs of an image."""
+
+    tile_y: int
+    tile_x: int
+
+
+class StagedImage(Sizes):
+    """The part of the image that a work-group keeps in shared memory."""
+
+    rows: int
+    columns: int
+    groups_x: int  # groups of pixels that fill a row
+    shift: int  # pixels that the first group begins in front of the first tap's, so that groups are aligned
+    lead: int  # columns of shared memory in front of that pixel's
+    load_trips: int  # groups that a work-item reads
+    tiles_y: int
+    tiles_x: int
+
+
+def stem_sizes(kernel: Kernel, found: Stem) -> StemProblem:
     body, form = kernel.body_as(Contraction), found.pixels
     images, height, width, channels = form.image
     fits = (w for w in WIDTHS if width % w == 0 and w * form.dtype.nbytes <= ACCESS_BYTES)
-    return {
-        "images": images, "height": height, "width": width, "channels": channels, "planar": int(found.planar),
-        "out_y": form.out[0], "out_x": form.out[1], "taps_y": form.window[0], "taps_x": form.window[1],
-        "step_y": form.steps[0], "step_x": form.steps[1], "first_y": form.first[0], "first_x": form.first[1],
-        "n": math.prod(v.extent for v in body.n), "group": max(fits, default=1), "image_bytes": form.dtype.nbytes,
-    }  # fmt: skip
+    return StemProblem(
+        images=images,
+        height=height,
+        width=width,
+        channels=channels,
+        planar=int(found.planar),
+        out_y=form.out[0],
+        out_x=form.out[1],
+        taps_y=form.window[0],
+        taps_x=form.window[1],
+        step_y=form.steps[0],
+        step_x=form.steps[1],
+        first_y=form.first[0],
+        first_x=form.first[1],
+        n=math.prod(v.extent for v in body.n),
+        group=max(fits, default=1),
+        image_bytes=form.dtype.nbytes,
+    )
 
 
-def staging(s: SimpleNamespace, p: SimpleNamespace, threads: int, taps_x: int, chunk: int) -> dict[str, int]:
-    """The part of the image that a work-group of tile_y x tile_x outputs keeps; pixels of a row come in ``chunk``s.
-
-    rows, columns   of it in shared memory, for ``taps_x`` taps; ``groups_x`` groups of pixels fill a row
-    shift           pixels that the first group begins in front of the first tap's, so that groups are aligned
-    lead            columns of shared memory in front of that pixel's
-    load_trips      groups that a work-item reads
-    """
+def staging(s: ImageTile, p: StemProblem, threads: int, taps_x: int, chunk: int) -> StagedImage:
+    """The part of the image that ``taps_x`` taps of a tile read; pixels of a row come in ``chunk``s."""
     shift = p.first_x % p.group
     lead = -(-shift // chunk) * chunk
     outputs_x = (s.tile_x - 1) * p.step_x
     groups_x = -(-(shift + outputs_x + p.taps_x) // p.group)
     columns = max(lead + outputs_x + taps_x, lead - shift + groups_x * p.group)
     rows = (s.tile_y - 1) * p.step_y + p.taps_y
-    tiles_y, tiles_x = -(-p.out_y // s.tile_y), -(-p.out_x // s.tile_x)
-    return {
-        "rows": rows,
-        "columns": -(-columns // chunk) * chunk,
-        "groups_x": groups_x,
-        "shift": shift,
-        "lead": lead,
-        "load_trips": -(-rows * groups_x // threads),
-        "tiles_y": tiles_y,
-        "tiles_x": tiles_x,
-    }
+    return StagedImage(
+        rows=rows,
+        columns=-(-columns // chunk) * chunk,
+        groups_x=groups_x,
+        shift=shift,
+        lead=lead,
+        load_trips=-(-rows * groups_x // threads),
+        tiles_y=-(-p.out_y // s.tile_y),
+        tiles_x=-(-p.out_x // s.tile_x),
+    )
 
 
-def filled_depth(p: SimpleNamespace, taps_x: int, depth: int) -> tuple[tuple[int, int], ...]:
-    """The depth (rows, columns, channels of the window) with ``taps_x`` columns and ``depth`` channels: see ``Packing``."""
+def filled_depth(p: StemProblem, taps_x: int, depth: int) -> tuple[tuple[int, int], ...]:
+    """The depth of the filters, filled up to ``taps_x`` columns and ``depth`` channels: see ``Packing.filled``."""
     return ((p.taps_y, p.taps_y), (p.taps_x, taps_x), (p.channels, depth))

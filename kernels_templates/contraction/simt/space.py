@@ -29,12 +29,16 @@ from gpucomp.kernels_templates.contraction.tail import (
     tail_work,
 )
 from gpucomp.schedule.space import (
+    MAX_GROUPS,
     MOST_REGISTERS,
+    STATIC_SHARED,
     Family,
     Work,
     cannot_meet,
     groups_for_less_than_a_warp,
     remembered,
+    too_many_groups,
+    too_many_registers,
     too_wide,
     worthwhile_splits,
 )
@@ -115,9 +119,7 @@ class SimtSizes(Sizes):
     groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
 
 
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which stands behind arrays of fixed size
-MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 ROW_BYTES = 16  # of a row of ``a`` along the depth, that one copy brings
@@ -324,12 +326,10 @@ def objections(s: SimtSchedule, p: SimtProblem, limits: Limits) -> Iterator[str]
     if not limits.is_cpu and static > STATIC_SHARED:
         yield f"{static} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
     yield from _pipeline_objections(s, p, limits)
-    available = limits.registers_for(threads)
-    if not limits.is_cpu and (used := most(registers(s, p), registers_joining(s, p))) > available:
-        yield f"about {used} registers per work-item, the device has {available}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, threads, most(registers(s, p), registers_joining(s, p)))
     d = derive(s, p)
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(d.tiles)
     if (s.splits > 1) * d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
     yield from cannot_meet(most(s.splits, d.tiles_n) if has_tail(p) else s.splits, limits)

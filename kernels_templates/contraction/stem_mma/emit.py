@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
@@ -14,14 +13,18 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.stem import CHUNK_BYTES, stem_of
+from gpucomp.kernel.forms.operand import CHUNK_BYTES
+from gpucomp.kernel.forms.stem import stem_of
 from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
 from gpucomp.refusal import required
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.stem_mma.space import StemMmaProblem, StemMmaSchedule, StemMmaSizes
+
 
 def stem_mma_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: StemMmaSchedule, p: StemMmaProblem, derived: StemMmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_mma/kernel.j2`` for what each hook is."""
     body, found = kernel.body_as(Contraction), required(stem_of(kernel))
@@ -32,7 +35,7 @@ def stem_mma_hooks(
         kernel, (derived.chunks, derived.padded_n, CHUNK_BYTES // dtype.nbytes), "contraction/stem_mma"
     )
     return {
-        **stage_hooks(kernel, printer, found, s, SimpleNamespace(**vars(p), **vars(derived)), dtype),
+        **stage_hooks(kernel, printer, found, s, p, derived, derived.depth, dtype),
         "filters": printer.params[filters][0],
         "is_async": "cp_async" in printer.features,
         **staged_stores(ends, printer, body.acc.dtype, s.warp_n, derived),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import lane_loop
 from gpucomp.codegen.c.epilogue import epilogue
@@ -18,9 +17,12 @@ from gpucomp.kernel.forms.stem import stem_of
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
 from gpucomp.refusal import required
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.stem_simt.space import StemSimtProblem, StemSimtSchedule, StemSimtSizes
+
 
 def stem_simt_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: StemSimtSchedule, p: StemSimtProblem, derived: StemSimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_simt/kernel.j2`` for what each hook is."""
     found = required(stem_of(kernel))
@@ -40,7 +42,7 @@ def stem_simt_hooks(
         return dialect.copy(to, source, F32, width) if width > 1 else [f"{to}[0] = ({source})[0];"]
 
     return {
-        **stage_hooks(kernel, printer, found, s, SimpleNamespace(**vars(p), **vars(derived)), F32),
+        **stage_hooks(kernel, printer, found, s, p, derived, derived.depth, F32),
         "filters_lines": lines,
         "row_lines": ends.row_lines,
         "store": ends.store,

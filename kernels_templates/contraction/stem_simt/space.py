@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.stem import staging, stem_of, stem_sizes
+from gpucomp.kernel.forms.stem import ImageTile, StagedImage, StemProblem, staging, stem_of, stem_sizes
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
+from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Work, fastest, remembered, too_large
 
-PARAMS = (
-    Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group"),
-    Param("tile_x", (8, 16, 32, 64), "outputs of a row per work-group"),
-    Param("tile_n", (4, 8, 16, 32, 64, 128), "columns of the result per work-group"),
-    Param("reg_m", (1, 2, 4, 8), "outputs per work-item"),
-    Param("reg_n", (4, 8, 16), "columns of the result per work-item"),
-)
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
+
+class StemSimtSchedule(ImageTile):
+    tile_y: int = tunable((1, 2, 4, 8, 16), "rows of outputs per work-group")
+    tile_x: int = tunable((8, 16, 32, 64), "outputs of a row per work-group")
+    tile_n: int = tunable((4, 8, 16, 32, 64, 128), "columns of the result per work-group")
+    reg_m: int = tunable((1, 2, 4, 8), "outputs per work-item")
+    reg_n: int = tunable((4, 8, 16), "columns of the result per work-item")
+
+
+class StemSimtProblem(StemProblem):
+    out_wide: int  # columns that a store may take at once
+
+
+class StemSimtSizes(StagedImage):
+    """What follows from a schedule and a problem, for the template."""
+
+    threads: int
+    threads_m: int  # work-items along the outputs
+    threads_n: int  # work-items along the columns
+    depth: int  # channels of a pixel in shared memory
+    taps: int  # rows of the filters
+    tiles_n: int
+    padded_n: int  # columns, filled up to whole tiles
+    tiles: int
+    out_vector: int  # columns that a store takes
+
+
 ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MOST_TAPS = 16  # of a side of the window
-RESERVED = 44  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -46,53 +63,51 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """See ``stem_sizes``; ``out_wide``: columns that a store may take at once."""
+def problem(kernel: Kernel) -> StemSimtProblem:
     found = required(stem_of(kernel))
-    return {**stem_sizes(kernel, found), "out_wide": store_width(kernel)}
+    return StemSimtProblem(**stem_sizes(kernel, found), out_wide=store_width(kernel))
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``depth``: channels of a pixel in shared memory; ``taps``: rows of the filters; ``threads_m``, ``threads_n``:
-    work-items along the outputs and along the columns."""
+@remembered
+def derive(s: StemSimtSchedule, p: StemSimtProblem) -> StemSimtSizes:
     threads_m, threads_n = s.tile_y * s.tile_x // s.reg_m, s.tile_n // s.reg_n
     image = staging(s, p, max(1, threads_m * threads_n), p.taps_x, 1)
     tiles_n = -(-p.n // s.tile_n)
-    return {
-        "threads": threads_m * threads_n,
-        "threads_m": threads_m,
-        "threads_n": threads_n,
-        "depth": next(d for d in (1, 2, 4, 8) if d >= p.channels),
-        "taps": p.taps_y * p.taps_x * p.channels,
+    return StemSimtSizes(
+        threads=threads_m * threads_n,
+        threads_m=threads_m,
+        threads_n=threads_n,
+        depth=next(d for d in (1, 2, 4, 8) if d >= p.channels),
+        taps=p.taps_y * p.taps_x * p.channels,
         **image,
-        "tiles_n": tiles_n,
-        "padded_n": tiles_n * s.tile_n,
-        "tiles": tiles_n * image["tiles_x"] * image["tiles_y"] * p.images,
-        "out_vector": min(4, p.out_wide),
-    }
+        tiles_n=tiles_n,
+        padded_n=tiles_n * s.tile_n,
+        tiles=tiles_n * image.tiles_x * image.tiles_y * p.images,
+        out_vector=min(4, p.out_wide),
+    )
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: StemSimtSchedule, p: StemSimtProblem) -> int:
     """The image and the filters; one of them may start at the next multiple of ``ALIGNMENT``."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     image, filters = d.rows * d.columns * d.depth * 4, d.taps * s.tile_n * 4
-    return int(-(-image // ALIGNMENT) * ALIGNMENT + filters)
+    return -(-image // ALIGNMENT) * ALIGNMENT + filters
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers(s: StemSimtSchedule, p: StemSimtProblem) -> int:
     """Sums, a tap's pixels, a channel's filters, and the rest; or the groups of pixels that are read together."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     read = 2 * least(4, d.load_trips) * p.channels * p.group
     return most(s.reg_m * s.reg_n + s.reg_m * d.depth + s.reg_n, read) + RESERVED
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: StemSimtSchedule, p: StemSimtProblem, limits: Limits) -> Iterator[str]:
     if limits.is_cpu:
         yield "outputs are dealt to work-items side by side, the device runs one at a time"
     if s.tile_n % s.reg_n or s.tile_y * s.tile_x % s.reg_m:
         yield "reg_m, reg_n must divide tile_y * tile_x, tile_n"
         return
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     shared = shared_bytes(s, p)
@@ -103,23 +118,22 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from too_large(limits, d.threads, registers(s, p), d.tiles)
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: StemSimtSchedule, p: StemSimtProblem) -> Geometry:
+    d = derive(s, p)
     return Geometry((d.tiles, 1, 1), (d.threads, 1, 1))
 
 
-NAMES = ("tile_y", "tile_x", "tile_n", "reg_m", "reg_n")
 TILES = (  # from large to small
-    (8, 16, 64, 8, 8),
-    (8, 16, 32, 8, 4),
-    (8, 16, 32, 4, 8),
-    (8, 16, 32, 4, 4),
-    (8, 8, 32, 4, 4),
-    (8, 8, 64, 4, 8),
-    (4, 8, 32, 4, 4),
-    (4, 8, 16, 2, 4),
-    (4, 8, 8, 1, 4),
-    (1, 8, 4, 1, 4),
+    StemSimtSchedule(tile_y=8, tile_x=16, tile_n=64, reg_m=8, reg_n=8),
+    StemSimtSchedule(tile_y=8, tile_x=16, tile_n=32, reg_m=8, reg_n=4),
+    StemSimtSchedule(tile_y=8, tile_x=16, tile_n=32, reg_m=4, reg_n=8),
+    StemSimtSchedule(tile_y=8, tile_x=16, tile_n=32, reg_m=4, reg_n=4),
+    StemSimtSchedule(tile_y=8, tile_x=8, tile_n=32, reg_m=4, reg_n=4),
+    StemSimtSchedule(tile_y=8, tile_x=8, tile_n=64, reg_m=4, reg_n=8),
+    StemSimtSchedule(tile_y=4, tile_x=8, tile_n=32, reg_m=4, reg_n=4),
+    StemSimtSchedule(tile_y=4, tile_x=8, tile_n=16, reg_m=2, reg_n=4),
+    StemSimtSchedule(tile_y=4, tile_x=8, tile_n=8, reg_m=1, reg_n=4),
+    StemSimtSchedule(tile_y=1, tile_x=8, tile_n=4, reg_m=1, reg_n=4),
 )
 MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item makes one a cycle
 SHARED_FLOATS_PER_CYCLE = 64  # neighbours read the same pixels
@@ -129,14 +143,14 @@ COPY_INSTRUCTIONS = 12  # of a warp's trip for the image: reads, halo tests, its
 RESIDENT = 1024  # work-items that a unit runs at a time, about
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: StemSimtProblem, limits: Limits) -> StemSimtSchedule:
     """The tile that a model of one unit's cycles finds fastest."""
-    return fastest([dict(zip(NAMES, tile, strict=True)) for tile in TILES], objections, cycles, p, limits)
+    return fastest(TILES, objections, cycles, p, limits)
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def cycles(s: StemSimtSchedule, p: StemSimtProblem, limits: Limits) -> float:
     """Cycles of the busiest unit: its share of tiles, bound by arithmetic, shared memory or the caches; one tile's way."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     share = -(-d.tiles // limits.units)
     resident = min(share, max(1, RESIDENT // d.threads))
     sums = s.tile_y * s.tile_x * s.tile_n * d.taps / min(MULTIPLY_ADDS_PER_CYCLE, resident * d.threads)
@@ -146,19 +160,19 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(max(share * max(sums, reads, moved), -(-share // resident) * alone) + alone)
 
 
-def image_bytes(d: SimpleNamespace, p: SimpleNamespace) -> Any:
+def image_bytes(d: StagedImage, p: StemProblem) -> int:
     """Of the image, that a work-group reads."""
     return d.rows * d.groups_x * p.group * p.channels * p.image_bytes
 
 
-def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> Any:
+def _moved_bytes(s: StemSimtSchedule, p: StemSimtProblem) -> int:
     """Of the image, the filters and the result of one work-group."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     return image_bytes(d, p) + d.taps * s.tile_n * 4 + s.tile_y * s.tile_x * s.tile_n * 4
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
-    d = SimpleNamespace(**derive(s, p))
+def work(s: StemSimtSchedule, p: StemSimtProblem) -> Work:
+    d = derive(s, p)
     warps, out = -(-d.threads // 32), s.tile_y * s.tile_x * s.tile_n * 4  # lanes of a warp that is not full idle
     macs = s.tile_y * s.tile_x * s.tile_n * d.taps
     reads = d.threads * d.taps * (s.reg_m * d.depth / p.channels + s.reg_n)  # elements of shared memory
@@ -174,15 +188,15 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+def packing(kernel: Kernel, s: StemSimtSchedule, p: StemSimtProblem) -> Packing:
     """Filters [depth, column], columns filled up to whole tiles."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     return Packing("b", (Digit("k", 1, d.taps), Digit("span", 1, d.padded_n)))
 
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    StemSimtSchedule,
     problem,
     objections,
     derive,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import pooling_of
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.kernels_templates.depthwise.space import (
-    PARAMS,
+    DepthwiseProblem,
+    DepthwiseSchedule,
     default,
     derive,
     focus,
@@ -27,13 +26,23 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return found.reason if isinstance(found, Refusal) else ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    found = required(pooling_of(kernel))
-    return sizes_of(kernel, found)
+def problem(kernel: Kernel) -> DepthwiseProblem:
+    return sizes_of(kernel, required(pooling_of(kernel)))
 
 
 FAMILY = Family(
-    "pool", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
-    registers=registers_ahead, work=work, focus=focus,
-    emit=depthwise_hooks, template="depthwise/kernel.j2",
-)  # fmt: skip
+    "pool",
+    DepthwiseSchedule,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "window",
+    accepts=accepts,
+    registers=registers_ahead,
+    work=work,
+    focus=focus,
+    emit=depthwise_hooks,
+    template="depthwise/kernel.j2",
+)
