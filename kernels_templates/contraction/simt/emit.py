@@ -16,7 +16,7 @@ from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, selec
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
-from gpucomp.kernel.forms.operand import along_memory, places
+from gpucomp.kernel.forms.operand import places
 
 SPAN = {"a": "row", "b": "column"}  # what the axis that is not summed is called
 
@@ -25,7 +25,6 @@ def contraction_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/simt/kernel.j2`` for what each hook is."""
-    kernel = along_memory(kernel)
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
