@@ -24,7 +24,6 @@ from gpucomp.ir.types import BF16, F16, F32, I8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.operand import along_memory
 from gpucomp.kernel.passes.pack_weights import packable
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ class Rows:
 
 def mma_hooks(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mma/kernel.j2`` for what each hook is."""
-    kernel = along_memory(kernel)
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     acc = "sum" if d.out_vector == 1 else f"sums[{LANE}]"
