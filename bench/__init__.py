@@ -1,1 +1,1 @@
-"""Benchmarks of gpucomp and the models they run; nothing here is installed with the package."""
+"""Benchmarks of gpucomp and the models that they run; nothing here is installed with the package."""

@@ -1,16 +1,17 @@
-"""Kernels as AMD's machine code in an emulator of instructions, beside float64: matrix instructions without a GPU.
+"""Runs kernels as AMD machine code in an instruction emulator, beside float64: matrix instructions without a GPU.
 
     python -m bench.amd_emulator PATH [--arch gfx1100 ...] [--cell 'gfx942 contraction/amd f16' ...] [--cases 20] [--seed 0]
                                       [--minutes 60] [--limit S] [--journal F] [--again] [--markdown F] [--summary F]
 
-PATH is a checkout of tinygrad, whose ``test/mockgpu/amd/emu.py`` decodes machine code and executes AMD's own pseudocode
-(the instruction set documents'), each instruction compiled for the CPU. Texts are compiled by clang (``targets.amdgcn``),
-linked by ld.lld, loaded as a driver does it (kernel descriptor, kernel arguments, user registers), each case in a process
-that may end. What lies around every buffer is compared after a launch. Cases, oracle and journal are ``bench.kernel_sweep``'s.
+PATH is a checkout of tinygrad. Its ``test/mockgpu/amd/emu.py`` decodes machine code and executes AMD's own pseudocode (from
+the instruction set documents), each instruction compiled for the CPU. Kernels are compiled by clang (``targets.amdgcn``),
+linked by ld.lld, and loaded as a driver does it (kernel descriptor, kernel arguments, user registers). Each case runs in a
+process that may crash. The bytes around every buffer are checked after a launch. Cases, oracle and journal are those of
+``bench.kernel_sweep``.
 
-Instructions on caches become ``s_nop``: the emulator has no caches. First, small kernels whose results are evident ask whether
-it has right what kernels need; where it has not, ``PROBES`` says what is to be repaired in it, and the cases that depend on
-that are left out.
+Cache instructions become ``s_nop``, because the emulator has no caches. First, small kernels with obvious results test
+whether the emulator is right about what kernels need. If it is not, ``PROBES`` says what has to be repaired in it, and the
+cases that depend on that are left out.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import amdgcn
 
 EMULATOR = Path("test/mockgpu/amd/emu.py")
-ARCHITECTURES = {"gfx1100": "rdna3", "gfx1201": "rdna4", "gfx942": "cdna"}  # as the emulator calls them
+ARCHITECTURES = {"gfx1100": "rdna3", "gfx1201": "rdna4", "gfx942": "cdna"}  # the emulator's names
 ENGINES = {
     "contraction/amd": ("f16", "i8", "f32"),
     "contraction/simt": ("f32", "f16", "i8"),
@@ -52,12 +53,12 @@ ENGINES = {
     "attention/simt": ("f32", "f16"),
 }
 ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
-# an instruction of 16 bits on a register from v128 on, in an encoding where gfx11 takes that for an upper half (LLVM D128054)
+# a 16-bit instruction on a register from v128 on, in an encoding that means an upper half on gfx11 (LLVM D128054)
 HALF_FROM_128 = re.compile(r"\bv_\w*16\w*_(?:e32|dpp)\b[^\n;]*\bv(?:12[89]|1[3-9]\d|2\d\d)\b")
-GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and what they hold
+GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and their value
 RAISED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
           subprocess.SubprocessError)  # fmt: skip
-GRANULE = 512  # bytes by which local memory is allotted
+GRANULE = 512  # bytes; local memory is allocated in multiples of it
 PAGE = 4096
 LOADED, DYNAMIC_SYMBOLS = 1, 11  # ELF: PT_LOAD, SHT_DYNSYM
 LINKERS = ("ld.lld", *(f"ld.lld-{version}" for version in range(amdgcn.NEWEST, amdgcn.OLDEST - 1, -1)))
@@ -65,11 +66,11 @@ LINKERS = ("ld.lld", *(f"ld.lld-{version}" for version in range(amdgcn.NEWEST, a
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What a kernel asks the hardware for (LLVM's AMDGPUUsage, "Code Object V3 Kernel Descriptor")."""
+    """A kernel's requests to the hardware (LLVM's AMDGPUUsage, "Code Object V3 Kernel Descriptor")."""
 
     local_bytes: int
     private_bytes: int
-    entry: int  # from the descriptor on
+    entry: int  # relative to the descriptor
     resources: int  # COMPUTE_PGM_RSRC2
     properties: int
 
@@ -81,12 +82,12 @@ class Descriptor:
         return cls(local, private, entry, resources, properties)
 
     def resources_with(self, dynamic_bytes: int) -> int:
-        """COMPUTE_PGM_RSRC2 with the local memory that a launch allots in its bits 15 to 23."""
+        """COMPUTE_PGM_RSRC2 with the local memory of a launch in bits 15 to 23."""
         granules = -(-(self.local_bytes + dynamic_bytes) // GRANULE)
         return self.resources & ~(0x1FF << 15) | granules << 15
 
     def user_registers(self, packet: int, arguments: int) -> list[int]:
-        """Scalar registers that a wave starts with: addresses of what is there, zeros for what no kernel of ours reads."""
+        """The initial scalar registers of a wave: addresses, and zeros for values that no kernel here reads."""
 
         def pair(address: int) -> list[int]:
             return [address & 0xFFFFFFFF, address >> 32]
@@ -99,7 +100,7 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class CodeObject:
-    """A linked kernel: what is loaded where, and where its descriptor stands."""
+    """A linked kernel: its loaded segments, and the address of its descriptor."""
 
     size: int
     parts: tuple[tuple[int, bytes], ...]
@@ -107,7 +108,7 @@ class CodeObject:
 
     @classmethod
     def read(cls, elf: bytes, kernel: str) -> CodeObject:
-        """Raises ``KeyError`` where the file has no such kernel."""
+        """Raises ``KeyError`` if the file has no such kernel."""
         headers, sections = struct.unpack_from("<QQ", elf, 32)
         (many,), (more,) = struct.unpack_from("<H", elf, 56), struct.unpack_from("<H", elf, 60)
         segments = [struct.unpack_from("<IIQQQQQQ", elf, headers + 56 * n) for n in range(many)]
@@ -124,7 +125,7 @@ class CodeObject:
 
 
 def linked(source: KernelSource, arch: str) -> bytes:
-    """The code object of ``source``, without instructions on caches."""
+    """The code object of ``source``, without cache instructions."""
     assembly = ON_CACHES.sub("s_nop 0", amdgcn.assemble(source, arch))
     linker = next((path for name in LINKERS if (path := shutil.which(name))), None)
     if linker is None:
@@ -133,7 +134,7 @@ def linked(source: KernelSource, arch: str) -> bytes:
         text, made, done = (str(Path(folder, f"k.{suffix}")) for suffix in ("s", "o", "hsaco"))
         Path(text).write_text(assembly, encoding="utf-8")
         how = ["-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-c", text, "-o", made]
-        for clang in reversed(amdgcn.compilers()):  # the usual one, which may be old, last
+        for clang in reversed(amdgcn.compilers()):  # the default clang last: it may be old
             said = subprocess.run([clang, *how], capture_output=True, text=True, check=False)
             if said.returncode == 0:
                 break
@@ -144,13 +145,13 @@ def linked(source: KernelSource, arch: str) -> bytes:
 
 
 def kernel_arguments(addresses: Sequence[int], groups: Sequence[int], items: Sequence[int]) -> bytes:
-    """The kernel's own arguments, all addresses, then those of code object V5 that are hidden: sizes of the launch."""
+    """The kernel's own arguments, all addresses, then the hidden ones of code object V5: the sizes of the launch."""
     own = struct.pack(f"<{len(addresses)}Q", *addresses)
     return own + struct.pack("<III", *groups) + struct.pack("<HHH", *items) + bytes(256)
 
 
 def packet_of(groups: Sequence[int], items: Sequence[int]) -> bytes:
-    """The dispatch packet, as far as kernels read it."""
+    """The part of the dispatch packet that kernels read."""
     sizes = [g * i for g, i in zip(groups, items, strict=True)]
     return struct.pack("<HHHHHHIII", 0, 3, *items, 0, *sizes) + bytes(40)
 
@@ -163,7 +164,7 @@ def outside(around: np.ndarray) -> bool:
 def emulate(
     path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]
 ) -> list[np.ndarray]:
-    """``given`` after a launch. Runs in a process of its own, which the emulator may end."""
+    """``given`` after a launch. Runs in a process of its own, because the emulator may crash."""
     run_asm = _emulator(path)
     code = CodeObject.read(elf, kernel)
     memory = (ctypes.c_ubyte * (code.size + 2 * PAGE))()
@@ -205,25 +206,25 @@ def _emulator(path: str) -> Callable[..., int]:
 
 
 def _opened(path: str) -> None:
-    """What the process begins with."""
+    """Initialise the process."""
     _emulator(path)
 
 
 class Emulator:
-    """The emulator in a process of its own, that is begun anew when it has ended or takes longer than ``limit`` seconds."""
+    """The emulator in a process of its own, which is started anew when it has ended or takes more than ``limit`` seconds."""
 
     def __init__(self, path: Path, limit: float) -> None:
         self.path, self.limit = path.resolve(), limit
         self._pool: ProcessPoolExecutor | None = None
         self._folder = tempfile.TemporaryDirectory()
-        # the emulator's process: it compiles for the CPU, by a clang that is not the oldest
+        # the emulator compiles for the CPU and needs a recent clang
         self._python = Path(self._folder.name, "python")
         newest = (amdgcn.compilers()[1:] or ["clang"])[0]
         self._python.write_text(f'#!/bin/sh\nexec env DEV=CPU CC={newest} {sys.executable} "$@"\n', encoding="utf-8")
         self._python.chmod(0o755)
 
     def launch(self, arch: str, source: KernelSource, given: list[np.ndarray]) -> list[np.ndarray]:
-        """Raises ``SimulatorError`` for all that ends a launch."""
+        """Raises ``SimulatorError`` for anything that ends a launch early."""
         elf = linked(source, arch)
         arguments = str(self.path), arch, elf, source.name, source.geometry, given
         if self._pool is None:
@@ -237,7 +238,7 @@ class Emulator:
         except TimeoutError as error:
             self._end()
             raise SimulatorError(f"no end after {self.limit:.0f} s") from error
-        except RAISED as error:  # whatever the emulator raises is its answer
+        except RAISED as error:  # an exception of the emulator is its answer
             raise SimulatorError(f"the emulator raises {type(error).__name__}: {str(error)[:200]}") from error
 
     def _started(self) -> ProcessPoolExecutor:
@@ -268,9 +269,9 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Probe:
-    """A kernel of 128 work-items whose results are evident, and what is wrong in the emulator where they are others.
+    """A kernel of 128 work-items with obvious results, and the emulator's fault if it gives others.
 
-    body    of a kernel over ``x``, 64 words that count from 0, and ``y``, 1,024 words that start as 0
+    body    of a kernel on ``x``, 64 words that count from 0, and ``y``, 1,024 words that start as 0
     right   the first words of ``y`` after it
     needs   whether a case depends on it
     """
@@ -304,7 +305,7 @@ def _moves_bytes(ready: Ready) -> bool:
 
 
 def _stores_halves(ready: Ready) -> bool:
-    """Whether the compiler may make one store of several halves in rows that begin at odd ones."""
+    """Whether the compiler may merge stores of several halves in rows that begin at odd elements."""
     outputs = ready.kernel.params[ready.kernel.inputs :]
     return any(t.dtype is F16 and t.shape[-1:] and t.shape[-1] % 2 for t in outputs)
 
@@ -318,7 +319,7 @@ def _has_16_bits_from_v128_on(ready: Ready) -> bool:
 
 
 def _rows_of_32(lanes: int) -> np.ndarray:
-    """CDNA3's instruction set document, 7.1.5: the row that a lane's number ``r`` of 32 x 32 results stands in."""
+    """The row of result ``r`` of each lane in 32 x 32 results: CDNA3's instruction set document, 7.1.5."""
     lane, r = np.arange(64)[:, None], np.arange(16)[None, :]
     return (8 * (r // 4) + 4 * (lane // 32) + r % 4).reshape(-1).astype(np.int32)
 
@@ -398,7 +399,7 @@ PROBES = (
 
 
 def probe(emulator: Emulator, arch: str) -> dict[str, str]:
-    """The probes that fail on ``arch``, by name, and how."""
+    """The probes that fail on ``arch``, by name, with what they gave."""
     wrong = {}
     for each in (p for p in PROBES if arch in p.archs):
         x, y = np.arange(64, dtype=np.int32), np.zeros(1024, np.int32)
@@ -415,13 +416,13 @@ def probe(emulator: Emulator, arch: str) -> dict[str, str]:
 
 
 def cells() -> list[Cell]:
-    """Those that an architecture has the instructions for: the others ``unsuited`` names."""
+    """The cells that an architecture has instructions for; see ``unsuited`` for the others."""
     found = [Cell(a, engine, dtype) for a in ARCHITECTURES for engine, dtypes in ENGINES.items() for dtype in dtypes]
     return [cell for cell in found if not unsuited(cell)]
 
 
 def unsuited(cell: Cell) -> str:
-    """Why there are no kernels of a cell."""
+    """Why there are no kernels for a cell, or ""."""
     if cell.engine != "contraction/amd":
         return ""
     matrix = {"mfma", "wmma"} & features_of(cell)
@@ -437,7 +438,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (options.path / EMULATOR).is_file():
         parser.error(f"{options.path} is no checkout of tinygrad: it has no {EMULATOR}")
     if amdgcn.compiler() is None:
-        parser.error("clang is not installed: it compiles for AMD GPUs that are not here")
+        parser.error("clang is not installed: it is needed to compile for AMD GPUs")
     archs = options.arch or list(ARCHITECTURES)
     chosen = [c for c in cells() if c.target in archs and (not options.cell or c.name in options.cell)]
     emulator = Emulator(options.path, options.limit)
@@ -447,7 +448,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{arch}: the emulator has {name} wrong ({said})", file=sys.stderr)
 
         def without(ready: Ready) -> str:
-            """Why the emulator cannot judge a case."""
+            """Why the emulator cannot judge a case, or ""."""
             of = [p.name for p in PROBES if p.name in wrong[ready.case.cell.target] and p.needs(ready)]
             return f"the emulator has {of[0]} wrong" if of else ""
 
@@ -461,7 +462,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def known(wrong: dict[str, dict[str, str]]) -> list[str]:
-    """Sentences on what the probes found, and on the cells that there are not."""
+    """Sentences on what the probes found, and on missing cells."""
     told = [
         f"It fails the probe «{p.name}» on {', '.join(a for a in wrong if p.name in wrong[a])}: right would be that {p.repair}."
         for p in PROBES

@@ -1,14 +1,13 @@
-"""Every kernel of every benchmark model through NVRTC for every CUDA architecture: no GPU, no driver.
+"""Compiles every kernel of every benchmark model with NVRTC for every CUDA architecture; no GPU and no driver are needed.
 
     python -m bench.compile_matrix [MODEL ...] [--arch sm_80 ...] [--precision fp16] [--sass] [--jobs 2] [--json out.json]
 
-A row is one model on one architecture: distinct kernels at their default schedules, seconds of NVRTC, the most
-registers, bytes spilt, stack and shared memory of any kernel, and how far contractions are under the register formula
-of their space. The exit status is 1 when a kernel is refused, spills, uses a stack or exceeds that formula. With --sass it is
-also 1 when a contraction that matrix cores could compute has no instruction for them (but a product of few rows, which is
-bound by its weights), when one accesses local memory, or when less than 90 % of their global loads, as they stand in the
-machine code, move 16 bytes. A text that recurs is compiled once an architecture, and the journal keeps what was measured,
-so that a second run continues.
+A row is one model on one architecture: distinct kernels at their default schedules, seconds of NVRTC, the largest number of
+registers, bytes of spills, stack and shared memory of any kernel, and the distance of contractions from the register formula
+of their space. The exit status is 1 if a kernel is refused, spills, uses a stack or exceeds that formula. With --sass it is
+also 1 if a contraction that matrix cores could compute has no instruction for them (except a product of few rows, which is
+bound by its weights), if one accesses local memory, or if less than 90 % of the global loads in their machine code move 16
+bytes. A repeated text is compiled once for each architecture. The journal keeps all measurements, so a second run continues.
 """
 
 from __future__ import annotations
@@ -32,23 +31,22 @@ from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
-from gpucomp.lowering import kernels_of
-from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from gpucomp.targets.sass import disassembler
 
-WIDE = 0.9  # of the global loads of contractions, that move 16 bytes
+WIDE = 0.9  # least share of the global loads of contractions that must move 16 bytes
 
 
 @dataclass(frozen=True)
 class Case:
     """One distinct kernel of a model on an architecture.
 
-    bound    registers that ptxas takes at most, by its engine; 0: unknown
-    matrix   whether it is a contraction of types that the device's matrix cores have, and of more than a few rows
+    bound    the engine's upper bound on registers; 0 if unknown
+    matrix   whether it is a contraction of more than a few rows, of types that the device's matrix cores have
     """
 
     label: str
@@ -67,18 +65,18 @@ class Row:
     spills: int = 0
     stack: int = 0
     shared: int = 0
-    margin: int | None = None  # of the contraction nearest to its register formula, or most above it: negative
+    margin: int | None = None  # the least distance of a contraction below its register formula; negative if above
     contractions: int = 0  # that matrix cores could compute
-    by_matrix: int = 0  # those of them that they do compute
-    loads: int = 0  # global loads of these, as they stand in the machine code
-    wide: int = 0  # those that move 16 bytes
+    by_matrix: int = 0  # those that do use matrix cores
+    loads: int = 0  # global loads in the machine code of these
+    wide: int = 0  # loads that move 16 bytes
     faults: list[str] = field(default_factory=list)
 
 
 def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
-    """The distinct kernels of ``graph`` on ``target``, at the schedules that ``compile`` would give them."""
+    """The distinct kernels of ``graph`` on ``target``, with the schedules that ``compile`` would choose."""
     found: dict[str, Case] = {}
-    graph = run_pipeline(graph, target=target, rounding=narrow.rounding(precision, target))
+    graph = rewritten(graph, target, precision)
     for step in kernels_of(graph, target, precision):
         if not isinstance(step, KernelStep):
             continue
@@ -91,14 +89,14 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
         if choice.packing:
             kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)
-        code = source.text.partition("\n")[2]  # the first line is a label, for people
+        code = source.text.partition("\n")[2]  # without the first line, a label for readers
         bound = family.taken(family.schedule(schedule), sized(problem)) if family.taken else 0
         found.setdefault(code, Case(kernel.label or step.name, source, bound, matrix))
     return list(found.values())
 
 
 def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]], *, sass: bool = False) -> Row:
-    """The sum of a model's kernels on one architecture, and what is wrong with any of them; by ``sass`` as well."""
+    """The sum over a model's kernels on one architecture, and what is wrong with any; ``sass`` checks machine code too."""
     row = Row(model, arch, len(measured))
     for case, m in measured:
         row.seconds += m.seconds
@@ -141,7 +139,7 @@ def sweep(
     precision: str = "fp32",
     sass: bool = False,
 ) -> Iterator[Row]:
-    """The rows, model by model, as soon as each is complete."""
+    """The rows, model by model, each as soon as it is complete."""
     with ProcessPoolExecutor(max_workers=jobs) as pool:
         for model in models:
             graph = frontend.load(build(model, reduced=reduced))
@@ -201,11 +199,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all of them")
     parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
-    parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes that compile")
     parser.add_argument("--precision", default="fp32", choices=narrow.PRECISIONS)
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
-    parser.add_argument("--sass", action="store_true", help="judge contractions by their machine code as well")
-    parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
+    parser.add_argument("--sass", action="store_true", help="also check the machine code of contractions")
+    parser.add_argument("--journal", type=Path, help="keeps all measurements; default in the cache folder")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args(arguments)

@@ -1,13 +1,13 @@
-"""A random sample of every engine's space through NVRTC for every CUDA architecture: no GPU, no driver.
+"""Compiles a random sample of every engine's space with NVRTC for every CUDA architecture; no GPU and no driver are needed.
 
     python -m bench.compile_spaces [--samples 30] [--arch sm_80 ...] [--engine contraction/mma ...] [--seed 0] [--markdown out.md]
 
-A candidate is a kernel of the benchmark models, at one of the precisions that the architecture has, or of a family that
-none of them has, and a legal schedule of the engine's space, both drawn at random. A row is one engine on one
-architecture: how many kernels accept the engine, how many candidates were compiled, the most registers, and how many
-spill. An engine whose name ends in " tail" is given the models' contractions with row statistics behind their stores,
-and no others. The exit status is 1 when a candidate is refused by the renderer or the compiler, or spills although the
-engine's formula reckons with at most 240 registers.
+A candidate is a random kernel with a random legal schedule of the engine's space. The kernels are those of the benchmark
+models at all precisions of the architecture, and kernels of families that no model has. A row is one engine on one
+architecture: how many kernels the engine accepts, how many candidates were compiled, the largest number of registers, and how
+many candidates spill. An engine whose name ends in " tail" gets only contractions of the models, with row statistics added.
+The exit status is 1 if the renderer or the compiler refuses a candidate, or if one spills although the engine's formula
+predicts at most 240 registers.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Contraction, Kernel, KernelStep
 from gpucomp.kernel.forms.tail import tail_of
-from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes import fuse_separable as separable
-from gpucomp.kernel.passes import narrow_integers as integers
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
+from gpucomp.lowering import KERNEL_PASSES, kernels_of
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.space import Family, sized
 from gpucomp.targets import cuda
 
 MODELS = ("resnet18", "mobilenet_v2", "inception_v3", "unet_small", "bert_base", "vit_tiny")
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16")
-PRESSURE = 240  # registers by the formula above which a spill is no surprise
-# of families that none of these models has
+PRESSURE = 240  # registers by the formula; above this a spill is expected
+# kernels of families that no benchmark model has
 OTHERS = tuple(
     made
     for dtype in (F32, F16)
@@ -59,11 +58,11 @@ OTHERS = tuple(
         scatter((50_257,), (999, 1), "max", dtype=dtype),
     )
 )
-# rows of an odd length, and longer ones than a work-item keeps, for row statistics
+# rows of an odd length, and rows that are too long for a work-item to keep, for row statistics
 ROWS = tuple(matmul(77, n, 64, dtype=dtype, b_transposed=True) for n in (771, 4099, 6144) for dtype in (F32, F16))
-TAIL = " tail"  # of an engine's name: row statistics follow the stores of its kernels
+TAIL = " tail"  # suffix of an engine's name: its kernels have row statistics
 NAMES = (*FAMILIES, *(family.title + TAIL for family in ENGINES[Contraction]))
-DRAWS = 3000  # of schedules before a problem is taken to have no other legal ones
+DRAWS = 3000  # random schedules that are tried before a problem counts as having no other legal ones
 
 
 @dataclass(frozen=True)
@@ -90,18 +89,17 @@ class Row:
 def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> list[Kernel]:
     """The distinct kernels of ``models``, or of their small versions, at every precision that ``target`` has.
 
-    Depthwise and pointwise convolutions are there as two kernels and as the one that they may become.
+    A depthwise and a pointwise convolution are included as two kernels and as the fused one.
     """
     found: dict[str, Kernel] = {}
     for model in models:
         graph = run_pipeline(frontend.load(build(model, reduced=reduced)), target=target)
-        steps = partition(graph, Policy(prologues=target.prologues))
         for mode in PRECISIONS:
             try:
                 precision.require(mode, target.features, target.name)
             except GpucompError:
                 continue
-            narrow = integers.narrow(precision.apply(steps, graph, mode, ()), graph)
+            narrow = kernels_of(graph, target, mode, passes=KERNEL_PASSES[:2])  # types are settled, nothing is fused
             fused = [pair.both for pair in separable.pairs(narrow, graph.outputs)]
             for step in [*narrow, *fused]:
                 if isinstance(step, KernelStep):
@@ -110,17 +108,17 @@ def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> lis
 
 
 def followed(found: Sequence[Kernel]) -> list[Kernel]:
-    """Each contraction that stores whole rows, with statistics of them of every kind."""
+    """Each contraction that stores whole rows, with row statistics of every kind."""
     return [with_tail(kernel) for kernel in found if stores_rows(kernel) for with_tail in TAILS]
 
 
 def name_of(family: Family, kernel: Kernel) -> str:
-    """What rows call the engine where it computes ``kernel``: one of ``NAMES``."""
+    """The row's name of the engine for ``kernel``: one of ``NAMES``."""
     return family.title + (TAIL if tail_of(kernel) else "")
 
 
 def drawn(family: Family, kernel: Kernel, limits: Limits, rng: random.Random) -> dict[str, int]:
-    """A legal schedule, at random; the default where hardly any other is legal."""
+    """A random legal schedule; the default if hardly any other is legal."""
     problem = family.problem(kernel)
     for _ in range(DRAWS):
         schedule = {p.name: rng.choice(p.choices) for p in family.params}
@@ -130,7 +128,7 @@ def drawn(family: Family, kernel: Kernel, limits: Limits, rng: random.Random) ->
 
 
 def candidates(engine: str, found: Sequence[Kernel], target: Target, samples: int, seed: int) -> Iterator[Candidate]:
-    """At most ``samples`` different pairs of a kernel and a schedule, rendered. ``engine``: one of ``NAMES``."""
+    """At most ``samples`` different rendered pairs of a kernel and a schedule. ``engine`` is one of ``NAMES``."""
     family, rng = FAMILIES[engine.removesuffix(TAIL)], random.Random(f"{seed} {engine} {target.name}")
     seen: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
     for _ in range(4 * samples):
@@ -223,12 +221,12 @@ def summary(rows: Sequence[Row], samples: int, seed: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=30, help="candidates of an engine on an architecture")
+    parser.add_argument("--samples", type=int, default=30, help="candidates for each engine and architecture")
     parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
     parser.add_argument("--engine", action="append", choices=NAMES, help="repeatable; default all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
-    parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes that compile")
+    parser.add_argument("--journal", type=Path, help="keeps all measurements; default in the cache folder")
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args(arguments)
     journal = open_journal(options.journal, "compile_spaces")

@@ -1,11 +1,11 @@
-"""Trials a minute by one, two and more workers over TLS, all on this machine: what a fleet gains and what it costs.
+"""Measures trials per minute with one, two and more workers over TLS, all on this machine: a fleet's gain and its cost.
 
     python -m bench.fleet --workers 1 --workers 2 --workers 4 --trials 60
     python -m bench.fleet --device cpu --workers 1 --workers 2
 
-The device that sleeps checks every candidate on the processor and then takes a fixed time for each sample, as a board
-would that this machine only talks to: on few cores that is the honest way to see whether workers measure at the same
-time. ``--device cpu`` are workers with one thread each that really share this machine's cores.
+The sleeping device checks every candidate on the processor and then waits a fixed time for each sample, like a remote board.
+On a machine with few cores this is the fair way to see whether workers measure at the same time. With ``--device cpu`` the
+workers have one thread each and really share this machine's cores.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any
 from gpucomp.schedule import records as reading
 from gpucomp.targets import resolve
 from gpucomp.tuning import devices, fleet, specs, tuner, worker
-from gpucomp.tuning.crew import Runner
 from gpucomp.tuning.network import Certificates
+from gpucomp.tuning.worker_pool import Runner
 
 SAMPLE_S = 0.05
 KERNEL = "matmul m=197 n=211 k=193 relu=1"
 
 
 def certificates(folder: Path, *names: str) -> list[Certificates]:
-    """An authority in ``folder``, and for each name a certificate that it signed, good for a day."""
+    """An authority in ``folder``, and for each name a certificate signed by it, valid for a day."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -70,9 +70,9 @@ def certificates(folder: Path, *names: str) -> list[Certificates]:
 
 
 class Sleeping:
-    """This machine's processor for what a kernel computes; a sample takes ``sample_s``, by its source 1 to 1.5 times."""
+    """Computes results on this processor; a sample takes 1 to 1.5 times ``sample_s``, depending on the source."""
 
-    noisy = False  # nothing that is timed runs on the cores that build
+    noisy = False  # nothing is timed on the cores that build
 
     def __init__(self, inner: devices.Device, sample_s: float = SAMPLE_S) -> None:
         self._inner, self._sample_s = inner, sample_s
@@ -100,13 +100,13 @@ class _Asleep:
 
 
 def serve_asleep(sample_s: str, parent: str) -> None:
-    """What ``gpucomp.tuning.worker`` is to a processor, to the device that sleeps."""
+    """The role of ``gpucomp.tuning.worker``, for the sleeping device."""
     worker.ROLES = {"run": lambda target: worker.Runner(target, Sleeping(devices.open_device(target), float(sample_s)))}
     worker.main("run", "cpu", parent)
 
 
 def serve(sample_s: str, address: str, folder: str, number: str) -> None:
-    """One worker of the fleet, until its coordinator ends; without ``sample_s`` it has this processor."""
+    """Run one worker of the fleet until its coordinator ends; without ``sample_s`` it uses this processor."""
     own = Certificates(*(Path(folder) / name for name in ("ca.pem", "board.pem", "board.key")))
     lock = Path(folder) / f"lock{number}"
     command = [sys.executable, "-m", "bench.fleet", "asleep", sample_s, str(os.getpid())]
@@ -136,7 +136,7 @@ def started(sample_s: str, address: str, folder: Path, number: int) -> subproces
 
 
 def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> dict[str, Any]:
-    """A search by ``count`` workers: its trials a minute, from the first trial's end to the last one's."""
+    """Search with ``count`` workers; the trials per minute, from the end of the first trial to the end of the last."""
     asleep = f"{sample_s:g}" if device == "sleeps" else ""
     with tempfile.TemporaryDirectory(prefix="gpucomp-fleet-") as place:
         coordinator, _ = certificates(Path(place) / "tls", "coordinator", "board")
@@ -159,7 +159,7 @@ def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> di
             record
             for _, record in reading.read(tuned.records)
             if record and record["kind"] == "trial" and record["invalidity"] == "correct"
-        ][1:]  # the first is the default's, before the others may begin
+        ][1:]  # without the default's trial, before which the others cannot begin
     ends = [reading.time_of(record) for record in measured]
     seconds = max(ends) - min(ends)
     under_way = sum(record["times"][part] for record in measured[1:] for part in ("validation", "benchmark")) / 1e3
@@ -175,14 +175,14 @@ def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> di
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description="Trials a minute by number of workers.")
-    parser.add_argument("--workers", type=int, action="append", help="may repeat; 1 and 2 where not given")
+    parser.add_argument("--workers", type=int, action="append", help="repeatable; default 1 and 2")
     parser.add_argument("--device", choices=["sleeps", "cpu"], default="sleeps")
-    parser.add_argument("--sample", type=float, default=SAMPLE_S, help="seconds that the device sleeps for one")
+    parser.add_argument("--sample", type=float, default=SAMPLE_S, help="seconds that the device sleeps for a sample")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--kernel", default=KERNEL)
-    parser.add_argument("--json", type=Path, help="append a line for each to this file")
+    parser.add_argument("--json", type=Path, help="append the results to this file, one line each")
     given = parser.parse_args(arguments)
-    resolve("cpu")  # a processor that cannot be used is told of here
+    resolve("cpu")  # raises an error here if the processor cannot be used
     first = 0.0
     for count in given.workers or (1, 2):
         found = rate(given.device, given.sample, count, given.trials, given.kernel)

@@ -1,15 +1,16 @@
-"""Kernels as PTX in GPGPU-Sim, beside float64: what of CUDA needs no matrix unit, played by somebody else's simulator.
+"""Runs kernels as PTX in GPGPU-Sim, beside float64: the part of CUDA without matrix units, in a third-party simulator.
 
     python -m bench.gpgpu_sim PATH --cuda DIR [--cell 'sm_75 scan f32' ...] [--cases 10] [--seed 0] [--minutes 60] [--limit S]
                               [--journal F] [--again] [--markdown F] [--summary F]
 
-PATH is a checkout of GPGPU-Sim 4.2 that is built, DIR the CUDA toolkit's folder that it was built with (its ``include``). PTX is
-NVRTC's for sm_75; it is executed without a clock (``PTX_SIM_MODE_FUNC``), a process for each case. Cases, oracle and journal
-are ``bench.kernel_sweep``'s. The simulator's PTX has no ldmatrix, mma.sync, cp.async, max.NaN, bf16 nor tensor maps, and its
-dp4a is not written: engines and types that need these are not asked for. Orders of accesses become the fences that its
-parser knows. In this mode of it every warp but a work-group's first gets 0 from a shuffle (``PROBE``): such cases are left out.
+PATH is a built checkout of GPGPU-Sim 4.2; DIR is the folder of the CUDA toolkit that it was built with (for its ``include``).
+NVRTC makes the PTX for sm_75; it is executed functionally, without timing (``PTX_SIM_MODE_FUNC``), in one process for each case.
+Cases, oracle and journal are those of ``bench.kernel_sweep``. The simulator's PTX has no ldmatrix, mma.sync, cp.async, max.NaN,
+bf16 or tensor maps, and its dp4a is not implemented, so engines and types that need these are left out. Memory orders become
+fences that its parser knows. In this mode a shuffle returns 0 in all warps of a work-group except the first (``PROBE``); cases
+with such shuffles are left out.
 
-``gpgpu_sim_launcher.cc`` loads the PTX and launches it, as the simulator has no cuModuleLoad.
+``gpgpu_sim_launcher.cc`` loads the PTX and launches it, because the simulator has no cuModuleLoad.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ CELLS = {
     "pool/window": ("f32",),
     "attention/simt": ("f32",),
 }
-# the simulator does not parse orders of accesses: the fences that PTX's older form has are stronger
+# the simulator cannot parse memory orders; the fences of older PTX are stronger
 ORDERED = (
     (re.compile(r"^(\s*)(st|atom|red)\.release\.gpu\.", re.MULTILINE), r"\1membar.gl;\n\1\2."),
     (re.compile(r"^(\s*)(ld)\.acquire\.gpu\.([^;]*;)", re.MULTILINE), r"\1\2.volatile.\3\n\1membar.gl;"),
     (re.compile(r"\bld\.relaxed\.gpu\."), "ld.volatile."),
 )
-# nor does it write the result of a shuffle that has a predicate for a second one
+# nor does it write the result of a shuffle that also writes a predicate
 SHUFFLE = re.compile(r"(\bshfl\.sync\.\w+\.b32\s+%r\d+)\|(%p\d+)")
-SHARED = 65536  # bytes of a work-group that a T4 has; the configuration's are those without opting in
+SHARED = 65536  # bytes of a work-group on a T4; the simulator's configuration has the size without opting in
 WRONG = re.compile(r"^.*(?:yntax error|arse error|ERROR|ssert|not implemented).*$", re.MULTILINE)
 DONE = "LAUNCHER result 0"
 
@@ -66,16 +67,16 @@ def cells() -> list[Cell]:
 
 
 def older(ptx: str) -> str:
-    """``ptx`` without what the simulator does not know of it. Predicates of shuffles that are read stay, and fail there."""
+    """``ptx`` without what the simulator does not know. Shuffle predicates that are read stay, and fail in the simulator."""
     for pattern, text in ORDERED:
         ptx = pattern.sub(text, ptx)
     return SHUFFLE.sub(lambda m: m[1] if len(re.findall(rf"{m[2]}\b", ptx)) == 1 else m[0], ptx)
 
 
 def job(source: KernelSource, used: cuda.Resources, inputs: int, outputs: int) -> str:
-    """What the launcher reads: a line a fact, then one for each argument.
+    """The launcher's input: one line for each fact, then one for each argument.
 
-    The simulator asks ptxas of its own day what a kernel takes; it is told instead, shared memory of a launch besides.
+    The simulator would ask the ptxas of its time what a kernel uses. It is told instead, with the launch's shared memory.
     """
     geometry = source.geometry
     lines = [
@@ -92,7 +93,7 @@ def job(source: KernelSource, used: cuda.Resources, inputs: int, outputs: int) -
 
 
 def configured(text: str) -> str:
-    """The simulator's configuration for a work-group of as much shared memory as sm_75 has, without statistics of lines."""
+    """The simulator's configuration with sm_75's shared memory for a work-group, and without per-line statistics."""
     wanted = {"gpgpu_shmem_per_block": SHARED, "enable_ptx_file_line_stats": 0, "gpgpu_ptx_inst_debug_to_file": 0}
     for name, value in wanted.items():
         text = re.sub(rf"^-{name}\b.*$\n?", "", text, flags=re.MULTILINE) + f"\n-{name} {value}\n"
@@ -100,14 +101,14 @@ def configured(text: str) -> str:
 
 
 def complaint(log: str, code: int | None) -> str:
-    """Why a launch did not come to its end, in the simulator's words; empty where it did."""
+    """Why a launch failed, in the simulator's words; "" if it did not."""
     if code == 0 and DONE in log:
         return ""
     said = WRONG.findall(log)
     return f"GPGPU-Sim ends with {code}: {' | '.join(said[:2])[:240]}"
 
 
-# each of two warps exchanges its lanes' numbers, 16 apart
+# each of two warps exchanges numbers between lanes 16 apart
 PROBE = """
 .version 7.0
 .target sm_75
@@ -131,7 +132,7 @@ EXCHANGED = 100 + (np.arange(64, dtype=np.int32) ^ 16)
 
 
 def shuffles(ready: Ready) -> bool:
-    """Whether a case exchanges lanes in a work-group of several warps."""
+    """Whether a case uses shuffles in a work-group of several warps."""
     return ("gc_shfl" in ready.source.text or "gc_warp_sum" in ready.source.text) and ready.source.geometry.items[
         0
     ] > 32
@@ -139,7 +140,7 @@ def shuffles(ready: Ready) -> bool:
 
 @dataclass(frozen=True)
 class Simulator:
-    """A built checkout, and our launcher linked with it."""
+    """A built checkout, and the launcher linked with it."""
 
     path: Path
     cuda: Path
@@ -147,7 +148,7 @@ class Simulator:
     limit: float
 
     def play(self, ready: Ready) -> list[np.ndarray]:
-        """Raises ``SimulatorError`` for all that ends a launch."""
+        """Raises ``SimulatorError`` for anything that ends a launch early."""
         source, target = ready.source, cuda.manifest(ARCH)
         given, first, count = arguments_of(ready)
         ptx = cuda.members({"k.cubin": source}, target)[cuda.ptx_name("k.cubin")]
@@ -161,7 +162,7 @@ class Simulator:
             return found[first:]
 
     def exchanges(self) -> bool:
-        """Whether every warp of a work-group exchanges its own lanes, as ``PROBE`` has it."""
+        """Whether shuffles work in every warp of a work-group, by ``PROBE``."""
         with tempfile.TemporaryDirectory() as name:
             lines = ["ptx k.ptx 75 k0", "grid 1 1 1", "block 64 1 1", "shared 0", "info 8 0 0", "out 0.bin"]
             self._launch(Path(name), PROBE, "\n".join(lines), [np.zeros(64, np.int32)])
@@ -186,7 +187,7 @@ class Simulator:
 
 
 def opened(path: Path, toolkit: Path, folder: Path, limit: float) -> Simulator:
-    """The simulator with a launcher that is built in ``folder``. Raises ``FileNotFoundError`` where it is not built."""
+    """The simulator, with a launcher built in ``folder``. Raises ``FileNotFoundError`` if the simulator is not built."""
     library = next(path.glob("lib/**/libcudart.so"), None)
     header = next(path.glob("build/**/cuda-sim/ptx.tab.h"), None)
     if library is None or header is None:

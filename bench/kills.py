@@ -1,15 +1,15 @@
-"""Tuning that is killed again and again: workers, builders and the coordinator itself, at random moments.
+"""Kills a tuner's processes at random moments, again and again: workers, builders and the coordinator itself.
 
     python -m bench.kills --kills 100
     python -m bench.kills --kills 30 --fleet
 
-``gpucomp tune`` runs on a small kernel; one of its processes is sent SIGKILL, and where that was the coordinator it goes
-on with --resume, sometimes with the records' last line cut off or overwritten by zeros, as a loss of power leaves it.
-After each kill the records have to hold every trial that the tuner had told of, as it was; nothing that was launched
-without an end may be launched again; what was cut off may cost one line. With --fleet the measuring is done by
-``gpucomp worker``: another one is started for each that is killed, and takes part in the search that goes on.
+``gpucomp tune`` runs on a small kernel. One of its processes is sent SIGKILL. If that was the coordinator, it is started again
+with --resume, sometimes after the last line of the records was truncated or overwritten with zeros, as after a power failure.
+After each kill the records must hold every trial that the tuner had reported, unchanged; a candidate that was launched without
+an end must not be launched again; a truncated line may cost only itself. With --fleet, ``gpucomp worker`` processes measure:
+each one that is killed is replaced, and the new one joins the search.
 
-Between the rounds a search runs into a full disk: it has to say so, to keep what it has, and to go on later.
+Between the rounds a search runs into a full disk: it must say so, keep what it has, and continue later.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from gpucomp.tuning.records import NAME, Key, Store, key_of
 
 KERNEL = "matmul m=17 n=37 k=23 relu=1"
 PROGRAM = ("env", "GPUCOMP_CACHE=", "GPUCOMP_THREADS=1", sys.executable, "-m", "gpucomp")
-EACH = 20  # kills of a round
-TRIES = 2  # launches of the default, without which nothing can be judged; of anything else one
-LINES = (0, 0, 1, 1, 2, 3, 5, 8)  # that the records grow by between two kills, whatever time that takes
-SOON = 0.3  # seconds after that, at most
-PATIENCE = 60.0  # seconds without a new line, after which a process is killed all the same
-ROLES = {"coordinator": 1, "runner": 2, "builder": 1, "worker": 1}  # how often each is the victim, where it is there
-ENDING = 10.0  # that what a killed process had started may take to end
-FILLED, ROOM = 1 << 20, 4_000  # bytes of records on a small disk, and how many more it takes
+EACH = 20  # kills in a round
+TRIES = 2  # launches of the default, without which nothing can be judged; any other candidate has one
+LINES = (0, 0, 1, 1, 2, 3, 5, 8)  # numbers of new lines in the records between two kills, chosen at random
+SOON = 0.3  # longest time after these lines, in seconds
+PATIENCE = 60.0  # seconds without a new line after which a process is killed anyway
+ROLES = {"coordinator": 1, "runner": 2, "builder": 1, "worker": 1}  # relative frequency of each victim, if it exists
+ENDING = 10.0  # seconds in which children of a killed process must end
+FILLED, ROOM = 1 << 20, 4_000  # bytes of records on a small disk, and free bytes
 PROGRESS = re.compile(r"Progress: \((\d+)/\d+\)")
 TORN = ("cut", "zeros")
 
 
 class Broken(AssertionError):
-    """A promise of the records that was not kept."""
+    """The records broke a promise."""
 
 
 @dataclass
 class Tally:
-    """What has been done: processes killed by role, torn lines, trials that are in the records in the end."""
+    """Counts: killed processes by role, truncated lines, trials in the final records."""
 
     kills: Counter[str] = field(default_factory=Counter)
     torn: int = 0
@@ -74,19 +74,19 @@ class Tally:
         )
 
 
-# what has to hold
+# promises
 
 
 def lines_of(path: Path) -> list[bytes]:
-    """The lines of a file that are whole."""
+    """The complete lines of a file."""
     data = path.read_bytes() if path.exists() else b""
     return data[: data.rfind(b"\n") + 1].splitlines()
 
 
 def faults(found: Sequence[Record], default: Key | None) -> Iterator[str]:
-    """What is wrong with the order of the records: a candidate that was measured twice, or a killer met again.
+    """What is wrong with the order of the records: a candidate that was measured twice, or a killer that was launched again.
 
-    ``default`` is the key of what everything is measured by, which may be tried ``TRIES`` times.
+    ``default`` is the key of the default, which may be tried ``TRIES`` times.
     """
     under_way: set[Key] = set()
     killers: Counter[Key] = Counter()
@@ -97,7 +97,7 @@ def faults(found: Sequence[Record], default: Key | None) -> Iterator[str]:
         key = key_of(record)
         most = TRIES if key == default else 1
         if record["kind"] == "launch":
-            if key in under_way:  # it ended without a word, and so did its coordinator
+            if key in under_way:  # its process and the coordinator ended without a record
                 killers[key] += 1
             if key in done:
                 yield f"measured before, and launched again: {key}"
@@ -115,15 +115,15 @@ def faults(found: Sequence[Record], default: Key | None) -> Iterator[str]:
 
 @dataclass
 class History:
-    """A file of records as it was when last seen, and how many of its lines were torn since the beginning."""
+    """A file of records as it was last seen, and how many of its lines have been torn so far."""
 
     path: Path
     lines: list[bytes] = field(default_factory=list)
-    told: int = 0  # trials that the tuner said it had
+    told: int = 0  # number of trials that the tuner has reported
     torn: int = 0
 
     def look(self) -> None:
-        """Compare the file with what it was. Raises ``Broken``."""
+        """Compare the file with its last state. Raises ``Broken``."""
         now = lines_of(self.path)
         if now[: len(self.lines)] != self.lines:
             raise Broken("a line that was there is gone, or is another one")
@@ -139,7 +139,7 @@ class History:
             raise Broken(fault)
 
     def records(self) -> tuple[list[Record], int]:
-        """The records, and how many lines are none."""
+        """The records, and the number of bad lines."""
         if not self.path.exists():
             return [], 0
         read = [record for _, record in reading.read(self.path)]
@@ -147,14 +147,14 @@ class History:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the default was launched as often as it may be without coming to an end."""
+        """Whether the default was launched as often as allowed without an end."""
         found, _ = self.records()
         launches = [key_of(r) for r in found if r["kind"] == "launch"]
         ended = {key_of(r) for r in found if r["kind"] == "trial" and r["invalidity"] not in ("killed", "timeout")}
         return bool(launches) and launches[0] not in ended and launches.count(launches[0]) >= TRIES
 
     def tear(self, draw: random.Random) -> bool:
-        """Do to the last line what a loss of power may: cut it off, or leave zeros. False where there is none."""
+        """Damage the last line as a power failure may: truncate it, or write zeros. False if there is no line."""
         data = self.path.read_bytes() if self.path.exists() else b""
         start = data.rstrip(b"\n").rfind(b"\n") + 1
         if len(data) - start < 3 or not data.endswith(b"\n"):
@@ -164,7 +164,7 @@ class History:
         self.path.write_bytes(data[:keep] + end)
         lost = reading.unsealed(data[start:].decode().strip())
         self.lines = lines_of(self.path)
-        self.told -= bool(lost) and lost["kind"] == "trial"  # it is the disk that has lost it
+        self.told -= bool(lost) and lost["kind"] == "trial"  # this trial is lost on disk
         self.torn += 1
         return True
 
@@ -173,7 +173,7 @@ class History:
 
 
 def children(pid: int) -> dict[int, str]:
-    """The processes that ``pid`` has started, with what they were started as: Linux's own lists."""
+    """The child processes of ``pid`` with their command lines, from /proc."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -182,14 +182,14 @@ def children(pid: int) -> dict[int, str]:
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except (OSError, ValueError, IndexError):
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
         if parent == pid:
             found[int(entry.name)] = " ".join(words)
     return found
 
 
 def roles(pid: int) -> dict[str, list[int]]:
-    """The processes of a tuner by what they do: ``builder`` and ``runner``."""
+    """The processes of a tuner by role: ``builder`` and ``runner``."""
     found: dict[str, list[int]] = {}
     for child, words in children(pid).items():
         for role, word in (("builder", "worker build"), ("runner", "worker run")):
@@ -202,11 +202,11 @@ def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        return  # it came to its end first
+        return  # it ended before
 
 
 def gone(pids: Sequence[int]) -> None:
-    """Wait until these have ended. Raises ``Broken`` where one does not."""
+    """Wait until these processes have ended. Raises ``Broken`` if one does not."""
     deadline = time.monotonic() + ENDING
     while left := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and _lives(pid)]:
         if time.monotonic() > deadline:
@@ -224,7 +224,7 @@ def _lives(pid: int) -> bool:
 
 
 class Tuning:
-    """Runs of ``gpucomp tune`` over one folder of records; with ``fleet``, and with a worker beside each."""
+    """Runs of ``gpucomp tune`` on one folder of records; with ``fleet``, a worker for each."""
 
     def __init__(self, folder: Path, spec: str, *, seed: int, trials: int, fleet: bool = False) -> None:
         self.folder, self.spec, self.seed, self.trials, self.fleet = folder, spec, seed, trials, fleet
@@ -246,7 +246,7 @@ class Tuning:
         return made
 
     def start(self, trials: int, limit: int | None = None) -> None:
-        """Begin a run; ``limit`` is the size that its files may have."""
+        """Start a run; ``limit`` is the largest size of its files."""
         bound = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -265,13 +265,13 @@ class Tuning:
         return self._log.read_text(errors="replace")
 
     def look(self) -> None:
-        """Compare the records with what they were and with what the tuner has said. Raises ``Broken``."""
+        """Compare the records with their last state and with what the tuner has reported. Raises ``Broken``."""
         told = [int(count) for count in PROGRESS.findall(self.said)]
         self.history.told = max([self.history.told, *told])
         self.history.look()
 
     def victims(self) -> dict[str, list[int]]:
-        """Whom there is to kill, by role."""
+        """The processes that can be killed, by role."""
         assert self.process is not None
         found = roles(self.process.pid) | {"coordinator": [self.process.pid]}
         for worker in self.workers:
@@ -281,7 +281,7 @@ class Tuning:
         return {role: pids for role, pids in found.items() if pids}
 
     def end(self) -> None:
-        """End everything that was started."""
+        """End all processes."""
         everything = [self.process, *self.workers] if self.process is not None else self.workers
         inner = [pid for p in everything if p is not None for pid in children(p.pid)]
         for process in everything:
@@ -293,7 +293,7 @@ class Tuning:
 
 
 def struck(tuning: Tuning, draw: random.Random, tally: Tally) -> None:
-    """Kill one process of a run, and look at the records; a coordinator that has gone is started again."""
+    """Kill one process of a run and check the records; a killed coordinator is started again."""
     victims = tuning.victims()
     among = sorted(victims)
     (role,) = draw.choices(among, [ROLES[name] for name in among])
@@ -314,7 +314,7 @@ def struck(tuning: Tuning, draw: random.Random, tally: Tally) -> None:
 
 
 def waited(tuning: Tuning, draw: random.Random) -> bool:
-    """Wait for a random moment: until the records have grown by some lines, and a little. False where the run ends first."""
+    """Wait for a random moment: some new lines in the records, and a little more. False if the run ends first."""
     assert tuning.process is not None
     wanted, deadline = len(lines_of(tuning.history.path)) + draw.choice(LINES), time.monotonic() + PATIENCE
     while len(lines_of(tuning.history.path)) < wanted and time.monotonic() < deadline:
@@ -335,7 +335,7 @@ def killed_round(
     trials: int = 12,
     fleet: bool = False,
 ) -> None:
-    """A search that ``kills`` processes are killed of, and that comes to its end all the same. Raises ``Broken``."""
+    """Kill ``kills`` processes of a search, which must still finish. Raises ``Broken``."""
     tuning = Tuning(folder, spec, seed=draw.randrange(1000), trials=trials, fleet=fleet)
     before = tally.kills.total()
     try:
@@ -345,7 +345,7 @@ def killed_round(
             if waited(tuning, draw):
                 struck(tuning, draw, tally)
                 continue
-            _ended(tuning)  # it has come to its end before it was killed
+            _ended(tuning)  # it ended before it was killed
             if tuning.history.hopeless:
                 break
             tally.runs += 1
@@ -368,7 +368,7 @@ def killed_round(
 
 
 def _ended(tuning: Tuning) -> None:
-    """A run that ended by itself did so with a result, or with one line that says whom it has lost. Raises ``Broken``."""
+    """Check that a run ended by itself with a result, or with one line that says whom it has lost. Raises ``Broken``."""
     assert tuning.process is not None
     code, said = tuning.process.returncode, tuning.said
     tuning.end()
@@ -380,7 +380,7 @@ def _ended(tuning: Tuning) -> None:
 
 
 def full_disk(folder: Path, tally: Tally, *, spec: str = KERNEL, trials: int = 12) -> None:
-    """A search whose records may not grow any further says so and loses nothing; later it goes on. Raises ``Broken``."""
+    """Check that a search whose records cannot grow says so, loses nothing, and can continue later. Raises ``Broken``."""
     tuning = Tuning(folder, spec, seed=1, trials=trials)
     path = tuning.history.path
     device = {"kind": "cpu", "arch": "another", "name": "another"}
@@ -413,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.kills", description="Kill a tuner's processes at random.")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fleet", action="store_true", help="measure by workers, and kill these too")
+    parser.add_argument("--fleet", action="store_true", help="measure with workers, and kill these too")
     given = parser.parse_args(arguments)
     draw, tally = random.Random(given.seed), Tally()
     begin = time.monotonic()

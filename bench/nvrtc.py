@@ -1,4 +1,4 @@
-"""What NVRTC makes of kernels, kept in a journal, and how a sweep over many of them is told: no GPU, no driver."""
+"""Compiles kernels with NVRTC and keeps the results in a journal; reports of sweeps over many kernels. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cuda, sass
 
 MATRIX, LOADS, LOCAL = ("HMMA", "HGMMA", "IMMA", "IGMMA"), ("LDG", "LDGSTS"), ("LDL", "STL")
-ENTRY = "kernel"  # one name for all, so that equal kernels of two models are one text
+ENTRY = "kernel"  # one name for all kernels, so that equal kernels of two models have the same text
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What NVRTC made of one text; ``error`` is its first complaint.
+    """The result of compiling one text; ``error`` is NVRTC's first error.
 
-    Of the machine code, -1 where nobody disassembled it: instructions for matrix cores, global loads and those of them that
-    move 16 bytes, accesses of local memory.
+    The counts of the machine code are -1 without a disassembler: instructions for matrix cores, global loads, those of them
+    that move 16 bytes, accesses of local memory.
     """
 
     error: str = ""
@@ -41,7 +41,7 @@ class Measured:
 
 
 def key(source: KernelSource, arch: str) -> str:
-    """Names everything that decides what is measured."""
+    """A hash of everything that decides the measurement."""
     parts = (
         cuda.compiler_version(),
         *cuda.OPTIONS,
@@ -54,7 +54,7 @@ def key(source: KernelSource, arch: str) -> str:
 
 
 def measure(source: KernelSource, arch: str) -> Measured:
-    """Compile ``source`` for ``arch`` and read what ptxas spent, and where there is nvdisasm what it wrote."""
+    """Compile ``source`` for ``arch``; read ptxas's report and, with nvdisasm, the machine code."""
     begin = time.perf_counter()
     try:
         cubin, log = cuda.compile_source(source, cuda.manifest(arch))
@@ -71,7 +71,7 @@ def measure(source: KernelSource, arch: str) -> Measured:
 
 
 class Journal:
-    """Measurements by key, one JSON line each; a line cut off by an interruption is measured again."""
+    """Measurements by key, one JSON line each; a truncated line is measured again."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.known = path, dict[str, Measured]()
@@ -92,7 +92,7 @@ class Journal:
 
 
 def open_journal(path: Path | None, name: str) -> Journal:
-    """The journal at ``path``; the one called ``name`` in the cache folder where none is given."""
+    """The journal at ``path``; by default the one called ``name`` in the cache folder."""
     return Journal(path or (config.current().cache or Path.cwd()) / f"{name}.jsonl")
 
 
@@ -105,7 +105,7 @@ R = TypeVar("R", bound=Row)
 
 
 def collect(rows: Iterable[R], table: Callable[[Sequence[R]], str]) -> list[R]:
-    """All ``rows``, each told on stderr when it comes, and at the end all of them on stdout."""
+    """Collect ``rows``; print each to stderr when it comes, and all of them to stdout at the end."""
     found: list[R] = []
     for row in rows:
         found.append(row)
@@ -117,7 +117,7 @@ def collect(rows: Iterable[R], table: Callable[[Sequence[R]], str]) -> list[R]:
 
 
 def write_report(path: Path, title: str, summary: str, table: str, rows: Iterable[Row]) -> None:
-    """The table with what it is, as markdown."""
+    """Write the table with its explanation as markdown."""
     faults = [f"- {fault}" for row in rows for fault in row.faults]
     lines = [f"# {title}", "", summary, "", table, "", "Faults:" if faults else "Faults: none.", *faults, ""]
     path.parent.mkdir(parents=True, exist_ok=True)

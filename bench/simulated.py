@@ -1,6 +1,6 @@
-"""Drawn cases of ``bench.kernel_sweep`` in a program that plays a GPU's instructions: what all such programs share.
+"""Runs random cases of ``bench.kernel_sweep`` in a GPU simulator: the part that is the same for all simulators.
 
-A program says how one case is launched there; here cases are drawn, kept in a journal, compared with float64 and told.
+A simulator only has to launch one case. Here cases are drawn, kept in a journal, compared with float64 and reported.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Except = Callable[[Ready], str]
 
 
 class SimulatorError(Exception):
-    """The simulator did not run a case to its end, or a case wrote outside of its buffers: which, and how it was seen."""
+    """The simulator did not finish a case, or a case wrote outside of its buffers."""
 
 
 def arguments_of(ready: Ready) -> tuple[list[np.ndarray], int, int]:
-    """What a launch is given, in the order of its parameters; the first output among it, and how many there are."""
+    """The arguments of a launch in the order of its parameters; the position of the first output; the number of outputs."""
     geometry, outputs = ready.source.geometry, ready.kernel.params[ready.kernel.inputs :]
     given = [np.ascontiguousarray(x) for x in ready.inputs[: ready.kernel.inputs]]
     given += [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in outputs]
     if geometry.workspace_bytes:
-        given.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a partial sum that nobody left shows
+        given.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN, so that reading an unwritten sum shows
     if geometry.counter_bytes:
         given.append(np.zeros(geometry.counter_bytes, np.uint8))
     return given, ready.kernel.inputs, len(outputs)
 
 
 def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, launch: Launch, without: Except) -> None:
-    """Try what is not in the journal yet, until ``deadline`` (monotonic seconds). ``without`` says why a case is not
-    tried there; empty for those that are."""
+    """Run the cases that are not in the journal yet, until ``deadline`` (monotonic seconds). ``without`` returns why a case
+    is left out, or ""."""
     for name, cell, case in wanted:
         if time.monotonic() > deadline:
             break
@@ -69,7 +69,7 @@ def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, launch: L
 
 
 def commit_of(checkout: Path) -> str:
-    """The commit of a checkout, where git knows it."""
+    """The commit of a checkout, if it has its git history."""
     command = ["git", "-C", str(checkout), "log", "-1", "--format=%h of %cs"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     inside = (checkout / ".git").exists() and not done.returncode
@@ -77,25 +77,25 @@ def commit_of(checkout: Path) -> str:
 
 
 def parser_of(description: str | None, names: Sequence[str], cases: int) -> argparse.ArgumentParser:
-    """The options that all such programs have."""
+    """The options that all simulators have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path, metavar="PATH", help="the simulator")
     parser.add_argument("--cases", type=int, default=cases, help="of each cell")
-    parser.add_argument("--minutes", type=float, default=60.0, help="after which no more are begun")
+    parser.add_argument("--minutes", type=float, default=60.0, help="start no more cases after this time")
     parser.add_argument("--cell", action="append", choices=names, metavar="NAME", help="repeatable; default all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="seconds after which a case is ended")
-    parser.add_argument("--journal", type=Path, help="what was tried; default in the cache folder")
-    parser.add_argument("--again", action="store_true", help="repeat what failed")
+    parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="time limit of a case, in seconds")
+    parser.add_argument("--journal", type=Path, help="keeps the results of all cases; default in the cache folder")
+    parser.add_argument("--again", action="store_true", help="repeat failed cases")
     parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--summary", type=Path, help="a JSON file, that is added to")
+    parser.add_argument("--summary", type=Path, help="a JSON file to add the results to")
     return parser
 
 
 def run(
     options: argparse.Namespace, chosen: Sequence[Cell], launch: Launch, without: Except, title: str, lead: str
 ) -> int:
-    """Sweep over the cells and tell of them; the exit status."""
+    """Run the cells' cases and report them; return the exit status."""
     name = Path(title.replace(" ", "_").lower())
     path = options.journal or (config.current().cache or Path.cwd()) / name.with_suffix(".jsonl")
     journal, how = Journal(path, options.again), f"--seed {options.seed}"
@@ -111,7 +111,7 @@ def run(
 
 
 def report(found: Sequence[Row], journal: Journal, title: str, lead: str) -> str:
-    """Markdown: what was tried of each engine, what was left out and why, what disagrees."""
+    """Markdown: the number of cases for each engine, what was left out and why, and all disagreements."""
     cells = {row.cell for row in found}
     left = Counter(e["left_out"] for e in journal.ended.values() if "left_out" in e and e["cell"] in cells)
     faults = [f"- {fault}" for row in found for fault in row.faults]

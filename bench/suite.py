@@ -1,10 +1,10 @@
-"""Every model on every target beside onnxruntime, in one run: answers compared, latencies interleaved A B A B.
+"""Runs every model on every target beside onnxruntime: answers are compared, latencies are measured in turn, A B A B.
 
     python -m bench.suite --target cpu --target opencl --json bench/results/suite.json [MODEL ...]
 
-A row has the kernels, the seconds to compile, the arena and its lower bound, the relative L2 error against
-onnxruntime, and the median latency of both with their ratio (above 1: gpucomp is faster). The CPU time the process
-used beside the wall time tells when the machine was busy with something else.
+A row has the number of kernels, the seconds to compile, the arena and its lower bound, the relative L2 error against
+onnxruntime, and the median latency of both with their ratio (above 1: gpucomp is faster). The CPU time of the process relative
+to wall time shows whether the machine was busy with something else.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class Row:
     ratio: float
     samples_ms: list[float]
     onnxruntime_samples_ms: list[float]
-    busy: float  # CPU seconds over wall seconds of gpucomp's samples
+    busy: float  # CPU seconds per wall second during gpucomp's samples
 
 
 def session(model: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSession:
-    """What is timed: as its users run it. What judges is ``onnxruntime_outputs``."""
+    """The session that is timed, with the options that users have. ``onnxruntime_outputs`` is the reference."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # its threads would otherwise spin for milliseconds after a run, on the cores that the other's turn is measured on
+    # otherwise its threads spin for milliseconds after a run, on the cores that gpucomp's turn is measured on
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def interleaved(runs: Sequence[Callable[[], object]], rounds: int, budget_s: float) -> list[list[float]]:
-    """Milliseconds of each run, taken in turn; at least three rounds, then until ``rounds`` or the budget."""
+    """Milliseconds of each run, taken in turn: at least three rounds, then more until ``rounds`` or the budget is reached."""
     samples: list[list[float]] = [[] for _ in runs]
     start = time.perf_counter()
     for number in range(rounds):
@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
-        "--budget", type=float, default=10.0, metavar="SECONDS", help="of measuring, a model and target"
+        "--budget", type=float, default=10.0, metavar="SECONDS", help="time limit for each model and target"
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)

@@ -1,17 +1,17 @@
-"""What tuning gains on a device of this machine: benchmark models tuned in a budget, then built again and again and compared.
+"""Measures what tuning gains on a device of this machine: models are tuned within a budget, built many times and compared.
 
     python -m bench.tune_models --budget 10m --builds 20 resnet18 mobilenet_v2 bert_base
     python -m bench.tune_models --target opencl --budget 16m --builds 20 squeezenet1_1
     python -m bench.tune_models --budget 2m --builds 3 resnet18 --work build/try --report build/try/tune.md
 
-Every model is tuned once by ``gpucomp tune``. Then, ``--builds`` times, a process of its own compiles it with and without
-the records, without a cache, and runs both in turn: untuned, tuned, untuned. A build's ratio is the median of each tuned
-sample over an untuned one beside it, so that a neighbour on the same cores slows both; beside the wall time stands the
-processor's. Whatever has been done is in ``--work``; a call that was stopped goes on from there.
+Every model is tuned once by ``gpucomp tune``. Then, ``--builds`` times, a new process compiles it with and without the records,
+without a cache, and runs both in turn: untuned, tuned, untuned. A build's ratio is the median of each tuned sample over an
+untuned one beside it, so that a neighbour on the same cores slows both. Processor time is reported beside wall time. All
+results are kept in ``--work``, and a stopped call continues from there.
 
-Where in memory a model comes to lie changes its time by a percent for as long as the process lives, which no number of
-rounds averages out. So both are there twice, each as often as the others, and which is compiled first changes; what the
-untuned ones differ by says how far a ratio can be from 1 for no reason.
+The memory layout of a process changes a model's time by a percent for as long as the process lives, and more rounds do not
+average that out. So both models are compiled twice in each build and run equally often, and the order of compilation
+changes. The difference between the two untuned ones shows how far a ratio can be from 1 by chance.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from gpucomp.tuning.measure import interval
 
 DEFAULT = ("resnet18", "mobilenet_v2", "bert_base")
 ROOT = Path(__file__).parent
-CLOSE = 1.2  # times the tuned latency that untuned is to be within
+CLOSE = 1.2  # the untuned latency must be within this factor of the tuned one
 LIMIT = 1e-4  # relative L2 error of the tuned model against the untuned one
 ROUNDS, SECONDS = 200, 8.0
-PORTFOLIO = 8  # trials of each kernel and engine that are shipped
+PORTFOLIO = 8  # shipped trials of each kernel and engine
 
 
 def tuned(name: str, target: str, work: Path, budget: float, reduced: bool) -> Path:
-    """The records of a model, tuned for what is left of ``budget`` seconds; nothing where that was done before."""
+    """The records of a model, tuned for the rest of ``budget`` seconds; nothing is done if that is used up."""
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
     model, report, spent = folder / "model.onnx", folder / "tuned.json", folder / "spent"
@@ -72,9 +72,9 @@ def tuned(name: str, target: str, work: Path, budget: float, reduced: bool) -> P
 
 
 def compared(name: str, target: str, place: Path, rounds: int, limit_s: float, turn: int = 0) -> dict[str, Any]:
-    """One build of a model for ``target`` with and without the records in ``place``, run in turn: times and
-    ratios, of the wall's clock and of the processor's. ``turn`` says which is compiled first; ``apart`` is the time of the
-    one untuned model over the other's.
+    """One build of a model for ``target`` with and without the records in ``place``, run in turn: times and ratios, in wall
+    time and processor time. ``turn`` decides which is compiled first; ``apart`` is the time of one untuned model over the
+    other's.
     """
     model, made, compile_s = place.parent / "model.onnx", {}, {}
     with tempfile.TemporaryDirectory() as folder, config.using(records=None, cache=None):
@@ -97,14 +97,14 @@ def compared(name: str, target: str, place: Path, rounds: int, limit_s: float, t
 
     for exe in (plain[1], picked[1]):
         exe.run(feeds)
-    rows: list[list[tuple[float, float]]] = []  # as often as the one so the other: what ran last is in the caches
+    rows: list[list[tuple[float, float]]] = []  # each equally often after the other: what ran last is in the caches
     before, begin = sample(plain[0]), time.perf_counter()
     while len(rows) < 8 or len(rows) % 4 or (len(rows) < rounds and time.perf_counter() - begin < limit_s):
         middle, after = sample(picked[len(rows) % 2]), sample(plain[1 - len(rows) % 2])
         rows.append([before, middle, after])
         before = after
-    # over their mean a model would be faster than itself: one of two is slow more often than one is
-    # and over the one copy after it or before it, then over the other
+    # over the mean of both a model would look faster than itself: one of two is slow more often than a given one; so over
+    # the copy before or after it, by turns
     ratios = [[m[k] / (a, b)[n // 2 % 2][k] for n, (a, m, b) in enumerate(rows)] for k in range(2)]
     low, high = interval(ratios[0])
     apart = [a[0] / b[0] if number % 2 else b[0] / a[0] for number, (a, _, b) in enumerate(rows)]
@@ -130,10 +130,10 @@ def compared(name: str, target: str, place: Path, rounds: int, limit_s: float, t
 
 
 def builds(name: str, target: str, place: Path, count: int, rounds: int, limit_s: float) -> list[dict[str, Any]]:
-    """``count`` builds, each in a process of its own; those that were measured before are read."""
+    """``count`` builds, each in a new process; builds that were measured before are read."""
     path = place.parent / "builds.jsonl"
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    found = [one for one in found if "apart" in one]  # those of an older way to compare do not count
+    found = [one for one in found if "apart" in one]  # without those of an older version of this comparison
     while len(found) < count:
         command = [sys.executable, "-m", "bench.tune_models", "--one", name, target, str(place), str(rounds)]
         command += [str(limit_s), str(len(found))]
@@ -149,22 +149,22 @@ def builds(name: str, target: str, place: Path, count: int, rounds: int, limit_s
 
 
 def slower(found: Sequence[dict[str, Any]]) -> int:
-    """Builds that tuning slowed down: the whole interval of their ratio is above what untuned models are apart.
+    """The number of builds that tuning made slower: the whole interval of their ratio is above what two untuned models differ.
 
-    That is the 95th percentile of all builds: how far above 1 the one is by where it lies.
+    That difference is the 95th percentile over all builds: how far above 1 a ratio gets by memory layout alone.
     """
     apart = sorted(max(one["apart"], 1 / one["apart"]) for one in found)
     return sum(one["low"] > apart[math.ceil(0.95 * len(apart)) - 1] for one in found)
 
 
 def row(name: str, place: Path, found: Sequence[dict[str, Any]]) -> str:
-    """A model's line of the table."""
+    """A model's row of the table."""
     report = json.loads((place.parent / "tuned.json").read_text(encoding="utf-8"))
     ratios = sorted(one["ratio"] for one in found)
     ratio = statistics.median(ratios)
     apart = statistics.median(max(one["apart"], 1 / one["apart"]) for one in found) - 1
     worst = max(one["error"] for one in found)
-    measured, _ = records.everything([place])  # a search that was resumed reports what it did itself
+    measured, _ = records.everything([place])  # a resumed search would report only its own trials
     trials = sum(record["kind"] == "trial" for record in measured)
     picks = {record["kernel"]: record for record in measured if record["kind"] == "pick"}
     changed = sum(not pick.get("default", False) for pick in picks.values())
@@ -185,17 +185,17 @@ HEADER = (
 
 
 def ship(folder: Path, target: str, work: Path, builds_of: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Write the records that may come with the package; the models whose picks they have.
+    """Write the records that can be shipped with the package; return the models whose picks they contain.
 
-    Only of models of which no build was slower, or wrong: their picks, and of the trials those that another device may
-    begin with.
+    Only models without a slower or wrong build are included: their picks, and the trials that a search on another device may
+    start with.
     """
     good = [n for n, found in builds_of.items() if not slower(found) and all(one["error"] <= LIMIT for one in found)]
     found, _ = records.everything([work / name / "records" for name in good]) if good else ([], [])
     device = resolve(target)
     file = f"{device.kind}_{device.arch}.jsonl"
     (folder / records.TRIALS).mkdir(parents=True, exist_ok=True)
-    found = records.pruned(found, hashes())  # each trial once, and none of templates that are no more
+    found = records.pruned(found, hashes())  # each trial once, and none of old templates
     picks = [r for r in found if r["kind"] == "pick"]
     records.write(folder / file, records.merged(picks))
     records.write(folder / records.TRIALS / file, records.merged(records.portfolio(found, PORTFOLIO)))
@@ -227,16 +227,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tune_models", description="What tuning gains here.")
     parser.add_argument("models", nargs="*", default=list(DEFAULT), metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--target", default="cpu", help="cpu, opencl[:NAME] or cuda[:ARCH]")
-    parser.add_argument("--budget", default="10m", help="of each model's tuning: 90s, 10m")
+    parser.add_argument("--budget", default="10m", help="for tuning each model: 90s, 10m")
     parser.add_argument("--builds", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a build at most")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a build's rounds may take")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="most rounds of a build")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit for a build's rounds")
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="default build/tune_models; a folder for each target")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="default results/tune_TARGET.md beside this")
     parser.add_argument(
-        "--ship", type=Path, metavar="DIR", help="write there the records that may come with the package"
+        "--work", type=Path, metavar="DIR", help="default build/tune_models; one folder for each target"
     )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="default bench/results/tune_TARGET.md")
+    parser.add_argument("--ship", type=Path, metavar="DIR", help="write the records for the package there")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in MODELS]:
         parser.error(f"{unknown[0]}: one of {', '.join(MODELS)} expected")

@@ -1,11 +1,11 @@
-"""The search laboratory: gpucomp's samplers, optuna's TPE and Kernel Tuner's strategies on recorded spaces.
+"""Compares gpucomp's samplers, optuna's TPE and Kernel Tuner's strategies on recorded spaces.
 
     python -m bench.tuning_lab --environment ENV --output bench/results FILE.json.gz ...
 
-Every search has the same budget of different configurations, and a failing one costs as much as another. Kernel Tuner
-runs in its simulation mode in an environment of its own, which is made where it is missing. Written are tuning_lab.md,
-.json and .svg; --kernel-tuner FILE takes the curves of an earlier run of bench/tuning_lab_kernel_tuner.py instead.
-Searched too are the files altered, and --own FILE ..., spaces that were measured here.
+Every search has the same budget of different configurations; a failing configuration costs as much as another. Kernel Tuner
+runs in its simulation mode in an environment of its own, which is made if it is missing. The results are tuning_lab.md, .json
+and .svg. --kernel-tuner FILE reads the curves of an earlier run of bench/tuning_lab_kernel_tuner.py instead. Altered versions
+of the files are searched too, and so are --own FILE ..., spaces that were measured here.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from gpucomp.tuning.samplers import DEFAULT, named
 
 HERE = Path(__file__).parent
 KERNEL_TUNER = "kernel_tuner>=1.5"
-SHOWN = ("model", "tpe", "genetic", "random")  # lines of the plot, with the best strategy of Kernel Tuner
-NEAR = 0.97  # of the optimum: what a search with records is to reach
-HARD = 0.97  # what random search reaches after 100 trials in a space that says nothing when it is altered
-TRANSFER = BUDGETS[:3]  # trials of a search that has records to start from
+SHOWN = ("model", "tpe", "genetic", "random")  # lines of the plot, beside Kernel Tuner's best strategy
+NEAR = 0.97  # share of the optimum that a search with records is expected to reach
+HARD = 0.97  # an altered space in which random search reaches more after 100 trials says nothing
+TRANSFER = BUDGETS[:3]  # trials of a search that starts from records
 COLOURS = ("#1b6ac9", "#d1495b", "#3f9b4b", "#888888", "#b07d12")
 
 Curves = dict[str, dict[str, np.ndarray]]  # engine -> file -> fraction of the optimum [seeds, trials]
 
 
 def environment(folder: Path) -> Path:
-    """The interpreter of an environment that has Kernel Tuner."""
+    """The interpreter of an environment with Kernel Tuner."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
@@ -69,7 +69,7 @@ def read_kernel_tuner(path: Path, spaces: Mapping[str, Recorded], trials: int) -
 
 
 def fingerprint(paths: Iterable[Path], *words: object) -> str:
-    """Of the content of files and of ``words``: what a search's curves depend on."""
+    """A hash of the contents of files and of ``words``: everything that a search's curves depend on."""
     found = hashlib.sha256(repr(words).encode())
     for path in paths:
         found.update(hashlib.sha256(path.read_bytes()).digest())
@@ -77,14 +77,14 @@ def fingerprint(paths: Iterable[Path], *words: object) -> str:
 
 
 def searchers() -> list[Path]:
-    """The sources that decide how a search goes: all of the tuner's."""
+    """The source files that decide how a search goes: all of the tuner's."""
     return sorted(Path(samplers.__file__).parent.parent.rglob("*.py"))
 
 
 class Cache:
-    """Curves of what was searched before, by a name: an interrupted laboratory goes on where it was.
+    """Curves of earlier searches by name, so that an interrupted run continues.
 
-    contents  by space, what is in its file. A change there, of the tuner's sources or of the seeds is another search
+    contents  the content of each space's file. If it, the tuner's sources or the seeds change, the search is repeated
     """
 
     def __init__(self, folder: Path | None, contents: Mapping[str, str], sources: Sequence[Path] | None = None) -> None:
@@ -96,7 +96,7 @@ class Cache:
     def curves(
         self, key: str, run: Callable[[int], Search], seeds: int, files: Sequence[str]
     ) -> tuple[np.ndarray, float]:
-        """Fractions of the optimum [seeds, trials], and the sampler's milliseconds a trial."""
+        """Fractions of the optimum [seeds, trials], and the sampler's milliseconds for a trial."""
         mark = fingerprint((), seeds, self.sources, [self.contents[file] for file in files])
         path = None if self.folder is None else self.folder / f"{key}-{mark}.npz"
         if path is not None and path.exists():
@@ -114,7 +114,7 @@ class Cache:
 
 
 def transfer(spaces: Sequence[Recorded], seeds: int, cache: Cache) -> list[dict[str, object]]:
-    """The default search with the records of one other device of the same kernel, for every pair."""
+    """The default search with the records of another device for the same kernel, for every pair of devices."""
     rows: list[dict[str, object]] = []
     for space in spaces:
         for other in spaces:
@@ -134,10 +134,9 @@ def transfer(spaces: Sequence[Recorded], seeds: int, cache: Cache) -> list[dict[
 def held_out(
     spaces: Sequence[Recorded], own: Sequence[Recorded], engines: Sequence[str], seeds: int, cache: Cache
 ) -> list[dict[str, object]]:
-    """Searches of altered and of other spaces: a row for each alteration, in the mean of the spaces, and for each other.
+    """Searches of altered and of other spaces: one row for each alteration (the mean over the spaces) and for each other space.
 
-    A space in which there is nothing to alter is left out, and an alteration of none. Beside each mean stands its 95%
-    interval over the seeds.
+    A space that an alteration would not change is left out of its mean. Each mean has its 95% interval over the seeds.
     """
     mark = fingerprint([Path(tuning_lab_held_out.__file__)])
     rows: list[dict[str, object]] = []
@@ -198,7 +197,7 @@ HELD_OUT = (
 
 
 def held_out_table(rows: Sequence[Mapping[str, object]], seeds: int) -> list[str]:
-    """Rows of a Markdown table: for each kind of space, what each sampler reached, and in the file where that is least."""
+    """Rows of a Markdown table: for each kind of space, the results of each sampler, and its worst file."""
     head = [str(b) for b in BUDGETS]
     lines = [
         f"| spaces ({seeds} seeds) | search | {' | '.join(head)} | least of a file @100 |",
@@ -220,7 +219,7 @@ def name(file: str) -> str:
 
 
 def plot(curves: Curves, files: Sequence[str]) -> str:
-    """Fraction of the optimum over trials, a panel a file: means, with 95% intervals as bands."""
+    """Fraction of the optimum over trials, one panel for each file: means, with 95% intervals as bands."""
     strategies = [e for e in curves if e.startswith("kernel tuner")]
     best = sorted(strategies, key=lambda e: -mean(curves[e], files, 100))[:1]
     engines = [e for e in SHOWN if e in curves] + best
@@ -257,12 +256,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--environment", type=Path, default=Path(".kernel_tuner"), help="where Kernel Tuner is or goes")
-    parser.add_argument("--kernel-tuner", type=Path, help="its curves of an earlier run")
-    parser.add_argument("--cache", type=Path, help="keep curves there, and take those that are there")
-    parser.add_argument("--only-searches", action="store_true", help="fill the cache, write nothing")
+    parser.add_argument(
+        "--environment", type=Path, default=Path(".kernel_tuner"), help="the environment of Kernel Tuner"
+    )
+    parser.add_argument("--kernel-tuner", type=Path, help="the curves of an earlier run")
+    parser.add_argument("--cache", type=Path, help="a folder that keeps curves between runs")
+    parser.add_argument("--only-searches", action="store_true", help="fill the cache, write no report")
     parser.add_argument("--own", nargs="*", type=Path, default=[], help="spaces that were measured here")
-    parser.add_argument("--altered-seeds", type=int, default=5, help="of each altered space and each of --own; 0: none")
+    parser.add_argument(
+        "--altered-seeds", type=int, default=5, help="seeds for each altered space and each --own; 0: none"
+    )
     parser.add_argument("--samplers", default="model,tpe,genetic,random")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()

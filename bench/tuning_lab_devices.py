@@ -1,11 +1,11 @@
-"""Devices made of recorded ones, and searches of one with the records of the other: a population of pairs, not the few recorded.
+"""Makes devices from recorded ones, and searches one with the records of the other: many pairs, not just the recorded few.
 
     python -m bench.tuning_lab_devices FILE.json.gz ... --output bench/results
 
-A made device answers with the times of a file, changed at random in what the values of its parameters, their pairs and
-their triples add to the logarithm of a time: as devices differ, in what a cache or a bank costs rather than point by point.
-Written is tuning_lab_devices.md. That devices differ by such sums is an assumption, which flatters a search that looks for
-sums: what is gained here has to be seen on the recorded pairs too.
+A made device has the times of a file, with random changes to the effects of its parameters, pairs and triples of parameters on
+the logarithm of a time: devices differ in what a cache or a bank costs rather than point by point. The result is
+tuning_lab_devices.md. That devices differ by such sums is an assumption that favours a search which looks for sums, so a gain
+here must show on the recorded pairs too.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gpucomp.tuning.samplers import DEFAULT
 from gpucomp.tuning.space import Candidates
 
 HERE = Path(__file__).parent
-ORDERS = (1, 2, 3)  # parameters that an effect is of, at most
-SHARES = (0.5, 0.33, 0.17)  # of what is added: by single values, pairs and triples
+ORDERS = (1, 2, 3)  # numbers of parameters in an effect
+SHARES = (0.5, 0.33, 0.17)  # of the added effects: single values, pairs and triples
 AMOUNTS = (0.4, 1.0)
-REVERSED = 0.25  # chance, times the amount, that an effect changes its sign
+REVERSED = 0.25  # times the amount: the probability that an effect changes its sign
 BUDGETS = (16, 25, 50)
 
 Change = Callable[[Recorded, float, np.random.Generator], Recorded]
 
 
 def added(space: Recorded, amount: float, rng: np.random.Generator) -> Recorded:
-    """Random effects besides its own, ``amount`` times as large: each parameter, pair and triple weighs differently."""
+    """Add random effects, ``amount`` times as large as the space's own; each parameter, pair and triple has another weight."""
     logs = np.log(space.seconds)
     total = np.zeros(len(logs))
     for order, share in zip(ORDERS, SHARES, strict=True):
@@ -48,7 +48,7 @@ def added(space: Recorded, amount: float, rng: np.random.Generator) -> Recorded:
 
 
 def reweighted(space: Recorded, amount: float, rng: np.random.Generator) -> Recorded:
-    """Its own effects, each times a log-normal factor of deviation ``amount``; some are turned round."""
+    """Multiply each of the space's own effects by a log-normal factor with deviation ``amount``; some change their sign."""
     ran = np.isfinite(space.seconds)
     logs = np.log(space.seconds)
     left = np.where(ran, logs - np.nanmean(logs), 0.0)
@@ -68,7 +68,7 @@ CHANGES: dict[str, Change] = {"effects added": added, "effects reweighted": rewe
 
 
 def cells(candidates: Candidates, order: int) -> Iterator[np.ndarray]:
-    """For each ``order`` parameters that vary, int [points]: the same number for points of the same values of these."""
+    """For each set of ``order`` varying parameters, int [points]: points with the same values of these have the same number."""
     varied = [j for j, levels in enumerate(candidates.levels) if len(levels) > 1]
     for chosen in itertools.combinations(varied, order):
         number = np.zeros(len(candidates), np.int64)
@@ -84,7 +84,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pair:
-    """A device that is searched and one whose records are known, ``sort`` of how they differ."""
+    """A device that is searched, and one whose records are known; ``sort`` says how they differ."""
 
     sort: str
     target: Recorded
@@ -92,7 +92,7 @@ class Pair:
 
 
 def pairs(spaces: Sequence[Recorded], count: int) -> Iterator[Pair]:
-    """``count`` of each file, change and amount: by turns the recorded device is searched and the made one."""
+    """``count`` pairs for each file, change and amount; the recorded and the made device are searched by turns."""
     for k, amount, (number, (sort, change)), space in itertools.product(
         range(count), AMOUNTS, enumerate(CHANGES.items()), spaces
     ):
@@ -102,7 +102,7 @@ def pairs(spaces: Sequence[Recorded], count: int) -> Iterator[Pair]:
 
 
 def agreement(pair: Pair) -> float:
-    """Rank correlation of the times of the two devices, over the points that ran on both."""
+    """Rank correlation of the two devices' times, over the points that ran on both."""
     ran = np.isfinite(pair.target.seconds) & np.isfinite(pair.source.seconds)
     ranks = [space.seconds[ran].argsort().argsort() for space in (pair.target, pair.source)]
     return float(np.corrcoef(*ranks)[0, 1])
@@ -116,7 +116,7 @@ def searched(pair: Pair, seed: int) -> np.ndarray:
 
 
 def table(rows: Sequence[tuple[str, float, np.ndarray]]) -> list[str]:
-    """Rows of a Markdown table of (sort, agreement, fractions [2, budgets]), in the mean of each sort and of all."""
+    """Rows of a Markdown table from (sort, agreement, fractions [2, budgets]): the mean of each sort and of all."""
     head = [f"{b} {how}" for how in ("with", "without") for b in BUDGETS]
     lines = [f"| pairs | number | rank correlation | {' | '.join(head)} |", "|---" * (3 + len(head)) + "|"]
     for title in (*sorted({sort for sort, _, _ in rows}), "all"):
@@ -142,7 +142,7 @@ HEAD = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--pairs", type=int, default=6, help="of each file, change and amount")
+    parser.add_argument("--pairs", type=int, default=6, help="pairs for each file, change and amount")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
     rows = []

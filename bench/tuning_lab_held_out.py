@@ -1,7 +1,7 @@
-"""Recorded spaces altered. They are no new ones: the samplers were developed on the same files as they are.
+"""Alters recorded spaces. They are not new ones: the samplers were developed on the same files.
 
-What is altered says what a search may lean on: which configurations there are, what parameters and values are called and
-how they are ordered, how far times lie apart, how smooth they are, where configurations fail.
+Alterations show what a search relies on: which configurations there are, the names and order of parameters and values, how far
+apart times are, how smooth they are, and where configurations fail.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from gpucomp.tuning.recorded import Recorded
 from gpucomp.tuning.space import Candidates
 
 Alteration = Callable[[Recorded, np.random.Generator], Recorded]
-KEPT = 0.6  # of the configurations, in a subset
-NOISE = 0.1  # standard deviation of the logarithms of times that are made rougher
-FAILING = 0.2  # of the configurations, where failures are added
-LEAST = 300  # configurations that a space keeps when a parameter is fixed
+KEPT = 0.6  # share of the configurations in a subset
+NOISE = 0.1  # standard deviation of the noise that is added to log times
+FAILING = 0.2  # share of the configurations that are made to fail
+LEAST = 300  # configurations that must be left when a parameter is fixed
 
 
 def rows_of(space: Recorded, rows: np.ndarray) -> Recorded:
-    """``space`` with these configurations alone."""
+    """``space`` with only these configurations."""
     whole = space.candidates
     some = Candidates(whole.names, whole.values[rows], extents=whole.extents, categories=whole.categories)
     return replace(space, candidates=some, seconds=space.seconds[rows], overhead=space.overhead[rows])
 
 
 def subset(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """A random part of the configurations."""
+    """A random subset of the configurations."""
     count = len(space.candidates)
     return rows_of(space, np.sort(rng.permutation(count)[: max(1, round(KEPT * count))]))
 
 
 def renamed(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """Parameters in another order and without names, values numbered 0, 1, ... and sizes of the problem unknown."""
+    """Parameters in another order and without names, values numbered 0, 1, ..., and the problem's sizes unknown."""
     order = rng.permutation(len(space.candidates.names))
     names = [f"p{j}" for j in range(len(order))]
     values = space.candidates.ordinals[:, order].astype(np.int64)
@@ -44,7 +44,7 @@ def renamed(space: Recorded, rng: np.random.Generator) -> Recorded:
 
 
 def scrambled(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """The values of every parameter exchanged among each other: nothing is near to anything any more."""
+    """The values of every parameter permuted, so that neighbouring values are no longer similar."""
     whole = space.candidates
     columns = [
         rng.permutation(levels)[own] for levels, own in zip(whole.levels, whole.ordinals.T, strict=True)
@@ -53,13 +53,13 @@ def scrambled(space: Recorded, rng: np.random.Generator) -> Recorded:
 
 
 def fixed(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """One parameter at one of its values, of those that leave enough to search: one at least, see ``differs``."""
+    """One parameter fixed at a value that leaves enough to search. There is at least one, see ``differs``."""
     choices = _fixable(space)
     return rows_of(space, choices[int(rng.integers(len(choices)))])
 
 
 def _fixable(space: Recorded) -> list[np.ndarray]:
-    """The rows of each value of each parameter that leave enough to search."""
+    """The rows of each parameter value that leaves enough to search."""
     whole = space.candidates
     return [
         rows
@@ -70,22 +70,22 @@ def _fixable(space: Recorded) -> list[np.ndarray]:
 
 
 def raised(power: float) -> Alteration:
-    """Ratios of times to this power."""
+    """Ratios of times raised to this power."""
     return lambda space, rng: replace(space, seconds=space.optimum * (space.seconds / space.optimum) ** power)
 
 
 def rougher(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """Times times a random factor, one for each configuration and the same at every measurement."""
+    """Times multiplied by a random factor for each configuration, the same in every measurement."""
     return replace(space, seconds=space.seconds * np.exp(NOISE * rng.standard_normal(len(space.seconds))))
 
 
 def without_failures(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """The configurations that ran."""
+    """Only the configurations that ran."""
     return rows_of(space, np.flatnonzero(np.isfinite(space.seconds)))
 
 
 def failing(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """More failures: half of them anywhere, half where two parameters together are largest, as a scarce memory does."""
+    """More failures: half of them anywhere, half where two parameters are largest together, as with scarce memory."""
     whole = space.candidates
     spans = np.maximum([len(levels) - 1 for levels in whole.levels], 1)
     j, k = rng.permutation(np.flatnonzero(spans > 1) if (spans > 1).sum() > 1 else np.arange(len(spans)))[:2]
@@ -111,14 +111,14 @@ ALTERATIONS: Mapping[str, Alteration] = {
 
 
 def differs(space: Recorded, name: str) -> bool:
-    """Whether there is anything in ``space`` that ``name`` of ``ALTERATIONS`` alters, or it asks for none."""
+    """Whether the alteration ``name`` changes anything in ``space``."""
     if ALTERATIONS[name] is fixed:
         return bool(_fixable(space))
     return ALTERATIONS[name] is not without_failures or bool(np.isnan(space.seconds).any())
 
 
 def altered(space: Recorded, name: str, seed: int) -> Recorded:
-    """``space`` altered as ``name`` of ``ALTERATIONS`` says, another way for each seed."""
+    """``space`` with the alteration ``name`` of ``ALTERATIONS``; each seed gives another one."""
     number = list(ALTERATIONS).index(name)
     found = ALTERATIONS[name](space, np.random.default_rng((seed, number)))
     assert np.isfinite(found.seconds).any(), f"{space.name}, {name}: nothing is left that runs"

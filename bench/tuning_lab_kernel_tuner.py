@@ -1,11 +1,11 @@
-"""Kernel Tuner's strategies on recorded spaces, in its simulation mode. Runs in the environment that has Kernel Tuner.
+"""Runs Kernel Tuner's strategies on recorded spaces, in its simulation mode. Needs the environment with Kernel Tuner.
 
     python bench/tuning_lab_kernel_tuner.py --seeds 20 --trials 200 --output curves.json FILE.json.gz ...
 
-Imports nothing of gpucomp: bench.tuning_lab makes the environment, calls this and reads the answer, a list of
-{"file", "strategy", "seed", "best"}: ``best[k]`` is the smallest time after ``k + 1`` different configurations, in the
-unit of the file, null as long as none ran. Configurations that failed on the device are legal and cost a trial, as
-they do for gpucomp's samplers. A strategy that ends before its budget keeps its best.
+This imports nothing of gpucomp: bench.tuning_lab makes the environment, calls this and reads the result, a list of
+{"file", "strategy", "seed", "best"}. ``best[k]`` is the smallest time after ``k + 1`` different configurations, in the unit of
+the file, or null as long as none ran. Configurations that failed on the device are legal and cost a trial, as for gpucomp's
+samplers. A strategy that ends before its budget keeps its best.
 """
 
 import argparse
@@ -25,12 +25,12 @@ import numpy as np
 from kernel_tuner import tune_kernel, util
 from kernel_tuner.interface import strategy_map
 
-# brute_force does not search; nsga2, nsga3 are for several objectives; skopt and pyatf need packages of their own
+# brute_force does not search; nsga2 and nsga3 are for several objectives; skopt and pyatf need packages of their own
 LEFT_OUT = ("brute_force", "nsga2", "nsga3", "skopt", "pyatf_strategies")
 
 
 def slim(path: Path, folder: Path) -> Path:
-    """The same cache without the samples behind each time, which only slow the reading down."""
+    """The same cache without the samples behind each time, which only slow down reading."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         cache = json.load(stream)
     keep = (*cache["tune_params_keys"], "time", "compile_time", "benchmark_time", "verification_time", "framework_time")
@@ -87,7 +87,7 @@ def main() -> None:
         for file in options.files:
             path = slim(file, Path(folder))
             cache = read(str(path), open_cache=False)
-            util.read_cache = lambda *_, cache=cache, **__: cache  # parsed once, not once a run
+            util.read_cache = lambda *_, cache=cache, **__: cache  # parsed once, not once for each run
             for strategy in strategies:
                 start = time.perf_counter()
                 for seed in range(options.seeds):

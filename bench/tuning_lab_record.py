@@ -1,10 +1,10 @@
-"""A recorded space of our own: one kernel in many schedules on this machine, as a Kernel Tuner cache.
+"""Records a space: many schedules of one kernel, measured on this machine, as a Kernel Tuner cache.
 
     python -m bench.tuning_lab_record 'matmul m=61 n=96 k=200 relu=1' --points 500 --seconds 180 -o matmul.json.gz
 
-A random part of the legal schedules of the default's engine, each built, checked against the reference and timed for some
-milliseconds; the fastest sample counts, so that neighbours on the same cores matter little. Records of ``gpucomp tune``
-are surer, and take longer. A file that is there already is added to.
+It takes a random part of the legal schedules of the default's engine. Each is built, checked against the reference and timed for
+some milliseconds; the fastest sample counts, so that neighbours on the same cores matter little. Records of ``gpucomp tune`` are
+more reliable and take longer. An existing file is extended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAMPLE_S = 5e-4
 
 
 def entry(task: Task, schedule: dict[str, int], data: tuple[list[np.ndarray], list[np.ndarray]]) -> dict[str, object]:
-    """What Kernel Tuner notes of a configuration: milliseconds, or the class of its error."""
+    """An entry of Kernel Tuner's cache: milliseconds, or the class of the error."""
     begin = time.perf_counter()
     inputs, wanted = data
     family, target = task.default.family, task.target
@@ -66,7 +66,7 @@ def entry(task: Task, schedule: dict[str, int], data: tuple[list[np.ndarray], li
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("kernel", help="as gpucomp tune --kernel takes it")
+    parser.add_argument("kernel", help="in the syntax of gpucomp tune --kernel")
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--points", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=200.0)

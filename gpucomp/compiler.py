@@ -21,9 +21,9 @@ from gpucomp.kernel.passes.pack_weights import Packed, pack, packed_step
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
-from gpucomp.lowering import kernels_of
+from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.planning import Rendered, make_plan, report
-from gpucomp.rewrite.pipeline import Pass, PassRecord, run_pipeline
+from gpucomp.rewrite.pipeline import Pass, PassRecord
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
@@ -122,7 +122,7 @@ def open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicModel:
 def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> Executable:
     """Compile ``graph``. Patterns in ``keep_fp32`` need not match anything. Raises the same errors as ``compile``."""
     device = targets.resolve(target)
-    graph = run_pipeline(graph, target=device, rounding=narrow.rounding(precision, device, keep_fp32))
+    graph = rewritten(graph, device, precision, keep_fp32)
     steps = kernels_of(graph, device, precision, keep_fp32, None)
     return finish(Lowered(graph, *render(steps, device, _silent), steps), device, precision, _silent)
 
@@ -165,8 +165,7 @@ def lower(
     tell("read", 0, 1)
     graph, dynamic_model = frontend.load_apart(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
-    rounding = narrow.rounding(precision, device, keep_fp32)
-    graph = run_pipeline(graph, pipeline, target=device, rounding=rounding, observer=observer, watch=watch)
+    graph = rewritten(graph, device, precision, keep_fp32, pipeline=pipeline, observer=observer, watch=watch)
     tell("partition", 0, 1)
     elsewhere = frontend.names_in(dynamic_model) if dynamic_model and keep_fp32 else ()
     steps = kernels_of(
@@ -312,7 +311,7 @@ def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) 
     def items(schedule: Schedule) -> int:
         return math.prod(family.geometry(family.schedule(schedule), sizes).items)
 
-    last, most = family.default(sizes, target.limits), math.prod(refused.geometry.items) // 2
+    last, most = dict(family.default(sizes, target.limits)), math.prod(refused.geometry.items) // 2
     while most:
         near = islice(family.near(last, problem, target.limits), MOST_TRIED)
         found = next((s for s in near if items(s) <= most), None)

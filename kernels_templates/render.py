@@ -111,5 +111,5 @@ def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[di
 def _header(kernel: Kernel, family: Family, problem: Mapping[str, int], schedule: Schedule) -> str:
     """What this is, for a reader. A label is cut down to letters that cannot end the comment."""
     label = re.sub(r"[^A-Za-z0-9 .,:+<>=_x\[\]()-]", "?", kernel.label) or kernel.family
-    numbers = [" ".join(f"{k}={v}" for k, v in group.items()) for group in (problem, schedule)]
+    numbers = [" ".join(f"{k}={v}" for k, v in dict(group).items()) for group in (problem, schedule)]
     return f"// {label}\n// problem   {numbers[0]}\n// schedule  {numbers[1]}\n// engine    {family.title}\n\n"

@@ -1,4 +1,4 @@
-"""What tests and benchmarks both need: kernels, their oracle and tolerances, CUDA played on the CPU, OpenCL devices.
+"""Shared by tests and benchmarks: kernels, their oracle and tolerances, CUDA emulated on the CPU, OpenCL devices.
 
-It imports neither of them and no pytest. The wheel leaves it out: compiling and running a model needs none of it.
+It imports neither tests nor benchmarks, and no pytest. The wheel does not contain it.
 """

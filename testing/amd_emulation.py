@@ -1,7 +1,7 @@
-"""AMD's matrix instructions written out in OpenCL C, so that kernels which use them run on a CPU, in f32 throughout.
+"""Emulates AMD's matrix instructions in OpenCL C, so that kernels with them run on a CPU, with f32 instead of f16.
 
-The lane maps are those of AMD's instruction set documents (CDNA2 7.1.5, RDNA3 7.9), said here a second time on purpose:
-each lane leaves its operands in local memory, and computes the elements of the result that it holds from the others'.
+The lane maps are those of AMD's instruction set documents (CDNA2 7.1.5, RDNA3 7.9), deliberately written down a second time.
+Each lane stores its operands in local memory, and computes its elements of the result from those of all lanes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpucomp.kernel.source import KernelSource
 
-# builtin: (lanes of a wave, size, depth, elements of an operand and of the result in a lane)
+# builtin: (lanes of a wave, size, depth, elements of an operand in a lane, elements of the result in a lane)
 MATRICES = {
     "__builtin_amdgcn_mfma_f32_32x32x8f16": (64, 32, 8, 4, 16),
     "__builtin_amdgcn_mfma_f32_16x16x16f16": (64, 16, 16, 4, 4),
@@ -84,12 +84,12 @@ def _arguments(builtin: str) -> str:
 
 
 def _read(builtin: str, operand: str) -> str:
-    """The elements of an operand: bytes come as integers."""
+    """The elements of an operand; bytes are passed as integers."""
     return f"as_char{MATRICES[builtin][3]}({operand})" if "_i32_" in builtin else operand
 
 
 def shape_only(source: KernelSource) -> KernelSource:
-    """``source`` with a matrix instruction that adds up what its own lane gives it: no answer, but every access."""
+    """``source`` with a stand-in that uses only its own lane's operands: the results are wrong, the accesses are the same."""
     (builtin,) = set(BUILTIN.findall(source.text))
     held = MATRICES[builtin][3]
     a, b = (_read(builtin, f"({o})") for o in "ab")
@@ -108,10 +108,10 @@ def bare(source: KernelSource) -> str:
 
 
 def emulated(source: KernelSource) -> KernelSource:
-    """``source`` with its matrix instruction written out."""
+    """``source`` with its matrix instruction emulated."""
     builtins = set(BUILTIN.findall(source.text))
     text = bare(source)
-    if not builtins:  # no depth, no products
+    if not builtins:  # a kernel of depth 0 has no products
         return replace(source, text=AS_FLOAT + text)
     (builtin,) = builtins
     element = "char" if "_i32_" in builtin else "float"

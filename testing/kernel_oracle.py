@@ -1,6 +1,6 @@
-"""What a kernel has to compute, by the numpy evaluator: the oracle of every back end. Slow and obvious on purpose.
+"""Computes what a kernel must compute, by the numpy evaluator: the oracle for every back end. Slow and obvious on purpose.
 
-Sums of contractions, rows and attention are added up in float64, whatever the kernel adds them up in.
+Sums of contractions, rows and attention are computed in float64, whatever type the kernel uses.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from gpucomp.kernel import (
     Window,
 )
 
-UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
+UNWRITTEN = 113  # the value of an element that no store writes; exact in every dtype
 
 
 def expected(kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The kernel's outputs. Elements that no store writes hold ``UNWRITTEN``."""
+    """The kernel's outputs. Elements that no store writes are ``UNWRITTEN``."""
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
     update(kernel, inputs, outputs)
     return outputs
 
 
 def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-    """Run the kernel's stores into ``outputs``, leaving alone what they do not write."""
+    """Run the kernel's stores on ``outputs``. Other elements are not changed."""
     match kernel.body:
         case Loops(domain=domain):
             _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {})
@@ -76,7 +76,7 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
 
 
 def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-    """What a contraction's tail makes of ``outputs`` as they stand, into them."""
+    """Run a contraction's tail: read ``outputs`` as they are, and store its results in them."""
     body = kernel.body
     assert isinstance(body, Contraction)
     assert body.tail is not None
@@ -85,7 +85,7 @@ def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequen
 
 
 def _chain(links: Sequence[Link], arrays: Sequence[np.ndarray]) -> None:
-    """Link after link, what each hands on held whole; ``arrays`` are the chain's parameters."""
+    """Run link after link and keep the whole result that each hands on; ``arrays`` are the chain's parameters."""
     handed = np.empty(0)
     for link in links:
         read, (param,) = link.params[: link.kernel.inputs], link.params[link.kernel.inputs :]
@@ -95,11 +95,11 @@ def _chain(links: Sequence[Link], arrays: Sequence[np.ndarray]) -> None:
 
 
 def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-    """In f64 from the products on, so that it is exact next to any order of f32 sums."""
+    """Everything after the products is in f64, which is exact enough to compare with f32 sums in any order."""
     groups = (body.batch, body.rows, body.cols, body.depth, body.values)
 
     def matrix(value: Expr, *used: int) -> np.ndarray:
-        """``value`` over the batch and some groups of axes, one array dimension a group."""
+        """``value`` over the batch and some groups of axes, with one array dimension for each group."""
         axes = [a for g in used for a in groups[g]]
         found = np.broadcast_to(evaluate(value, inputs, grid_of(axes)), tuple(a.extent for a in axes))
         return found.astype(np.float64).reshape([math.prod(a.extent for a in groups[g]) for g in used])
@@ -120,7 +120,7 @@ def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], ou
 
 
 def _running(body: Scan, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Every running value, element by element from the first; floats in f64."""
+    """Every running value, element by element from the first one; floats in f64."""
     shape = tuple(v.extent for v in body.domain)
     values = np.broadcast_to(evaluate(body.value, inputs, grid_of(body.domain)), shape)
     wide = np.moveaxis(values.astype(np.float64) if body.acc.dtype.is_float else values, -1, 0)
@@ -135,7 +135,7 @@ def _running(body: Scan, inputs: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Every element, update after update, line after line."""
+    """Every element after all updates, applied line by line and update by update."""
     shape = tuple(v.extent for v in body.domain)
     result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
     for line in np.ndindex(*(v.extent for v in body.lines)):
@@ -153,7 +153,7 @@ def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _blocks(kernel: Kernel, body: Blocks, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-    """The map in f64; where nothing is stored, ``where`` leaves its element out."""
+    """The transform in f64; elements for which ``where`` is false are not stored."""
     axes = body.blocks + body.inputs
     with np.errstate(all="ignore"):
         values = np.broadcast_to(evaluate(body.value, inputs, grid_of(axes)), tuple(a.extent for a in axes))
@@ -232,7 +232,7 @@ def _scatter(
 
 
 def run_steps(graph: Graph, steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs by its partition: every kernel by ``update``, every host step by its reference."""
+    """The graph's outputs, computed from its partition: kernels by ``update``, host steps by their reference."""
     memory: dict[Value, np.ndarray] = {}
 
     def read(value: Value) -> np.ndarray:

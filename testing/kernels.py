@@ -1,4 +1,4 @@
-"""Kernels built by hand, for tests of the printers and templates: small, awkward, one feature each."""
+"""Kernels built by hand for tests of printers and templates: small, with awkward sizes, one feature each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from gpucomp.ops.registry import accumulator
 
 
 def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:
-    """``values[i]`` over ``axes`` into output number i; ``params`` are the inputs."""
+    """``values[i]`` over ``axes``, stored to output i; ``params`` are the inputs."""
     outputs = [TensorType(v.dtype, shape) for v in values]
     stores = tuple(Store(len(params) + i, axes, v) for i, v in enumerate(values))
     return Kernel("loops", (*params, *outputs), len(outputs), Loops(axes), stores, label="elementwise")
@@ -64,7 +64,7 @@ def add_relu(*shape: int, dtype: DType = F32) -> Kernel:
 
 
 def transposed(rows: int, columns: int, dtype: DType = F32) -> Kernel:
-    """y[j, i] = x[i, j], walked along y."""
+    """y[j, i] = x[i, j], with the loops over y's axes."""
     axes = axes_of((columns, rows))
     return elementwise(
         [load(0, (axes[1], axes[0]), dtype)], (TensorType(dtype, (rows, columns)),), (columns, rows), axes
@@ -72,7 +72,7 @@ def transposed(rows: int, columns: int, dtype: DType = F32) -> Kernel:
 
 
 def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
-    """x with zeros around: a guarded load."""
+    """x with zeros around it: a guarded load."""
     (i,) = axes = axes_of((n + 2 * pad,))
     inside = both([i >= pad, i < n + pad])
     return elementwise(
@@ -81,7 +81,7 @@ def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
 
 
 def joined(rows: int, *columns: int, dtype: DType = F32) -> Kernel:
-    """The inputs side by side, doubled: a Concat read through conditions, one inside the other."""
+    """The inputs side by side, doubled: a Concat that is read through nested conditions."""
     i, j = axes = axes_of((rows, sum(columns)))
     end = sum(columns)
     value = None
@@ -105,7 +105,7 @@ def matmul(
     a_transposed: bool = False,
     b_transposed: bool = False,
 ) -> Kernel:
-    """relu(a @ b + bias), and the same doubled as a second result."""
+    """relu(a @ b + bias), and twice that as a second result."""
     bs = axes_of(batch, "b")
     i, j, c = var("m0", m), var("n0", n), var("k0", k)
     a_at, a_shape = ((*bs, c, i), (*batch, k, m)) if a_transposed else ((*bs, i, c), (*batch, m, k))
@@ -155,7 +155,7 @@ def conv(
 
 
 def stem(image, out_channels, window, *, planar=True, source=F32, math="strict", **options):
-    """``conv`` of constant filters over an image [N, C, H, W] (``planar``) of ``source``, rounded to the filters' type."""
+    """``conv`` with constant filters. The image has type ``source``, [N, C, H, W] if ``planar``; rounded to the filters'."""
     kernel = conv(image, out_channels, window, **options)
     n, h, w, c = image
 
@@ -172,9 +172,9 @@ def stem(image, out_channels, window, *, planar=True, source=F32, math="strict",
 
 
 def with_row_statistics(kernel, epsilon=1e-5):
-    """A contraction whose first result has its columns in its last axes, with the mean of each of its rows and 1 / deviation.
+    """A contraction with row statistics of its first result: the mean of each row and 1 / deviation.
 
-    The sum that the second adds up needs the first: elements are read twice.
+    The rows are along the result's last axes. The second sum needs the first one, so elements are read twice.
     """
     x = first_result(kernel)
     total, squares, share = hole("s0", F32), hole("s1", F32), 1 / math.prod(v.extent for v in kernel.body.n)
@@ -186,7 +186,7 @@ def with_row_statistics(kernel, epsilon=1e-5):
 
 
 def with_inverse_rms(kernel, epsilon=1e-5):
-    """As ``with_row_statistics``, with 1 / the root of the mean square of each row: elements are read once."""
+    """Like ``with_row_statistics``, but with 1 / the root mean square of each row: elements are read once."""
     x = first_result(kernel)
     squares, share = hole("s0", F32), 1 / math.prod(v.extent for v in kernel.body.n)
     inverse = call("div", literal(1.0, F32), call("sqrt", squares * share + epsilon))
@@ -194,9 +194,9 @@ def with_inverse_rms(kernel, epsilon=1e-5):
 
 
 def with_largest(kernel):
-    """As ``with_row_statistics``, with the largest element of each row, times the row's own factor and a column's.
+    """Like ``with_row_statistics``, but with the largest element of each row, times a factor for the row and one for the column.
 
-    The factors are inputs, behind the contraction's own.
+    The factors are inputs after the contraction's own.
     """
     body, first = kernel.body, kernel.inputs
     factors = [TensorType(F32, tuple(v.extent for v in axes)) for axes in (body.batch + body.m, body.n)]
@@ -208,13 +208,13 @@ def with_largest(kernel):
 
 
 def first_result(kernel: Kernel) -> Expr:
-    """An element of the first result as it is stored, read back."""
+    """An element of the first result, read back as it was stored."""
     store = kernel.stores[0]
     return cast(load(store.target, store.index, kernel.params[store.target].dtype), F32)
 
 
 def with_tail(kernel, statistics, *results):
-    """``kernel`` with ``statistics`` of its rows and ``results``, of each row one, behind the results that it has."""
+    """``kernel`` with the row ``statistics`` as a tail; ``results``, one value a row each, follow its own results."""
     body, first = kernel.body, len(kernel.params)
     rows = body.batch + body.m
     stores = tuple(Store(first + k, rows, value) for k, value in enumerate(results))
@@ -232,7 +232,7 @@ def grouped_conv(
     pad: int = 0,
     dtype: DType = F32,
 ) -> Kernel:
-    """NHWC conv whose channels fall into ``groups`` of ``columns`` outputs each; [R, S, C / groups, OC] weights."""
+    """NHWC conv with ``groups`` groups of ``columns`` output channels each; weights are [R, S, C / groups, OC]."""
     n, h, w, channels = image
     r, s = window
     depth = channels // groups
@@ -252,7 +252,7 @@ def grouped_conv(
 
 
 def conv_of_bytes(pad: int = 0) -> Kernel:
-    """3x3 over bytes, NHWC: sums of i32, as they are. Outside of the image is ``pad``, a zero point."""
+    """3x3 conv of bytes, NHWC, with i32 sums as its result. The padding value is ``pad``, a zero point."""
     m, n, k = (var("m0", 5), var("m1", 4)), var("n0", 12), (var("k0", 3), var("k1", 3), var("k2", 16))
     y, x = m[0] - 1 + k[0], m[1] - 1 + k[1]
     inside = both([y >= 0, y < 5, x >= 0, x < 4])
@@ -264,7 +264,7 @@ def conv_of_bytes(pad: int = 0) -> Kernel:
 
 
 def into_part(kernel: Kernel, axis: int, before: int, after: int) -> Kernel:
-    """``kernel`` with its first output as a part of a longer one along ``axis``, as a Concat's input is stored."""
+    """``kernel`` with its first output as a part of a longer tensor along ``axis``, as the input of a Concat is stored."""
     first = kernel.stores[0]
     shape = list(kernel.params[first.target].shape)
     shape[axis] += before + after
@@ -284,9 +284,9 @@ def depthwise(
     dilation: tuple[int, int] = (1, 1),
     dtype: DType = F32,
 ) -> Kernel:
-    """relu(depthwise conv of max(x, -1) + bias) + residual, and the sums; NHWC, [R, S, 1, C] weights.
+    """relu(depthwise conv of max(x, -1) + bias) + residual, and the sums; NHWC, weights are [R, S, 1, C].
 
-    Axes of extent 1 are left out of the domain, as recognition leaves them out.
+    Axes of extent 1 are not in the domain, just as after recognition.
     """
     n, h, w, c = image
     r, s = window
@@ -321,7 +321,7 @@ def separable(
     dtype: DType = F32,
     math: str = "strict",
 ) -> Kernel:
-    """relu(relu(depthwise conv + bias) times [C, OC] weights + residual); NHWC, [R, S, C] weights, both constants."""
+    """relu(relu(depthwise conv + bias) times [C, OC] weights + residual); NHWC, [R, S, C] weights; both weights are constant."""
     n, h, w, c = image
     r, s = window
     (sy, sx), (dy, dx) = stride, dilation
@@ -348,7 +348,7 @@ def separable(
 
 
 def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:
-    """Along ``axis``: largest, sum of exponentials, quotient; and the largest of each row."""
+    """Softmax along ``axis``: largest element, sum of exponentials, quotient; the largest of each row is a second result."""
     axes = axes_of(shape)
     col = axes[axis]
     rows = tuple(a for a in axes if a is not col)
@@ -392,7 +392,7 @@ def scan(
 
 
 def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
-    """(x + residual - mean) / deviation * scale + shift over the columns; ``rows_inside``: of x[cols, rows]."""
+    """(x + residual - mean) / deviation * scale + shift over the columns; ``rows_inside``: x is [cols, rows]."""
     r, c = var("r", rows), var("c", cols)
     at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
     x = cast(load(0, at, dtype), F32) + cast(load(1, at, dtype), F32)
@@ -406,7 +406,7 @@ def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType 
 
 
 def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: int, dtype: DType = F32) -> Kernel:
-    """NHWC max pooling with padding that never wins."""
+    """NHWC max pooling; padding is never the maximum."""
     n, h, w, c = image
     oh, ow = ((e + 2 * pad - window) // stride + 1 for e in (h, w))
     axes = axes_of((n, oh, ow, c))
@@ -422,7 +422,7 @@ def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: in
 def average_pool(
     image: tuple[int, int, int, int], window: tuple[int, int], stride: int, pad: int, *, dtype: DType = F32
 ) -> Kernel:
-    """NHWC average pooling that does not count padding, doubled on its way in; and the sums. Without axes of extent 1."""
+    """NHWC average pooling of doubled values, without counting padding; and the sums. Axes of extent 1 are left out."""
     n, h, w, c = image
     oh, ow = ((e + 2 * pad - f) // stride + 1 for e, f in zip((h, w), window, strict=True))
     to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
@@ -458,12 +458,12 @@ def attention(
     residual: bool = False,
     dtype: DType = F32,
 ) -> Kernel:
-    """Scaled dot-product attention of ``heads``, each of ``group`` query heads; q, k and v are the first operands.
+    """Scaled dot-product attention with ``heads`` key heads of ``group`` query heads each; operands 0 to 2 are q, k and v.
 
-    mask        ``add``: of ``dtype``, one for all heads; ``bool``: one for each row of keys; hidden scores are -inf
+    mask        ``add``: a tensor of ``dtype`` for all heads; ``bool``: a mask of the keys of each head; hidden scores are -inf
     merged      one operand [rows, 3, heads, depth] holds queries, keys and values, and the result's heads are merged
     transposed  keys are [heads, depth, cols]
-    residual    the result, plus one operand, then rectified
+    residual    one more operand is added to the result, then relu
     """
     h, o, i, j = var("b0", heads), var("i0", group), var("i1", rows), var("j0", cols)
     c, d = var("c0", depth), var("d0", values)
@@ -507,7 +507,7 @@ def attention(
 
 
 def random_inputs(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
-    """Normal floats, small whole numbers, fair bools."""
+    """Normal floats, small integers, fair bools."""
     rng = np.random.default_rng(seed)
     arrays = []
     for t in kernel.params[: kernel.inputs]:
@@ -530,7 +530,7 @@ def scatter(
     dtype: DType = F32,
     index_dtype: DType = I64,
 ) -> Kernel:
-    """ScatterElements along ``axis``; ScatterND of tuples of indices where there is none."""
+    """ScatterElements along ``axis``; without an axis, ScatterND."""
     op, attrs = (ops.ScatterND, {}) if axis is None else (ops.ScatterElements, {"axis": axis})
     updates = indices if axis is not None else (*indices[:-1], *data[indices[-1] :])
     params = (TensorType(dtype, data), TensorType(index_dtype, indices), TensorType(dtype, updates))

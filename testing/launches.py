@@ -1,4 +1,4 @@
-"""Launches rendered CUDA text on the CPU-played device with all that a launch needs beside a kernel's inputs."""
+"""Launches rendered CUDA text on the emulated device, with the workspace, counters and tensor maps that it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mappe
 from testing.kernel_oracle import UNWRITTEN
 from testing.kernels import random_inputs
 
-TIMEOUT_S = 900.0  # whole layers are played, on machines that have other work
+TIMEOUT_S = 900.0  # enough for whole layers on a busy machine
 
 
 def launched(
@@ -22,9 +22,9 @@ def launched(
     inputs: Sequence[np.ndarray] | None = None,
     order: Order = "forward",
 ) -> list[np.ndarray]:
-    """The outputs of one launch on ``inputs``, or on random ones. Elements that no store writes hold ``UNWRITTEN``.
+    """The outputs of one launch on ``inputs``, or on random inputs. Elements that no store writes are ``UNWRITTEN``.
 
-    Raises CudaOnCpuError, also where an input is written or counters are not left zeroed.
+    Raises CudaOnCpuError, also if an input is written or counters are not zero afterwards.
     """
     return _in_orders((order,), kernel, source, built, inputs)[0]
 
@@ -32,11 +32,11 @@ def launched(
 def in_any_order(
     kernel: Kernel, source: KernelSource, built: CudaOnCpu, inputs: Sequence[np.ndarray] | None = None
 ) -> list[np.ndarray]:
-    """As ``launched``; the same bits in every one of ``ORDERS``, or CudaOnCpuError is raised."""
+    """Like ``launched``, in each of ``ORDERS``. Raises CudaOnCpuError unless all orders give the same bits."""
     first, *others = _in_orders(ORDERS, kernel, source, built, inputs)
     for order, outputs in zip(ORDERS[1:], others, strict=True):
         if any(a.tobytes() != b.tobytes() for a, b in zip(first, outputs, strict=True)):
-            raise CudaOnCpuError(f"{source.name}: in the order {order} other bits than in {ORDERS[0]}")
+            raise CudaOnCpuError(f"{source.name}: order {order} gives other bits than order {ORDERS[0]}")
     return first
 
 
@@ -51,25 +51,25 @@ def _in_orders(
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
     scratch = []
     if geometry.workspace_bytes:
-        scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
+        scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN, so that reading an unwritten sum shows
     if geometry.counter_bytes:
         scratch.append(np.zeros(geometry.counter_bytes, np.uint8))
     buffers = [*map(constant, random_inputs(kernel) if inputs is None else inputs), *outputs, *scratch]
     maps = [Mapped(spec, buffers[spec.parameter]) for spec in source.tensor_maps]
     shared, end = geometry.dynamic_shared_bytes, -len(scratch) or None
-    # all but constants is what launches before this one leave, which need not have ended yet
+    # everything except constants may come from earlier launches, which need not have ended yet
     late = sorted(set(range(len(buffers))) - kernel.constants) if source.programmatic else ()
     results = built.run_in_orders(
         geometry.groups, geometry.items, [*buffers, *maps],
         orders=orders, seed=5, dynamic_shared=shared, late=late, timeout=TIMEOUT_S,
     )  # fmt: skip
     if geometry.counter_bytes and any(found[-1].any() for found in results):
-        raise CudaOnCpuError(f"{source.name}: counters are not left zeroed")
+        raise CudaOnCpuError(f"{source.name}: counters are not zero afterwards")
     return [found[:end][-len(outputs) :] for found in results]
 
 
 def constant(array: np.ndarray) -> np.ndarray:
-    """A view that the harness refuses to see changed."""
+    """A view that the kernel must not change."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

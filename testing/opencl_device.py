@@ -1,4 +1,4 @@
-"""Runs one rendered kernel on an OpenCL device: PoCL, Oclgrind's, or that of a driver of ``opencl_drivers``."""
+"""Runs one rendered kernel on an OpenCL device: PoCL's, Oclgrind's, or that of a driver in ``opencl_drivers``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gpucomp.targets import opencl
 from testing import opencl_drivers
 from testing.kernel_oracle import UNWRITTEN
 
-GUARD_BYTES = 4096  # before and after a buffer; a multiple of what any device aligns parts of buffers to
+GUARD_BYTES = 4096  # before and after a buffer; a multiple of every device's alignment of sub-buffers
 
 
 class OutOfBoundsError(AssertionError):
-    """A kernel wrote outside of its buffers; which one, and where."""
+    """A kernel wrote outside of its buffers; the message says which one, and where."""
 
 
 class Buffer:
-    """Device memory that starts as ``data``. With ``guarded``, what lies around it is known, and checked by ``read``.
+    """Device memory that starts as ``data``. With ``guarded``, known bytes surround it, and ``read`` checks them.
 
-    Every 16 bits around it are a NaN as f16, bf16, f32 and f64, other ones at the same offset of another ``number``:
-    a write shows even where it stores what was read past the end of another buffer.
+    Every 16 bits of these are NaN as f16, bf16, f32 and f64, and they differ between buffers with different ``number`` at the
+    same offset. So a write shows even if it stores what was read past the end of another buffer.
     """
 
     def __init__(self, q: Any, number: int, data: np.ndarray, guarded: bool) -> None:
@@ -43,7 +43,7 @@ class Buffer:
         self.argument = self.parent[GUARD_BYTES : GUARD_BYTES + size] if guarded else self.parent
 
     def read(self) -> np.ndarray:
-        """Its bytes. Raises ``OutOfBoundsError`` when what lies around them has changed."""
+        """The buffer's bytes. Raises ``OutOfBoundsError`` if the bytes around it have changed."""
         found = np.empty(self.whole.size + 2 * self.guard.size, np.uint8)
         cl.enqueue_copy(self.q, found, self.parent)
         before, inside, after = np.split(found, (self.guard.size, self.guard.size + self.whole.size))
@@ -58,7 +58,7 @@ class Buffer:
 
 @cache
 def _opened(flavour: str) -> tuple[Any, Any]:
-    """The context and a queue. Intel's driver gives the context up with the last one who holds it, whatever queues it has."""
+    """The context and a queue. The context is kept because Intel's driver frees it with its last reference, queues or not."""
     context = cl.Context([opencl.device_of(opencl.manifest(flavour))])
     return context, cl.CommandQueue(context)
 
@@ -69,7 +69,7 @@ def device_queue(flavour: str) -> Any:
 
 @cache
 def target(device: str = "pocl") -> Target:
-    """PoCL's manifest, or what gpucomp makes of the one device of a driver."""
+    """PoCL's manifest, or the target of a driver's only device."""
     if device == "pocl":
         return opencl.manifest("pocl")
     return opencl_drivers.process(device).call(opencl.resolve, "")
@@ -77,7 +77,7 @@ def target(device: str = "pocl") -> Target:
 
 @cache
 def gpu(device: str = "pocl") -> Target:
-    """The same with what a GPU allows, as far as the device has it: CPUs run its schedules too, work-group by work-group."""
+    """The same target with a GPU's limits, as far as the device allows: a CPU can run such schedules too."""
     items, local_bytes = opencl_drivers.process(device).call(_sizes) if device != "pocl" else _sizes("pocl")
     return target(device).with_limits(
         threads=min(256, items), shared_bytes=min(49152, local_bytes), warp=32, registers=255
@@ -90,11 +90,11 @@ def _sizes(flavour: str = "generic") -> tuple[int, int]:
 
 
 def built_together(sources: Sequence[KernelSource], plain: Container[str] = ()) -> dict[str, Any]:
-    """A program of each source for ``run``, by the names of their kernels, of which no two may be the same.
+    """Build ``sources`` for ``run``; return programs by kernel name. Names must be unique.
 
-    One run of PoCL's compiler makes all those that it is given the same flags for: it takes longer to read the
-    declarations of OpenCL C than most kernels. Those that ``plain`` names are built without optimisation, the others as
-    they are shipped. Raises ``KernelBuildError`` when it refuses one of them.
+    Sources with the same flags are built by one run of PoCL's compiler, because reading the declarations of OpenCL C takes
+    longer than compiling most kernels. Sources named in ``plain`` are built without optimisation, the others as they are
+    shipped. Raises ``KernelBuildError`` if PoCL refuses one of them.
     """
     q = device_queue("pocl")
     groups: dict[tuple[str, ...], list[KernelSource]] = {}
@@ -118,17 +118,17 @@ def run(
     built: Any = None,
     in_place: int | None = None,
 ) -> list[np.ndarray]:
-    """The outputs after ``launches`` launches. Elements that no store writes hold ``kernel_oracle.UNWRITTEN``.
+    """The outputs after ``launches`` launches. Elements that no store writes are ``kernel_oracle.UNWRITTEN``.
 
-    ``built``: the program, where there is one. ``in_place``: the input on whose memory the first output lies.
-    Raises ``OutOfBoundsError`` where a kernel wrote outside of a buffer; Oclgrind (``generic``) sees that itself, and
-    is given buffers without guards.
+    ``built`` is the program, if the caller has it. ``in_place`` is the input whose memory the first output shares. Raises
+    ``OutOfBoundsError`` if a kernel wrote outside of a buffer. Oclgrind (``generic``) detects that itself, so its buffers have
+    no guards.
     """
     types, geometry = kernel.params[kernel.inputs :], source.geometry
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in types]
     arrays = [*(np.ascontiguousarray(a) for a in inputs[: kernel.inputs]), *outputs]
     if geometry.workspace_bytes:
-        arrays.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a partial sum that nobody left shows
+        arrays.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN, so that reading an unwritten sum shows
     if geometry.counter_bytes:
         arrays.append(np.zeros(geometry.counter_bytes, np.uint8))
     same = {} if in_place is None else {kernel.inputs: in_place}
@@ -151,7 +151,7 @@ def _launched(
     same: Mapping[int, int],
     built: Any = None,
 ) -> list[np.ndarray]:
-    """The bytes of all arguments after ``launches``; those of ``same`` lie on the memory of another argument."""
+    """The bytes of all arguments after ``launches``; arguments in ``same`` share the memory of another argument."""
     q, geometry = device_queue(flavour), source.geometry
     if built is None:
         built, _ = opencl.program(q.context, q.device, source)

@@ -1,9 +1,9 @@
-"""OpenCL drivers beside the PoCL of the process itself, each alone in a process that a watchdog ends when it hangs.
+"""Other OpenCL drivers than the process's own PoCL. Each runs in a process of its own, with a watchdog for hangs.
 
-A process for a driver: one that crashes or never returns takes no test of another with it, which device is the first does
-not depend on what is installed, and the copies of LLVM that drivers bring do not meet. Loaders of OpenCL read
-``OCL_ICD_VENDORS``, a folder of names of libraries, when the first platform is asked for: the process has a folder with the
-one driver's. What else a loader adds of its own, as pyopencl's adds PyPI's PoCL, is left out by the platform's name.
+So a driver that crashes or hangs fails only its own tests, the first device does not depend on what is installed, and the
+copies of LLVM in the drivers do not collide. OpenCL loaders read ``OCL_ICD_VENDORS``, a folder with names of libraries, when
+the platforms are first listed; the process gets a folder with its one driver. Platforms that a loader adds by itself, as
+pyopencl's loader adds PoCL from PyPI, are ignored by name.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from pathlib import Path
 from typing import Any
 
 VENDORS = Path("/etc/OpenCL/vendors")
-LIMIT_S = 60.0  # of processor time that a driver has for one step, as building a program
-STILL_S = 300.0  # that it may take in all: a driver that waits for itself uses no processor
+LIMIT_S = 60.0  # processor time for one step of a driver, such as building a program
+STILL_S = 300.0  # wall-clock time for a step: a deadlocked driver uses no processor time
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class DriverError(AssertionError):
-    """A driver hung and was ended, or ended its process; at what."""
+    """A driver hung and was killed, or its process ended; the message says during which step."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """``platform`` is in the name of its platform, in lower case. ``library`` is empty where it is not installed."""
+    """``platform`` is a part of the platform's name, in lower case. ``library`` returns "" if it is not installed."""
 
     platform: str
-    install: str  # the command that brings it
+    install: str  # the command that installs it
     library: Callable[[], str]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_wheel(distribution: str, library: str) -> str:
-    """Where pip has put ``library``. What it needs lies beside it, and is found there."""
+    """The path of ``library`` from a wheel. Its dependencies are beside it and are found there."""
     try:
         files = importlib.metadata.files(distribution) or ()
     except importlib.metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def of_wheel(distribution: str, library: str) -> str:
 
 
 def registered(mark: str) -> str:
-    """The library that a driver of this machine has registered."""
+    """The library of a driver that is registered on this machine."""
     names = (file.read_text().strip() for file in sorted(VENDORS.glob("*.icd")))
     return next((name for name in names if mark in name.lower()), "")
 
@@ -65,7 +65,7 @@ DRIVERS = {
         "intel", "pip install intel-opencl-rt intel-cmplr-lib-rt",
         lambda: of_wheel("intel-opencl-rt", "libintelocl.so") or registered("intelocl"),
     ),
-    # its cache of what it has compiled lies in the user's home: a test starts without
+    # its shader cache in the user's home is switched off, so that tests start without it
     "rusticl": Driver(
         "rusticl", "apt-get install mesa-opencl-icd", lambda: registered("rusticl"),
         {"RUSTICL_ENABLE": "llvmpipe", "MESA_SHADER_CACHE_DISABLE": "true"},
@@ -74,7 +74,7 @@ DRIVERS = {
 
 
 class Process:
-    """Runs functions where one driver is loaded. It is started when the first is asked for, and anew when it has ended."""
+    """Runs functions in a process with one driver. It is started on the first call, and again after it has ended."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,10 +82,10 @@ class Process:
         self._pipe: Any = None
 
     def call(self, function: Callable[..., Any], *args: Any, limit_s: float = LIMIT_S, **options: Any) -> Any:
-        """What ``function``, of a module, returns or raises there; the device is the only one of ``opencl.devices``.
+        """Call ``function``, which must be importable, in the process; the driver's device is the only one there.
 
-        Raises ``DriverError`` when a step of it, as building one program, is not done within ``limit_s`` of processor
-        time, and when the process ends.
+        Returns its result or raises its exception. Raises ``DriverError`` if a step of it, such as building a program, takes
+        more than ``limit_s`` of processor time, or if the process ends.
         """
         if self._process is None or not self._process.is_alive():
             self._start()
@@ -110,7 +110,7 @@ class Process:
                 step, since, started = value, self._cpu_s(), time.monotonic()
             elif self._cpu_s() - since > limit_s or time.monotonic() - started > max(limit_s, STILL_S):
                 self.end()
-                raise DriverError(f"{self.name}: {step} was not done after {limit_s:g} s, and was ended")
+                raise DriverError(f"{self.name}: {step} was not done after {limit_s:g} s and was killed")
 
     def end(self) -> None:
         if self._process is not None:
@@ -128,7 +128,7 @@ class Process:
         theirs.close()
 
     def _cpu_s(self) -> float:
-        """Processor time of the process, all its threads together."""
+        """Processor time of all threads of the process."""
         try:
             after_name = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -153,7 +153,7 @@ def _serve(name: str, library: str, pipe: Connection) -> None:
         pipe.send(("returned", None))
         from gpucomp import config
 
-        # as ``conftest.checked_compiler`` has it
+        # the same settings as in ``conftest.checked_compiler``
         with config.using(verify=True, cache=Path(folder) / "cache", records=None), contextlib.suppress(EOFError):
             while True:
                 function, args, options = pipe.recv()
@@ -162,7 +162,7 @@ def _serve(name: str, library: str, pipe: Connection) -> None:
 
 
 def _open(name: str, pipe: Connection) -> None:
-    """Makes the driver's device the only one, and tells of every program that is built."""
+    """Make the driver's device the only one, and report every build of a program as a step."""
     import pyopencl as cl
 
     from gpucomp.targets import opencl
@@ -194,5 +194,5 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...], options: dict[
         error.add_note(traceback.format_exc())
         try:
             return "raised", pickle.loads(pickle.dumps(error))
-        except Exception:  # pyopencl's own do not travel
+        except Exception:  # pyopencl's exceptions cannot be pickled
             return "raised", DriverError(traceback.format_exc())

@@ -1,13 +1,15 @@
-"""Kernels of awkward sizes for every family, and schedules spread over what is legal."""
+"""Kernels with awkward sizes for every family, and samples of legal schedules."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.schedule.space import Family, sized
 from testing.kernels import (
@@ -125,7 +127,7 @@ def default(kernel: Kernel, limits: Limits, family: Family | None = None) -> dic
     return dict(family.default(sized(family.problem(kernel)), limits))
 
 
-MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
+MIN_ITEMS = 32  # PoCL unrolls the work-items of a smaller work-group
 
 
 def spread(
@@ -137,10 +139,10 @@ def spread(
     family: Family | None = None,
     besides: Sequence[Limits] = (),
 ) -> list[dict[str, int]]:
-    """``count`` schedules that are legal by ``limits`` and ``besides``, drawn over the whole space, the same ones every time.
+    """``count`` random schedules that are legal under ``limits`` and ``besides``; the same ones for the same ``seed``.
 
-    ``unrolled`` bounds what a work-item has written out, in multiply-adds and in elements of a tile it loads:
-    compilers for CPUs take minutes over thousands.
+    ``unrolled`` limits the unrolled code of a work-item, in multiply-adds and in elements of a loaded tile, because CPU
+    compilers need minutes for thousands of them.
     """
     family = family or family_of(kernel)
     problem = family.problem(kernel)
@@ -157,3 +159,9 @@ def spread(
         if threads >= MIN_ITEMS and sums <= unrolled and loaded <= unrolled / 4:
             found.append(schedule)
     return found
+
+
+def flat(sizes: Mapping[str, Any]) -> dict[str, int]:
+    """An engine's sizes, with those of an operand ``a`` as ``a_vector`` ..."""
+    of_operands = {f"{name}_{k}": v for name, of in sizes.items() if isinstance(of, Sizes) for k, v in of.items()}
+    return {name: number for name, number in sizes.items() if not isinstance(number, Sizes)} | of_operands

@@ -1,4 +1,4 @@
-"""The one place for tolerances: how far a computed array may be from the expected one. No test has its own."""
+"""The only place for tolerances: how far a computed array may be from the expected one. No test has its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, 
 
 
 def assert_matches(actual: np.ndarray, expected: np.ndarray, *, terms: int = 1) -> None:
-    """``terms`` numbers were summed to make each element. Grows with sqrt(terms), not with a hand-picked bound.
+    """Each element is a sum of ``terms`` numbers. The bound grows with sqrt(terms); it is not picked by hand.
 
-    NaN and infinities have to stand in the same places; integers and bools have to be equal.
+    NaN and infinities must be in the same places; integers and bools must be equal.
     """
     assert actual.dtype == expected.dtype, f"{actual.dtype} where {expected.dtype} was expected"
     assert actual.shape == expected.shape, f"shape {actual.shape} where {expected.shape} was expected"
@@ -30,9 +30,9 @@ def assert_matches(actual: np.ndarray, expected: np.ndarray, *, terms: int = 1) 
 
 
 def assert_rounded_once(actual: np.ndarray, expected: np.ndarray, *, terms: int) -> None:
-    """A 16-bit result of a sum in f32: at most the neighbour of the right one, where the sum's own error is small.
+    """A 16-bit result of an f32 sum: the right number or a neighbour, if the sum's own error is small.
 
-    Integers, and numbers of other types, as ``assert_matches`` has them.
+    Other types are checked by ``assert_matches``.
     """
     if actual.dtype.name not in {"float16", "bfloat16"}:
         assert_matches(actual, expected, terms=terms)
@@ -46,7 +46,7 @@ def assert_rounded_once(actual: np.ndarray, expected: np.ndarray, *, terms: int)
 
 
 def assert_identical(actual: np.ndarray, expected: np.ndarray) -> None:
-    """The same type, shape and elements; NaN equals NaN, and the sign of zero counts."""
+    """The same type, shape and elements; NaN equals NaN, and the sign of zero matters."""
     assert actual.dtype == expected.dtype, f"{actual.dtype} where {expected.dtype} was expected"
     assert actual.shape == expected.shape, f"shape {actual.shape} where {expected.shape} was expected"
     if actual.dtype.kind in "iub":
@@ -59,15 +59,15 @@ def assert_identical(actual: np.ndarray, expected: np.ndarray) -> None:
 
 
 def winograd_bound(outputs: int, channels: int) -> float:
-    """Relative error in the L2 norm below which F(outputs, 3), squared, stays in f32: 1.7 times what is expected.
+    """A bound on the relative L2 error of F(outputs, 3), squared, in f32: 1.7 times the expected error.
 
-    For pixels and filters of independent elements. A rounding is an error of 0.41 units, root mean square: uniform over
-    a binade, of numbers spread evenly over it. A position's sum over C channels is rounded at each step, when it has
-    k / C of its variance: C / 2 roundings of the whole; its filters, its pixels and its outputs add about four. What
-    the position's products have of variance, the squares of the factors that they are multiplied by say; the outputs
-    have three along each axis. That is Barabasz et al. (2020), with variances where they have bounds.
+    The pixels and filters must have independent elements. A rounding error is 0.41 units, root mean square: uniform within a
+    binade, for numbers spread evenly over it. A position's sum over C channels is rounded at each step k, when it has k / C
+    of its final variance, which amounts to C / 2 roundings of the final sum; filters, pixels and outputs add about four more.
+    The variance of a position's products is given by the squared factors of the transforms; the outputs have three products
+    along each axis. This follows Barabasz et al. (2020), with variances instead of their bounds.
     """
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     filters, data, result = (np.square(floats(m)) for m in (algorithm.filter, algorithm.data, algorithm.result))
-    amplified = (result @ (filters.sum(1) * data.sum(1)) / 3).mean()  # the root of a square: two axes
+    amplified = (result @ (filters.sum(1) * data.sum(1)) / 3).mean()  # the square root of the two-dimensional value
     return float(1.7 * 0.41 * UNIT_ROUNDOFF["float32"] * np.sqrt(channels / 2 + 4) * amplified)

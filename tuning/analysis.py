@@ -1,7 +1,7 @@
-"""What a measured space teaches: which parameters matter, how, and what is around the winner. Nothing is measured here.
+"""Analyses a measured space: which parameters matter, how they matter, and what is around the winner. Measures nothing.
 
-Everything is computed from the measurements themselves, whole spaces or what a search saw of them; no model guesses.
-A search looks where it is fast, so of its measurements the means are those of what it chose to see.
+Everything is computed from the measurements, of a whole space or of what a search measured of it; no model is involved.
+A search measures where it expects fast points, so means over its measurements are biased towards those.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 from gpucomp.errors import UsageError, quote
 from gpucomp.tuning.space import Candidates
 
-NEAR = 1.1  # times the best: what counts as fast
-FAST = 0.1  # share of the measurements that are the fast ones
+NEAR = 1.1  # a point is fast if its time is at most this many times the best
+FAST = 0.1  # the share of the measurements that are counted as the fastest
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Shares of the variance of log time that one parameter explains alone: of all, and of the fastest tenth."""
+    """Shares of the variance of log time that one parameter explains alone: over all points, and over the fastest tenth."""
 
     name: str
     overall: float
@@ -31,7 +31,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Level:
-    """The points with one value of one parameter: their number, times over the best of all, and how many are fast."""
+    """The points with one value of one parameter: their number, their times over the overall best, the share of fast ones."""
 
     value: int
     count: int
@@ -43,7 +43,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A point one parameter away from another: its time over that one's, None where it failed."""
+    """A point that differs from another one in one parameter: its time over the other's, or None if it failed."""
 
     point: int
     name: str
@@ -53,9 +53,9 @@ class Neighbour:
 
 
 def importance(candidates: Candidates, seconds: np.ndarray) -> list[Importance]:
-    """Parameters that vary, the most important first. ``seconds`` [points]: NaN where unknown or failed.
+    """The parameters that vary, the most important first. ``seconds`` [points]: NaN where unknown or failed.
 
-    The share is epsilon squared (Kelley, 1935): eta squared without what chance alone would explain.
+    The share is epsilon squared (Kelley, 1935): eta squared, minus what chance alone would explain.
     """
     known = np.flatnonzero(np.isfinite(seconds))
     logs = np.log(seconds[known])
@@ -83,7 +83,7 @@ def _explained(levels: np.ndarray, logs: np.ndarray) -> float:
 
 
 def dependence(candidates: Candidates, seconds: np.ndarray, name: str, failed: np.ndarray | None = None) -> list[Level]:
-    """The values of a parameter, rising. ``failed`` bool [points]: measured without success."""
+    """One level for each value of a parameter, in rising order. ``failed`` bool [points]: measured without success."""
     if name not in candidates.names:
         raise UsageError(f"parameter {quote(name)}: one of {', '.join(candidates.names)} expected")
     column = candidates.values[:, candidates.names.index(name)]
@@ -108,7 +108,7 @@ def dependence(candidates: Candidates, seconds: np.ndarray, name: str, failed: n
 def neighbours(
     candidates: Candidates, seconds: np.ndarray, point: int, failed: np.ndarray | None = None
 ) -> list[Neighbour]:
-    """The measured points one parameter away from ``point``, fastest first and failures last."""
+    """The measured points that differ from ``point`` in one parameter, the fastest first and failures last."""
     found = []
     for row in candidates.neighbours(point).tolist():
         j = int(np.flatnonzero(candidates.values[row] != candidates.values[point])[0])
@@ -123,7 +123,7 @@ def neighbours(
 def source_difference(
     render: Callable[[Mapping[str, int]], str], before: Mapping[str, int], after: Mapping[str, int], *, context: int = 3
 ) -> str:
-    """The unified diff of what ``render`` makes of two schedules; its header names the parameters that differ."""
+    """The unified diff of the sources that ``render`` makes of two schedules; its header names the differing parameters."""
     changed = [name for name in before if before[name] != after.get(name)]
     titles = [", ".join(f"{name}={s[name]}" for name in changed if name in s) or "the same" for s in (before, after)]
     old, new = (render(s).splitlines(keepends=True) for s in (before, after))

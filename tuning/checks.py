@@ -1,34 +1,35 @@
-"""Whether a candidate's results are right: what it may write, what it may be off by, and that it does so every time."""
+"""Checks a candidate's results: what it may write, how large its error may be, and that every run gives the same bits."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from gpucomp.tuning.setups import ARENA, Setup
 
-VERSION = 1  # of the check, stored with what it says
-RUNS = 3  # of a setup: launched, captured, replayed
+VERSION = 1  # of the check; stored with its results
+RUNS = 3  # of each candidate: launched, captured, replayed
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 ROUNDED_OPERANDS = {"tf32": 2.0**-11, "strict": 0.0, "3xtf32": 2.0**-22}  # by a contraction's ``math``
-FACTOR = 8.0  # of the error of a sum of rounded terms, which grows as their square root
-WORST = 4.0  # the largest error of all elements over the root of the mean square, for which ``FACTOR`` stands
+FACTOR = 8.0  # on the error of a sum of rounded terms, which grows with the square root of their number
+WORST = 4.0  # the error allowed for one element, over the error allowed for the root mean square
 
 
 def limit(dtype: np.dtype, terms: int, math: str = "strict") -> float:
-    """How far a result may be off, relative to the root mean square of what is expected."""
+    """The allowed error of a result, relative to the root mean square of the expected values."""
     unit = max(ROUNDOFF.get(dtype.name, 0.0), ROUNDED_OPERANDS.get(math, 0.0))
-    return FACTOR * unit * max(terms, 1) ** 0.5
+    return FACTOR * unit * sqrt(max(terms, 1))
 
 
 def error_of(actual: np.ndarray, wanted: np.ndarray, terms: int, math: str = "strict") -> tuple[float, str]:
-    """Root mean square of the error over that of what is wanted, and what is wrong with ``actual``, if anything.
+    """The root mean square of the error over that of the expected values, and what is wrong with ``actual`` ("" if nothing).
 
-    Whole numbers have to be equal; infinities and NaN have to stand where they are wanted. No single element may be
-    off by much more than all of them together: one wrong element of a million is wrong.
+    Integers must be equal; infinities and NaN must be in the expected places. No single element may be off by much more
+    than all of them together: one wrong element in a million is wrong.
     """
     if actual.shape != wanted.shape or actual.dtype != wanted.dtype:
         return float("inf"), f"{actual.dtype}{list(actual.shape)} where {wanted.dtype}{list(wanted.shape)} is wanted"
@@ -39,7 +40,7 @@ def error_of(actual: np.ndarray, wanted: np.ndarray, terms: int, math: str = "st
     finite = np.isfinite(b)
     same = np.array_equal(np.where(finite, 0, b), np.where(finite, 0, a), equal_nan=True)
     if not same or not np.isfinite(a[finite]).all():
-        return float("inf"), "NaN or infinities stand where they are not wanted, or are missing"
+        return float("inf"), "NaN or infinities are in the wrong places, or are missing"
     if not finite.any():
         return 0.0, ""
     off = np.abs(a[finite] - b[finite])
@@ -60,10 +61,10 @@ def _go_on(outputs: Sequence[np.ndarray], seconds: float) -> bool:
 def run_checked(
     program: Any, made: Setup, runs: int = RUNS, go_on: Callable[[Sequence[np.ndarray], float], bool] = _go_on
 ) -> tuple[list[np.ndarray], str]:
-    """The outputs of the first of ``runs`` runs, and what is wrong with the runs but their numbers.
+    """The outputs of the first of ``runs`` runs, and what is wrong with the runs apart from the values ("" if nothing).
 
-    A fault is a write outside of the outputs, or a run that gives other bits than the first. ``go_on`` is asked after the
-    first run, with its outputs and the seconds that it took, everything included: where it says no, that was the only one.
+    A fault is a write outside of the outputs, or a run that gives other bits than the first one. After the first run,
+    ``go_on`` is called with its outputs and its total seconds; if it returns false, there are no more runs.
     """
     first: np.ndarray | None = None
     for number in range(runs):
@@ -83,7 +84,7 @@ def run_checked(
 
 
 def differing_bits(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> int:
-    """Bytes of ``a`` that are not as in ``b``."""
+    """The number of bytes in which ``a`` and ``b`` differ."""
     total = 0
     for x, y in zip(a, b, strict=True):
         raw = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (x, y)]

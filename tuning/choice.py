@@ -1,8 +1,8 @@
-"""Which candidate it is in the end: a final of the fastest beside the default, then the whole model with and without.
+"""Chooses the final candidate: the fastest ones are timed against the default, then the whole model with and without each.
 
-A search compares many candidates once, and the luckiest of them leads. So the leaders are timed again, in turn with the
-default, in processes of their own; what is not clearly faster loses to the default, and what is about as fast as the
-fastest loses to the simplest. What then does not help the model that runs it is dropped.
+A search compares many candidates once, so its leader may just have been lucky. The leaders are therefore timed again, in
+turn with the default, in new processes. A candidate that is not clearly faster loses to the default, and among those about
+as fast as the fastest the simplest wins. A pick that does not make the whole model faster is dropped.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gpucomp.tuning.tasks import Candidate
 
 FINALISTS = 4
 PROCESSES = 3
-ROUNDS = 12  # of each process
+ROUNDS = 12  # in each process
 PROCESS_S = 1.5
-TIE = 0.02  # ratios as close as this are the same
-SLOWER = 1.005  # a tuned model whose time over the untuned one's may be above this is not given out
+TIE = 0.02  # ratios that differ by less than this are ties
+SLOWER = 1.005  # a tuned model is rejected if its time over the untuned one's could be above this
 LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times over another's, by rounds in turn, of one process or of several.
+    """Ratios of times, from rounds measured in turn, in one process or several.
 
-    processes  the median of each process where there were several: the interval is then at least as wide as they differ
+    processes  the median of each process, if there were several: the interval then covers the differences between them
     """
 
     ratios: Sequence[float]
@@ -54,7 +54,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Finalist(Comparison):
-    """A comparison with the default; ``changes`` is how many of its parameters are others."""
+    """A comparison with the default; ``changes`` is the number of parameters that differ from it."""
 
     name: str
     changes: int
@@ -63,10 +63,10 @@ class Finalist(Comparison):
 def decide(finalists: Sequence[Finalist], *, tie: float = TIE) -> Finalist | None:
     """The pick; ``None`` for the default.
 
-    A finalist is a rival of the default when it is faster by more than a tie and its interval does not reach the
-    default: one that all finalists together leave by chance once in twenty times (Bonferroni). Among rivals within a tie
-    of the fastest the one that changes the least wins, then the first in name: a second run with the same winner in
-    sight picks the same.
+    A finalist is a rival of the default if it is faster by more than a tie and its interval does not reach the default.
+    The intervals are so wide that one of all finalists gets there by chance once in twenty times (Bonferroni). Among the
+    rivals within a tie of the fastest, the one with the fewest changes wins, then the first by name, so that a second run
+    with similar times picks the same.
     """
     sure = 1 - 0.05 / max(1, len(finalists))
     rivals = [f for f in finalists if f.median < 1 - tie and interval(f.ratios, sure)[1] < 1]
@@ -77,7 +77,7 @@ def decide(finalists: Sequence[Finalist], *, tie: float = TIE) -> Finalist | Non
 
 
 def changes(candidate: Candidate, default: Candidate) -> int:
-    """Parameters that are not as in the default; all of them for another engine."""
+    """The number of parameters that differ from the default; for another engine all of them and one more."""
     if candidate.family.title != default.family.title:
         return 1 + len(candidate.schedule)
     return sum(candidate.schedule[name] != default.schedule[name] for name in candidate.schedule)
@@ -85,11 +85,10 @@ def changes(candidate: Candidate, default: Candidate) -> int:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A study's pick and how sure it is. ``ratio`` is its time over the default's, with a 95 % interval.
+    """A study's pick and how certain it is. ``ratio`` is its time over the default's, with a 95 % interval.
 
-    ``came`` is ``final`` when a final came to its end, ``model`` when the model was as fast without the pick, whose
-    ratio in the final was ``alone``; ``not reached`` or ``failed`` say that nothing was decided, and what was known
-    before stands.
+    ``came`` is ``final`` if a final decided, and ``model`` if the model was as fast without the pick, whose ratio in the
+    final was ``alone``. ``not reached`` and ``failed`` mean that nothing was decided; what was known before stays valid.
     """
 
     candidate: Candidate
@@ -117,16 +116,16 @@ class Verdict:
 
 
 def default_of(study: Study, finalists: int = 0, came: str = "final", alone: float = 1.0) -> Verdict:
-    """The verdict for the default; with ``not reached`` or ``failed`` none, which leaves everything as it is."""
+    """The verdict for the default; with ``not reached`` or ``failed`` it decides nothing and leaves everything as it is."""
     return Verdict(study.task.default, 1.0, (1.0, 1.0), 0, finalists, True, came, alone)
 
 
 def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, seconds: float = PROCESS_S) -> Verdict:
-    """The final of a study's leaders: each process new, each on other data, the default between every two samples."""
+    """The final of a study's leaders: each process is new and has other data, and the default runs between any two samples."""
     leaders = [c for c in study.leaders(FINALISTS) if study.best < 1 - TIE / 2]
     if study.fault:
         return default_of(study, came="failed")
-    if not leaders:  # what was picked before has beaten the default, and nothing was timed against it
+    if not leaders:  # an earlier pick has beaten the default, but nothing was timed against it now
         return default_of(study, came="final" if study.trials and study.known.pick is None else "not reached")
     built = study.built([study.task.default, *leaders])
     if not built or built[0].candidate.key != study.task.default.key:
@@ -138,8 +137,8 @@ def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, sec
         answer = _compared(study, [built[k] for k in here], SEED + process, rounds, seconds)
         wrong = [here[k] for k, fault in enumerate(answer.get("faults", [])) if fault]
         if 0 in wrong or "rows" not in answer:
-            return default_of(study, len(leaders), "failed")  # on other data the default is wrong, or the process died
-        out.update(wrong)  # right on one set of data and wrong on another: out, and the others once more
+            return default_of(study, len(leaders), "failed")  # the default is wrong on other data, or the process died
+        out.update(wrong)  # right on one set of data and wrong on another: excluded, and the others run once more
         if wrong:
             here = [k for k in range(len(built)) if k not in out]
             answer = _compared(study, [built[k] for k in here], SEED + process, rounds, seconds)
@@ -165,7 +164,7 @@ def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, sec
 
 
 def _compared(study: Study, built: Sequence[Any], seed: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """A new process's answer: candidates on the data of ``seed``, the first of which is the anchor."""
+    """Run a new process; return its answer: the candidates' times on the data of ``seed``. The first is the anchor."""
     common, arrays = study.job(seed)
     candidates = []
     for item in built:
@@ -186,15 +185,15 @@ Compare = Callable[[frozenset[str], frozenset[str]], Comparison]
 def kept(
     picks: Mapping[str, float], compare: Compare, *, small: float = 0.005, in_time: Callable[[], bool] = lambda: True
 ) -> tuple[frozenset[str], Comparison]:
-    """The picks that help the whole model, and the model with them over the model without any.
+    """The picks that make the whole model faster, and the comparison of the model with them to the model without any.
 
-    picks    for each, the part of the model's time that its final promises to save
+    picks    for each pick, the share of the model's time that its final promises to save
     compare  ``compare(anchor, others)``: the model with the picks ``others`` over the one with the picks ``anchor``
-    in_time  whether there is time for another comparison beside the last; once there is not, what has not been judged
-             is judged as one
+    in_time  whether there is time for another comparison besides the last one; once there is not, all picks that are not
+             judged yet are judged together
 
-    Each pick is taken out and put back, the most promising first; a model that is as fast without it does not have
-    it. Those that promise less than ``small`` are taken out together. What is left has to beat the model without any.
+    Each pick is taken out and put back, the most promising first; if the model is as fast without it, it stays out. Picks
+    that promise less than ``small`` are taken out together. The rest must beat the model without any pick.
     """
     everything = frozenset(picks)
     order = sorted((name for name in picks if picks[name] >= small), key=lambda name: (-picks[name], name))
@@ -207,7 +206,7 @@ def kept(
             if late:
                 group = frozenset().union(*groups[number:])
             if group == everything:
-                break  # that is the last comparison
+                break  # this would be the last comparison
             if compare(everything, everything - group).median <= 1:
                 everything -= group
             if late:
@@ -216,7 +215,7 @@ def kept(
         return everything, Comparison([1.0])
     found = compare(frozenset(), everything)
     if found.interval[1] >= SLOWER and in_time():
-        found = found + compare(frozenset(), everything)  # once more: noise is no reason
+        found = found + compare(frozenset(), everything)  # measure once more: it may have been noise
     if found.median < 1 and found.interval[1] < SLOWER:
         return everything, found
     return frozenset(), Comparison([1.0])

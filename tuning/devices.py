@@ -1,6 +1,6 @@
-"""Where candidates run: a device of each kind behind three methods. Drivers are imported when a device is opened.
+"""The devices that candidates run on: each kind is a class with three methods. Drivers are imported when a device is opened.
 
-What is timed are the runtime's own programs. Only the process that measures opens a device.
+The programs that are timed are those of ``gpucomp.runtime``. Only the process that measures opens a device.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
 
 Arrays = Mapping[str, np.ndarray]
-REASONS = {  # nvmlClocksEventReasons that make a sample worthless
+REASONS = {  # nvmlClocksEventReasons that invalidate a sample
     0x8: "hardware slowdown",
     0x20: "software thermal",
     0x40: "hardware thermal",
     0x80: "power brake",
 }
-NOTED = {  # what a GPU runs with all day: it slows the anchor as well
+NOTED = {  # reasons that can last all day: they slow the anchor as well
     0x2: "application clocks",
     0x4: "power cap",
 }
@@ -37,28 +37,28 @@ class Program(Protocol):
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]: ...
 
     def time_launches(self, inputs: Arrays, count: int, *, warm: bool = True) -> list[float]:
-        """Seconds of each of ``count`` executions of all launches, without transfers; one before them warms up.
+        """Seconds of each of ``count`` executions of all launches, without transfers, after one that warms up.
 
-        Without ``warm`` a run of the same inputs has.
+        ``warm=False`` leaves the warm-up out, for a caller that has run the same inputs before.
         """
         ...
 
 
 class Device(Protocol):
-    """``cache_bytes`` is the last cache that buffers have to leave to be cold; ``noisy`` says that its cores compile too."""
+    """``cache_bytes`` is the size of the last-level cache, which cold buffers must exceed; ``noisy``: its cores also compile."""
 
     target: Target
     cache_bytes: int
     noisy: bool
 
     def facts(self) -> dict[str, Any]:
-        """What results belong to: device, driver, compiler, versions."""
+        """What measurements depend on: device, driver, compiler, versions."""
         ...
 
     def clocks(self) -> dict[str, Any]:
-        """Clocks in MHz, temperature and power; empty where nothing tells.
+        """Clocks in MHz, temperature and power; empty if nothing reports them.
 
-        Under ``held_by`` what holds the clocks back so far that samples are worthless, under ``noted`` what else does.
+        ``held_by`` has the reasons that slow the clocks so much that samples are invalid, ``noted`` the other reasons.
         """
         ...
 
@@ -68,7 +68,7 @@ class Device(Protocol):
 
 
 def _names(target: Target, name: str, identity: str = "") -> dict[str, Any]:
-    """``identity`` is that of the open device, where ``target`` is but a kind of device."""
+    """``identity`` is that of the open device, for a ``target`` that is only a kind of device."""
     return {"kind": target.kind, "arch": target.arch, "name": target.identity or identity, "device": name}
 
 
@@ -146,7 +146,7 @@ class OpenCL:
 
 
 class Cuda:
-    """The current CUDA device, through cupy; ``cupy`` and ``nvml`` are the modules, for tests that have no GPU."""
+    """The current CUDA device, through cupy; ``cupy`` and ``nvml`` are the modules, given by tests that have no GPU."""
 
     noisy = False
 
@@ -180,7 +180,7 @@ class Cuda:
 
 
 class _Replayed:
-    """A CUDA program, timed by replays of the graph that its second run captures."""
+    """A CUDA program that is timed by replays of the graph that its second run captures."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
@@ -197,12 +197,12 @@ class _Replayed:
 
 
 def import_nvml() -> Any:
-    """The module, or ``None``: without it nobody tells of clocks."""
+    """The module pynvml, or ``None``: clocks are then unknown."""
     return importlib.import_module("pynvml") if importlib.util.find_spec("pynvml") is not None else None
 
 
 def nvml_clocks(nvml: Any) -> dict[str, Any]:
-    """What the module ``nvml`` tells of the first GPU's clocks, as ``Device.clocks`` says; empty where it fails."""
+    """The clocks of the first GPU, from the module ``nvml``, see ``Device.clocks``; empty if it fails."""
     try:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByIndex(0)
@@ -224,5 +224,5 @@ KINDS: Mapping[str, Callable[[Target], Device]] = {"cpu": Cpu, "opencl": OpenCL,
 
 
 def open_device(target: Target) -> Device:
-    """The device that runs ``target``'s kernels. Raises ``DeviceError`` when there is none."""
+    """The device that runs ``target``'s kernels. Raises ``DeviceError`` if there is none."""
     return KINDS[target.kind](target)

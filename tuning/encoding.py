@@ -1,9 +1,9 @@
-"""Points of a search space as features in [0, 1] that a cost model can learn from. No model lives here.
+"""Encodes points of a search space as features in [0, 1] for a cost model. No model is here.
 
-A schedule's speed is smooth in the logarithm of a size, and jumps where a size stops dividing what it has to divide:
-the last tile is then a special case. So every positive parameter that spans a factor of three is its logarithm, how
-often two divides it, and whether it is a power of two; a problem whose sizes are known adds whether the value divides
-them. Parameters of other ranges are their value, and what a family derives from a schedule is a feature too.
+A schedule's speed is smooth in the logarithm of a size, and jumps where a size does not divide the extent that it tiles,
+because the last tile is then a special case. So a positive parameter that spans a factor of three becomes its logarithm,
+the power of two in it, and whether it is a power of two; if the problem's sizes are known, also whether it divides them.
+Other parameters are used as they are, and values that a family derives from a schedule are features too.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-WIDE = 3.0  # largest over smallest value, from which on a parameter is a size and no switch
+WIDE = 3.0  # a parameter whose largest value is at least this many times its smallest is a size, else a switch
 MANY = 5  # levels from which on the power of two in a value is a feature of its own
-LARGEST_POWER = 6  # alignment to more than 64 changes nothing
-DIVIDED = 3  # sizes of a problem, the largest, that values are asked to divide
-SAME = 0.9999  # correlation of two features that count as one
+LARGEST_POWER = 6  # higher powers are not told apart: alignment to more than 64 changes nothing
+DIVIDED = 3  # the number of a problem's largest sizes that have a divisibility feature
+SAME = 0.9999  # features with this correlation count as one
 CHECKED = 20_000  # points on which features are compared
 
 
@@ -36,7 +36,7 @@ def encode(
     derived: Mapping[str, np.ndarray] | None = None,
     categories: Collection[str] = (),
 ) -> Encoding:
-    """Features of ``values`` int [points, parameters]; constant and repeated ones are dropped."""
+    """Features of ``values`` int [points, parameters]. Constant and repeated features are dropped."""
     features: list[tuple[str, np.ndarray]] = []
     odd = np.zeros(len(values))
     for name, column in zip(names, values.T, strict=True):
@@ -46,7 +46,7 @@ def encode(
         if not is_size(column):
             features.append((name, column.astype(float)))
             continue
-        if not column.all():  # 0 is "none of it": an option that is off, or another engine's parameter
+        if not column.all():  # 0 means "none": an option that is off, or a parameter of another engine
             features.append((f"{name} is none", (column == 0).astype(float)))
             column = np.where(column > 0, column, np.median(column[column > 0]).astype(np.int64))
         power = np.log2((column & -column).astype(float))
@@ -73,7 +73,7 @@ def is_size(column: np.ndarray) -> bool:
 
 
 def compressed(column: np.ndarray) -> np.ndarray:
-    """Logarithms where all values are positive; unknown ones in the middle, infinite ones at the far end."""
+    """Logarithms if all values are positive. Unknown values become the median, infinite ones the largest."""
     column = np.asarray(column, float)
     known = np.isfinite(column)
     column = np.where(np.isposinf(column) & known.any(), column[known].max(initial=0.0), column)
@@ -84,7 +84,7 @@ def compressed(column: np.ndarray) -> np.ndarray:
 
 
 def distinct(features: Sequence[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
-    """The features scaled to [0, 1], without constant ones and without a linear copy of an earlier one."""
+    """The features scaled to [0, 1], without constant ones and without linear copies of earlier ones."""
     kept: list[tuple[str, np.ndarray]] = []
     looks: list[np.ndarray] = []
     for name, column in features:
@@ -103,7 +103,7 @@ def distinct(features: Sequence[tuple[str, np.ndarray]]) -> list[tuple[str, np.n
 
 
 def farthest_first(x: np.ndarray, count: int) -> list[int]:
-    """Up to ``count`` different rows of ``x`` [n, features]: the first, then always the farthest from those before."""
+    """Up to ``count`` different rows of ``x`` [n, features]: the first, then always the row farthest from those chosen."""
     if not len(x):
         return []
     chosen = [0]

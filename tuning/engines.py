@@ -1,4 +1,4 @@
-"""A kernel's candidates of all engines as one table, and what records of others say of them."""
+"""A kernel's candidates of all engines as one table, and the records of other kernels and devices for them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from gpucomp.tuning.records import current_hashes
 from gpucomp.tuning.space import Candidates
 from gpucomp.tuning.tasks import Candidate, Task
 
-MOST = 6000  # points of an engine: of a larger space so many are drawn
-EXPECTED = 6  # of an engine's points that are measured first: those that the analytic model finds fastest
+MOST = 6000  # points of an engine; a larger space is sampled down to this
+EXPECTED = 6  # of an engine's points that are measured first: the fastest ones by the analytic model
 SOURCES = 4  # other kernels or devices whose records a search starts from
 Key = tuple[str, tuple[tuple[str, int], ...]]
-Source = list[tuple[dict[str, int], float | None]]  # schedules and ratios of one kernel on one device; None: it failed
+Source = list[tuple[dict[str, int], float | None]]  # schedules and ratios of one kernel and device; None: it failed
 
 
 class Engines:
-    """Rows are those of each engine's ``Candidates`` one after the other. An engine without a legal point is left out.
+    """One table of all engines' ``Candidates``, one engine after the other. Engines without a legal point are left out.
 
-    The spaces are gone through when they are first asked for: of a task that is never searched, never.
+    Spaces are enumerated when first needed, so a task that is never searched costs nothing.
     """
 
     def __init__(self, task: Task, seed: int = 0, most: int = MOST) -> None:
@@ -37,7 +37,7 @@ class Engines:
 
     @cached_property
     def spaces(self) -> list[tuple[Family, Candidates]]:
-        """The engines that have a legal point, with all of them, or so many that were drawn."""
+        """The engines with at least one legal point, each with all of its points or a sample of them."""
         task = self._task
         made = [(family, self._candidates(task, family)) for family in task.engines]
         return [(family, found) for family, found in made if len(found)]
@@ -60,12 +60,12 @@ class Engines:
 
     @property
     def defaults(self) -> list[int]:
-        """The row of each engine's default, where it has a legal one."""
+        """The row of each engine's default, if the default is legal."""
         spaces = zip(self.starts, self.spaces, strict=True)
         return [start + found.default for start, (_, found) in spaces if found.default is not None]
 
     def prior(self, number: int, past: Mapping[str, Sequence[Source]]) -> Prior | None:
-        """What ``past``, trials of other kernels and devices by engine, says of an engine's points: see ``sources``."""
+        """The prior for an engine's points, from the records ``past`` of other kernels and devices, see ``sources``."""
         family, found = self.spaces[number]
         return Prior.from_records(found, past[family.title]) if past.get(family.title) else None
 
@@ -73,7 +73,7 @@ class Engines:
         return sum(len(found) for _, found in self.spaces)
 
     def place(self, row: int) -> tuple[int, int]:
-        """Number of the engine, and the row among its candidates."""
+        """The number of the engine, and the row among its candidates."""
         number = bisect.bisect_right(self.starts, row) - 1
         return number, row - self.starts[number]
 
@@ -83,7 +83,7 @@ class Engines:
         return Candidate(family, found.schedule(point))
 
     def row(self, key: Key) -> int | None:
-        """The row of a candidate; ``None`` for one that is not legal here, or was not drawn."""
+        """The row of a candidate; ``None`` if it is not legal here or not in the sample."""
         for start, (family, found) in zip(self.starts, self.spaces, strict=True):
             if family.title == key[0] and (point := found.find(dict(key[1]))) is not None:
                 return start + point
@@ -91,7 +91,7 @@ class Engines:
 
 
 def sources(found: Sequence[Record], task: Task, device: Mapping[str, str]) -> dict[str, list[Source]]:
-    """Trials of each engine on other devices or of other problems: the nearest ones, as (schedule, ratio or ``None``)."""
+    """For each engine, the trials of the nearest problems on any device, as (schedule, ratio or ``None``)."""
     here = tuple(device[name] for name in ("kind", "arch", "name"))
     result: dict[str, list[Source]] = {}
     for family in task.engines:

@@ -1,11 +1,11 @@
-"""Trials in other tools' formats: what they call fields is theirs, what stands in them is ours.
+"""Exports trials to other tools' formats.
 
 t4            auto-tuning results schema T4, version 1.0.0, JSON
 kernel-tuner  Kernel Tuner's cache file, which its simulation mode replays
-optuna        an optuna journal, which its dashboard opens: needs optuna
+optuna        an optuna journal, which optuna-dashboard opens; needs optuna
 autotvm       AutoTVM's log, version 0.2: JSON lines
 
-Times are milliseconds in the first three and seconds in the last.
+Times are milliseconds in the first three and seconds in the last one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpucomp.errors import RecordError, quote
 from gpucomp.schedule.records import Record, device_key
 
 T4_VERSION = "1.0.0"
-T4_INVALIDITY = {"killed": "runtime"}  # everything else is called as there
+T4_INVALIDITY = {"killed": "runtime"}  # all others have the same names in T4
 KERNEL_TUNER_ERRORS = {
     "compile": "CompilationFailedConfig",
     "constraints": "InvalidConfig",
@@ -40,12 +40,12 @@ AUTOTVM_ERRORS = {
     "correctness": 5,
     "timeout": 7,
 }
-AUTOTVM_FAILED_S = 1e10  # the cost of what has none
+AUTOTVM_FAILED_S = 1e10  # the cost of a failed trial
 Group = tuple[str, str, str, str, str]  # kernel; kind, architecture and name of the device; engine
 
 
 def groups(found: Sequence[Record]) -> dict[Group, list[Record]]:
-    """Trials by kernel, device and engine: each has one set of parameters. The last trial of a candidate counts."""
+    """Trials by kernel, device and engine, so that each group has one set of parameters. A candidate's last trial counts."""
     result: dict[Group, dict[str, Record]] = {}
     for record in found:
         if record["kind"] == "trial":
@@ -55,12 +55,12 @@ def groups(found: Sequence[Record]) -> dict[Group, list[Record]]:
 
 
 def parameters(trials: Sequence[Record]) -> dict[str, list[int]]:
-    """The values that each parameter takes among ``trials``, in the order of the first one's parameters."""
+    """The values that each parameter takes in ``trials``, in the order of the first trial's parameters."""
     return {name: sorted({t["configuration"][name] for t in trials}) for name in trials[0]["configuration"]}
 
 
 def milliseconds(trial: Record) -> float | None:
-    """The median of a trial's samples; ``None`` where it has no time."""
+    """The median of a trial's samples; ``None`` if it has no time."""
     return 1e3 * statistics.median(trial["samples"]) if trial["invalidity"] == "correct" else None
 
 
@@ -83,7 +83,7 @@ def t4(trials: Sequence[Record]) -> dict[str, Any]:
 
 
 def kernel_tuner(trials: Sequence[Record]) -> dict[str, Any]:
-    """A cache file of Kernel Tuner; ``cache`` has to be its last member."""
+    """A cache file of Kernel Tuner; ``cache`` must be its last member."""
     values = parameters(trials)
     cache = {}
     for trial in trials:
@@ -133,7 +133,7 @@ def autotvm(trials: Sequence[Record]) -> Iterator[dict[str, Any]]:
 
 
 def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:
-    """One study a kernel, device and engine in a journal file; how many trials they have.
+    """Write one study for each kernel, device and engine to a journal file; return the number of trials.
 
     Raises ``UsageError`` (GPC2603) without optuna.
     """
@@ -173,10 +173,10 @@ DOCUMENTS: Mapping[str, Callable[[Sequence[Record]], dict[str, Any]]] = {"t4": t
 
 
 def export(found: Sequence[Record], form: str, output: Path) -> list[tuple[Path, int]]:
-    """Write ``found`` as ``form``; the files and how many trials each has.
+    """Write ``found`` as ``form``; return the files and the number of trials in each.
 
-    A document has one kernel on one device by one engine: for several of them ``output`` is a folder. Raises
-    ``RecordError`` where there is no trial, or a file cannot be written.
+    A document holds one kernel on one device with one engine; for several of them ``output`` is a folder. Raises
+    ``RecordError`` if there is no trial or a file cannot be written.
     """
     split = groups(found)
     if not split:
@@ -193,7 +193,7 @@ def export(found: Sequence[Record], form: str, output: Path) -> list[tuple[Path,
         written: list[tuple[Path, int]] = []
         for key, trials in split.items():
             path = output if len(split) == 1 and output.suffix == ".json" else output / f"{_file_name(key)}.json"
-            if any(path == other for other, _ in written):  # names that differ in signs only, or far behind
+            if any(path == other for other, _ in written):  # names can become equal when they are shortened or cleaned
                 path = path.with_stem(f"{path.stem}-{len(written)}")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(DOCUMENTS[form](trials), separators=(",", ":")), encoding="utf-8")

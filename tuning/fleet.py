@@ -1,13 +1,13 @@
-"""Machines that measure for a search elsewhere: dask.distributed carries frames between the coordinator and a worker.
+"""Lets other machines measure for a search; dask.distributed carries frames between the coordinator and the workers.
 
-The coordinator holds the scheduler, the search and the records; a worker holds a device and a killable process that
-measures on it, as a local search does. Everything that travels is a frame of ``messages``: candidates, data and answers,
-no model and no Python object of ours. A worker trusts its coordinator, because dask can run code there: off the loopback
-interface both show certificates that one authority signed, and without them nothing is opened.
+The coordinator has the scheduler, the search and the records. A worker has a device and a process that measures on it and
+can be killed, as in a local search. Only frames of ``messages`` are sent: candidates, data and answers, but no model and no
+Python object of gpucomp. A worker must trust its coordinator, because dask can run code on it. Therefore both ends must
+show certificates signed by the same authority, except on the loopback interface.
 
-A trial is given to one worker and to no other: a candidate that takes a machine down is not sent to the next one. Who
-does not answer in time, or leaves over a job, is asked no more; who comes while a search goes on takes part in it. What
-a worker that had left before is given it never had, and another one may have it.
+A trial is given to one worker only: a candidate that takes a machine down is not sent to another one. A worker that does
+not answer in time, or leaves during a job, gets no more jobs. Workers that come during a search take part in it. A job
+given to a worker that had already left can go to another worker.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ import numpy as np
 
 from gpucomp.errors import DeviceError
 from gpucomp.tuning import messages
-from gpucomp.tuning.crew import Answer, Runner
 from gpucomp.tuning.messages import Arrays, Message
 from gpucomp.tuning.network import PORT, SILENT_S, Address, Certificates, distributed, security
+from gpucomp.tuning.worker_pool import Answer, Runner
 
-SLACK_S = 30.0  # beyond what its job may take, for an answer: frames travel, and another program may have the device
-FIRST_S = 10.0  # that others wait for a worker to say what it is
-LOOK_S = 1.0  # between two looks whether a worker is still there; twice not there is gone
-LEAVE_S = 5.0  # for a worker to say good-bye
-# facts that decide what a time is worth
+SLACK_S = 30.0  # added to a job's time limit: frames take time, and another program may have the device
+FIRST_S = 10.0  # time in which the others wait for the first worker's facts
+LOOK_S = 1.0  # between two checks that a worker is still there; it is gone if it is missing twice
+LEAVE_S = 5.0  # for a worker to disconnect
+# facts in which workers must agree for their times to be comparable
 ALIKE = ("kind", "arch", "name", "device", "driver", "compiler", "threads", "memory")
-UNSEEN = "127.0.0.1:0"  # where dask's pages for people go, which nothing protects
-LABEL = "device"  # the resource that a worker has one of, and that every job takes
+UNSEEN = "127.0.0.1:0"  # for dask's dashboard, which has no protection
+LABEL = "device"  # the dask resource that each worker has one of and each job takes
 
 
 @cache
 def program() -> str:
-    """A digest of the package's sources: times of programs that differ are not compared, nor are their messages."""
+    """A digest of the package's sources: times and messages of different versions are not compatible."""
     found = hashlib.sha256()
     here = Path(__file__).parent
-    for folder in (here.parent, here):  # the second may be a link, which the first does not follow
+    for folder in (here.parent, here):  # the second can be a symbolic link, which rglob does not follow
         for path in sorted(folder.rglob("*.py")):
             found.update(path.read_bytes())
     return found.hexdigest()[:16]
@@ -59,7 +59,7 @@ def program() -> str:
 
 
 class Relay:
-    """Takes frames on a machine with a device. What was sent once stays until ``forget``, whatever its process does."""
+    """Answers frames on a machine with a device. It keeps arrays until ``forget``, even if the measuring process dies."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -69,11 +69,11 @@ class Relay:
 
     @property
     def facts(self) -> Message:
-        """What the device says of itself. Raises ``DeviceError``."""
+        """The facts of the device. Raises ``DeviceError``."""
         return self._runner.facts() | {"program": program()}
 
     def answer(self, frame: bytes) -> bytes:
-        """The frame that answers ``frame``."""
+        """The answer to ``frame``, as a frame."""
         with self._one:
             return messages.framed(*self._answered(*messages.unframed(frame)))
 
@@ -97,7 +97,7 @@ class Relay:
         return self._runner.ask(job, wanted, limit=limit)
 
     def _paths(self, names: Any, wanted: dict[str, np.ndarray]) -> Any:
-        """A file of a model, or several, written where the measuring process can read it."""
+        """Write one or more files of a model where the measuring process can read them; return their paths."""
         if isinstance(names, list):
             return [self._paths(name, wanted) for name in names]
         if self._folder is None:
@@ -122,7 +122,7 @@ _relay: Relay | None = None  # of this process: a worker has one device
 
 
 def perform(frame: bytes) -> bytes:
-    """What dask calls on a worker."""
+    """Answer a frame. dask calls this on a worker."""
     assert _relay is not None, "not a worker"
     return _relay.answer(frame)
 
@@ -136,10 +136,10 @@ def work(
     ready: Any = lambda message: None,
     runner: Runner | None = None,
 ) -> None:
-    """Measure for the coordinator at ``address`` until it ends; ``runner`` stands in for one that has ``target``'s device.
+    """Measure for the coordinator at ``address`` until it ends. ``runner`` replaces the one for ``target``'s device.
 
-    Raises ``UsageError`` for an address or certificates that will not do, ``DeviceError`` where the device cannot be
-    opened or nobody answers.
+    Raises ``UsageError`` for a bad address or bad certificates, and ``DeviceError`` if the device cannot be opened or the
+    coordinator does not answer.
     """
     global _relay
     dask = distributed()
@@ -158,7 +158,7 @@ def work(
                     local_directory=tempfile.gettempdir(), **options,
                 )  # fmt: skip
                 await worker
-            except (OSError, RuntimeError) as error:  # dask's own are of these two kinds
+            except (OSError, RuntimeError) as error:  # dask's own errors are subclasses of these
                 raise DeviceError(f"no coordinator at {place.url}: {_why(error)}", code="GPC5301") from error
             ready(f"{facts['device']} ({facts['arch']}) measures for {place.url}")
             await worker.finished()
@@ -170,7 +170,7 @@ def work(
 
 
 def _why(error: BaseException) -> str:
-    """The innermost words of an error that was wrapped on its way."""
+    """The message of the innermost error in a chain of wrapped errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, (TimeoutError, asyncio.CancelledError)):
@@ -182,7 +182,7 @@ def _why(error: BaseException) -> str:
 
 
 class Future(Protocol):
-    """What dask gives for a job."""
+    """The part of dask's Future that is used here."""
 
     def done(self) -> bool: ...
     def exception(self, timeout: float) -> BaseException | None: ...
@@ -191,14 +191,14 @@ class Future(Protocol):
 
 
 class Carrier(Protocol):
-    """What a fleet needs of the network: three methods."""
+    """The network interface of a fleet."""
 
     def submit(self, member: str, frame: bytes) -> Future:
-        """Give a frame to one worker."""
+        """Send a frame to one worker."""
         ...
 
     def members(self) -> list[str]:
-        """Addresses of the workers that are there."""
+        """Addresses of the connected workers."""
         ...
 
     def close(self) -> None: ...
@@ -226,7 +226,7 @@ class Dask:
 
     def submit(self, member: str, frame: bytes) -> Future:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large graphs: a frame has a kernel's data, and goes to one worker
+            warnings.simplefilter("ignore")  # of large graphs: a frame holds a kernel's data and goes to one worker
             found: Future = self._client.submit(
                 perform, frame, workers=[member], allow_other_workers=False, pure=False, retries=0, resources={LABEL: 1}
             )
@@ -243,10 +243,10 @@ class Dask:
 
 
 class _Process:
-    """A worker elsewhere, as ``crew.Runner`` sees its process."""
+    """A worker on another machine, with the interface of a ``Runner``'s process."""
 
     pid = 0
-    started = 1  # what it was sent stays with it, so it never counts as new
+    started = 1  # constant: the relay keeps all arrays, so they need not be sent again
 
     def __init__(self, carrier: Carrier, member: str) -> None:
         self._carrier, self._member = carrier, member
@@ -257,7 +257,7 @@ class _Process:
         return not self.gone
 
     def ask(self, job: Message, arrays: Arrays, limit: float) -> Answer:
-        """As ``crew.Process.ask``; ``unsent`` in the answer where the worker was not there to be given the job."""
+        """See ``Process.ask``; the answer has ``unsent`` if the worker had left before it got the job."""
         begin = time.monotonic()
         if not self.gone and not self._there():
             self.gone = f"{self._member} has left"
@@ -277,7 +277,7 @@ class _Process:
                     if (error := future.exception(timeout=SLACK_S)) is None:
                         return messages.unframed(future.result(timeout=SLACK_S))
                     self.gone = f"{self._member} was lost: {_why(error)}"
-        except (TimeoutError, CancelledError, OSError) as error:  # it may go before what it answers has come
+        except (TimeoutError, CancelledError, OSError) as error:  # the worker can leave before its answer has arrived
             self.gone = f"{self._member} was lost: {_why(error)}"
         if not future.done():
             future.cancel(force=True)
@@ -287,13 +287,13 @@ class _Process:
         return self._member in self._carrier.members()
 
     def _end_of(self, future: Future, deadline: float) -> str:
-        """``done``, ``timeout``, or ``left`` for a worker that is not there any more.
+        """``done``, ``timeout``, or ``left`` for a worker that has disconnected.
 
-        dask says so of a job that its worker did not survive, but keeps one for a worker that comes back: what was on
-        its way when the worker left, or was handed over as it took its leave.
+        dask reports a job as failed if its worker died over it. But a job that was in transit when the worker left is kept
+        until the worker comes back, which may be never.
         """
         absent = 0
-        while absent < 2:  # what dask says of the job comes no later than that the worker is gone
+        while absent < 2:  # dask reports a failed job no later than the worker's departure
             left = deadline - time.monotonic()
             try:
                 future.exception(timeout=max(0.0, min(LOOK_S, left)))
@@ -314,7 +314,7 @@ class _Process:
 
 
 class Remote(Runner):
-    """A runner on another machine. Its device is locked there, so nothing is locked here."""
+    """A runner on another machine. Its device is locked on that machine, so nothing is locked here."""
 
     def __init__(self, carrier: Carrier, member: str) -> None:
         self._process = _Process(carrier, member)
@@ -326,7 +326,7 @@ class Remote(Runner):
         return self._process.gone
 
     def ask(self, job: Message, arrays: Arrays, *, limit: float | None = None) -> Answer:
-        """As ``Runner.ask``; the files that a job names travel with it."""
+        """See ``Runner.ask``; files named in the job are sent with it."""
         files: dict[str, Any] = {}
         sent = dict(arrays)
         for field in ("path", "paths"):
@@ -351,11 +351,11 @@ class Remote(Runner):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The fleet that a search asks for.
+    """The fleet that a search needs.
 
-    address       where the scheduler listens: ``tls://host:port``; without certificates on this machine alone
-    workers       how many have to be there before it begins
-    wait          seconds to wait for them, and for another one where all have left
+    address       the scheduler's address: ``tls://host:port``; without certificates only a loopback address
+    workers       number of workers to wait for before the search begins
+    wait          seconds to wait for them, and for a worker to come back when all have left
     """
 
     address: str = f"tcp://127.0.0.1:{PORT}"
@@ -368,7 +368,7 @@ class Wanted:
 def opened(wanted: Wanted, kind: str, arch: str) -> Iterator[Fleet]:
     """The fleet for devices of one kind and architecture.
 
-    Raises ``UsageError`` for an address or certificates that will not do, ``DeviceError`` where too few workers come.
+    Raises ``UsageError`` for a bad address or bad certificates, and ``DeviceError`` if too few workers come.
     """
     place = Address.parse(wanted.address, wanted.certificates is not None)
     carrier = Dask(place, wanted.certificates)
@@ -379,11 +379,11 @@ def opened(wanted: Wanted, kind: str, arch: str) -> Iterator[Fleet]:
 
 
 class Fleet:
-    """Who measures: workers whose devices say the same of themselves, and those that come while a search goes on.
+    """The workers of a search. Their devices must have the same facts; new workers can join at any time.
 
     runners  all that took part at any time
-    facts    what the first one's device says of itself
-    refused  why others do not take part
+    facts    the facts of the first worker's device
+    refused  why other workers do not take part
     """
 
     def __init__(self, carrier: Carrier, kind: str, arch: str) -> None:
@@ -395,7 +395,7 @@ class Fleet:
         self.refused: list[str] = []
 
     def newcomers(self) -> list[Remote]:
-        """Runners that take part from now on. Who has just come is asked what it is, and nobody waits for the answer."""
+        """Runners that take part from now on. New workers are asked for their facts, without waiting for the answer."""
         for member in self._carrier.members():
             if member not in self._seen:
                 self._seen.add(member)
@@ -405,7 +405,7 @@ class Fleet:
         for member, (future, since) in list(self._asked.items()):
             if not future.done():
                 if not self.facts and time.monotonic() < since + FIRST_S:
-                    break  # who came first says what the others have to be like
+                    break  # the first worker's facts decide for all others
                 continue
             del self._asked[member]
             if why := self._admitted(future):
@@ -416,7 +416,7 @@ class Fleet:
         return found
 
     def _admitted(self, future: Future) -> str:
-        """Why a worker that says of itself what ``future`` has does not take part, or empty."""
+        """Why the worker whose facts are in ``future`` cannot take part, or ""."""
         try:
             if (error := future.exception(timeout=SLACK_S)) is not None:
                 return f"it was lost: {_why(error)}"
@@ -430,12 +430,12 @@ class Fleet:
         return why
 
     def pending(self) -> bool:
-        """Whether somebody who has just come has not said yet what it is."""
+        """Whether a new worker has not answered with its facts yet."""
         return any(time.monotonic() < since + FIRST_S for _, since in self._asked.values())
 
 
 def gather(carrier: Carrier, wanted: Wanted, kind: str, arch: str) -> Fleet:
-    """The workers that ``carrier`` has, once there are enough of them. Raises ``DeviceError`` where there are too few."""
+    """Wait until ``carrier`` has enough workers. Raises ``DeviceError`` if too few come."""
     fleet = Fleet(carrier, kind, arch)
     deadline = time.monotonic() + wanted.wait
     while True:
@@ -453,14 +453,14 @@ def gather(carrier: Carrier, wanted: Wanted, kind: str, arch: str) -> Fleet:
 
 
 def mismatch(found: Message, facts: Message, kind: str, arch: str) -> str:
-    """Why a worker's times are not this search's, or empty."""
+    """Why a worker's times are not comparable with this search's, or ""."""
     own: Message = found["facts"]
     if found.get("program") != program():
         return "another version of gpucomp is installed there"
     if own["kind"] != kind:
-        return f"its device is {own['kind']}, and {kind} is tuned"
+        return f"its device is {own['kind']}, this search is for {kind}"
     if arch and own["arch"] != arch:
-        return f"its architecture is {own['arch']}, and {arch} is tuned"
+        return f"its architecture is {own['arch']}, this search is for {arch}"
     other: Message = facts.get("facts") or own
     for name in ALIKE:
         if own.get(name) != other.get(name):

@@ -1,9 +1,9 @@
-"""Gaussian-process regression on numpy alone: what a search needs of it, and fast. No acquisition lives here.
+"""Gaussian-process regression on numpy, limited to what a search needs, and fast. No acquisition function is here.
 
-Rasmussen and Williams, Gaussian Processes for Machine Learning (2006): posterior 2.25 to 2.26, marginal likelihood
-and its gradient 5.8 to 5.9, Matérn kernel 4.17 with nu = 5/2, one length scale a feature. The scales are those of the
-largest posterior density under log-normal priors, climbed with Rprop (Riedmiller and Braun, 1993), which needs no
-line search; they start from the last fit's, so a few steps do.
+Rasmussen and Williams, Gaussian Processes for Machine Learning (2006): posterior 2.25 to 2.26, marginal likelihood and its
+gradient 5.8 to 5.9, Matérn kernel 4.17 with nu = 5/2, one length scale for each feature. The scales maximise the posterior
+density under log-normal priors. Rprop (Riedmiller and Braun, 1993) climbs it, without a line search; it starts from the last
+fit's scales, so a few steps are enough.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from statistics import NormalDist
 
 import numpy as np
 
-TARGETS = ("log", "rank")  # what is regressed on: see ``normalised``
+TARGETS = ("log", "rank")  # what the regression predicts, see ``normalised``
 ROOT5 = math.sqrt(5)
 JITTER = 1e-5
-LENGTHS = (0.03, 30.0)  # of features in [0, 1]: what changes with every value, what does not matter
+LENGTHS = (0.03, 30.0)  # of features in [0, 1]: from one that changes with every value to one that does not matter
 VARIANCES = (0.05, 20.0)
 NOISES = (1e-5, 1.0)
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Length of each feature, variance of the function, variance of the noise: in units of the normalised target."""
+    """Length scale of each feature, variance of the function, variance of the noise; in units of the normalised target."""
 
     lengths: np.ndarray
     variance: float = 1.0
@@ -37,7 +37,7 @@ def matern(a: np.ndarray, b: np.ndarray, scales: Scales) -> np.ndarray:
     a = (a / scales.lengths).astype(np.float32)
     b = (b / scales.lengths).astype(np.float32)
     squared = (a * a).sum(1)[:, None] + (b * b).sum(1)[None] - 2 * (a @ b.T)
-    r = np.sqrt(np.maximum(squared, 0, out=squared), out=squared)
+    r: np.ndarray = np.sqrt(np.maximum(squared, 0, out=squared), out=squared)
     r *= np.float32(ROOT5)
     rational = r * np.float32(1 / 3)
     rational += 1
@@ -61,11 +61,11 @@ def fit(
 ) -> tuple[Scales, float]:
     """Scales that explain ``y`` [n] at ``x`` [n, features] better than ``start``, or ``start`` itself; and the loss.
 
-    The loss is the negative logarithm of the posterior density of the scales, but for constants, of which some grow with
-    the number of scales: between sets of features it is a rule of thumb.
+    The loss is the negative log posterior density of the scales without its constants. Some of these grow with the number
+    of scales, so the loss is only a rule of thumb for comparing sets of features.
 
-    The prior's medians are ``prior``; a length is e times off at one standard deviation, the noise e^1.5 times.
-    ``groups`` int [features], rising from 0 without a gap: features of the same number have one length.
+    The prior's medians are ``prior``; one standard deviation is a factor of e for lengths and e^1.5 for the noise.
+    ``groups`` int [features], rising from 0 without gaps: features with the same number share one length.
     """
     x = x.astype(float)
     groups = np.arange(x.shape[1]) if groups is None else groups
@@ -81,7 +81,7 @@ def fit(
         try:
             loss, gradient = _loss(x, y, theta, groups)
         except np.linalg.LinAlgError:
-            break  # too little noise for points that lie close: what was found before it stands
+            break  # too little noise for points that lie this close: keep the best scales so far
         off = (theta - mean) / deviation
         loss += 0.5 * float(off @ off)
         gradient += off / deviation
@@ -96,7 +96,7 @@ def fit(
 
 
 def _loss(x: np.ndarray, y: np.ndarray, theta: np.ndarray, groups: np.ndarray) -> tuple[float, np.ndarray]:
-    """Negative log marginal likelihood of logarithms ``theta`` of the scales, and its gradient."""
+    """The negative log marginal likelihood at ``theta``, the logarithms of the scales, and its gradient."""
     count = len(y)
     lengths, variance, noise = np.exp(theta[:-2])[groups], math.exp(theta[-2]), math.exp(theta[-1])
     scaled = x / lengths
@@ -120,11 +120,11 @@ def _loss(x: np.ndarray, y: np.ndarray, theta: np.ndarray, groups: np.ndarray) -
 
 
 class Posterior:
-    """The process at fixed ``candidates`` [m, features] given measurements at points that are added one by one.
+    """The process at fixed ``candidates`` [m, features], given measurements at points that are added one by one.
 
-    The variance depends on where was measured only, so a point that is under way may be added before its time is
-    known. ``room`` points fit. Raises ``numpy.linalg.LinAlgError`` where the points ``x`` [n, features] lie too close
-    for the noise.
+    The variance depends only on where points were measured, so a point can be added before its time is known. There is
+    space for ``room`` points. Raises ``numpy.linalg.LinAlgError`` if the points ``x`` [n, features] are too close for the
+    noise.
     """
 
     def __init__(self, x: np.ndarray, candidates: np.ndarray, scales: Scales, *, room: int) -> None:
@@ -141,7 +141,7 @@ class Posterior:
         self.variance = scales.variance - np.einsum("ij,ij->j", self._whitened, self._whitened)
 
     def add(self, point: np.ndarray) -> None:
-        """One more measured point [features]."""
+        """Add one measured point [features]."""
         n = self.count
         point = point[None]
         covariance = matern(self._x[:n], point, self.scales)[:, 0].astype(float)
@@ -157,21 +157,21 @@ class Posterior:
         self.count = n + 1
 
     def believed(self, y: np.ndarray, k: int) -> float:
-        """The value of point ``k`` that the points before it lead to expect: told as a result, it changes nothing."""
+        """The value that the earlier points predict for point ``k``: used as its result, it changes no prediction."""
         return -float(self._half[k, :k] @ y[:k]) / float(self._half[k, k])
 
     def mean(self, y: np.ndarray) -> np.ndarray:
         """Expected values [m], given the measured ``y`` [count]."""
         n = self.count
-        return (self._half[:n, :n] @ y).astype(np.float32) @ self._whitened[:n]
+        return np.asarray((self._half[:n, :n] @ y).astype(np.float32) @ self._whitened[:n])
 
     def deviation(self) -> np.ndarray:
         """Standard deviations [m]."""
-        return np.sqrt(np.maximum(self.variance, 1e-8))
+        return np.asarray(np.sqrt(np.maximum(self.variance, 1e-8)))
 
 
 def normalised(logs: np.ndarray, scale: str) -> np.ndarray:
-    """Mean 0 and standard deviation 1: of the logarithms, or of the normal scores of their ranks."""
+    """The logarithms, or the normal scores of their ranks, scaled to mean 0 and standard deviation 1."""
     if scale == "rank":
         y = np.array(_normal_scores(len(logs)))[np.argsort(np.argsort(logs, kind="stable"), kind="stable")]
     else:
@@ -181,6 +181,6 @@ def normalised(logs: np.ndarray, scale: str) -> np.ndarray:
 
 @lru_cache
 def _normal_scores(count: int) -> tuple[float, ...]:
-    """Where ``count`` draws of a normal distribution are expected, about (Blom, 1958)."""
+    """The approximate expected order statistics of ``count`` normal draws (Blom, 1958)."""
     normal = NormalDist()
     return tuple(normal.inv_cdf((k + 0.625) / (count + 0.25)) for k in range(count))

@@ -1,7 +1,7 @@
-"""How often something is timed, when that is enough, and what the samples say. Nothing runs here by itself.
+"""Decides how often a candidate is timed, when that is enough, and what the samples say. Nothing runs here by itself.
 
-A candidate is timed in turn with an anchor, the default's program: A C A C A. What counts is each sample over the anchors
-beside it, so a clock that drops, or a neighbour that comes and goes, slows both and changes nothing.
+A candidate is timed in turn with an anchor, the default's program: A C A C A. Each sample counts relative to the anchors
+beside it: a lower clock or a busy neighbour slows both and changes nothing.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-QUIET = 1.1  # times the fastest anchor
+QUIET = 1.1  # a round is quiet if its anchors take at most this many times the fastest anchor
 FEW = 3
-DISPERSION = 1.4826 * 1.2533  # median absolute deviation to standard deviation, and that of a mean to a median's
+DISPERSION = 1.4826 * 1.2533  # median absolute deviation to standard deviation; error of a mean to error of a median
 
 
 @dataclass(frozen=True)
 class Rules:
     """When a measurement ends.
 
-    least, most  rounds that count
-    seconds      that all rounds may take, once there are ``least``
-    noise        standard error of the median ratio, over the ratio, that is good enough
-    hopeless     times the best ratio so far: a candidate this slow is not timed further
-    screening    rounds before that is judged
-    throttled    rounds in a row that may be thrown away because the device held its clocks back
+    least, most  number of valid rounds
+    seconds      time limit for all rounds, once there are ``least``
+    noise        the standard error of the median ratio, relative to the ratio, that is small enough
+    hopeless     factor on the best ratio so far: a slower candidate is not timed further
+    screening    rounds before ``hopeless`` is checked
+    throttled    rounds in a row that can be discarded because the device lowered its clocks
     """
 
     least: int = 5
@@ -43,9 +43,9 @@ class Measurement:
     """Seconds of the candidate and of the anchor, in the order they were taken.
 
     ratio      median of the candidate's samples over the anchors around them
-    noise      its standard error, over it
-    throttled  rounds that were thrown away; their samples are not among the others
-    ended      why no more were taken: ``quiet``, ``time``, ``rounds``, ``hopeless`` or ``throttled``
+    noise      standard error of the ratio, relative to it
+    throttled  number of discarded rounds; their samples are not kept
+    ended      why it ended: ``quiet``, ``time``, ``rounds``, ``hopeless`` or ``throttled``
     """
 
     samples: list[float] = field(default_factory=list)
@@ -55,9 +55,9 @@ class Measurement:
 
     @property
     def ratios(self) -> list[float]:
-        """Of the quiet rounds: those whose anchors were both about as fast as the fastest; of all, where those are few.
+        """The ratios of the quiet rounds, whose anchors were both about as fast as the fastest; of all rounds if those are few.
 
-        A neighbour that takes a processor now and then slows some samples several times over: these say nothing.
+        A neighbour that uses a processor now and then makes some samples several times slower; such rounds are ignored.
         """
         rounds = list(zip(self.samples, self.anchors, self.anchors[1:], strict=False))
         limit = QUIET * min(self.anchors, default=0.0)
@@ -74,7 +74,7 @@ class Measurement:
 
 
 def noise_of(values: Sequence[float]) -> float:
-    """Standard error of the median, over the median; infinite for less than three values."""
+    """Standard error of the median, relative to the median; infinite for fewer than three values."""
     if len(values) < 3:
         return math.inf
     middle = statistics.median(values)
@@ -91,9 +91,9 @@ def measure(
     held_back: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
-    """Time ``candidate`` beside ``anchor``; both give the seconds of one sample.
+    """Time ``candidate`` beside ``anchor``; both return the seconds of one sample.
 
-    ``best`` is the least ratio so far. ``held_back`` is asked after each round: whether the device's clocks were.
+    ``best`` is the smallest ratio so far. ``held_back`` is called after each round: did the device lower its clocks?
     """
     found, start, refused = Measurement(), clock(), 0
     before = anchor()
@@ -131,18 +131,18 @@ def in_turn(
     held_back: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[list[float]]:
-    """Samples of each of ``runs``, the first of which is the anchor: a row is A C1 A C2 A ..., of each C over its anchors.
+    """Samples of each of ``runs``, the first of which is the anchor. A row is A C1 A C2 A ..., each C over its anchors.
 
-    A row gives one ratio a run, 1 for the anchor: over the anchor before it and the one after it in turn. Over their mean
-    a run would be faster than itself in the median, for that one of two samples is slow happens more often than that one
-    is. At least three rows, then until ``rounds`` or the time is over; rows in which clocks were held back do not count,
-    but for the time.
+    A row has one ratio for each run, 1 for the anchor. Rows use the anchor before and the anchor after a run by turns. With
+    the mean of both, a run would look faster than itself in the median: one of two anchors is slow more often than a given
+    one. There are at least three rows, and more until ``rounds`` or the time is reached. Rows in which clocks were lowered
+    do not count, but take time.
     """
     rows: list[list[float]] = []
     start = clock()
     before = runs[
         0
-    ]()  # of a row the last anchor is the next one's first: no run follows itself, its data in the caches
+    ]()  # a row's last anchor is the next row's first: so no run follows itself with its data still in the caches
     while len(rows) < rounds and (len(rows) < 3 or clock() - start < seconds):
         row = [1.0]
         for run in runs[1:]:
@@ -157,10 +157,10 @@ def in_turn(
 
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """A confidence interval of the median, from order statistics: no distribution is assumed.
+    """A confidence interval of the median, from order statistics, without assuming a distribution.
 
-    The interval between the k-th smallest and the k-th largest holds the median with probability 1 - 2 P(B < k), B
-    binomial with n throws of a coin (Conover, Practical Nonparametric Statistics). Too few values: all of them.
+    The interval between the k-th smallest and the k-th largest value holds the median with probability 1 - 2 P(B < k), where
+    B is binomial for n tosses of a coin (Conover, Practical Nonparametric Statistics). Too few values give their range.
     """
     ordered, n = sorted(values), len(values)
     if not n:
@@ -172,15 +172,15 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, 
     return ordered[k - 1], ordered[n - k]
 
 
-# Student's t, two-sided 95 %, of 1 to 9 degrees of freedom
+# Student's t, two-sided 95 %, for 1 to 9 degrees of freedom
 T95 = (12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27)
 
 
 def interval_of_processes(medians: Sequence[float]) -> tuple[float, float]:
-    """A 95 % confidence interval of what processes have in common, from the median of each: Student's t of their mean.
+    """A 95 % confidence interval of the value common to all processes, from the median of each: Student's t of their mean.
 
-    What a process adds of its own, as where its memory lies, is the same in all of its samples: more of them do not
-    tell it from what is measured, more processes do.
+    A process has an offset of its own, for example from where its memory lies, in all of its samples. More samples cannot
+    separate it from the value; more processes can.
     """
     n = len(medians)
     if n < 2:
@@ -191,9 +191,9 @@ def interval_of_processes(medians: Sequence[float]) -> tuple[float, float]:
 
 
 class Patience:
-    """How long a job may take before it is killed: learned from those that came to an end.
+    """The time after which a job is killed, learned from the jobs that ended.
 
-    Ten times the 90th percentile and two seconds, within bounds; ``first`` before there are any.
+    Ten times the 90th percentile plus two seconds, within bounds; ``first`` until five jobs have ended.
     """
 
     def __init__(self, first: float = 60.0, least: float = 5.0, most: float = 120.0) -> None:

@@ -1,7 +1,7 @@
-"""Messages between the coordinator and its processes: JSON with arrays beside it, and the candidates that they carry.
+"""Messages between the coordinator and its processes: JSON with arrays, and the candidates in them.
 
-A frame is two lengths, the JSON, then the arrays' bytes one after the other. Nothing in it names a Python object, so it
-may come from another machine. Arrays that the other side has already are sent by their digest alone.
+A frame is two lengths, the JSON, then the arrays' bytes one after the other. It names no Python object, so it can come from
+another machine. Arrays that the other side already has are only named by their digest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def digest(array: np.ndarray) -> str:
-    """Names an array by what it holds."""
+    """A name for an array, from its contents."""
     found = hashlib.blake2b(f"{array.dtype}{array.shape}".encode(), digest_size=16)
     found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
@@ -48,19 +48,19 @@ def packed(message: Message, arrays: Arrays) -> list[bytes | memoryview]:
 
 
 def unpacked(read: Callable[[int], bytes]) -> tuple[Message, dict[str, np.ndarray]]:
-    """The frame that ``read(count)`` gives. Raises ``EOFError`` at the end, ``ArtifactError`` for what is no frame."""
+    """Read a frame by ``read(count)``. Raises ``EOFError`` at the end, ``ArtifactError`` for anything that is not a frame."""
     text_bytes, array_bytes = HEAD.unpack(read(HEAD.size))
     if text_bytes + array_bytes > MOST:
-        raise ArtifactError("a message is longer than any that is sent", code="GPC7110")
+        raise ArtifactError("a message is too long", code="GPC7110")
     try:
         message = json.loads(read(text_bytes))
         types = {name: TensorType(DTYPES[dtype], tuple(shape)) for name, dtype, shape, _ in message["arrays"]}
         listed = [nbytes for *_, nbytes in message.pop("arrays")]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise ArtifactError("a message is none that is sent", code="GPC7110") from None
+        raise ArtifactError("a message cannot be understood", code="GPC7110") from None
     whole = all(type(d) is int and 0 <= d < MOST for t in types.values() for d in t.shape)
     if not whole or [t.nbytes for t in types.values()] != listed or sum(listed) != array_bytes:
-        raise ArtifactError("a message's arrays are not as long as it says", code="GPC7110")
+        raise ArtifactError("a message's arrays do not have the sizes that it states", code="GPC7110")
     arrays = {}
     for name, type_ in types.items():
         raw = np.frombuffer(bytearray(read(type_.nbytes)), np.uint8)
@@ -74,7 +74,7 @@ def framed(message: Message, arrays: Arrays) -> bytes:
 
 
 def unframed(frame: bytes) -> tuple[Message, dict[str, np.ndarray]]:
-    """What ``framed`` was given. Raises as ``unpacked``."""
+    """The inverse of ``framed``. Raises the same errors as ``unpacked``."""
     view, at = memoryview(frame), 0
 
     def read(count: int) -> bytes:
@@ -89,7 +89,7 @@ def unframed(frame: bytes) -> tuple[Message, dict[str, np.ndarray]]:
 
 
 def source_message(source: KernelSource) -> Message:
-    """What a builder needs."""
+    """The fields of a source that a builder needs."""
     return {
         "name": source.name,
         "language": source.language,
@@ -109,7 +109,7 @@ def source_of(message: Message) -> KernelSource:
 
 
 def subject_message(subject: Subject) -> tuple[Message, dict[str, np.ndarray]]:
-    """A candidate and its arrays, by digest."""
+    """A candidate as a message, and its arrays by digest."""
     named = {digest(array): array for array in subject.arrays}
     message = {
         "compiled": asdict(subject.compiled),
@@ -128,7 +128,7 @@ def _with_tuples(message: Message) -> dict[str, Any]:
 
 
 def subject_of(message: Message, arrays: Arrays) -> Subject:
-    """Raises ``KeyError`` for an array that was not sent."""
+    """The inverse of ``subject_message``. Raises ``KeyError`` for an array that was not sent."""
     c = message["compiled"]
     maps = tuple(TensorMap(**_with_tuples(m)) for m in c["tensor_maps"])
     compiled = CompiledKernel(**{**c, "groups": tuple(c["groups"]), "items": tuple(c["items"]), "tensor_maps": maps})

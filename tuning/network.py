@@ -1,4 +1,4 @@
-"""Where a fleet's machines find each other, and what they show: addresses, certificates, dask's settings. No jobs here."""
+"""The network settings of a fleet: addresses, certificates, dask's configuration. No jobs are here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from gpucomp.errors import DeviceError, UsageError, quote
 
 PORT = 8786
-SILENT_S = 30.0  # without a heartbeat, after which a worker counts as lost
+SILENT_S = 30.0  # a worker without a heartbeat for this long is lost
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files of one machine: the authority that signed everybody's, and its own."""
+    """The files of one machine: the authority that signed all certificates, and the machine's own certificate and key."""
 
     authority: Path
     certificate: Path
@@ -27,7 +27,7 @@ class Certificates:
 
 @dataclass(frozen=True)
 class Address:
-    """Where the scheduler listens, or is to be found. ``tls`` is decided by ``Certificates`` being given."""
+    """The scheduler's address. ``tls`` is true if certificates are given."""
 
     host: str
     port: int
@@ -40,9 +40,9 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, tls: bool) -> Address:
-        """``tls://host:port``, ``tcp://host:port`` or ``host:port``.
+        """Parse ``tls://host:port``, ``tcp://host:port`` or ``host:port``.
 
-        Raises ``UsageError`` for what is none, and without certificates for all but the loopback interface.
+        Raises ``UsageError`` for anything else, and without certificates for an address that is not loopback.
         """
         try:
             parts = urlsplit(text if "://" in text else f"//{text}")
@@ -76,13 +76,13 @@ def is_loopback(host: str) -> bool:
 
 
 def distributed() -> Any:
-    """The package, told what a fleet needs of it. Raises ``DeviceError`` where it is not installed."""
+    """Import and configure dask.distributed. Raises ``DeviceError`` if it is not installed."""
     try:
         import dask
         import distributed as found
     except ImportError:
         raise DeviceError("a fleet needs dask.distributed: pip install 'gpucomp[dist]'", code="GPC5003") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters comes as errors, with words of ours
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # relevant events are reported as gpucomp errors
     dask.config.set(
         {
             "distributed.scheduler.http.routes": [],
@@ -100,7 +100,7 @@ def distributed() -> Any:
 
 
 def security(certificates: Certificates | None) -> Any:
-    """What both ends ask of each other. Raises ``UsageError`` for files that cannot be read, or are no certificates."""
+    """dask's security settings for both ends. Raises ``UsageError`` for files that cannot be read or are no certificates."""
     kind = distributed().Security
     if certificates is None:
         return kind(require_encryption=False)
@@ -115,7 +115,7 @@ def security(certificates: Certificates | None) -> Any:
         named = f"{quote(certificates.certificate)} with {quote(certificates.key)}"
         context.load_cert_chain(certificates.certificate, certificates.key)
     except ssl.SSLError as error:
-        raise UsageError(f"certificates: {named} will not do: {error.reason or error}", code="GPC2031") from None
+        raise UsageError(f"certificates: {named} cannot be used: {error.reason or error}", code="GPC2031") from None
     own = {f"tls_{role}_{part}": str(path) for role in ("client", "scheduler", "worker")
            for part, path in (("cert", certificates.certificate), ("key", certificates.key))}  # fmt: skip
     return kind(require_encryption=True, tls_ca_file=str(certificates.authority), **own)

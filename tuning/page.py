@@ -1,4 +1,4 @@
-"""Pages of HTML that need nothing else: what ``analysis`` finds in a space, drawn. Texts are escaped, nothing is loaded."""
+"""HTML pages that draw the results of ``analysis``. They are self-contained and load nothing; all texts are escaped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLE = (
 
 
 def plotly() -> Any:
-    """plotly's figures. Raises ``UsageError`` where it is not installed."""
+    """plotly's figures. Raises ``UsageError`` if it is not installed."""
     try:
         import plotly.graph_objects
     except ImportError:
@@ -32,7 +32,7 @@ def plotly() -> Any:
 
 
 def write(path: Path, title: str, parts: Sequence[str]) -> None:
-    """One HTML file of these parts. Raises ``UsageError`` without plotly, and where the file cannot be written."""
+    """Write these parts as one HTML file. Raises ``UsageError`` without plotly, or if the file cannot be written."""
     plotly()
     from plotly.offline import get_plotlyjs
 
@@ -55,7 +55,7 @@ def paragraph(text: str) -> str:
 
 
 def text(title: str, body: str) -> str:
-    """A source or a diff, as it is."""
+    """A source or a diff, preformatted."""
     return f"{heading(title)}<pre>{html.escape(body)}</pre>"
 
 
@@ -72,7 +72,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def space(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None = None) -> list[str]:
     """The parts of a page about one space: importance, dependence, the winner's neighbours, the fastest points.
 
-    ``seconds`` [points]: NaN where unknown or failed, a number somewhere.
+    ``seconds`` [points] is NaN where unknown or failed; at least one is a number.
     """
     winner, best = int(np.nanargmin(seconds)), float(np.nanmin(seconds))
     around = [
@@ -137,12 +137,12 @@ def write_report(
     failed: np.ndarray | None = None,
     differences: Mapping[str, str] | None = None,
 ) -> None:
-    """A page about one space. ``differences`` are texts by title, as ``analysis.source_difference`` makes them.
+    """Write a page about one space. ``differences`` are texts by title, see ``analysis.source_difference``.
 
-    Raises ``UsageError`` without plotly (``gpucomp[report]``), for a space without a success, and where the file cannot
-    be written.
+    Raises ``UsageError`` without plotly (``gpucomp[report]``), for a space without a successful measurement, or if the file
+    cannot be written.
     """
     if not np.isfinite(seconds).any():
-        raise UsageError(f"{title}: no measurement that succeeded, nothing to report")
+        raise UsageError(f"{title}: no measurement succeeded, so there is nothing to report")
     more = [text(name, body) for name, body in (differences or {}).items()]
     write(path, title, [*space(candidates, seconds, failed), *more])

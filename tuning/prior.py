@@ -1,4 +1,4 @@
-"""What records of a sibling device or another problem say about the points of a space. Nothing is measured here."""
+"""Learns from records of another device or another problem which points of a space may be fast. Measures nothing."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gpucomp.tuning import gaussian
 from gpucomp.tuning.encoding import farthest_first
 from gpucomp.tuning.space import Candidates
 
-LEARNED = 400  # records of a source that predict what it did not measure: the fastest half, a spread of the rest
-FITTED = 128  # of them, those that the model's scales are fitted to
+LEARNED = 400  # records of a source that predict its unmeasured points: the fastest ones, and a sample of the others
+FITTED = 128  # of these, the number that the model's scales are fitted to
 CHUNK = 4096
-NEEDED = 3  # measured points of a source before it says anything
-FAILED = 1.5  # how many times slower than the slowest a point counts that failed on the other device
+NEEDED = 3  # measured points that a source must have
+FAILED = 1.5  # a point that failed on the other device counts as this many times slower than the slowest
 
 
 class Prior:
-    """Seconds [points, sources] that others took for these points: NaN where nobody measured, infinite where it failed.
+    """Seconds [points, sources] measured elsewhere for these points: NaN for no measurement, infinite for a failure.
 
-    A source is one device and problem. Its times are never compared with the times here, only their order and ratios
-    are learned from. Raises ``UsageError`` where the array does not fit the space.
+    A source is one device and problem. Its times are never compared with times of this search; only their order and ratios
+    are used. Raises ``UsageError`` if the array does not fit the space.
     """
 
     def __init__(self, candidates: Candidates, seconds: np.ndarray) -> None:
@@ -39,7 +39,7 @@ class Prior:
     def from_records(
         cls, candidates: Candidates, sources: Iterable[Iterable[tuple[Schedule | Mapping[str, int], float | None]]]
     ) -> Prior:
-        """Each source as (schedule, seconds or None for a failure); schedules that are not legal here are left out."""
+        """Each source is (schedule, seconds or None for a failure) pairs; schedules that are not legal here are ignored."""
         columns = []
         for records in sources:
             column = np.full(len(candidates), np.nan)
@@ -50,11 +50,11 @@ class Prior:
         return cls(candidates, np.array(columns).T.reshape(len(candidates), len(columns)))
 
     def __bool__(self) -> bool:
-        return self.seconds.shape[1] > 0
+        return bool(self.seconds.shape[1])
 
     @cached_property
     def logarithms(self) -> np.ndarray:
-        """float [points, sources]: log of the time over the source's best, filled in where nobody measured."""
+        """float [points, sources]: log of the time over the source's best, predicted where nothing was measured."""
         return (
             np.stack([self._filled(column) for column in self.seconds.T], 1)
             if self
@@ -63,18 +63,18 @@ class Prior:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """float [points, sources] in [0, 1]: the share of points that the source finds faster."""
+        """float [points, sources] in [0, 1]: the share of points that are faster on the source."""
         order = self.logarithms.argsort(0, kind="stable").argsort(0, kind="stable")
         return order / max(len(order) - 1, 1)
 
     @cached_property
     def features(self) -> np.ndarray:
-        """float32 [points, 2 * sources] in [0, 1] for a model: logarithms and ranks."""
+        """float32 [points, 2 * sources] in [0, 1], features for a model: logarithms and ranks."""
         span = np.maximum(np.ptp(self.logarithms, axis=0), 1e-9)
         return np.concatenate([self.logarithms / span, self.ranks], 1).astype(np.float32)
 
     def fastest(self, count: int) -> list[int]:
-        """Points that some source finds fast: the sources name their best in turn, what is named twice comes once."""
+        """Points that are fast on some source: the sources name their best points in turn; each point appears once."""
         named: dict[int, None] = {}
         orders = self.logarithms.argsort(0, kind="stable")
         for row in orders:
@@ -84,13 +84,13 @@ class Prior:
         return list(named)[:count]
 
     def fastest_by_switches(self, count: int) -> list[int]:
-        """The fastest point of each combination of the switches, up to ``count`` combinations that differ most.
+        """The fastest point of each combination of the switches, for up to ``count`` combinations that differ most.
 
-        Which combination is best is what devices disagree on first: one has a cache for constants, another one banks
-        that want padding. Which sizes are best beside it they agree on more. A switch is a parameter of two values, or
-        one whose values are names. Combinations in which all that was measured elsewhere failed are left out; of one
-        that nobody measured the model's times count. The rule was thought of for the kernels of the recorded spaces that
-        bench/tuning_lab.py searches, and its gain there says little about others.
+        Devices disagree first of all on the best combination of switches: one has a cache for constants, another has memory
+        banks that need padding. They agree more on the best sizes for a given combination. A switch is a parameter with two
+        values, or one whose values are names. A combination is left out if everything measured of it elsewhere failed; if
+        nothing of it was measured, the model's predicted times count. The rule was developed on the kernels of the recorded
+        spaces that bench/tuning_lab.py searches, so its gain there says little about others.
         """
         own = self.candidates
         switches = [
@@ -112,9 +112,9 @@ class Prior:
         return [int(points[k]) for k in farthest_first(settings[points].astype(float), count)]
 
     def lengths(self, scale: str, usual: float) -> np.ndarray:
-        """float [features]: the length scale of each feature of the encoding on the sources, the geometric mean of them.
+        """float [features]: the length scale of each feature of the encoding, the geometric mean over the sources.
 
-        ``usual`` is the median of their prior, ``scale`` one of ``gaussian.TARGETS``.
+        ``usual`` is the median of the scales' prior, ``scale`` one of ``gaussian.TARGETS``.
         """
         if (scale, usual) not in self._lengths:
             self._lengths[scale, usual] = self._fitted_lengths(scale, usual)
@@ -127,7 +127,7 @@ class Prior:
         for column in self.seconds.T:
             known = np.flatnonzero(np.isfinite(column))
             known = known[column[known].argsort(kind="stable")]
-            # the faster, the denser
+            # more points where the source is faster
             some = known[np.unique((len(known) * np.linspace(0, 1, FITTED, endpoint=False) ** 2).astype(int))]
             y = gaussian.normalised(np.log(column[some]), scale)
             scales, _ = gaussian.fit(x[some], y, start, start, steps=40)
@@ -137,14 +137,14 @@ class Prior:
     def _filled(self, column: np.ndarray) -> np.ndarray:
         measured = np.isfinite(column)
         logs = np.log(column[measured] / column[measured].min())
-        filled = np.full(len(column), logs.max() + np.log(FAILED))  # what failed there is worse than the slowest
+        filled = np.full(len(column), logs.max() + np.log(FAILED))  # a failed point counts as slower than the slowest
         filled[measured] = logs
         if (unknown := np.flatnonzero(np.isnan(column))).size:
             filled[unknown] = self._predicted(np.flatnonzero(measured), logs, unknown)
         return filled
 
     def _predicted(self, known: np.ndarray, logs: np.ndarray, unknown: np.ndarray) -> np.ndarray:
-        """Expected logarithms at ``unknown`` rows, from a model of the fastest half and a spread of the rest."""
+        """Expected logarithms at ``unknown`` rows, from a model of the fastest half and a sample of the others."""
         x = self.candidates.encoding.matrix
         if len(known) > LEARNED:
             order = logs.argsort(kind="stable")
@@ -160,4 +160,4 @@ class Prior:
         for begin in range(0, len(unknown), CHUNK):
             rows = unknown[begin : begin + CHUNK]
             parts.append(gaussian.Posterior(x[known], x[rows], scales, room=len(known)).mean(y))
-        return np.maximum(np.concatenate(parts) * spread + centre, 0.0)
+        return np.asarray(np.maximum(np.concatenate(parts) * spread + centre, 0.0))

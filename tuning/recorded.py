@@ -1,6 +1,6 @@
-"""Search spaces that somebody measured, from files: Kernel Tuner's caches, T4, and gpucomp's own records.
+"""Reads measured search spaces from files: Kernel Tuner's caches, T4, and gpucomp's own records.
 
-Nothing of a file is run, and a file that is no record of measurements is a ``UsageError`` that says why.
+Nothing in a file is executed. A file that is not a record of measurements is a ``UsageError`` that says why.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from gpucomp.tuning.space import Candidates
 
 Device = tuple[str, str, str]  # kind, architecture, name
 MOST_BYTES = 1 << 30  # of a file, unpacked
-SMALL = 32 << 20  # bytes that a packed file may hold, however small it is
-RATIO = 50  # more than JSON is packed by
+SMALL = 32 << 20  # bytes that any packed file may hold, however small it is
+RATIO = 50  # compression ratio that no real JSON file exceeds
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A space with what each point took there.
+    """A space with the measured time of each point.
 
-    seconds   float [points], NaN where the point failed; in the unit of the file, which only ratios are taken of
-    overhead  float [points], seconds that building and checking took, 0 where the file does not say
-    failures  how many points failed, by cause
-    labels    what the values of a parameter stand for that is no integer in the file
+    seconds   float [points], NaN for a failure; in the file's unit, because only ratios are used
+    overhead  float [points], seconds of building and checking, 0 if the file does not say
+    failures  number of failed points by cause
+    labels    the names of a parameter's values, if they are not integers in the file
     """
 
     name: str
@@ -45,7 +45,7 @@ class Recorded:
     labels: Mapping[str, tuple[str, ...]]
 
     def results_for(self, other: Recorded) -> list[tuple[dict[str, int], float | None]]:
-        """What was measured here, as schedules of ``other``: a label is where that one has it, -1 where it has not."""
+        """The measurements as schedules of ``other``: a label becomes its index there, or -1 if it is unknown there."""
         schedules = []
         for schedule in self.candidates.schedules():
             for name, own in self.labels.items():
@@ -63,7 +63,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement of a file: ``seconds`` is None for a failure, then ``cause`` says which."""
+    """One measurement of a file: ``seconds`` is None for a failure with the cause ``cause``."""
 
     values: Mapping[str, Any]
     seconds: float | None
@@ -72,14 +72,15 @@ class Row:
 
 
 def read(path: Path) -> list[Recorded]:
-    """The recorded spaces of a file: one, or in gpucomp's records one a kernel and device.
+    """The recorded spaces of a file: one, or in gpucomp's records one for each kernel and device.
 
-    Raises ``UsageError`` (GPC2601), of records ``RecordError``, for what cannot be read or holds no measurement that succeeded.
+    Raises ``UsageError`` (GPC2601), or ``RecordError`` for records, if the file cannot be read or has no successful
+    measurement.
     """
     found = _lines(path) if path.suffix == records.SUFFIX else _document(path, _text(path))
     spaces = [space for space in found if np.isfinite(space.seconds).any()]
     if not spaces:
-        raise _refused(path, "no measurement that succeeded in it")
+        raise _refused(path, "it has no successful measurement")
     return spaces
 
 
@@ -106,7 +107,7 @@ def _text(path: Path) -> str:
 
 
 def _parsed(path: Path, text: str) -> Any:
-    # Kernel Tuner leaves the braces of a cache open while it may still append to it
+    # Kernel Tuner leaves the braces of a cache open as long as it may append to it
     for ending in ("", "}\n}"):
         try:
             return json.loads(text.rstrip().rstrip(",") + ending if ending else text)
@@ -119,7 +120,7 @@ def _document(path: Path, text: str) -> list[Recorded]:
     try:
         return _spaces(path, _parsed(path, text))
     except (TypeError, ValueError, OverflowError) as error:  # a value of a type or size that no tool writes
-        raise _refused(path, f"a value that is none ({str(error)[:80]})") from None
+        raise _refused(path, f"an invalid value ({str(error)[:80]})") from None
 
 
 def _spaces(path: Path, document: Any) -> list[Recorded]:
@@ -164,7 +165,7 @@ def _of_t4(path: Path, entry: Any) -> Row:
 
 
 def _lines(path: Path) -> list[Recorded]:
-    """A space a kernel and device. Lines that are no records, as a killed writer leaves them, are passed over."""
+    """One space for each kernel and device. Lines that are not records, such as a killed writer leaves, are ignored."""
     groups: dict[tuple[str, Device], list[Row]] = {}
     extents: dict[tuple[str, Device], tuple[int, ...]] = {}
     for _, record in records.read(path):
@@ -185,7 +186,7 @@ def _of_record(record: records.Record) -> Row:
     values = {"engine": record["engine"], **record["configuration"]}
     if record["invalidity"] != "correct":
         return Row(values, None, cause=record["invalidity"][:80])
-    return Row(values, record["ratio"])  # to the default, run beside it: a slower clock slows both
+    return Row(values, record["ratio"])  # relative to the default beside it: a slower clock slows both
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
@@ -193,7 +194,7 @@ def _is_time(value: Any) -> TypeGuard[float]:
 
 
 def space_of(name: str, device: str, rows: Iterable[Row], extents: Sequence[int] = ()) -> Recorded:
-    """A space of rows whose parameters may differ; one that was measured twice keeps its smallest time."""
+    """A space of rows whose parameters may differ; a point that was measured twice keeps its smallest time."""
     best: dict[tuple[tuple[str, Any], ...], Row] = {}
     for row in rows:
         key = tuple(sorted(row.values.items()))
@@ -206,7 +207,7 @@ def space_of(name: str, device: str, rows: Iterable[Row], extents: Sequence[int]
     for n in names:
         column = [row.values.get(n, 0) for row in kept]
         if not all(type(v) in (int, bool) for v in column):
-            # names, or fractions: what they are called sorts them, numbers by size
+            # names, or fractions: they become ordinals, numbers sorted by size and names by spelling
             levels = sorted(set(map(str, column)), key=lambda v: (0, float(v), v) if _numeric(v) else (1, 0.0, v))
             column = [levels.index(str(v)) for v in column]
             labels[n] = tuple(levels)

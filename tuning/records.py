@@ -1,15 +1,15 @@
-"""The store of what was measured: an append-only file of JSON lines that survives kills, full disks and other writers.
+"""The store of measurements: an append-only file of JSON lines that survives kills, full disks and other writers.
 
-Every line is written by one ``write`` at the file's end under an advisory lock, which dies with its holder; who cannot
-have it in time writes all the same. A line that was cut off stays where it is: the next one starts on a line of its
-own, and readers pass over what is no record (``gpucomp.schedule.records`` says what a line looks like).
+Every line is written by one ``write`` at the file's end, under an advisory lock that is released when its holder dies. A
+writer that cannot get the lock in time writes without it. A truncated line stays where it is: the next one starts on a
+line of its own, and readers ignore lines that are not records (``gpucomp.schedule.records`` describes a line).
 
-    task      a kernel and the device it is tuned on; what a model has of it
-    launch    a candidate is about to run: when nothing follows, it has killed its process
-    release   it was not run after all, or not its fault
+    task      a kernel and the device it is tuned on; its share of the model
+    launch    a candidate is about to run: if nothing follows, it has killed its process
+    release   the candidate did not run after all, or the failure was not its fault
     trial     a candidate's samples beside the default's, or why there are none
     pick      the candidate that the final chose for a kernel on a device
-    drop      there is none: the default stays
+    drop      there is no pick: the default stays
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Record
 from gpucomp.tuning import checks
 
-LOCK_S = 2.0  # a stopped process may hold the lock for ever
-SYNC_S = 1.0  # between two times that the disk has everything
+LOCK_S = 2.0  # time limit for the lock: a stopped process could hold it for ever
+SYNC_S = 1.0  # between two syncs to the disk
 NAME = "tuning.jsonl"
-TRIALS = "trials"  # folder of the shipped records' trials: a compilation needs the picks alone
+TRIALS = "trials"  # folder with the trials of the shipped records: a compilation reads only the picks
 SHORT = ("schema", "kind", "timestamp", "kernel", "device", "engine", "configuration", "label", "problem", "template",
          "source", "rendered", "invalidity", "samples", "ratio", "check", "default")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-MOST_FAULTS = 10_000  # lines of a file that are no records, by name
+MOST_FAULTS = 10_000  # bad lines of a file that are reported by number
 
 Key = tuple[str, str, tuple[tuple[str, int], ...]]  # kernel, engine, schedule
 
 
 def key_of(record: Record) -> Key:
-    """Names a candidate of a kernel."""
+    """A name for a candidate of a kernel."""
     return record["kernel"], record["engine"], tuple(sorted(record["configuration"].items()))
 
 
@@ -55,9 +55,9 @@ def now() -> str:
 
 
 class Store:
-    """One file of records, open for appending. Raises ``RecordError`` where it cannot be read or written.
+    """One file of records, open for appending. Raises ``RecordError`` if it cannot be read or written.
 
-    ``damage`` are the lines that are no records, with their numbers.
+    ``damage`` lists the lines that are not records, with their numbers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,7 +94,7 @@ class Store:
         return found
 
     def append(self, kind: str, fields: Mapping[str, Any]) -> Record:
-        """Add a record with the time; it is in the file when this returns, whatever ends the process then."""
+        """Add a record with the current time. When this returns, the record survives the end of the process."""
         record = {"kind": kind, "timestamp": now(), **fields}
         if fault := records.fault(record):
             raise ValueError(f"a record of kind {kind!r}: {fault}")
@@ -103,16 +103,16 @@ class Store:
             with self.locked() as mine:
                 end = os.lseek(self._file, 0, os.SEEK_END)
                 if end and os.pread(self._file, 1, end - 1) != b"\n":
-                    line = b"\n" + line  # what is there was cut off
+                    line = b"\n" + line  # the last line is truncated
                 self._write(line, mine)
-            if kind == "launch" or time.monotonic() - self._synced > SYNC_S:  # what is launched may end the machine
+            if kind == "launch" or time.monotonic() - self._synced > SYNC_S:  # a launch may take down the machine
                 self._sync()
         except OSError as error:
             raise self._failed("cannot be written", error) from None
         return record
 
     def _write(self, line: bytes, mine: bool) -> None:
-        """The whole line or, where the disk is full, nothing: a part of it is taken back if it is the file's end."""
+        """Write the whole line. If the disk is full, remove a written part again if it is still at the file's end."""
         start, written = -1, 0
         try:
             while written < len(line):
@@ -121,7 +121,7 @@ class Store:
                 start = end - count if start < 0 else start
                 written += count
         except OSError:
-            # who had waited for the lock long enough may have written behind it, or between its parts
+            # a writer that gave up waiting for the lock may have written behind it, or between its parts
             if mine and written and os.fstat(self._file).st_size == end == start + written:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file, start)
@@ -129,15 +129,15 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self, *, strict: bool = False) -> Iterator[bool]:
-        """Whether the lock of the file at ``path`` could be had; with ``strict``, ``BlockingIOError`` where another has it.
+        """Yield whether the lock of the file could be taken; with ``strict``, raise ``BlockingIOError`` if it could not.
 
-        Whoever had it before may have put another file in the place of the one that is open: then that is opened.
+        The previous holder may have replaced the file at ``path``: then the new file is opened.
         """
         deadline = time.monotonic() + LOCK_S
         mine = self._lock(deadline, strict)
         while not self._is_current():
             replaced, self._file = self._file, self._opened()
-            os.close(replaced)  # and its lock is gone
+            os.close(replaced)  # this releases its lock
             mine = self._lock(deadline, strict)
         try:
             yield mine
@@ -159,7 +159,7 @@ class Store:
             except OSError as error:
                 if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
                     raise
-                return False  # a file system without locks
+                return False  # the file system has no locks
 
     def _is_current(self) -> bool:
         try:
@@ -168,7 +168,7 @@ class Store:
             return False
 
     def sync(self) -> None:
-        """What was appended is on the disk when this returns. Raises ``RecordError``."""
+        """Write everything that was appended to the disk. Raises ``RecordError``."""
         try:
             self._sync()
         except OSError as error:
@@ -178,7 +178,7 @@ class Store:
         try:
             os.fdatasync(self._file)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EROFS):  # a pipe or /dev/full has nothing to sync
+            if error.errno not in (errno.EINVAL, errno.EROFS):  # pipes and /dev/full cannot be synced
                 raise
         self._synced = time.monotonic()
 
@@ -192,15 +192,15 @@ class Store:
 
 
 def in_folder(place: Path) -> Path:
-    """The file to append to: ``place`` itself, or a file in it where it is a folder."""
+    """The file to append to: ``place`` itself, or a file in it if it is a folder."""
     return place if place.suffix == records.SUFFIX else place / NAME
 
 
 @dataclass
 class Known:
-    """What a file says of one kernel on one device with templates that are as they were.
+    """What a file says about one kernel on one device, with unchanged templates.
 
-    ``killers`` are candidates that were launched without an end, and how often.
+    ``killers`` counts launches without an end, by candidate.
     """
 
     trials: dict[Key, Record] = field(default_factory=dict)
@@ -210,11 +210,11 @@ class Known:
 
 
 def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[str, str]) -> dict[str, Known]:
-    """By kernel. ``hashes`` are those of the engines' templates: trials with others are stale and left out, and so
-    are those that another check found correct.
+    """The records of ``device``, by kernel. ``hashes`` are the engines' current template hashes: trials with others are stale
+    and ignored, and so are trials that another version of the check found correct.
 
-    Of a device without a name nothing is known: it may be any of its kind.
-    A killer stays one with any template: what it did once to a machine is not tried again.
+    A device without a name has no records, because it could be any device of its kind.
+    A killer stays a killer with any template: a candidate that took down a machine is not tried again.
     """
     result: dict[str, Known] = {}
     for record in found:
@@ -240,18 +240,18 @@ def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[st
 
 
 def _lasts(record: Record, trials: Mapping[Key, Record]) -> bool:
-    """Whether a trial is to be known: what only went wrong that once does not hide what is known already."""
+    """Whether to keep a trial: a transient failure does not replace what is already known."""
     return not record.get("transient") or key_of(record) not in trials
 
 
 def note(damage: list[str], fault: str) -> None:
-    """Append ``fault``, unless there are so many that a file of nothing else would fill the memory."""
+    """Append ``fault``, up to a limit, so that a file of bad lines cannot fill the memory."""
     if len(damage) < MOST_FAULTS:
         damage.append(fault)
 
 
 def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
-    """The records of files and folders, and the lines that are none. Raises ``RecordError`` where there is nothing."""
+    """The records in files and folders, and their bad lines. Raises ``RecordError`` if there is no file."""
     found: list[Record] = []
     damage: list[str] = []
     for place in places:
@@ -269,9 +269,9 @@ def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
 
 
 def beside(path: Path) -> list[Record]:
-    """The trials that a search may start from besides its own file's: those of the other files there, and those shipped.
+    """The trials of other files that a search can start from: those in the same folder, and the shipped ones.
 
-    Lines that are no records are passed over, and with a warning files that cannot be read: nobody asked for them.
+    Lines that are not records are ignored. A file that cannot be read is skipped with a warning, because nobody asked for it.
     """
     found: list[Record] = []
     for place in records.files(path.parent) + records.files(records.shipped() / TRIALS):
@@ -287,9 +287,9 @@ def beside(path: Path) -> list[Record]:
 
 
 def portfolio(found: Iterable[Record], most: int) -> list[Record]:
-    """The ``most`` fastest trials of each kernel, device and engine, without what only a resumed search needs.
+    """The ``most`` fastest trials of each kernel, device and engine, without the fields that only a resumed search needs.
 
-    Where a kernel is searched on another device, these are what its first batch is chosen from.
+    A search of the same kernel on another device chooses its first batch from these.
     """
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in found:
@@ -301,18 +301,19 @@ def portfolio(found: Iterable[Record], most: int) -> list[Record]:
 
 
 def merged(found: Iterable[Record]) -> list[Record]:
-    """Each record once, by time."""
+    """Each record once, sorted by time."""
     lines = {records.sealed(record): record for record in found}
     return sorted(lines.values(), key=records.time_of)
 
 
 def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> list[Record]:
-    """Without what is superseded: releases and what they release, trials of other templates, all but the last pick or drop.
+    """Remove what is superseded: releases and the launches they release, trials of other templates, all but the last pick or
+    drop.
 
-    That one stays whatever its template: a compilation goes by the source that it renders to. So does each launch without
-    an end, as often as there was one.
+    The last pick or drop stays whatever its template is: a compilation compares the rendered source. Every launch without
+    an end stays too, as often as it occurred.
 
-    ``hashes`` are those of the engines' templates as they are, by kind of device; an engine that is not there is gone.
+    ``hashes`` are the engines' current template hashes, by kind of device; an engine that is missing no longer exists.
     """
     kept: dict[tuple[Any, ...], list[Record]] = {}
     for record in found:
@@ -343,10 +344,10 @@ def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> 
 
 
 def write(path: Path, found: Iterable[Record], seen: Iterable[Record] = ()) -> None:
-    """A file of these records, whole or not at all. Raises ``RecordError``.
+    """Write a file of these records, completely or not at all. Raises ``RecordError``.
 
-    ``seen`` are the records that ``found`` was made from, where those are of the file at ``path``: what has been added
-    to it since then stays. Writers that have the file open go on in the new one.
+    ``seen`` are the records of the file at ``path`` that ``found`` was made from; records added to the file since then are
+    kept. Other writers that have the file open continue in the new one.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     before = {records.sealed(record) for record in seen}
@@ -354,7 +355,7 @@ def write(path: Path, found: Iterable[Record], seen: Iterable[Record] = ()) -> N
         with Store(path) as store, temporary.open("w", encoding="utf-8") as file:
             for record in found:
                 file.write(records.sealed(record) + "\n")
-            with store.locked(strict=True):  # not for longer than it takes: others wait LOCK_S
+            with store.locked(strict=True):  # only briefly: others wait at most LOCK_S
                 if before:
                     lines = (records.sealed(record) for record in store.read())
                     file.writelines(f"{line}\n" for line in lines if line not in before)

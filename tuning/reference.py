@@ -1,4 +1,4 @@
-"""What a kernel has to compute, in numpy: the judge of every candidate. Matrix products are summed in f64."""
+"""Computes what a kernel must compute, in numpy: the reference for every candidate. Matrix products are summed in f64."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from gpucomp.kernel import (
 )
 
 CHUNK = 1 << 22  # elements of an operand held in memory at a time
-EXACT_BYTES = 4  # of an integer whose products' sums f64 holds exactly
+EXACT_BYTES = 4  # integers up to this size: f64 holds the sums of their products exactly
 
 
 def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs; elements that no store writes are those of ``before``."""
+    """The outputs; elements that no store writes keep the values of ``before``."""
     if isinstance(kernel.body, Chain):
         return _chained(kernel.body, inputs, before)
     outputs = [array.copy() for array in before]
@@ -72,12 +72,12 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
 
 
 def _of_rows(bound: Mapping[Expr, np.ndarray], domain: Sequence[Var], cols: Sequence[Var]) -> dict[Expr, np.ndarray]:
-    """What is known of each row, for what is stored of it once."""
+    """The bindings for stores that happen once for each row."""
     return {**bound, **{v: np.zeros((1,) * len(domain), np.int64) for v in cols}}
 
 
 def _transformed(x: Blocks, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarray]:
-    """The elements that are stored, in a row: their places and the map's results, summed in f64."""
+    """The indices of the elements that are stored, and their values: the transformed blocks, summed in f64."""
     axes = x.blocks + x.inputs
     values = np.broadcast_to(evaluate(x.value, inputs, dict(grid_of(axes))), [v.extent for v in axes])
     matrix = np.array(x.matrix)
@@ -90,7 +90,7 @@ def _transformed(x: Blocks, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarr
 
 
 def _chained(chain: Chain, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Link after link; each leaves one result."""
+    """Compute link after link; each hands one result to the next."""
     handed = np.empty(0)
     for link in chain.links:
         read, result = link.params[: link.kernel.inputs], link.kernel.params[-1]
@@ -100,7 +100,7 @@ def _chained(chain: Chain, inputs: Sequence[np.ndarray], before: Sequence[np.nda
 
 
 def terms(kernel: Kernel) -> int:
-    """Numbers that are added up for an element, at most. Of a chain: one after the other, for an element and all it is of."""
+    """The largest number of values that are summed for an element. For a chain the sum over its links."""
     if isinstance(kernel.body, Chain):
         return sum(terms(link.kernel) for link in kernel.body.links)
     written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
@@ -113,7 +113,7 @@ def _points(axes: Sequence[Var]) -> int:
 
 
 def _rows(expr: Expr, axes: Sequence[Sequence[Var]], inputs: Sequence[np.ndarray], first: int, last: int) -> np.ndarray:
-    """``expr`` in f64, or i64 where f64 is not exact, one dimension a group of axes, rows ``first .. last`` of the first."""
+    """Rows ``first .. last`` of ``expr``, with one dimension for each group of axes."""
     bound: dict[Expr, np.ndarray] = {}
     for position, group in enumerate(axes):
         extents = tuple(v.extent for v in group)
@@ -133,7 +133,7 @@ def _product(c: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
     result = np.zeros((batch, m, n), wide)
 
     def operand(expr: Expr, span: Sequence[Var], position: int, first: int, last: int) -> np.ndarray:
-        """Rows of ``span`` by k, of batch number ``position``."""
+        """Rows ``first .. last`` of an operand, [span, k], for batch number ``position``."""
         here = dict(
             zip(c.batch, np.unravel_index(position, [v.extent for v in c.batch]) if c.batch else (), strict=True)
         )
@@ -158,7 +158,7 @@ def _product(c: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def running(body: Scan, values: np.ndarray) -> np.ndarray:
-    """The running values of a scan over the last axis of ``values``; floats in f64, rounded once."""
+    """The running values of a scan over the last axis of ``values``; floats are summed in f64 and rounded once."""
     wide = values.astype(np.float64) if body.acc.dtype.is_float else values
     wide = wide[..., ::-1] if body.reverse else wide
     if body.exclusive:
@@ -170,7 +170,7 @@ def running(body: Scan, values: np.ndarray) -> np.ndarray:
 
 
 def changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """A scatter's elements after all updates, in the order of ``body.domain``: update after update, all lines at once."""
+    """A scatter's elements after all updates, in the order of ``body.domain``. Updates run one by one, lines all at once."""
     shape = tuple(v.extent for v in body.domain)
     result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
     lines = dict(grid_of(body.lines))
@@ -214,7 +214,7 @@ def _attention(body: Attention, inputs: Sequence[np.ndarray]) -> np.ndarray:
     with np.errstate(all="ignore"):
         power = np.exp(scores - scores.max(axis=2, keepdims=True))
         means = np.matmul(power, matrix(body.v, body.cols, body.values)) / power.sum(axis=2, keepdims=True)
-    return means.astype(body.acc.dtype.numpy).reshape([v.extent for v in body.domain])
+    return np.asarray(means).astype(body.acc.dtype.numpy).reshape([v.extent for v in body.domain])
 
 
 def _scatter(store: Store, bound: Mapping[Expr, np.ndarray], inputs: Sequence[np.ndarray], output: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Records of engines that have changed since, kept where what was measured is what the engines write today."""
+"""Refreshes records of changed engines: they stay valid if the engine still writes the source that was measured."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gpucomp.tuning.tasks import NAME, Candidate, Task, rendered_hash
 
 
 def refreshed(found: Iterable[Record], tasks: Sequence[Task]) -> tuple[list[Record], int]:
-    """``found``, where trials and picks whose source is rendered today have today's engine hash; how many got it.
+    """``found`` with today's engine hash in every trial and pick whose source is still rendered today; and their number.
 
-    A source that is the same proves it, on whatever processor it is rendered: the hash stands for nothing else. Kernels
-    that none of ``tasks`` has, and schedules that are no longer legal, stay as they are.
+    An equal source is proof on any processor, because the hash stands only for the source. Kernels that are not in
+    ``tasks``, and schedules that are no longer legal, stay as they are.
     """
     by_kernel = {task.kernel.digest: task for task in tasks}
     made: list[Record] = []
@@ -29,13 +29,13 @@ def refreshed(found: Iterable[Record], tasks: Sequence[Task]) -> tuple[list[Reco
 
 
 def _hash_of(record: Record, task: Task) -> str | None:
-    """Today's hash of the record's engine, where the engine still writes what was measured; else ``None``."""
+    """Today's hash of the record's engine if the engine still writes the measured source, else ``None``."""
     family = next((family for family in task.engines if family.title == record["engine"]), None)
     if family is None or family.reasons(record["configuration"], task.problem(family), task.target.limits):
         return None
     try:
         source, packed = task.rendered(Candidate(family, record["configuration"]))
     except GpucompError:
-        return None  # arithmetic that the target lacks
+        return None  # the target lacks the arithmetic
     same = source_hash(source.text, NAME) == record["source"]
     return engine_hash(family) if same and record.get("rendered") in (None, rendered_hash(source, packed)) else None

@@ -1,7 +1,7 @@
-"""The search laboratory: a device that only remembers, and searches on it under equal budgets. No device is needed.
+"""Runs searches on recorded spaces, with equal budgets: a replayed device answers from the records. No device is needed.
 
-The fraction of the optimum after ``k`` trials is the best time of the file over the time of the point that the search
-would choose then: with noise, the one that looked fastest, at the time it really takes.
+The fraction of the optimum after ``k`` trials is the best time in the file over the true time of the point that the search
+would choose then. With noise, that is the point which looked fastest.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BUDGETS = (25, 50, 100, 200)
 
 @dataclass(frozen=True)
 class Faults:
-    """What a real device does to measurements.
+    """Disturbances of measurements on a real device.
 
     noise     standard deviation of the logarithm of a time
-    failing   chance that a trial fails though its point is good: a driver's hiccup, a worker that died
-    throttle  chance at each trial that the clock drops, or that it comes back
-    slowdown  how much longer everything takes meanwhile
+    failing   chance that a trial of a good point fails: a hiccup of the driver, a lost worker
+    throttle  chance at each trial that the clock drops, or recovers
+    slowdown  factor on all times while the clock is low
     """
 
     noise: float = 0.0
@@ -40,16 +40,16 @@ class Faults:
 
 
 class ReplayDevice:
-    """A device that answers from a recorded space, and a clock of what a search on the real one would have taken."""
+    """A device that answers from a recorded space, with a clock of the time that the real device would have taken."""
 
     def __init__(self, recorded: Recorded, faults: Faults | None = None, seed: int = 0, *, run_s: float = 0.5) -> None:
         self.recorded, self.faults, self.run_s = recorded, faults or Faults(), run_s
         self.rng = np.random.default_rng((seed, 1))
-        self.elapsed = 0.0  # seconds: building, checking and running
+        self.elapsed = 0.0  # seconds of building, checking and running
         self.throttled = False
 
     def measure(self, point: int) -> float | None:
-        """Seconds of one trial of ``point``, None where it fails."""
+        """Seconds of one trial of ``point``, or None if it fails."""
         faults, true = self.faults, float(self.recorded.seconds[point])
         self.elapsed += float(self.recorded.overhead[point])
         if faults.throttle and self.rng.random() < faults.throttle:
@@ -63,7 +63,7 @@ class ReplayDevice:
 
 @dataclass(frozen=True)
 class Search:
-    """One search: ``fractions`` [trials] of the optimum, what the sampler took of the processor, the device's time."""
+    """One search: ``fractions`` [trials] of the optimum, the sampler's processor time, the device's time."""
 
     fractions: np.ndarray
     sampler_s: float
@@ -80,7 +80,7 @@ def search(
     faults: Faults | None = None,
     batch: int = 1,
 ) -> Search:
-    """Search ``recorded`` as if it were a device; ``batch`` trials are under way at a time."""
+    """Search ``recorded`` as if it were a device, with ``batch`` trials in flight at a time."""
     device = ReplayDevice(recorded, faults, seed)
     start = time.process_time()
     points = named.points_of(recorded.candidates, sampler)
@@ -103,7 +103,7 @@ def search(
 
 @dataclass(frozen=True)
 class Result:
-    """What searches with ``seeds`` seeds reached: means over them, and 95% intervals of the means."""
+    """The results of searches with ``seeds`` seeds: means over them, and 95% intervals of the means."""
 
     file: str
     sampler: str
@@ -115,7 +115,7 @@ class Result:
     prior: tuple[str, ...]
     fraction_of_optimum: dict[str, float]
     interval: dict[str, tuple[float, float]]
-    sampler_ms: float  # processor time a trial
+    sampler_ms: float  # processor time of one trial
     curve: tuple[float, ...]  # mean fraction after 1, 2, ... trials
 
     def as_json(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def replay(
     faults: Faults | None = None,
     batch: int = 1,
 ) -> Result:
-    """Searches of one recorded space with seeds 0, 1, ...; ``others`` are recorded spaces that they may learn from."""
+    """Search one recorded space with seeds 0, 1, ...; the searches can learn from the spaces ``others``."""
     if trials < 1 or seeds < 1:
         raise UsageError(f"{trials} trials with {seeds} seeds: at least one of each expected")
     prior = None
@@ -165,7 +165,7 @@ def replay(
 
 
 def interval(samples: np.ndarray) -> tuple[float, float]:
-    """95% interval of the mean of ``samples``: the percentile bootstrap (Efron, 1979), deterministic."""
+    """95% interval of the mean of ``samples``, by the percentile bootstrap (Efron, 1979); deterministic."""
     rng = np.random.default_rng(0)
     means = samples[rng.integers(len(samples), size=(2000, len(samples)))].mean(1)
     low, high = np.percentile(means, [2.5, 97.5])

@@ -1,7 +1,7 @@
-"""One kernel as a plan that the runtimes execute like a model's: buffers with guard bands, poison, sets to rotate.
+"""Lays out one kernel as a plan that the runtimes execute: buffers with guard bands, poison, and several sets to rotate.
 
-Everything but constants lies in one arena, which is the plan's only input and only output: its image is made here, with
-inputs, poisoned outputs and a band of known bytes around each, and read here after a run.
+Everything except constants is in one arena, which is the plan's only input and only output. The arena's image is made here,
+with inputs, poisoned outputs and a band of known bytes around each buffer, and it is checked here after a run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from gpucomp.planning import Rendered, compiled_kernel
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family
 
-ALIGNMENT = 512  # of buffers: OpenCL devices ask for up to 4096 bits
-BAND = 1024  # bytes before and behind each buffer
+ALIGNMENT = 512  # of buffers: OpenCL devices require up to 4096 bits
+BAND = 1024  # bytes before and after each buffer
 PATTERN = 0xA5
-POISON = 113  # what an output of whole numbers holds before; floats hold NaN
+POISON = 113  # initial value of integer outputs; that of floats is NaN
 ARENA = "arena"
-WEIGHT_BYTES = 128 << 20  # of all sets of a program's constants
+WEIGHT_BYTES = 128 << 20  # limit for all sets of a program's constants
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a parameter of the first set lies in the arena."""
+    """The place of a parameter of the first set in the arena."""
 
     type: TensorType
     offset: int
@@ -39,9 +39,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Setup:
-    """A plan, the arena's image before a run, and where to look after it.
+    """A plan, the arena's image before a run, and the places to check after it.
 
-    ``kept`` are the places that a kernel must leave as they are: its inputs, and its counters.
+    ``kept`` are the places that a kernel must not change: its inputs and its counters.
     """
 
     plan: Plan
@@ -61,7 +61,7 @@ class Setup:
         return [_at(after, place) for place in self.places]
 
     def damage(self, after: np.ndarray) -> str:
-        """What the kernel wrote that is not its own; empty when nothing."""
+        """What the kernel wrote outside of its outputs, or ""."""
         for number, (begin, end) in enumerate(self.bands):
             wrong = np.flatnonzero(after[begin:end] != PATTERN)
             if wrong.size:
@@ -73,7 +73,7 @@ class Setup:
 
 
 def poisoned(kernel: Kernel) -> list[np.ndarray]:
-    """Outputs as they are before a kernel runs."""
+    """The outputs' contents before a kernel runs."""
     return _poison(kernel.params[kernel.inputs :])
 
 
@@ -83,11 +83,11 @@ def _poison(types: Sequence[TensorType]) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class Subject:
-    """One candidate as plain data: what a process that knows no kernels needs to lay it out and launch it.
+    """One candidate as plain data, so that a process that knows no kernels can lay it out and launch it.
 
-    arrays     the kernel's inputs, as the engine wants them packed
-    types      of all parameters, the inputs first
-    constants  numbers of inputs that lie outside of the arena, as a model's weights do
+    arrays     the kernel's inputs, packed for the engine
+    types      types of all parameters, the inputs first
+    constants  numbers of the inputs that are outside of the arena, as a model's weights are
     """
 
     compiled: CompiledKernel
@@ -109,9 +109,9 @@ def subject(
     constants: frozenset[int] = frozenset(),
     operand: np.ndarray | None = None,
 ) -> Subject:
-    """``kernel`` by ``source``. ``inputs`` are those before packing; a packed operand is a constant where any are.
+    """``kernel`` with the source ``source``. ``inputs`` are those before packing; if any input is a constant, the packed one is.
 
-    ``operand`` is the packed operand, where somebody has made it already.
+    ``operand`` is the packed operand, if the caller has it already.
     """
     if packed is not None:
         operand = packed_constant(packed, inputs) if operand is None else operand
@@ -138,26 +138,27 @@ def setup(
     launches: int = 1,
     weight_sets: int = 0,
 ) -> Setup:
-    """``launches`` launches of ``kernel`` that take turns on ``sets`` sets of buffers, all alike: see ``arrange``.
+    """``launches`` launches of ``kernel`` that take turns on ``sets`` equal sets of buffers, see ``arrange``.
 
-    ``inputs`` are those of the kernel before packing. ``constants`` are numbers of inputs that lie outside of the
-    arena, as a model's weights do; a packed operand is one of them where any are.
+    ``inputs`` are the kernel's inputs before packing. ``constants`` are the numbers of inputs that are outside of the arena,
+    as a model's weights are; if there are any, a packed operand is one of them.
     """
     found = subject(kernel, family, source, packed, inputs, constants=constants)
     return arrange(found, target, sets=sets, launches=launches, weight_sets=weight_sets)
 
 
 def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 1, weight_sets: int = 0) -> Setup:
-    """``launches`` launches of ``subject`` that take turns on ``sets`` sets of buffers, all alike.
+    """``launches`` launches of ``subject`` that take turns on ``sets`` equal sets of buffers.
 
-    ``weight_sets``: of constants another number of sets, for what a model reads once in a run is further away than what
-    the kernel before has just written. As many as ``WEIGHT_BYTES`` hold.
+    ``weight_sets`` is the number of sets of constants, limited by ``WEIGHT_BYTES``. It can be larger than ``sets``, because
+    weights, which a model reads once in a run, are colder than what the previous kernel has just written.
     """
-    weights_bytes = sum(subject.arrays[k].nbytes for k in subject.constants)  # packed: Winograd's are up to seven times
+    # packed: Winograd's weights are up to seven times larger than the model's
+    weights_bytes = sum(subject.arrays[k].nbytes for k in subject.constants)
     weight_sets = max(1, min(weight_sets or sets, WEIGHT_BYTES // max(1, weights_bytes)))
     scratch: list[np.ndarray] = []
     if subject.workspace_bytes:
-        scratch.append(np.full(subject.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
+        scratch.append(np.full(subject.workspace_bytes, 255, np.uint8))  # NaN, so that reading an unwritten sum shows
     if subject.counter_bytes:
         scratch.append(np.zeros(subject.counter_bytes, np.uint8))
     inputs = len(subject.arrays)
@@ -171,7 +172,7 @@ def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 
             if k in subject.constants:
                 if number < weight_sets:
                     buffer[number, k] = builder.weight(f"w{number}_{k}", type)
-                    weights[f"w{number}_{k}"] = array if number == 0 else array.copy()  # a runtime may use it in place
+                    weights[f"w{number}_{k}"] = array if number == 0 else array.copy()  # a runtime may keep it
             elif number < sets:
                 buffer[number, k] = builder.add(f"x{number}_{k}", type, array)
     turns = [weight_sets if k in subject.constants else sets for k in range(len(types))]
@@ -206,7 +207,7 @@ def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 
 
 
 class _Arena:
-    """Buffers one behind the other, with a band after each and one before the first."""
+    """Buffers one after the other, with a band after each and one before the first."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
@@ -227,7 +228,7 @@ class _Arena:
         return len(self.buffers) - 1
 
     def end(self) -> int:
-        """The arena's size, with the last band."""
+        """Close the arena with the last band; return its size."""
         total = -(-(self._end + BAND) // ALIGNMENT) * ALIGNMENT
         self.bands.append((self._end, total))
         self._end = total

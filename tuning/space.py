@@ -1,4 +1,4 @@
-"""A finite search space as a table of its legal points. No search lives here, and no point that cannot run."""
+"""A finite search space as a table of its legal points. No search is here, and no point that cannot run."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from gpucomp.schedule import points
 from gpucomp.schedule.space import Family, Problem, Schedule, sized
 from gpucomp.tuning.encoding import Encoding, encode
 
-ENUMERATED = 300_000  # combinations that are all tried for legality; a larger space is sampled
-SAMPLED = 20_000  # legal points of a space that is sampled
-CENTRES = 24  # points whose neighbourhood is looked through, where only some of it counts
-TRIES = 6  # combinations that are tried for each of them, and then as many steps
+ENUMERATED = 300_000  # spaces up to this size are enumerated; larger ones are sampled
+SAMPLED = 20_000  # legal points of a sampled space
+CENTRES = 24  # points whose neighbourhood is searched, on a processor where only light neighbours are kept
+TRIES = 6  # random combinations for each point of the sample, and as many random steps after that
 LARGEST_CODE = 1 << 62
 
 
 class Candidates:
-    """Legal points only: ``values`` is int64 [points, parameters], a row a point, its number the point's name.
+    """A table of legal points: ``values`` is int64 [points, parameters]. A point is named by its row number.
 
-    extents    sizes of the problem, from which the encoding sees what divides evenly
-    derived    further columns, float [points] each: what a family computes from a schedule, or an analytic model's
-               estimate; constant ones are dropped by the encoding
-    categories parameters whose values are names, not sizes: the number of an engine
-    default    the row of the schedule an untuned build takes, where there is one
-    leading    rows that an analytic model finds fastest, the fastest first
-    expected   float [points]: what is expected of each before any is measured, the least first; only the order counts
+    extents    sizes of the problem, for the encoding's divisibility features
+    derived    further columns, float [points] each: values that a family computes from a schedule, or an analytic model's
+               estimate; the encoding drops constant ones
+    categories parameters whose values are names and not sizes, such as the number of an engine
+    default    the row of the schedule of an untuned build, if it is in the table
+    leading    the rows that an analytic model predicts to be fastest, the fastest first
+    expected   float [points]: the expected time of each point, of which only the order counts; the smallest comes first
 
-    Raises ``UsageError`` for a table whose rows repeat or whose shape does not fit the names.
+    Raises ``UsageError`` for a table with repeated rows, or whose shape does not fit the names.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Candidates:
             raise UsageError(f"parameters {sorted(self.names)}: a name appears twice")
         if any(len(column) != len(self) for column in self.derived.values()):
             raise UsageError(f"derived columns of {len(self)} points expected")
-        self._index  # noqa: B018  a table with repeated rows is refused here, not in the middle of a search
+        self._index  # noqa: B018  refuses a table with repeated rows now, not in the middle of a search
 
     @classmethod
     def from_family(
@@ -74,16 +74,17 @@ class Candidates:
         leading: Sequence[Schedule] = (),
         expect: Callable[[np.ndarray], np.ndarray | None] = lambda values: None,
     ) -> Candidates:
-        """The schedules of ``family`` that can run; ``most`` drawn ones where there are more.
+        """The schedules of ``family`` that can run, or a sample of about ``most`` of them.
 
-        The family's default is always among them, and is ``default``; a family whose default is not legal here has
-        none. So are the ``leading`` schedules, which are legal. Of up to ``ENUMERATED`` combinations all are tried for
-        legality, and those that differ from the default or a leading one in a single parameter stay. The derived columns
-        are the launch, the work of a group and the engine's estimate.
+        The family's default is always included and becomes ``default``; if it is not legal here, there is none. The
+        ``leading`` schedules, which are legal, are included too. A space of up to ``ENUMERATED`` combinations is enumerated,
+        and points that differ from the default or a leading schedule in a single parameter are always kept. The derived
+        columns are the launch, the work of a group, and the engine's estimate.
 
-        ``expect`` gives what a model expects of a table of schedules; where it says nothing, what is like the default is
-        expected to be as fast. An engine's own estimate is of its short list, which that is the best of: beyond it, it
-        does not know what keeps more in registers than there are, and prefers what is ten times as slow.
+        ``expect`` returns the expected times of a table of schedules. If it returns None, points are expected to be the
+        slower the more they differ from the default. An engine's own estimate is not used for this: it is made for a short
+        list that the default is the best of. Beyond that list it ignores register pressure, and it prefers schedules
+        that are ten times slower.
         """
         names = [p.name for p in family.params]
         size = points.size(family)
@@ -108,7 +109,7 @@ class Candidates:
         return cls(
             names,
             values,
-            extents=tuple(problem.values()),
+            extents=tuple(dict(problem).values()),
             derived=derived,
             default=row,
             leading=fastest,
@@ -125,7 +126,7 @@ class Candidates:
         return (self.schedule(point) for point in range(len(self)))
 
     def find(self, schedule: Mapping[str, int]) -> int | None:
-        """The row of ``schedule``, or None where it is not one of the points."""
+        """The row of ``schedule``, or None if it is not one of the points."""
         if set(schedule) != set(self.names):
             return None
         code = 0
@@ -138,7 +139,7 @@ class Candidates:
         return int(found[0]) if found[0] >= 0 else None
 
     def find_all(self, values: np.ndarray) -> np.ndarray:
-        """Rows of the points ``values`` [count, parameters], -1 where one is not among them."""
+        """The rows of the points ``values`` [count, parameters], -1 for one that is not in the table."""
         ordinals = np.empty(values.shape, np.int64)
         known = np.ones(len(values), bool)
         for j, levels in enumerate(self.levels):
@@ -147,7 +148,7 @@ class Candidates:
         return np.where(known, self._rows(ordinals @ self._strides), -1)
 
     def neighbours(self, point: int, *, adjacent: bool = False) -> np.ndarray:
-        """Rows that differ from ``point`` in one parameter; ``adjacent``: by one step to the next legal value."""
+        """Rows that differ from ``point`` in one parameter; with ``adjacent`` only by one step to the next legal value."""
         own, code = self.ordinals[point], self._codes[point]
         found = []
         for j, levels in enumerate(self.levels):
@@ -160,52 +161,50 @@ class Candidates:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def nearest(self, places: np.ndarray, among: np.ndarray) -> np.ndarray:
-        """The rows of ``among`` nearest to ``places``, float [parameters]: which of its levels each is, or between.
+        """The rows of ``among`` nearest to ``places``, float [parameters]: positions among each parameter's levels.
 
-        Nearest in L1, every parameter's range counting as one; of two names one is as far from the other as any.
+        The distance is L1 with every parameter's range scaled to 1; two different names have distance 1.
         """
         spans = np.maximum([len(levels) - 1 for levels in self.levels], 1)
         distance = np.abs(self.ordinals[among] - places)
         named = [j for j, name in enumerate(self.names) if name in self.categories]
         distance[:, named] = spans[named] * (distance[:, named] > 0)
         total = (distance / spans).sum(1)
-        return among[total <= total.min() * (1 + 1e-9)]
+        return np.asarray(among[total <= total.min() * (1 + 1e-9)])
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:
-        """The values each parameter takes here, rising."""
+        """The values that each parameter takes here, in rising order."""
         return tuple(np.unique(column) for column in self.values.T)
 
     @cached_property
     def ordinals(self) -> np.ndarray:
-        """int32 [points, parameters]: which of its parameter's levels a value is."""
+        """int32 [points, parameters]: the position of each value among its parameter's levels."""
         columns = [np.searchsorted(levels, column) for levels, column in zip(self.levels, self.values.T, strict=True)]
         return np.array(columns, np.int32).T.reshape(self.values.shape)
 
     @cached_property
     def encoding(self) -> Encoding:
-        """The points as a model sees them."""
+        """The points as features for a model."""
         return encode(self.names, self.values, self.extents, self.derived, self.categories)
 
     @cached_property
     def _strides(self) -> np.ndarray:
         counts = [max(len(levels), 1) for levels in self.levels]
         if math.prod(counts) >= LARGEST_CODE:
-            raise UsageError(
-                f"a space of {math.prod(counts):.1e} combinations: at most {LARGEST_CODE:.1e} are numbered"
-            )
+            raise UsageError(f"a space of {math.prod(counts):.1e} combinations: the limit is {LARGEST_CODE:.1e}")
         return np.array([math.prod(counts[j + 1 :]) for j in range(len(counts))], np.int64)
 
     @cached_property
     def _codes(self) -> np.ndarray:
-        return self.ordinals.astype(np.int64) @ self._strides
+        return np.asarray(self.ordinals.astype(np.int64) @ self._strides)
 
     @cached_property
     def _index(self) -> tuple[np.ndarray, np.ndarray]:
         order = np.argsort(self._codes, kind="stable")
         codes = self._codes[order]
         if (codes[1:] == codes[:-1]).any():
-            raise UsageError("a search space that has a point twice")
+            raise UsageError("a search space with a repeated point")
         return codes, order
 
     def _rows(self, codes: np.ndarray) -> np.ndarray:
@@ -224,72 +223,100 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
     near to them in turn. Where one combination in a hundred is legal, steps in one parameter find in seconds what chance
     would not. All are bounded, and the default is where the steps may start from too.
     """
-    rng = np.random.default_rng(seed)
-    counts = [len(p.choices) for p in family.params]
-    strides = [math.prod(counts[j + 1 :]) for j in range(len(counts))]
-    found: dict[int, Schedule] = {}
-    refused: set[int] = set()
+    draw = _Draw(family, problem, limits, np.random.default_rng(seed))
+    draw.near_default(max(1, most // 2))
+    draw.by_chance(size, most)
+    draw.by_steps(most)
+    return list(draw.found.values())
 
-    def consider(number: int) -> None:
-        if number in found or number in refused:
+
+class _Draw:
+    """Legal combinations by their numbers, the last parameter fastest, and what was drawn and is not legal."""
+
+    def __init__(self, family: Family, problem: Problem, limits: Limits, rng: np.random.Generator) -> None:
+        self.family, self.problem, self.limits, self.rng = family, problem, limits, rng
+        self.counts = [len(p.choices) for p in family.params]
+        self.strides = [math.prod(self.counts[j + 1 :]) for j in range(len(self.counts))]
+        self.found: dict[int, Schedule] = {}
+        self.refused: set[int] = set()
+
+    def consider(self, number: int) -> None:
+        if number in self.found or number in self.refused:
             return
-        schedule = {
-            p.name: p.choices[number // stride % count]
-            for p, stride, count in zip(family.params, strides, counts, strict=True)
-        }
-        if family.reasons(schedule, problem, limits):
-            refused.add(number)
+        schedule = {p.name: p.choices[place] for p, place in zip(self.family.params, self._places(number), strict=True)}
+        if self.family.reasons(schedule, self.problem, self.limits):
+            self.refused.add(number)
         else:
-            found[number] = schedule
+            self.found[number] = schedule
 
-    default = family.default(sized(problem), limits)
-    if all(default.get(p.name) in p.choices for p in family.params):
-        start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(family.params, strides, strict=True))
-        consider(start)
-        limit = _weight(family, default, problem)
+    def _places(self, number: int) -> list[int]:
+        """Which of its choices each parameter takes."""
+        return [number // stride % count for stride, count in zip(self.strides, self.counts, strict=True)]
+
+    def near_default(self, most: int) -> None:
+        params = self.family.params
+        default = self.family.default(sized(self.problem), self.limits)
+        if not all(default.get(p.name) in p.choices for p in params):
+            return
+        start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(params, self.strides, strict=True))
+        self.consider(start)
+        limit = _weight(self.family, default, self.problem)
         centres = [start]
-        for centre in itertools.islice(centres, CENTRES if limits.is_cpu else 1):  # which grow meanwhile
-            places = [centre // stride % count for stride, count in zip(strides, counts, strict=True)]
-            steps = [[(k - place) * stride for k in range(count) if k != place]
-                     for place, stride, count in zip(places, strides, counts, strict=True)]  # fmt: skip
-            one = [step for each in steps for step in each]
-            two = [a + b for j, each in enumerate(steps) for a in each for later in steps[j + 1 :] for b in later]
-            for offset in (*one, *rng.permutation(two).tolist()):
-                number = centre + offset
-                if len(found) >= max(1, most // 2) or number in found:
+        for centre in itertools.islice(centres, CENTRES if self.limits.is_cpu else 1):  # which grow meanwhile
+            for number in self._around(centre):
+                if len(self.found) >= most or number in self.found:
                     continue
-                consider(number)
-                if limits.is_cpu and number in found:
-                    if any(x > y for x, y in zip(_weight(family, found[number], problem), limit, strict=True)):
-                        del found[number]
+                self.consider(number)
+                if self.limits.is_cpu and number in self.found:
+                    if self._is_heavier(number, limit):
+                        del self.found[number]
                     else:
                         centres.append(number)
-    for number in rng.integers(size, size=TRIES * most).tolist():
-        if len(found) >= most:
-            break
-        consider(number)
-    legal = list(found)
-    for _ in range(TRIES * most if legal else 0):
-        if len(found) >= most:
-            break
-        start = legal[int(rng.integers(len(legal)))]
-        j = int(rng.integers(len(counts)))
-        level = start // strides[j] % counts[j]
-        to = int(rng.integers(counts[j])) if rng.random() < 0.5 else level + int(rng.choice((-1, 1)))
-        if not 0 <= to < counts[j]:
-            continue
-        number = start + (to - level) * strides[j]
-        known = len(found)
-        consider(number)
-        if len(found) > known:
-            legal.append(number)
-    return list(found.values())
+
+    def _around(self, centre: int) -> Iterator[int]:
+        """The combinations that differ from ``centre`` in one parameter, then those in two, at random."""
+        steps = [
+            [(k - place) * stride for k in range(count) if k != place]
+            for place, stride, count in zip(self._places(centre), self.strides, self.counts, strict=True)
+        ]
+        one = [step for each in steps for step in each]
+        two = [a + b for j, each in enumerate(steps) for a in each for later in steps[j + 1 :] for b in later]
+        return (centre + offset for offset in (*one, *self.rng.permutation(two).tolist()))
+
+    def _is_heavier(self, number: int, limit: tuple[int, int, int]) -> bool:
+        weight = _weight(self.family, self.found[number], self.problem)
+        return any(x > y for x, y in zip(weight, limit, strict=True))
+
+    def by_chance(self, size: int, most: int) -> None:
+        for number in self.rng.integers(size, size=TRIES * most).tolist():
+            if len(self.found) >= most:
+                return
+            self.consider(number)
+
+    def by_steps(self, most: int) -> None:
+        """Random steps in one parameter, from any legal combination."""
+        rng, counts, strides = self.rng, self.counts, self.strides
+        legal = list(self.found)
+        for _ in range(TRIES * most if legal else 0):
+            if len(self.found) >= most:
+                return
+            start = legal[int(rng.integers(len(legal)))]
+            j = int(rng.integers(len(counts)))
+            level = start // strides[j] % counts[j]
+            to = int(rng.integers(counts[j])) if rng.random() < 0.5 else level + int(rng.choice((-1, 1)))
+            if not 0 <= to < counts[j]:
+                continue
+            number = start + (to - level) * strides[j]
+            known = len(self.found)
+            self.consider(number)
+            if len(self.found) > known:
+                legal.append(number)
 
 
 def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int) -> np.ndarray:
-    """``most`` rows of [rows, parameters], and those that differ from one of ``around`` in one place at most.
+    """``most`` rows of [rows, parameters], and all rows that differ from one of ``around`` in at most one place.
 
-    Always the same ones are drawn: what one search measured another, of another seed, is to find in its table.
+    The sample does not depend on the seed, so that a search finds the points of an earlier search in its table.
     """
     if len(table) <= most:
         return table
@@ -301,22 +328,22 @@ def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int) -> n
 
 
 def _weight(family: Family, point: Schedule, problem: Problem) -> tuple[int, int, int]:
-    """Work-items, registers and workspace, that a processor which plays work-items one after another wants few of.
+    """Work-items, registers and workspace. A processor that runs work-items one by one needs few of each.
 
-    Several of them that meet are compiled with caution there, what one keeps in more registers than there are takes minutes
-    to compile, and sums are split for nobody.
+    Work-items that meet at barriers are compiled without optimisation there, register spilling makes a compilation take
+    minutes, and splitting a sum gains nothing.
     """
     s, p = family.schedule(point), sized(problem)
     try:
         launch = family.geometry(s, p)
         registers = family.registers(s, p) if family.registers is not None else 0
     except ScheduleError:
-        return LARGEST_CODE, LARGEST_CODE, LARGEST_CODE  # its own formulas refuse it
+        return LARGEST_CODE, LARGEST_CODE, LARGEST_CODE  # the family's own formulas refuse it
     return math.prod(launch.items), registers, launch.workspace_bytes
 
 
 def _heavier(family: Family, points: Sequence[Schedule], problem: Problem, default: int) -> np.ndarray:
-    """int [points]: in how many parts of its weight each has more than the default."""
+    """int [points]: in how many of the three parts of ``_weight`` each point exceeds the default."""
     weights = np.array([_weight(family, point, problem) for point in points], float)
     return np.asarray((weights > weights[default]).sum(1))
 
@@ -339,7 +366,7 @@ def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limit
             if family.estimate is not None:
                 facts["estimate"] = family.estimate(s, p, limits)
         except ScheduleError:
-            facts = {}  # a legal schedule that its own formulas refuse: it is measured without them
+            facts = {}  # the family's own formulas refuse a legal schedule: it is measured without them
         for name, value in facts.items():
             if name not in columns:
                 columns[name] = [math.nan] * number

@@ -1,4 +1,4 @@
-"""One kernel in words, for researchers and benchmarks: ``conv2d n=1 c=64 h=56 w=56 oc=64 k=3 pad=1`` as a model."""
+"""Parses one kernel from text, for research and benchmarks: ``conv2d n=1 c=64 h=56 w=56 oc=64 k=3 pad=1`` as a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Sizes = dict[str, int]
-MOST = 1 << 20  # of a size
-SIZES: Mapping[str, tuple[Sizes, str]] = {  # what is not given, and what all the letters are; 0 has to be given
+MOST = 1 << 20  # the largest size
+SIZES: Mapping[str, tuple[Sizes, str]] = {  # defaults, and the meaning of the letters; a size with default 0 is required
     "conv2d": (
         {"n": 1, "c": 0, "h": 0, "w": 0, "oc": 0, "k": 3, "r": 0, "s": 0, "stride": 1, "pad": 0, "dilation": 1,
          "groups": 1, "relu": 0},
@@ -23,14 +23,14 @@ SIZES: Mapping[str, tuple[Sizes, str]] = {  # what is not given, and what all th
     "matmul": ({"batch": 1, "m": 0, "n": 0, "k": 0, "relu": 0}, "batch, rows, columns, depth, whether a relu follows"),
     "softmax": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
     "layernorm": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
-    "maxpool": ({"n": 1, "c": 0, "h": 0, "w": 0, "k": 2, "stride": 2, "pad": 0}, "as conv2d"),
+    "maxpool": ({"n": 1, "c": 0, "h": 0, "w": 0, "k": 2, "stride": 2, "pad": 0}, "as for conv2d"),
     "add": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
 }  # fmt: skip
-OPTIONAL = {"w": "h", "oc": "c", "r": "k", "s": "k"}  # as another, where it is not given
+OPTIONAL = {"w": "h", "oc": "c", "r": "k", "s": "k"}  # a size that is not given is copied from another
 
 
 def parse(text: str) -> tuple[str, Sizes]:
-    """The operator and all its sizes. Raises ``UsageError`` that says what is expected."""
+    """Parse the operator and all its sizes. Raises ``UsageError`` that says what is expected."""
     name, *words = text.split()[:64] or [""]
     if name not in SIZES:
         raise UsageError(f"--kernel {quote(text)}: one of {', '.join(SIZES)} expected, then sizes: m=64 n=64 ...",
@@ -50,12 +50,12 @@ def parse(text: str) -> tuple[str, Sizes]:
             sizes[key] = sizes[other]
     may_be_zero = {"pad", "relu"}
     if missing := [key for key, value in sizes.items() if value == 0 and key not in may_be_zero]:
-        raise UsageError(f"--kernel {quote(text)}: {', '.join(missing)} has to be given, at least 1", code="GPC2021")
+        raise UsageError(f"--kernel {quote(text)}: {', '.join(missing)} must be given, at least 1", code="GPC2021")
     return name, sizes
 
 
 def model(text: str) -> ModelProto:
-    """A model of the one operator, its weights drawn."""
+    """A model with this one operator and random weights."""
     from onnx import TensorProto, checker, helper, numpy_helper
 
     name, sizes = parse(text)
@@ -87,7 +87,7 @@ def _conv2d(z: Sizes) -> Made:
     attributes: dict[str, Any] = {"kernel_shape": [z["r"], z["s"]], "strides": [z["stride"]] * 2, "pads": [z["pad"]] * 4,
                   "dilations": [z["dilation"]] * 2, "group": z["groups"]}  # fmt: skip
     if z["c"] % z["groups"] or z["oc"] % z["groups"]:
-        raise UsageError("--kernel conv2d: groups has to divide c and oc", code="GPC2021")
+        raise UsageError("--kernel conv2d: groups must divide c and oc", code="GPC2021")
     weights: dict[str, np.ndarray | None] = {
         "w": _drawn(z["oc"], z["c"] // z["groups"], z["r"], z["s"]),
         "b": _drawn(z["oc"]),

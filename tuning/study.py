@@ -1,4 +1,4 @@
-"""The search of one kernel: candidates asked for, rendered, built, checked and timed, and every one of them a record."""
+"""The search of one kernel: it asks for candidates, renders, builds, checks and times them, and records every one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Record, source_hash
 from gpucomp.tuning import messages
 from gpucomp.tuning.checks import RUNS
-from gpucomp.tuning.crew import Answer, Crew, Runner
 from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.measure import Rules
 from gpucomp.tuning.messages import Message
@@ -28,24 +27,25 @@ from gpucomp.tuning.records import Known, Store
 from gpucomp.tuning.samplers.ask_tell import REASON, AskTell
 from gpucomp.tuning.setups import subject
 from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task, rendered_hash
+from gpucomp.tuning.worker_pool import Answer, Runner, WorkerPool
 
-SAMPLE_S = 2e-3  # that a sample takes at least: as many launches as that needs
-LONG_SAMPLE_S = 10e-3  # that it may take for weights to come from where a model's do
+SAMPLE_S = 2e-3  # least time of a sample, which decides its number of launches
+LONG_SAMPLE_S = 10e-3  # a sample may take this long, so that weights come from as far away as in the model
 MOST_LAUNCHES, MOST_SETS, MOST_BYTES = 64, 8, 256 << 20
-DIED = ("killed", "timeout")  # how a process ends over a candidate
-TRIES = 2  # of the default, without which nothing can be judged; of anything else one
+DIED = ("killed", "timeout")  # how a process can end because of a candidate
+TRIES = 2  # of the default, without which nothing can be judged; any other candidate has one try
 SEED = 11  # of the data that candidates are checked and timed on
-BUILD_S = 30.0  # between two looks at the builders
-MOST_RUNNERS = 256  # that measure at once
-LOOK_S = 0.2  # between two looks for a runner, where all have left
+BUILD_S = 30.0  # between two polls of the builders
+MOST_RUNNERS = 256  # that measure at the same time
+LOOK_S = 0.2  # between two polls for a runner, when all have left
 RULES = Rules()
-KILLED = {"invalidity": "killed", REASON: "it ended an earlier search"}  # of a point whose record is a launch only
-FACTS = ("invalidity", REASON, "ratio", "source", "timestamp", "runs", "noise")  # of a record, that a trial has too
+KILLED = {"invalidity": "killed", REASON: "it ended an earlier search"}  # for a point with nothing but a launch record
+FACTS = ("invalidity", REASON, "ratio", "source", "timestamp", "runs", "noise")  # fields of a record for the trial
 
 
 @dataclass(frozen=True)
 class Built:
-    """A candidate as the runner takes it. ``rendered`` names its source and packing: candidates that share it are one."""
+    """A candidate ready for the runner. ``rendered`` names its source and packing; candidates with the same name are equal."""
 
     candidate: Candidate
     source: KernelSource
@@ -57,7 +57,7 @@ class Built:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A candidate on its way to a device: ``identity`` is what the records know it by, ``job`` what the runner is asked."""
+    """A candidate that is sent to a device: ``identity`` names it in the records, ``job`` is the runner's job."""
 
     built: Built
     identity: Mapping[str, Any]
@@ -67,21 +67,21 @@ class Trial:
 
 @dataclass
 class Tools:
-    """What all studies of a run share. ``facts`` is what the runner's device says of itself.
+    """What all studies of a run share. ``facts`` are the facts of the runner's device.
 
-    others     runners whose devices say the same: candidates are measured by all at once, everything else by ``runner``
-    newcomers  gives further ones that have come since it was last asked
-    wait       seconds that a search waits for one where all have left
+    others     runners whose devices have the same facts: all of them measure candidates; ``runner`` does everything else
+    newcomers  returns the runners that have come since the last call
+    wait       seconds that a search waits for a runner when all have left
     """
 
-    builders: Crew
+    builders: WorkerPool
     runner: Runner
     store: Store
     facts: Message
     sampler: str
     seed: int
     rules: Rules = RULES
-    current: Study | None = None  # whose arrays the runners have
+    current: Study | None = None  # the study whose arrays the runners have
     others: Sequence[Runner] = ()
     newcomers: Callable[[], Sequence[Runner]] = lambda: ()
     wait: float = 0.0
@@ -92,37 +92,37 @@ class Tools:
 
     @property
     def runners(self) -> list[Runner]:
-        """Those that can be asked now; where all have left, who comes in time. Raises ``DeviceError`` where nobody does."""
+        """The runners that can be asked now. When all have left, wait for one; raises ``DeviceError`` if none comes."""
         deadline = time.monotonic() + self.wait
         while not (found := [runner for runner in (self.runner, *self.others) if not runner.gone]):
             if not self.recruited():
                 if time.monotonic() > deadline:
-                    raise DeviceError(f"nobody is left to measure: {self.runner.gone}", code="GPC5300")
+                    raise DeviceError(f"no runner is left to measure: {self.runner.gone}", code="GPC5300")
                 time.sleep(LOOK_S)
         return found
 
     def recruited(self) -> Sequence[Runner]:
-        """Those who have come since, who take part from now on."""
+        """The runners that have come since the last call. They take part from now on."""
         found = self.newcomers()
         self.others = [*self.others, *found]
         return found
 
     def settle(self) -> None:
-        """Where the runner is gone, let another one be the first."""
+        """If the runner has left, replace it by another one."""
         if self.runner.gone:
             self.runner, *self.others = self.runners
 
     def compared(self, job: Message, arrays: Mapping[str, np.ndarray], limit: float) -> Message:
-        """The answer of a new process, which has nothing of what was there before, to a comparison.
+        """The answer of a new process to a comparison; the process has none of the earlier arrays.
 
-        A machine that is lost over it need not have been lost because of it: another one is asked, ``TRIES`` in all.
-        Where nobody is left the answer says so.
+        A machine that is lost during the job was not necessarily lost because of it, so another one is asked, ``TRIES`` in
+        all. If no runner is left, the answer says so.
         """
         lost = 0
         while True:
             try:
                 self.settle()
-            except DeviceError as error:  # what was found before is recorded all the same
+            except DeviceError as error:  # what was found before is still recorded
                 return {"invalidity": "killed", "fault": error.message}
             self.runner.forget()
             self.runner.fresh()
@@ -135,9 +135,9 @@ class Tools:
 
 @dataclass(eq=False)
 class Study:
-    """One task's search: ``search`` is the optuna study of it, in rows of ``table``.
+    """One task's search: ``search`` is its optuna study over the rows of ``table``.
 
-    ``fault`` says why there is none: the default itself does not pass the check.
+    ``fault`` says why the task cannot be searched: the default itself does not pass the check.
     """
 
     task: Task
@@ -150,34 +150,34 @@ class Study:
     trials: list[Record] = field(default_factory=list)
     _data: dict[int, tuple[list[np.ndarray], list[np.ndarray]]] = field(default_factory=dict)
     _packed: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
-    _measured: dict[str, Record] = field(default_factory=dict)  # by what was rendered
+    _measured: dict[str, Record] = field(default_factory=dict)  # by the name of what was rendered
     _waiting: dict[str, list[Candidate]] = field(
         default_factory=dict
-    )  # what is being measured, and who else asks for it
+    )  # by the name of what is being measured: other candidates with the same source
     _anchor: Built | None = None
     anchor_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """What only went wrong that once is not known: it may be tried again."""
+        """Forget transient failures: such candidates may be tried again."""
         lasting = {key: trial for key, trial in self.known.trials.items() if not trial.get("transient")}
         self.known = replace(self.known, trials=lasting)
 
     # data and candidates
 
     def data(self, seed: int = SEED) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Inputs, and what the kernel has to make of them."""
+        """The inputs, and the expected outputs of the kernel."""
         if seed not in self._data:
             self._data[seed] = self.task.data(seed)
         return self._data[seed]
 
     def close(self) -> None:
-        """Let go of the data; what was asked for and not measured failed."""
+        """Drop the data. Candidates that were asked for but not measured fail."""
         self.search.close("the search ended before it was measured")
         self._data.clear()
         self._packed.clear()
 
     def render(self, candidate: Candidate) -> tuple[KernelSource, Packed | None, str]:
-        """Source, packing, and a name of both. Raises ``GpucompError``."""
+        """The source, the packing, and a name of both. Raises ``GpucompError``."""
         source, packed = self.task.rendered(candidate)
         return source, packed, rendered_hash(source, packed)
 
@@ -199,11 +199,11 @@ class Study:
         return {**message, "binary": name}, {**arrays, name: binary}
 
     def job(self, seed: int = SEED) -> tuple[Message, dict[str, np.ndarray]]:
-        """What is the same for all candidates: how often they are launched, and what is expected of them.
+        """The part of a job that is the same for all candidates: the number of launches, and the expected outputs.
 
-        Weights take turns over as many bytes as the model has between two launches of the kernel: what fits a cache alone
-        does not beside all others. On two cores the kernels of ResNet-18 with the most weights are 1.6 times as fast as
-        the default where they stay in a cache, by a schedule that is 1.15 times as slow in the model.
+        Weights rotate over as many bytes as the model touches between two launches of the kernel: a schedule that is fast
+        while the weights stay in a cache can be slow in the model. On two cores, a schedule for the kernels of ResNet-18 with
+        the most weights was 1.6 times as fast as the default with cached weights, and 1.15 times as slow in the model.
         """
         _, wanted = self.data(seed)
         expected = {messages.digest(array): array for array in wanted}
@@ -216,7 +216,7 @@ class Study:
         long = max(launches, math.ceil(LONG_SAMPLE_S / seconds))
         weight_sets = max(1, min(far, long, MOST_LAUNCHES, MOST_BYTES // max(1, weights)))
         if weight_sets * weights <= self.tools.facts["cache_bytes"]:
-            weight_sets = 1  # all of them stay in the cache, as one does
+            weight_sets = 1  # all sets would stay in the cache, so one is enough
         sets = max(1, min(launches, cold, MOST_SETS, MOST_BYTES // nbytes))
         launches = max(launches, weight_sets)
         job = {
@@ -232,7 +232,7 @@ class Study:
     # measuring
 
     def prepare(self) -> None:
-        """The default first: it is what everything is measured by. Sets ``fault`` when it cannot be."""
+        """Measure the default, to which everything is compared. Sets ``fault`` if that fails."""
         self.tools.settle()
         if self.tools.current is not self:
             for runner in self.tools.runners:
@@ -244,14 +244,14 @@ class Study:
         if name not in self.known.trials and self.known.killers.get(name, 0) >= TRIES:
             self.fault = f"the default was launched {TRIES} times without an end"
             return
-        default = [self.task.default]  # built once more where that fails: it need not have been to blame
+        default = [self.task.default]  # a failed build is repeated once: the default need not be to blame
         self._anchor = next(iter([*self._build(default, again=True)] or self._build(default)), None)
         if self._anchor is None:
             self.fault = f"the default cannot be built: {self.trials[-1]['fault']}"
             return
         record = self.known.trials.get(name)
         launches = self.known.killers.get(name, 0)
-        while record is None or (record["invalidity"] in DIED and launches < TRIES):  # it need not have been to blame
+        while record is None or (record["invalidity"] in DIED and launches < TRIES):  # the default need not be to blame
             record, launches = self._measure(self._anchor, default=True), launches + 1
         if record["invalidity"] != "correct":
             self.fault = f"the default does not pass the check: {record.get('fault', record['invalidity'])}"
@@ -268,7 +268,7 @@ class Study:
                 self.search.tell(row, None, facts=KILLED)
 
     def _seconds(self, record: Record) -> float | None:
-        """What a trial took, had the default been as fast as it was in its own."""
+        """The time of a trial, scaled to the default's time in this run."""
         return record["ratio"] * self.anchor_s if record["invalidity"] == "correct" else None
 
     def _seen(self, record: Record) -> None:
@@ -285,14 +285,14 @@ class Study:
             self.search.tell(row, self._seconds(record), lost=bool(record.get("transient")), facts=facts)
 
     def _tell(self, candidate: Candidate, record: Record) -> None:
-        """Its trial, and those of all who asked for the same source."""
+        """Tell the trial's result, also for the other candidates with the same source."""
         for asked in (candidate, *self._waiting.pop(record["rendered"], ())):
             self._inform(asked, record)
         self._measured[record["rendered"]] = record
         self._seen(record)
 
     def batch(self, count: int, in_time: Callable[[], bool] = lambda: True) -> int:
-        """Measure ``count`` candidates that nobody has, as long as it is ``in_time``; how many there were."""
+        """Measure ``count`` new candidates, as long as it is ``in_time``; return how many were measured."""
         begin = time.monotonic()
         self.prepare()
         if self.fault:
@@ -319,12 +319,12 @@ class Study:
         return measured
 
     def _by_one(self, found: Iterator[Built], in_time: Callable[[], bool]) -> int:
-        """Measure one after the other, by the runner; how many."""
+        """Measure candidates one after the other with the runner; return how many."""
         measured = 0
         with contextlib.ExitStack() as held:
             for built in found:
                 if not measured:
-                    held.enter_context(self.tools.runner.exclusive())  # a batch in one go
+                    held.enter_context(self.tools.runner.exclusive())  # keep the device for the whole batch
                 if not in_time():
                     break
                 self._tell(built.candidate, self._measure(built))
@@ -332,10 +332,10 @@ class Study:
         return measured
 
     def _by_all(self, found: Iterator[Built], in_time: Callable[[], bool]) -> int:
-        """Measure by all runners at once, each of which has one candidate at a time; how many."""
+        """Measure with all runners at once, one candidate at a time each; return how many."""
         idle = self.tools.runners
-        launched: list[Trial] = []  # of which there is no record yet
-        unsent: list[Built] = []  # that a runner never had, because it was gone
+        launched: list[Trial] = []  # trials without a record so far
+        unsent: list[Built] = []  # candidates that no runner got, because it had left
         under_way: dict[Future[Answer], tuple[Runner, Trial, float]] = {}
         pool = ThreadPoolExecutor(MOST_RUNNERS, "trial")
         measured = 0
@@ -351,10 +351,10 @@ class Study:
                 while not idle and under_way:
                     measured += self._landed(under_way, idle, launched, unsent)
                     idle += self.tools.recruited()
-                idle += [] if idle else self.tools.runners  # where all are gone: who comes in time
+                idle += [] if idle else self.tools.runners  # when all have left, wait for one
                 runner = idle.pop(0)
                 trial = self._trial(built)
-                launched.append(trial)  # before it is: whatever comes between the two, it is released
+                launched.append(trial)  # before the launch record, so that an exception in between releases it
                 self.tools.store.append("launch", trial.identity)
                 under_way[pool.submit(runner.ask, trial.job, trial.arrays)] = runner, trial, time.monotonic()
         except BaseException:
@@ -372,7 +372,7 @@ class Study:
         launched: list[Trial],
         unsent: list[Built],
     ) -> int:
-        """Record what has been answered, waiting for at least one; how many. Who can be asked again becomes idle."""
+        """Wait for at least one answer and record all that have come; return how many. Free runners become idle."""
         measured = 0
         for future in wait(under_way, return_when=FIRST_COMPLETED).done:
             runner, trial, begin = under_way.pop(future)
@@ -383,7 +383,7 @@ class Study:
                 unsent.append(trial.built)
                 continue
             record = self._recorded(trial, answer, time.monotonic() - begin)
-            launched.remove(trial)  # only now: what ends without a record is released
+            launched.remove(trial)  # only after the record: a trial without a record is released
             self._tell(trial.built.candidate, record)
             measured += 1
             if not runner.gone:
@@ -392,11 +392,11 @@ class Study:
 
     @property
     def best(self) -> float:
-        """The least ratio that a right candidate had."""
+        """The smallest ratio of a correct candidate."""
         return min((t["ratio"] for t in self.trials if t["invalidity"] == "correct"), default=1.0)
 
     def leaders(self, count: int) -> list[Candidate]:
-        """The right candidates that were fastest, the default not among them, nor what was so slow that it ran only once."""
+        """The fastest correct candidates, without the default and without those so slow that they ran only once."""
         families = {family.title: family for family in self.task.engines}
         whole = [t for t in self.trials if t["invalidity"] == "correct" and t.get("runs", RUNS) == RUNS]
         right = sorted(whole, key=lambda t: t["ratio"])
@@ -404,15 +404,15 @@ class Study:
         return [c for c in found if c.key != self.task.default.key][:count]
 
     def built(self, candidates: Sequence[Candidate]) -> list[Built]:
-        """Those of ``candidates`` that can be built, in their order."""
+        """Those of ``candidates`` that can be built, in order."""
         found = {built.candidate.key: built for built in self._build(candidates, again=True)}
         return [found[c.key] for c in candidates if c.key in found]
 
     def _build(self, candidates: Sequence[Candidate], *, again: bool = False) -> Iterator[Built]:
-        """Render and build. What fails is recorded; what was rendered before is told as it was, and left out.
+        """Render and build. Failures are recorded. If the same source was measured before, its result is told instead.
 
-        With ``again`` all are built, and what fails is left out and not recorded: there is a trial of it.
-        They come as they are built, or all of them once the last is, where building would disturb the device.
+        With ``again`` every candidate is built, and failures are ignored without a record, because they have a trial already.
+        Candidates are yielded as they are built; if building would disturb the device, only after the last one is built.
         """
         tools = self.tools
         waiting: dict[int, tuple[Candidate, KernelSource, Packed | None, str]] = {}
@@ -436,7 +436,7 @@ class Study:
         while waiting:
             for number, (answer, arrays) in tools.builders.gather(BUILD_S):
                 if number not in waiting:
-                    continue  # of a batch that was given up
+                    continue  # from a batch that was given up
                 candidate, source, packed, name = waiting.pop(number)
                 if "invalidity" in answer:
                     if again:
@@ -473,7 +473,7 @@ class Study:
         return Trial(built, self._identity(built.candidate), job, arrays)
 
     def _measure(self, built: Built, *, default: bool = False) -> Record:
-        """One candidate on the device. It is in the records before it runs: should it end everything, it is known."""
+        """Measure one candidate on the device. It is recorded before it runs, in case it takes down the machine."""
         tools = self.tools
         trial = self._trial(built, default=default)
         while True:
@@ -490,7 +490,7 @@ class Study:
             self._release(trial)
 
     def _release(self, trial: Trial) -> None:
-        """Say in the records that a candidate was not to blame: it was Ctrl-C, or a disk that is full."""
+        """Record that a candidate was not to blame, for example for Ctrl-C or a full disk."""
         with contextlib.suppress(RecordError):
             self.tools.store.append("release", trial.identity)
 
@@ -520,18 +520,18 @@ class Study:
         }
 
     def pick(self, candidate: Candidate, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a record that says: this one. ``facts`` are how that was found."""
+        """The fields of a pick record. ``facts`` say how the pick was found."""
         source, _, _ = self.render(candidate)
         return self._fields(candidate, source_hash(source.text, NAME)) | dict(facts)
 
 
 def _transience(answer: Message) -> dict[str, bool]:
-    """A mark on what says nothing of the candidate: another run does not go by it."""
+    """A mark on results that say nothing about the candidate; another run ignores them."""
     return {"transient": True} if any(answer.get(name) for name in ("transient", "lost", "dead")) else {}
 
 
 def _outcome(answer: Message, build_s: float, took: float) -> dict[str, Any]:
-    """An answer as fields of a trial: those of Kernel Tuner's T4, and everything else that is known."""
+    """An answer as fields of a trial: those of the T4 format, and everything else that is known."""
     invalidity = answer.get("invalidity", "runtime")
     samples = answer.get("samples", [])
     validation = answer.get("validation_s", 0.0)

@@ -1,7 +1,7 @@
-"""What our own records teach, kernel by kernel, as one page: how the search went, what mattered, how sure the pick is.
+"""Writes one page about a file of records, kernel by kernel: the search's progress, what mattered, how certain the pick is.
 
-A search looks where it is fast: shares and medians are those of what it chose to see. Sources are not in the records; a
-model that has the kernels renders the default's and the winner's again, for their difference.
+Shares and medians are of the points that the search chose to measure, so they are biased towards fast ones. Records have no
+sources; given the model, the default's and the winner's sources are rendered again and compared.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gpucomp.tuning.analysis import source_difference
 from gpucomp.tuning.recorded import Row, space_of
 from gpucomp.tuning.tasks import Candidate, Task
 
-MOST_LINES = 400  # of a difference of two sources
+MOST_LINES = 400  # of a diff of two sources
 
 
 def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> None:
-    """A page about the trials of ``found``; ``tasks`` are those of a model, by kernel, for the sources.
+    """Write a page about the trials in ``found``. ``tasks`` are the tasks of a model by kernel, for the sources.
 
-    Raises ``UsageError`` where no trial succeeded, without plotly, and where the file cannot be written.
+    Raises ``UsageError`` if no trial succeeded, without plotly, or if the file cannot be written.
     """
     groups: dict[tuple[str, tuple[str, str, str]], list[Record]] = {}
     for record in found:
@@ -36,7 +36,7 @@ def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title:
     told = {key: _Told(group) for key, group in groups.items()}
     told = {key: one for key, one in told.items() if one.right}
     if not told:
-        raise UsageError("no trial in these records succeeded, nothing to report")
+        raise UsageError("no trial in these records succeeded, so there is nothing to report")
     order = sorted(told, key=lambda key: (told[key].ratio, key))
     parts = [page.table(HEAD, [told[key].row for key in order])]
     for key in order:
@@ -64,7 +64,7 @@ class _Told:
 
     @property
     def ratio(self) -> float:
-        """The pick's time over the default's, or that of the search's best."""
+        """The time over the default's: that of the pick, or of the search's best."""
         if self.pick is not None:
             return float(self.pick["ratio"])
         return float(self.winner["ratio"]) if self.winner is not None else math.inf
@@ -134,7 +134,7 @@ def _row(trial: Record) -> Row:
 
 
 def _progress(trials: Sequence[Record]) -> str:
-    """How fast the best became what it is: each trial's time over the default's, and the least until then."""
+    """A chart of the search: each trial's time over the default's, and the best so far."""
     go = page.plotly()
     ratios = [float(t["ratio"]) if t["invalidity"] == "correct" else math.inf for t in trials]
     best = list(accumulate(ratios, min))
@@ -149,11 +149,11 @@ def _progress(trials: Sequence[Record]) -> str:
 
 
 def difference(task: Task, winner: Record) -> str:
-    """What changes in a kernel's source from the default to ``winner``, cut where that is long."""
+    """The diff of a kernel's source from the default to ``winner``, shortened if it is long."""
     family = next((f for f in task.engines if f.title == winner["engine"]), None)
     default = task.default
     if family is None:
-        return f"the engine {winner['engine']} is gone"
+        return f"the engine {winner['engine']} no longer exists"
     try:
         if family is default.family:
             text = source_difference(

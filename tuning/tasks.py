@@ -1,4 +1,4 @@
-"""What there is to tune in a model: its distinct kernels, what each has of the latency, and which one to go on with."""
+"""The tuning tasks of a model: its distinct kernels, their shares of the latency, and which one to continue with."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import reference
 from gpucomp.tuning.setups import poisoned
 
-NAME = "k0"  # of a kernel that is measured: its source is then the same whatever the model calls it
+NAME = "k0"  # of a measured kernel, so that its source does not depend on its name in the model
 SMALL_BYTES = 100  # quantized values are drawn from 0 .. 99
-USELESS = 0.5  # of what is expected: more of it not finite, and the check would see nothing
+USELESS = 0.5  # if a larger share of the expected values is not finite, the check would be blind
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Candidate:
 
 @dataclass(eq=False)
 class Task:
-    """A distinct kernel of a model on a target: family, sizes, element types and epilogue are all in its digest.
+    """A distinct kernel of a model on a target. The kernel's digest covers family, sizes, element types and epilogue.
 
-    launches   how often a run of the model launches it
-    seconds    that one launch takes in the untuned model
-    between    bytes of weights and results that a run of the model touches: as many lie between two launches
+    launches   number of launches in a run of the model
+    seconds    time of one launch in the untuned model
+    between    bytes of weights and results that a run of the model touches, and so between two launches of the kernel
     """
 
     kernel: Kernel
@@ -67,7 +67,7 @@ class Task:
 
     @property
     def weight(self) -> float:
-        """Seconds of a run of the untuned model."""
+        """Seconds in a run of the untuned model."""
         return self.launches * self.seconds
 
     @property
@@ -83,7 +83,7 @@ class Task:
         return reference.terms(self.kernel)
 
     def problem(self, family: Family) -> Problem:
-        """The kernel's sizes, as ``family`` sees them."""
+        """The kernel's sizes in the terms of ``family``."""
         if family not in self._problems:
             self._problems[family] = family.problem(self.kernel)
         return self._problems[family]
@@ -93,7 +93,7 @@ class Task:
         return {}
 
     def rendered(self, candidate: Candidate) -> tuple[KernelSource, Packed | None]:
-        """The candidate's source, as the compiler would render it. Raises ``ScheduleError`` for one that cannot run."""
+        """The candidate's source, rendered as the compiler would. Raises ``ScheduleError`` for a candidate that cannot run."""
         family = candidate.family
         s, p = family.schedule(candidate.schedule), sized(self.problem(family))
         packing = family.packing(self.kernel, s, p)
@@ -103,9 +103,9 @@ class Task:
         return render(kernel, candidate.schedule, self.target, NAME, family), packed
 
     def data(self, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Inputs and what the kernel makes of them: the model's constants, normal numbers.
+        """Inputs and the kernel's expected outputs: the model's constants, and normally distributed numbers.
 
-        Where most of the results would be no numbers (logarithms of what is below zero, say), their magnitudes.
+        If most of the results would not be finite (logarithms of negative numbers), positive numbers are used instead.
         """
         found, wanted = self._data(seed, positive=False)
         if _useless(wanted):
@@ -122,14 +122,14 @@ class Task:
                 array = (np.abs(drawn) + 0.1 if positive else drawn).astype(type.dtype.numpy)
             elif array is None and type.dtype in (I8, U8):
                 array = rng.integers(0, SMALL_BYTES, type.shape).astype(type.dtype.numpy)
-            elif array is None:  # to index by, perhaps
+            elif array is None:  # it may be used as an index
                 array = rng.integers(0, 2, type.shape).astype(np.bool_ if type.dtype is BOOL else type.dtype.numpy)
             found.append(np.ascontiguousarray(array))
         return found, reference.expected(self.kernel, found, poisoned(self.kernel))
 
 
 def rendered_hash(source: KernelSource, packed: Packed | None) -> str:
-    """Of a source, its launch and its packing: candidates that share them are one."""
+    """A hash of a source, its launch and its packing: candidates with the same hash are equal."""
     parts = source.text, repr(packed.packing if packed else None), repr(source.geometry)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -141,7 +141,7 @@ def _useless(wanted: Sequence[np.ndarray]) -> bool:
 
 
 def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
-    """The distinct kernels of a model, in order of first appearance, with the schedules they have untuned."""
+    """The distinct kernels of a model, in order of first appearance, with their untuned schedules."""
     engines_of = back_end(target.language)[0]
     found: dict[str, Task] = {}
     between = 0
@@ -164,19 +164,19 @@ def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
     return list(found.values())
 
 
-# which task to go on with
+# which task to continue with
 
-HOPE = 0.15  # part of a kernel's time that a first batch is expected to save
-MEMORY = 0.5  # of that expectation, after a batch that saved nothing
-ENOUGH = 0.001  # part of the model's time: a batch that promises less is not worth its while
+HOPE = 0.15  # share of a kernel's time that a first batch is expected to save
+MEMORY = 0.5  # weight of the old expectation after each batch
+ENOUGH = 0.001  # share of the model's time: a batch that promises less is not worth running
 
 
 @dataclass(eq=False)
 class Progress:
-    """How the search of one task goes.
+    """The progress of one task's search.
 
-    best     its least ratio to the default
-    hope     part of its time that the next batch is expected to save: halved by batches that save nothing
+    best     the smallest ratio to the default so far
+    hope     share of its time that the next batch is expected to save; a batch that saves nothing halves it
     """
 
     task: Task
@@ -189,7 +189,7 @@ class Progress:
     invalid: dict[str, int] = field(default_factory=dict)
 
     def after(self, best: float, seconds: float) -> None:
-        """A batch has come to an end."""
+        """Update the state after a batch."""
         saved = max(0.0, 1 - best / self.best)
         self.hope = MEMORY * self.hope + (1 - MEMORY) * saved
         self.best = min(self.best, best)
@@ -203,16 +203,16 @@ class Progress:
 
     @property
     def cost(self) -> float:
-        """Seconds that a batch takes."""
+        """Seconds of a batch."""
         return self.seconds / self.batches if self.batches else 1.0
 
 
 def following(progress: Sequence[Progress], *, enough: float = ENOUGH) -> Progress | None:
-    """The task whose next batch promises the most for its time; ``None`` when none is worth it.
+    """The task whose next batch promises the largest gain for its time; ``None`` if no batch is worth running.
 
-    A task that nothing is known of is thought to take the time of the others' batches: the heaviest goes first, but one
-    that is light does not go before the next batch of a heavy one that promises more. The idea of spending by the expected
-    gain of the whole is Ansor's task scheduler (Zheng et al., OSDI 2020); expectation by halving is ours.
+    A new task is assumed to need the time of the other tasks' batches. So the heaviest task goes first, but a light new one
+    does not go before the next batch of a heavy one that promises more. Spending time by the expected gain of the whole model
+    is the idea of Ansor's task scheduler (Zheng et al., OSDI 2020); the halved expectation is not from there.
     """
     total = sum(p.task.weight for p in progress)
     batches, seconds = (sum(getattr(p, name) for p in progress) for name in ("batches", "seconds"))
@@ -222,7 +222,7 @@ def following(progress: Sequence[Progress], *, enough: float = ENOUGH) -> Progre
 
 
 def forecast(progress: Sequence[Progress], seconds: float) -> float:
-    """Seconds of a run that a search of ``seconds`` more would save, if every hope came true in the mean."""
+    """Seconds of a run of the model that a search of ``seconds`` more is expected to save."""
     ahead = [_Ahead(p.gain, p.cost) for p in progress if p.gain > 0]
     saved = 0.0
     while ahead and seconds > 0:
@@ -241,7 +241,7 @@ class _Ahead:
 
 
 def weigh(tasks: Sequence[Task], names: Mapping[str, str], launches: Sequence[tuple[str, float]]) -> None:
-    """Give every task its seconds, from a profile: (name of the launch, seconds) of each; ``names`` are digests by launch."""
+    """Set every task's seconds from a profile: (name of a launch, seconds). ``names`` has the kernels' digests by launch."""
     found: dict[str, list[float]] = {}
     for name, seconds in launches:
         if name in names:

@@ -1,4 +1,4 @@
-"""Tuning a model: its tasks, the search where it pays, the finals, and the model with and without what they chose."""
+"""Tunes a model: its tasks, the search where it pays, the finals, and the comparison of the whole model with the picks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
 from gpucomp.tuning import choice, engines, fleet, records
 from gpucomp.tuning.choice import Comparison, Verdict
-from gpucomp.tuning.crew import Builders, Runner, required
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.records import Known, Store
 from gpucomp.tuning.samplers import DEFAULT, named
 from gpucomp.tuning.samplers.ask_tell import AskTell, opened
 from gpucomp.tuning.study import RULES, Study, Tools
 from gpucomp.tuning.tasks import ENOUGH, Progress, Task, following, forecast, tasks_of, weigh
+from gpucomp.tuning.worker_pool import Builders, Runner, required
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
 
 BATCH = 8
 PROFILES = 7
-MODEL_PROCESSES = 3  # of a comparison: where a model lies in memory changes its time as long as a process lives
-MODEL_S = 1.5  # of whole models in turn, in each of them
+MODEL_PROCESSES = 3  # of a comparison: the memory layout of a process changes the model's time for all of its life
+MODEL_S = 1.5  # of running whole models in turn, in each process
 MODEL_ROUNDS = 20
 MODEL_LIMIT_S = 300.0
-BUILDS = 2  # files of a model that stay, beside the untuned one's: they have all weights
-RESERVED = 0.3  # of a budget at most, for finals and whole models
-FINAL_S = 8.0  # that a task's final takes, about
+BUILDS = 2  # built models that are kept as files besides the untuned one: each contains all weights
+RESERVED = 0.3  # largest share of a budget that is kept for finals and whole models
+FINAL_S = 8.0  # estimated time of one task's final
 TEN_MINUTES = 600.0
 FOREVER = 1e9
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may ask for.
+    """The options of a tuning run.
 
-    budget     seconds, for everything; ``None`` for no end but that nothing is worth it any more
-    trials     of all tasks together; ``None`` for no end but that
-    sampler    who proposes: a name, ``package.module:Class``, or an optuna sampler
-    storage    where the optuna studies are kept, for its dashboard: an URL, the path of a journal file, or an optuna storage
-    builders   processes that build
-    lock       a file that is locked while anything is timed
-    whole      whether the model is run with and without the picks: off for a kernel on its own
-    fleet      machines that measure in place of this one, which only builds then
+    budget     seconds for the whole run; ``None``: the run ends when nothing is worth measuring any more
+    trials     number of measurements for all tasks together; ``None``: no limit
+    sampler    proposes the candidates: a name, ``package.module:Class``, or an optuna sampler
+    storage    keeps the optuna studies, for optuna-dashboard: an URL, the path of a journal file, or an optuna storage
+    builders   number of processes that build
+    lock       a file that is locked during measurements
+    whole      whether the whole model is run with and without the picks; off for a single kernel
+    fleet      machines that measure instead of this one, which then only builds
     """
 
     budget: float | None = None
@@ -79,7 +79,7 @@ class Options:
 
 @dataclass(eq=False)
 class State:
-    """How far a run is: what a console shows. ``phase`` is ``search``, ``final``, ``model`` or ``done``."""
+    """The state of a run, for a console. ``phase`` is ``search``, ``final``, ``model`` or ``done``."""
 
     studies: Sequence[Study]
     phase: str = "search"
@@ -97,7 +97,7 @@ class State:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left; what was spent waiting for others to measure does not count."""
+        """Seconds left of the budget; time spent waiting for other programs' measurements does not count."""
         return self.deadline + self.waited() - time.monotonic()
 
 
@@ -106,11 +106,11 @@ Watch = Callable[[State], None]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of it.
+    """The result of a tuning run.
 
-    picks       what the records say of the model's kernels, the defaults' among them
-    changed     kernels that another schedule than the default was picked for, by this run or one before
-    untuned_s   seconds of a run of the untuned model, in turn with the tuned one
+    picks       the records' schedules for the model's kernels, including picks of the default
+    changed     number of kernels with another schedule than the default, from this run or an earlier one
+    untuned_s   seconds of a run of the untuned model, measured in turn with the tuned one
     comparison  the tuned model's time over the untuned one's
     forecast_s  seconds of a run that ten more minutes are expected to save
     """
@@ -127,7 +127,7 @@ class Tuned:
 
 @dataclass(eq=False)
 class _Model:
-    """The model in all its builds."""
+    """The builds of a model."""
 
     lowered: Lowered
     target: Target
@@ -139,7 +139,7 @@ class _Model:
     _made: int = 0
 
     def path(self, names: frozenset[str], picks: Picks | None) -> Path:
-        """The file of the model with ``picks``, which ``names`` names."""
+        """The file of the model with ``picks``; ``names`` names them."""
         if names not in self._paths:
             self._made += 1
             path = self.folder / f"model{self._made}.gpuc"
@@ -148,7 +148,7 @@ class _Model:
             self.inputs = self.inputs or random_inputs(exe.inputs)
             self.launches = [launch.name for launch in exe.plan.launches]
             self._paths[names] = path
-        self._paths[names] = self._paths.pop(names)  # the last that was asked for
+        self._paths[names] = self._paths.pop(names)  # move to the end: most recently used
         for old in [n for n in self._paths if n][:-BUILDS]:
             self._paths.pop(old).unlink()
         return self._paths[names]
@@ -166,7 +166,7 @@ def tasks_in(
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
 ) -> tuple[Lowered, list[Task]]:
-    """A model lowered for a target, untuned, and its tasks. Raises as ``gpucomp.compile``."""
+    """Lower a model for a target without tuning; return its tasks too. Raises the same errors as ``gpucomp.compile``."""
     lowered = compiler.lower(model, target, shapes, None, precision, keep_fp32)
     return lowered, tasks_of(lowered, target)
 
@@ -184,16 +184,16 @@ def tune(
     options: Options | None = None,
     watch: Watch | None = None,
 ) -> Tuned:
-    """Search schedules for a model's kernels on the device that is here.
+    """Search schedules for a model's kernels on a device of this machine.
 
-    budget   seconds for everything; without it and without ``trials`` the search ends when nothing promises 0.1 % more
-    trials   measurements of all kernels together
-    records  a folder, or a .jsonl file: all measurements go there, and what is there is not measured again; give it to
+    budget   seconds for the whole run; without it and without ``trials``, the search ends when no batch promises 0.1 % more
+    trials   number of measurements for all kernels together
+    records  a folder or a .jsonl file for all measurements; what it has already is not measured again. Give it to
              ``gpucomp.compile``
-    options  everything else that ``Options`` has; its own budget and trials, where these are not given here
-    watch    called with the ``State`` as the search goes on
+    options  all other ``Options``; its budget and trials are used if they are not given here
+    watch    called with the ``State`` during the search
 
-    Raises as ``gpucomp.compile``; ``RecordError`` where records cannot be read or written.
+    Raises the same errors as ``gpucomp.compile``, and ``RecordError`` if records cannot be read or written.
     """
     device = targets.resolve(target)
     chosen = options or Options()
@@ -216,7 +216,7 @@ def search(
     precision: str = "fp32",
     watch: Watch = lambda state: None,
 ) -> Tuned:
-    """``tune`` from a lowered model on."""
+    """``tune``, starting from a lowered model."""
     path = records.in_folder(place)
     if options.resume and not path.exists():
         raise RecordError(f"--resume: there are no records {quote(path)}", code="GPC7103")
@@ -228,7 +228,7 @@ def search(
     with (
         Store(path) as store,
         tempfile.TemporaryDirectory(prefix="gpucomp-tune-") as folder,
-        _crew(target, options, store) as tools,
+        _tools(target, options, store) as tools,
         contextlib.ExitStack() as ended,
     ):
         model = _Model(lowered, target, precision, Path(folder))
@@ -250,7 +250,7 @@ def search(
 
 
 @contextlib.contextmanager
-def _crew(target: Target, options: Options, store: Store) -> Iterator[Tools]:
+def _tools(target: Target, options: Options, store: Store) -> Iterator[Tools]:
     count = options.builders or min(16, len(os.sched_getaffinity(0)))
     with contextlib.ExitStack() as opened:
         builders = Builders(target.name, count)
@@ -277,7 +277,7 @@ def _crew(target: Target, options: Options, store: Store) -> Iterator[Tools]:
 
 
 def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
-    """Seconds of each task's launches in the untuned model."""
+    """Measure the seconds of each task's launches in the untuned model."""
     path = model.path(frozenset(), None)
     job = {"do": "profile", "path": str(path), "runs": PROFILES}
     answer, _ = tools.runner.ask(job, model.inputs, limit=MODEL_LIMIT_S)
@@ -288,7 +288,7 @@ def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
 
 
 def _studies(tasks: Sequence[Task], tools: Tools, options: Options, storage: BaseStorage | None) -> list[Study]:
-    """The searches of a run. Each run has studies of its own in a storage; what it knows from records is told to them."""
+    """The studies of a run. In a storage each run has studies of its own; records of earlier runs are told to them."""
     started = records.now()
     hashes: dict[str, str] = {}
     for task in tasks:
@@ -320,12 +320,12 @@ def _prior(table: engines.Engines, past: Mapping[str, Sequence[engines.Source]],
 
 
 def space_size(task: Task, options: Options) -> int:
-    """Candidates of a task that a search proposes from."""
+    """The number of candidates of a task."""
     return len(engines.Engines(task, options.seed))
 
 
 def _search(state: State, options: Options, watch: Watch) -> None:
-    """Batches, each for the task that promises the most, until budget, trials or hope come to an end."""
+    """Run batches, each for the task that promises the most, until budget, trials or expected gains are used up."""
     reserve = 0.0
     if options.budget is not None:
         reserve = min(RESERVED * options.budget, FINAL_S * len(state.studies) + 4 * MODEL_PROCESSES * MODEL_S)
@@ -346,7 +346,7 @@ def _search(state: State, options: Options, watch: Watch) -> None:
 
 
 def _finals(state: State, watch: Watch) -> None:
-    """The heaviest tasks first: for those that the budget does not reach, everything stays as it is."""
+    """Run the finals, the largest gains first. Tasks that the budget does not reach stay as they are."""
     state.phase = "final"
     for study in sorted(state.studies, key=lambda s: -s.task.weight * (1 - s.best)):
         state.current = study
@@ -363,7 +363,7 @@ def _finals(state: State, watch: Watch) -> None:
 
 
 def _standing(state: State) -> frozenset[str]:
-    """Kernels that nothing was decided of, and that have a pick of an earlier run that is not the default's."""
+    """Kernels without a decision in this run that have a pick of an earlier run other than the default."""
     return frozenset(
         study.task.kernel.digest
         for study in state.studies
@@ -374,10 +374,10 @@ def _standing(state: State) -> frozenset[str]:
 
 
 def _picks(state: State, names: frozenset[str]) -> Picks:
-    """What the records would say with the finals' picks for the kernels ``names``.
+    """The picks that the records would have with the finals' picks for the kernels ``names``.
 
-    All others that were judged have the default's pick, lest another kernel's answers for them; those that were not
-    have the pick that they had.
+    Other kernels that were judged get the default as their pick, so that no other kernel's record answers for them. Kernels
+    that were not judged keep their earlier pick.
     """
     found = []
     for study in state.studies:
@@ -396,7 +396,7 @@ def _picks(state: State, names: frozenset[str]) -> Picks:
 
 
 def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: Watch) -> tuple[float, Comparison]:
-    """Drop what does not help the model; its untuned seconds, and the tuned model over it."""
+    """Drop picks that do not make the model faster; return its untuned seconds, and the tuned model's comparison with it."""
     state.phase, state.current = "model", None
     watch(state)
     total = sum(study.task.weight for study in state.studies) or 1.0
@@ -424,7 +424,7 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
                 anchors.extend(answer.get("anchors", []))
             ratios = [row[1] for row in answer.get("rows", [])]
             if not ratios:
-                break  # what the processes before said counts
+                break  # the ratios of earlier processes still count
             found += Comparison(ratios, processes=[statistics.median(ratios)])
         if not found.ratios:
             failed.append(str(answer.get("fault", "no samples")))
@@ -434,7 +434,7 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
 
     state.kept, comparison = choice.kept(gains, compare, in_time=lambda: not failed and state.left > 2 * cost)
     if not state.kept and not failed and (standing := _standing(state)):
-        comparison = compare(frozenset(), standing)  # what earlier runs picked is in the model all the same
+        comparison = compare(frozenset(), standing)  # picks of earlier runs stay in the model
     for study in state.studies:
         digest = study.task.kernel.digest
         verdict = state.verdicts[digest]
@@ -445,9 +445,9 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
 
 
 def _record(state: State, tools: Tools) -> Picks:
-    """A pick for every kernel that was judged, the default's too: no other kernel's record is to answer for it.
+    """Record a pick for every kernel that was judged, also for the default, so that no other kernel's record answers for it.
 
-    What the budget did not reach, or what failed, has no record of this run: an earlier pick for it stays.
+    A kernel that the budget did not reach, or that failed, gets no record: an earlier pick stays valid.
     """
     for study in state.studies:
         verdict = state.verdicts[study.task.kernel.digest]

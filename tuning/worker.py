@@ -1,7 +1,7 @@
-"""The process that builds, or that has the device and measures: ``python -m gpucomp.tuning.worker ROLE TARGET``.
+"""A process that builds, or that has the device and measures: ``python -m gpucomp.tuning.worker ROLE TARGET``.
 
-It answers one message after another until its input ends, and it dies with the process that started it. It knows no
-models and no searches: what it is sent is data. A job that fails says so; one that kills the process says nothing.
+It answers messages one by one until its input ends, and it dies with the process that started it. It knows no models and no
+searches: it is sent plain data. A job that fails is answered with the error; a job that kills the process has no answer.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from gpucomp.tuning.setups import Setup, arrange
 PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 BUILDERS_NICE = 10
 WARM_RUNS = 3
-FAR = 4.0  # times what is hopeless: a single launch that takes this long says enough
-LAUNCHES = 3  # single ones that have to say so
-ONCE = 1.5  # times what is hopeless: a candidate whose first run, and a launch, take this long is not run again
-LONG_S = 10e-3  # of a launch: what starting it takes is nothing beside that
-SURE_S = 50e-3  # of single launches: after these another one says no more
-MODEL_SAMPLE_S = 5e-3  # that a sample of a whole model takes at least
+FAR = 4.0  # factor on the hopeless limit: a single launch this slow needs no further timing
+LAUNCHES = 3  # single launches that must all be that slow
+ONCE = 1.5  # factor on the hopeless limit: a candidate whose first run and a launch are this slow is not run again
+LONG_S = 10e-3  # of a launch: its overhead is then negligible
+SURE_S = 50e-3  # total time of single launches after which another one adds no information
+MODEL_SAMPLE_S = 5e-3  # least time of a sample of a whole model
 Answer = tuple[Message, Arrays]
 Far = tuple[list[float], list[float]]  # seconds of single launches, and of the anchor beside them
 
 
 @dataclass
 class Checked:
-    """What came of the check of a candidate.
+    """The result of checking a candidate.
 
-    launch  gives the seconds of another single launch
-    error   the largest of its results
-    fault   what is wrong with it, empty where nothing is
-    far     its launches and the anchor's, where it is so slow that it was run only once
+    launch  runs another single launch and returns its seconds
+    error   the largest error of its results
+    fault   what is wrong with it, or ""
+    far     times of its launches and the anchor's, if it is so slow that it was run only once
     """
 
     launch: Callable[[], float]
@@ -58,7 +58,7 @@ class Checked:
 
 
 class Builder:
-    """Sources to machine code."""
+    """Compiles sources to machine code."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -73,7 +73,7 @@ class Builder:
 
 
 def build(source: Any, target: Target) -> bytes:
-    """Not by the cache: thousands of candidates are built once each, and that a compiler hangs on one is to be seen."""
+    """Build without the cache: each of thousands of candidates is built once, and a hanging compiler must be noticed."""
     from gpucomp.targets import cpu, cuda, opencl
 
     match target.kind:
@@ -85,7 +85,7 @@ def build(source: Any, target: Target) -> bytes:
 
 
 class Runner:
-    """The device. Arrays that were sent once stay until ``forget``; the anchor's program stays open."""
+    """Measures on the device. Arrays are kept until ``forget``, and the anchor's program stays open."""
 
     def __init__(self, target: Target, device: devices.Device | None = None) -> None:
         self._device = device or devices.open_device(target)
@@ -117,7 +117,7 @@ class Runner:
         if far is None and job["anchor"] is not None:
             far = self._far(job, found.launch, FAR * rules.hopeless * job["best"])
         if far is not None:
-            samples, anchors = far  # not worth as many launches as a sample has
+            samples, anchors = far  # too slow for samples of several launches
             answer |= {"samples": samples, "anchors": anchors, "throttled": 0, "ended": "hopeless"}
             ratio = min(samples) / min(anchors)
             return {**answer, "invalidity": "correct", "ratio": ratio, "clocks": self._device.clocks()}, {}
@@ -130,12 +130,12 @@ class Runner:
         answer |= {"samples": timed.samples, "anchors": timed.anchors, "throttled": timed.throttled}
         answer |= {"ended": timed.ended, "clocks": self._device.clocks()}
         if not timed.samples:
-            fault = "the device holds its clocks back"
+            fault = "the device keeps its clocks low"
             return {**answer, "invalidity": "runtime", "fault": fault, "transient": True}, {}
         return {**answer, "invalidity": "correct", "ratio": timed.ratio, "noise": timed.noise}, {}
 
     def compare(self, job: Message, arrays: Arrays) -> Answer:
-        """Candidates in turn, the first of which is the anchor: rows of ratios. Each is checked again, on its own data."""
+        """Time candidates in turn, the first of which is the anchor; the rows are ratios. Each is checked on new data first."""
         self._arrays.update(arrays)
         runs, faults = [], []
         for candidate in job["candidates"]:
@@ -147,7 +147,7 @@ class Runner:
         return {"rows": rows, "faults": faults, "clocks": self._device.clocks()}, {}
 
     def models(self, job: Message, arrays: Arrays) -> Answer:
-        """Whole models from files in turn, the first of which is the anchor: rows of ratios, and the anchor's seconds."""
+        """Time whole models from files in turn, the first of which is the anchor: rows of ratios, and the anchor's seconds."""
         from gpucomp.loading import load
 
         runs: list[Callable[[], float]] = []
@@ -176,7 +176,7 @@ class Runner:
         return {"rows": rows, "anchors": anchors, "clocks": self._device.clocks()}, {}
 
     def profile(self, job: Message, arrays: Arrays) -> Answer:
-        """Seconds of each launch of a model: medians of ``runs`` runs."""
+        """Seconds of each launch of a model: the medians of ``runs`` runs."""
         from gpucomp.loading import load
 
         exe = load(job["path"])
@@ -190,7 +190,7 @@ class Runner:
         return bool(self._device.clocks().get("held_by"))
 
     def _opened(self, candidate: Message, job: Message, *, once: bool = False) -> tuple[Any, Setup]:
-        """A candidate's program for as many launches as a sample has, or for one."""
+        """A candidate's program, with as many launches as a sample has, or with one."""
         subject = messages.subject_of(candidate, self._arrays)
         turns = {} if once else {name: job[name] for name in ("sets", "weight_sets", "launches")}
         made = arrange(subject, self._device.target, **turns)
@@ -201,11 +201,11 @@ class Runner:
     def _far(
         self, job: Message, launch: Callable[[], float], limit: float, *, least: float = 0.0, sure: float = math.inf
     ) -> Far | None:
-        """Seconds of single launches and of the anchor beside them, where all are more than ``limit`` times the anchor's.
+        """Times of single launches and of the anchor beside them, if the launches take over ``limit`` times the anchor's.
 
-        The first may be slow by accident, or the anchor by now be slower than it was: only the fastest of ``LAUNCHES``
-        counts, or of those that take ``sure`` seconds, and only over the anchor as it is now. None where the first takes
-        less than ``least`` seconds.
+        The first launch may be slow by accident, and the anchor may be slower now than before. So only the fastest of
+        ``LAUNCHES`` launches counts, or of fewer if they take ``sure`` seconds, compared with the anchor's time now. None if
+        they are faster, or if the first launch takes less than ``least`` seconds.
         """
         samples: list[float] = [launch()]
         anchors: list[float] = []
@@ -220,10 +220,10 @@ class Runner:
         return None
 
     def _check(self, candidate: Message, job: Message, hopeless: float = math.inf) -> Checked:
-        """A single launch of a candidate, ``RUNS`` times. What is wrong in its first run is run no more.
+        """Check a single launch of a candidate, ``RUNS`` times; only once if the first run is wrong.
 
-        Nor is what takes far more than ``hopeless`` times the anchor in that run and in a launch after it: it is right as
-        far as that run says, and slow, and nobody may choose it.
+        It is also run only once if that run and a launch after it take far more than ``hopeless`` times the anchor: it is
+        then correct as far as one run shows, but slow, and it cannot be chosen.
         """
         program, made = self._opened(candidate, job, once=True)
 
@@ -248,7 +248,7 @@ class Runner:
         return found
 
     def _anchored(self, job: Message, program: Any, made: Setup | None) -> tuple[Any, Any]:
-        """The default's program; the candidate itself, where it is the default."""
+        """The default's program; the candidate's own if it is the default."""
         wanted = job["anchor"]
         if wanted is None:
             return program, made
@@ -269,11 +269,12 @@ INVALIDITY = {"build": "compile", "run": "runtime"}
 
 
 def answered(role: str, server: Any, job: Message, arrays: Arrays) -> Answer:
-    """What a job gives; its error as data where it raises one that is meant for people."""
+    """Run a job; errors that are meant for users are returned as data."""
     if job["do"] not in JOBS[role]:
         return {"error": f"no such job: {job['do']!r}", "code": "GPC1000"}, {}
     try:
-        return getattr(server, job["do"])(job, arrays)
+        answer: Answer = getattr(server, job["do"])(job, arrays)
+        return answer
     except DeviceLostError as error:
         return {"invalidity": INVALIDITY[role], "fault": error.message[:500], "code": error.code, "lost": True}, {}
     except GpucompError as error:
@@ -283,7 +284,7 @@ def answered(role: str, server: Any, job: Message, arrays: Arrays) -> Answer:
 
 
 def serve(role: str, target: str, source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer what comes from ``source`` until it ends."""
+    """Answer the messages of ``source`` until it ends."""
 
     def read(count: int) -> bytes:
         parts: list[bytes] = []
@@ -312,13 +313,13 @@ def serve(role: str, target: str, source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def main(role: str, target: str, parent: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends its processes itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends its processes
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != int(parent):
-        return  # it died before it could be heard of
+        return  # the parent died before the signal was requested
     faulthandler.enable()
     sink = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # the output of libraries must not mix with answers
     serve(role, target, sys.stdin.buffer, sink)
 
 

@@ -1,6 +1,6 @@
 """The benchmark models: published architectures as ONNX, with deterministic random weights.
 
-No trained weights are here, and nothing is downloaded.
+There are no trained weights, and nothing is downloaded.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ from bench.models.layers import NetworkBuilder
 
 @dataclass(frozen=True)
 class Builder:
-    """One architecture: the function that writes it, its published sizes, and small ones for fast tests.
+    """One architecture: the function that writes it, its published sizes, and small sizes for fast tests.
 
-    Both mappings are keyword arguments of ``network``; ``reduced`` replaces entries of ``published``.
+    Both mappings are keyword arguments of ``network``; ``reduced`` overrides entries of ``published``.
     """
 
     network: Callable[..., None]
@@ -30,7 +30,7 @@ class Builder:
     def graph(
         self, name: str, *, batch: int = 1, reduced: bool = False, sizes: Mapping[str, object] | None = None
     ) -> NetworkBuilder:
-        """The network's nodes and weight declarations; no weight is drawn."""
+        """The network's nodes and weight declarations; no weights are drawn."""
         g = NetworkBuilder(name, self.opset)
         arguments = {**self.published, **(self.reduced if reduced else {}), **(sizes or {})}
         self.network(g, batch=batch, **arguments)
@@ -170,17 +170,17 @@ MODELS: dict[str, Builder] = {
 def build(name: str, *, batch: int = 1, reduced: bool = False, seed: int = 0, **sizes: Any) -> onnx.ModelProto:
     """The model ``name`` of ``MODELS``; the same arguments give the same bytes.
 
-    ``reduced`` keeps the architecture and cuts layers, channels and input. ``sizes`` overrides any argument
+    ``reduced`` keeps the architecture but uses fewer layers, fewer channels and a smaller input. ``sizes`` overrides any argument
     of the network: ``build("resnet50", size=320)``, ``build("bert_base", sequence=384)``.
     """
     return MODELS[name].graph(name, batch=batch, reduced=reduced, sizes=sizes).model(seed)
 
 
 def inputs(model_or_name: onnx.ModelProto | str, seed: int = 0) -> dict[str, np.ndarray]:
-    """One input for each of a model's inputs; a name stands for the published sizes at batch 1.
+    """An array for each of a model's inputs; a name means the published sizes at batch 1.
 
-    Float inputs are images of standard normal pixels. Integer inputs that index a table are drawn from its
-    rows. Any other integer input is an attention mask: ones, then zeros over the sequence's last quarter.
+    Float inputs are images of standard normal pixels. Integer inputs that index a table are drawn from its rows. Any other
+    integer input is an attention mask: ones, then zeros in the last quarter of the sequence.
     """
     model = model_or_name
     if isinstance(model, str):
@@ -193,7 +193,7 @@ def inputs(model_or_name: onnx.ModelProto | str, seed: int = 0) -> dict[str, np.
         if node.op_type == "Gather" and node.input[0] in tables
     }
     drawn = {}
-    weights = {tensor.name for tensor in model.graph.initializer}  # which old files list as inputs too
+    weights = {tensor.name for tensor in model.graph.initializer}  # old files list weights as inputs too
     for value in model.graph.input:
         if value.name in weights:
             continue

@@ -10,7 +10,7 @@ from bench.models import MODELS, build
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.models", description="Benchmark models as ONNX.")
     parser.add_argument("name", nargs="?", choices=MODELS, metavar="NAME", help=", ".join(MODELS))
-    parser.add_argument("-o", "--output", type=Path, help="file to write; NAME.onnx where not given")
+    parser.add_argument("-o", "--output", type=Path, help="file to write; default NAME.onnx")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--reduced", action="store_true", help="few channels and layers, a small input")
     parser.add_argument("--seed", type=int, default=0)

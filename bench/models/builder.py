@@ -1,6 +1,6 @@
-"""A small ONNX graph builder: values that know their shape, exporter-style names, weights drawn on demand.
+"""A small ONNX graph builder: values with shapes, names like an exporter's, weights drawn on demand.
 
-No network lives here.
+No network is defined here.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-IR_VERSION = 8  # the one released with opset 17; every onnxruntime since 1.12 reads it
+IR_VERSION = 8  # of opset 17; every onnxruntime since 1.12 reads it
 
 Fill = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Pair = int | tuple[int, int]
@@ -48,7 +48,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """An initialiser that is drawn only when the model is made, so that counting costs no memory."""
+    """An initialiser that is drawn only when the model is made, so that counting needs no memory."""
 
     name: str
     shape: tuple[int, ...]
@@ -57,13 +57,13 @@ class Weight:
     learned: bool
 
     def declare(self, tensor: TensorProto) -> None:
-        """Fills in everything but the data."""
+        """Fill in everything except the data."""
         tensor.name = self.name
         tensor.dims.extend(self.shape)
         tensor.data_type = helper.np_dtype_to_tensor_dtype(self.dtype)
 
     def draw(self, tensor: TensorProto, seed: int) -> None:
-        """Fills in the data; seeded by name, so that a new layer leaves every other weight as it is."""
+        """Fill in the data; the seed depends on the name, so that a new layer does not change other weights."""
         array = self.fill(np.random.default_rng([seed, zlib.crc32(self.name.encode())]), self.shape)
         assert array.shape == self.shape, f"{self.name}: {array.shape} drawn, {self.shape} declared"
         assert array.dtype == self.dtype, f"{self.name}: {array.dtype} drawn, {self.dtype} declared"
@@ -84,26 +84,26 @@ class GraphBuilder:
         self.outputs: list[onnx.ValueInfoProto] = []
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, Weight] = {}
-        self.shapes: dict[str, tuple[int, ...]] = {}  # of every result of every node
-        self.flop = 0  # a multiply-add counts as two; contractions only
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of all results of nodes
+        self.flop = 0  # of contractions only; a multiply-add counts as two
         self._scopes: list[str] = []
         self._used: Counter[str] = Counter()
         self._values = 0
 
     @property
     def parameters(self) -> int:
-        """Learned numbers: running statistics, masks and index tables are not among them."""
+        """The number of learned values, without running statistics, masks and index tables."""
         return sum(math.prod(w.shape) for w in self.weights.values() if w.learned)
 
     def model(self, seed: int = 0, *, draw_weights: bool = True) -> onnx.ModelProto:
-        """The ONNX model; with ``draw_weights=False`` its initialisers have shapes and no data."""
+        """The ONNX model; with ``draw_weights=False`` its initialisers have shapes but no data."""
         model = helper.make_model(
             helper.make_graph(self.nodes, self.name, self.inputs, self.outputs),
             producer_name="gpucomp.bench",
             ir_version=IR_VERSION,
             opset_imports=[helper.make_opsetid("", self.opset)],
         )
-        for weight in self.weights.values():  # one at a time: a second copy of VGG-16 would be 550 MB
+        for weight in self.weights.values():  # one at a time: a second copy of VGG-16 would take 550 MB
             tensor = model.graph.initializer.add()
             weight.declare(tensor)
             if draw_weights:
@@ -137,7 +137,7 @@ class GraphBuilder:
         return Tensor(name, tuple(shape))
 
     def output(self, x: Tensor, name: str, dtype: int = TensorProto.FLOAT) -> None:
-        """Makes ``x``, the result of a node, the graph output ``name``."""
+        """Make ``x``, the result of a node, the graph output ``name``."""
         for node in self.nodes:
             for names in (node.input, node.output):
                 for index, value in enumerate(names):
@@ -166,7 +166,7 @@ class GraphBuilder:
     def emit_many(
         self, op: str, inputs: Sequence[Tensor], shapes: Sequence[Sequence[int]], **attrs: Any
     ) -> list[Tensor]:
-        """Appends one node; returns a value of the given shape for each of its results."""
+        """Append one node; return a value of the given shape for each result."""
         name = self._node_name(op)
         if self.opset < 13:
             outputs = [str(self._values + i) for i in range(len(shapes))]
@@ -179,5 +179,5 @@ class GraphBuilder:
         return results
 
     def emit(self, op: str, inputs: Sequence[Tensor], shape: Sequence[int], **attrs: Any) -> Tensor:
-        """Appends a node with one result."""
+        """Append a node with one result."""
         return self.emit_many(op, inputs, [shape], **attrs)[0]

@@ -1,7 +1,7 @@
-"""Convolutional networks made for accuracy: ResNet, VGG, DenseNet, Inception and U-Net.
+"""Convolutional networks for accuracy: ResNet, VGG, DenseNet, Inception and U-Net.
 
-Those made for small devices are in mobile.py. Weight names and orders of nodes are torchvision's where it has
-the network. Every function takes an empty builder, the batch and the network's sizes, and fills the builder.
+Networks for small devices are in mobile.py. Weight names and the order of nodes are torchvision's if it has the network.
+Every function takes an empty builder, the batch and the network's sizes, and fills the builder.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from bench.models.builder import Pair, Tensor
 from bench.models.layers import LINEAR, NetworkBuilder
 
 CLASSES = 1000
-RESIDUAL = 0.25  # BatchNorm scale at the end of a residual branch: the sums grow by an eighth a block
+RESIDUAL = 0.25  # BatchNorm scale at the end of a residual branch, so that the sums grow by an eighth in each block
 
 
 def conv_bn(

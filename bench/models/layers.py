@@ -1,7 +1,7 @@
-"""Operators and layers on top of the graph builder, in the pieces that model exporters write.
+"""Operators and layers on top of the graph builder, decomposed into the nodes that model exporters write.
 
-An operator computes its result's shape and writes the form of its node that the builder's opset asks for; a
-layer also declares weights. No whole network lives here.
+An operator computes its result's shape and writes its node in the form of the builder's opset; a layer also declares weights.
+No whole network is defined here.
 """
 
 import math
@@ -19,10 +19,10 @@ LINEAR = 1.0
 
 
 class NetworkBuilder(GraphBuilder):
-    """A graph builder that knows operators and layers.
+    """A graph builder with operators and layers.
 
-    ``gain`` is one over the mean square of a layer's input: weights are drawn with variance gain / fan_in, so
-    that the layer's result has a variance near one.
+    ``gain`` is one over the mean square of a layer's input. Weights are drawn with variance gain / fan_in, so that the layer's
+    result has a variance near one.
     """
 
     def constant(self, value: object, dtype: type = np.float32) -> Tensor:
@@ -180,7 +180,7 @@ class NetworkBuilder(GraphBuilder):
             )
 
     def conv_transpose(self, x: Tensor, name: str, channels: int, kernel: int, stride: int) -> Tensor:
-        """A transposed convolution without padding, with bias, of an input that a ReLU made."""
+        """A transposed convolution with bias and without padding, of the output of a ReLU."""
         n, c, *sizes = x.shape
         fan_in = c * math.ceil(kernel / stride) ** 2  # input elements that reach one output element
         with self.scope(name):
@@ -199,7 +199,7 @@ class NetworkBuilder(GraphBuilder):
             )
 
     def batch_norm(self, x: Tensor, name: str, *, scale: float = 1.0, epsilon: float = 1e-5) -> Tensor:
-        """Statistics and affine terms differ by channel and are far from the identity; none is zero."""
+        """Statistics and affine terms differ between channels and are far from the identity; none is zero."""
         channels = (x.shape[1],)
         with self.scope(name):
             operands = [
@@ -221,7 +221,7 @@ class NetworkBuilder(GraphBuilder):
             if len(x.shape) == 2:
                 weight = self.weight("weight", (features, fan_in), fill)
                 return self.gemm(x, weight, *terms, transpose_b=True)
-            # the exporter transposes the weight ahead of time and loses its name
+            # the exporter transposes the weight at export, and its name is lost
             product = self.matmul(x, self.weight("onnx::MatMul", (fan_in, features), fill))
             return self.add(terms[0], product) if bias else product
 
@@ -253,7 +253,7 @@ class NetworkBuilder(GraphBuilder):
         return self.mul(self.mul(x, self.add(erf, self.constant(1.0))), self.constant(0.5))
 
     def gelu_tanh(self, x: Tensor) -> Tensor:
-        """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), one node an operation."""
+        """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), one node for each operation."""
         half = self.mul(x, self.constant(0.5))
         cube = self.mul(self.binary("Pow", x, self.constant(3.0)), self.constant(0.044715))
         inner = self.mul(self.add(x, cube), self.constant(math.sqrt(2 / math.pi)))

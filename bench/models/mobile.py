@@ -1,4 +1,4 @@
-"""Convolutional networks made for small devices: MobileNet, SqueezeNet, ShuffleNet and EfficientNet.
+"""Convolutional networks for small devices: MobileNet, SqueezeNet, ShuffleNet and EfficientNet.
 
 Every function takes an empty builder, the batch and the network's sizes, and fills the builder.
 """
@@ -80,7 +80,7 @@ def squeezenet(
 ) -> None:
     """Iandola et al. 2016 (arXiv:1602.07360), release 1.1.
 
-    ``stages`` are fires of (squeeze, expand) channels; a max-pool that rounds up stands before each.
+    ``stages`` are fires of (squeeze, expand) channels; each stage follows a max-pool that rounds up.
     """
     x = g.input("input", (batch, 3, size, size))
     x = g.relu(g.conv(x, "features.0", width, 3, stride=2, pad=0, bias=True, gain=LINEAR))

@@ -1,4 +1,4 @@
-"""Transformers: BERT, ViT and GPT-2, with attention in the pieces that exporters write.
+"""Transformers: BERT, ViT and GPT-2, with attention decomposed into the nodes that exporters write.
 
 Every function takes an empty builder, the batch and the network's sizes, and fills the builder.
 """
@@ -11,7 +11,7 @@ from onnx import TensorProto
 from bench.models.builder import Tensor, normal
 from bench.models.layers import LINEAR, NetworkBuilder
 
-FLOAT_MIN = float(np.finfo(np.float32).min)  # what exporters add to, or put in place of, a masked score
+FLOAT_MIN = float(np.finfo(np.float32).min)  # exporters add it to a masked score, or replace the score by it
 
 
 def bert(
@@ -27,7 +27,7 @@ def bert(
 ) -> None:
     """Devlin et al. 2018 (arXiv:1810.04805) with its pooler, as transformers' BertModel is exported.
 
-    Shapes of the head split are computed in the graph, as the exporter does where an axis is dynamic.
+    The shapes for splitting the heads are computed in the graph, as exporters do for dynamic axes.
     """
     ids, mask, types = (
         g.input(name, (batch, sequence), TensorProto.INT64)
@@ -148,7 +148,7 @@ def gpt2(
 ) -> None:
     """Radford et al. 2019, 'Language models are unsupervised multitask learners', as transformers exports it.
 
-    The embedding is also the output projection: one initialiser with a Gather and a Transpose as its readers.
+    The embedding is also the output projection: one initialiser is read by a Gather and by a Transpose.
     """
     ids = g.input("input_ids", (batch, sequence), TensorProto.INT64)
     embedding = g.weight("wte.weight", (vocabulary, width), normal(width**-0.5))

@@ -16,12 +16,13 @@ from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Constant, Graph, Value, input_value
-from gpucomp.kernel.passes import precision as narrow
+from gpucomp.kernel.passes.precision import KernelStorage
 from gpucomp.kernel.step import KernelStep
 from gpucomp.lowering import wanted_passes as wanted_kernel_passes
 from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan
 from gpucomp.rewrite.pipeline import wanted_passes
+from gpucomp.rewrite.rounding import Rounding
 from gpucomp.rewrite.rule import counting
 from gpucomp.runtime.executable import Executable
 
@@ -60,7 +61,7 @@ def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame
     graph = frontend.load(case.model)
     if not _keeps(graph, case, tolerance):
         return Blame(IMPORT)
-    passes = wanted_passes(target, rounding=narrow.rounding(precision, target))
+    passes = wanted_passes(target, None, Rounding(precision), KernelStorage(target))
     without = {p.name: _verdict(case, target, precision, tolerance, pipeline=_but(passes, p)) for p in passes}
     for one in passes:
         with counting() as fired:

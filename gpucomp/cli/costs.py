@@ -74,8 +74,8 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
             f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds"
         )
     elif amd and amdgcn.compiler() is None:
-        lines.append("clang, which compiles for AMD GPUs, is not installed: registers are from the engines' formulas, loads "
-                     "are counted in the OpenCL text, and nothing else is known")  # fmt: skip
+        lines.append("clang is not installed: it is needed to compile for AMD GPUs. Registers are from the engines' formulas, "
+                     "loads are counted in the OpenCL text, and nothing else is known")  # fmt: skip
     else:
         lines.append("no compiler for it is available: registers are from the engines' formulas (of 64; above 32 only "
                      "half as many work-items fit), loads are counted in the OpenCL text")  # fmt: skip

@@ -15,7 +15,7 @@ from gpucomp.kernel.body import (
     Window,
 )
 from gpucomp.kernel.ir import HANDED, Body, Chain, Kernel, Link, format_kernel
-from gpucomp.kernel.rename import canonical, moved, rename, renumbered
+from gpucomp.kernel.rename import canonical, rename
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 __all__ = [
@@ -41,7 +41,5 @@ __all__ = [
     "Window",
     "canonical",
     "format_kernel",
-    "moved",
     "rename",
-    "renumbered",
 ]

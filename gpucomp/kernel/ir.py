@@ -106,6 +106,11 @@ class Kernel:
     def inputs(self) -> int:
         return len(self.params) - self.outputs
 
+    @property
+    def results(self) -> range:
+        """The numbers of the parameters that are written."""
+        return range(self.inputs, len(self.params))
+
     def body_as(self, kind: type[B]) -> B:
         """The body, in code that is only asked about kernels of this ``kind``. Raises ``TypeError`` for another kind."""
         if not isinstance(self.body, kind):

@@ -1,12 +1,11 @@
-"""Kernels with other axes and parameters."""
+"""Kernels with other axes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gpucomp.expr.core import Expr, Load, Reduce, Var, load, reduce, transform, var, walk
-from gpucomp.kernel.body import Store
+from gpucomp.expr.core import Expr, Reduce, Var, reduce, transform, var, walk
 from gpucomp.kernel.ir import Kernel
 
 
@@ -44,17 +43,3 @@ def rename(expr: Expr, names: Mapping[Var, Var]) -> Expr:
         return None
 
     return transform(expr, change)
-
-
-def renumbered(expr: Expr, numbers: Mapping[int, int]) -> Expr:
-    """``expr`` with its loads from other parameters."""
-
-    def change(node: Expr) -> Expr | None:
-        return load(numbers[node.source], node.index, node.dtype) if isinstance(node, Load) else None
-
-    return transform(expr, change)
-
-
-def moved(store: Store, numbers: Mapping[int, int]) -> Store:
-    """``store`` with its loads from other parameters, and to another one."""
-    return replace(store.mapped(lambda e: renumbered(e, numbers)), target=numbers[store.target])

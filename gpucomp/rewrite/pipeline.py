@@ -26,7 +26,7 @@ from gpucomp.rewrite import (
     siblings,
     simplify,
 )
-from gpucomp.rewrite.rounding import Rounding
+from gpucomp.rewrite.rounding import NoKernels, Rounding, Storage
 from gpucomp.rewrite.rule import Rule, apply_rules, counting
 
 
@@ -35,17 +35,20 @@ class Pass:
     """A function from graph to graph, which returns the same object when it changes nothing.
 
     ``wanted`` tells whether a target needs the pass; its argument is ``None`` if there is no particular target.
-    ``rounds`` is used instead of ``run`` by passes that depend on the user's precision setting.
+    ``rounds`` is used instead of ``run`` by passes that depend on the user's precision setting and on what kernels leave
+    in memory.
     """
 
     name: str
     run: Callable[[Graph], Graph]
     wanted: Callable[[Target | None], bool] = lambda target: True
-    rounds: Callable[[Graph, Rounding], Graph] | None = None
+    rounds: Callable[[Graph, Rounding, Storage], Graph] | None = None
 
-    def at(self, rounding: Rounding) -> Pass:
+    def at(self, rounding: Rounding, storage: Storage) -> Pass:
         rounds = self.rounds
-        return self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding), rounds=None)
+        return (
+            self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding, storage), rounds=None)
+        )
 
 
 def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
@@ -98,13 +101,17 @@ PIPELINE: tuple[Pass, ...] = (
 
 GRAPHS = Form("nodes", format_graph, verify, lambda graph: len(graph.nodes()), "model", rules=counting)
 STRICT = Rounding()
+NO_KERNELS = NoKernels()
 
 
 def wanted_passes(
-    target: Target | None, pipeline: Sequence[Pass] | None = None, rounding: Rounding = STRICT
+    target: Target | None,
+    pipeline: Sequence[Pass] | None = None,
+    rounding: Rounding = STRICT,
+    storage: Storage = NO_KERNELS,
 ) -> Sequence[Pass]:
     """The passes of ``pipeline`` (default ``PIPELINE``) that ``target`` needs, set up for ``rounding``."""
-    return tuple(p.at(rounding) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
+    return tuple(p.at(rounding, storage) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
 
 
 def run_pipeline(
@@ -113,16 +120,17 @@ def run_pipeline(
     *,
     target: Target | None = None,
     rounding: Rounding = STRICT,
+    storage: Storage = NO_KERNELS,
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
     """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
 
-    Numbers are rounded no more than ``rounding`` allows.
+    Numbers are rounded no more than ``rounding`` allows. Passes ask ``storage`` what kernels leave in memory.
 
     ``observer`` is called with a record after each pass. ``watch`` is called as by ``run_passes``.
 
     If ``GPUCOMP_VERIFY`` asks for checks, raises ``VerifyError`` that names the pass and its predecessors.
     """
-    wanted = wanted_passes(target, pipeline, rounding)
-    return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer, watch)
+    passes = wanted_passes(target, pipeline, rounding, storage)
+    return run_passes(graph, [(p.name, p.run) for p in passes], GRAPHS, observer, watch)

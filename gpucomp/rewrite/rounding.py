@@ -1,10 +1,11 @@
-"""The precision setting as rewrites see it. ``kernel.passes.precision`` makes it, and rounds what kernels store."""
+"""The precision setting, and the values that kernels store, as rewrites see them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Protocol
 
 import numpy as np
 
@@ -24,24 +25,30 @@ class Stored:
     rounded: bool
 
 
-def _nothing(graph: Graph) -> Mapping[Value, Stored]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """The user's precision setting: a precision, and patterns of operators and nodes that stay f32.
-
-    ``stored`` tells which values of a graph, as it is, kernels would leave in memory.
-    """
+    """The user's precision setting: a precision, and patterns of operators and nodes that stay f32."""
 
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
-    stored: Callable[[Graph], Mapping[Value, Stored]] = _nothing
 
     def keeps(self, op: Op) -> bool:
         """Whether a pattern matches ``op`` itself, whatever its nodes are called."""
         return any(fnmatchcase(op.name, pattern) for pattern in self.keep_fp32)
+
+
+class Storage(Protocol):
+    """Tells which values kernels store. ``kernel.passes.precision``, which rounds stored values, implements it."""
+
+    def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
+        """Every value that the kernels of ``graph``, as it is, would store."""
+
+
+class NoKernels:
+    """The ``Storage`` of graphs that are not compiled for a target: nothing is stored."""
+
+    def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
+        return {}
 
 
 # how constant operands of contractions will be stored; tf32 keeps f32, because a contraction may round them itself

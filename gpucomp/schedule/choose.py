@@ -70,7 +70,7 @@ class Choice:
 
 
 def _default(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Schedule:
-    return family.default(sized(problems[family]), limits)
+    return dict(family.default(sized(problems[family]), limits))
 
 
 def recorded(picks: Picks, target: Target) -> Tiers:
@@ -166,7 +166,7 @@ def _estimated(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tu
     found = []
     for family, problem in rivals:
         p = sized(problem)
-        schedule = family.default(p, limits)
+        schedule = dict(family.default(p, limits))
         if family.estimate is not None and not family.reasons(schedule, problem, limits):
             found.append((family.estimate(family.schedule(schedule), p, limits), family, problem, schedule))
     if len(found) < 2:

@@ -19,7 +19,7 @@ from gpucomp.device.device import Device
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import Demand, demand
-from gpucomp.schedule.space import Work
+from gpucomp.schedule.space import WARP, Work
 
 Number = Any  # a float, or an array with a place for each schedule
 
@@ -27,7 +27,6 @@ EFFICIENCY = 0.85  # of the peak that arithmetic reaches when everything feeds i
 EXPOSED = 0.1  # of what the longest part of a loop hides: overlap is never whole
 SCHEDULERS = 4  # of a unit, each with a matrix core and a part of the f32 lanes; one instruction a cycle
 FILLED = 0.6  # of a scheduler's cycles that one warp alone fills with instructions
-WARP = 32
 SHARED_BYTES = 128  # bytes through a unit's shared memory in a cycle
 MAC_CYCLES = {"fma": 4, "dp4a": 4}  # until a sum may be added to again (PMC10448217, table 3); of matrix cores:
 MATRIX_CYCLES = 33  # a 16 x 8 product of mma.sync on an A100

@@ -92,7 +92,7 @@ class Ranking:
         for row in np.argsort(self.us, kind="stable").tolist():
             schedule: Schedule = dict(zip(names, self.values[row].tolist(), strict=True))
             if self.family.settle is not None:
-                schedule = self.family.settle(self.family.schedule(schedule), p)
+                schedule = dict(self.family.settle(self.family.schedule(schedule), p))
             key = tuple(schedule.values())
             if key not in seen and not self.family.reasons(schedule, self.problem, self.limits):
                 seen.add(key)
@@ -187,7 +187,7 @@ def expected_us(kernel: Kernel, family: Family, values: np.ndarray, device: Devi
 
 def ranking(family: Family, problem: Problem, limits: Limits, device: Device, wanted: Demand) -> Ranking:
     """All schedules of one engine with the model's terms. Equal problems are ranked once."""
-    return _ranking(family, tuple(problem.items()), limits, device, wanted)
+    return _ranking(family, tuple(dict(problem).items()), limits, device, wanted)
 
 
 @lru_cache(maxsize=128)  # of up to 2.5 MB

@@ -75,11 +75,16 @@ class Work:
 
 PARTS = 4  # of a multiprocessor, each with its own schedule of warps and its own part of the registers
 WARP = 32
+RESERVED = 44  # registers of a work-item for addresses, predicates and loop counters
+RESERVED_BESIDE_FRAGMENTS = 40  # the same where matrix units hold the operands (kernels.md 1.2)
+STATIC_SHARED = 48 << 10  # bytes of shared memory in arrays whose size the source says: CUDA's limit
+SECTOR = 32  # bytes that memory and caches move at least
+LATENCY = 600  # cycles from asking memory to having it, about
 MOST_REGISTERS = 255  # that a work-item may have
 WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 
 
-def sized(problem: Problem) -> Any:
+def sized(problem: Any) -> Any:
     return problem if isinstance(problem, Sizes) else SimpleNamespace(**problem)
 
 
@@ -206,7 +211,8 @@ class Family:
 
     def near(self, schedule: Schedule, problem: Problem, limits: Limits) -> Iterator[dict[str, int]]:
         """Schedules that can run and to which single steps of one parameter lead from ``schedule``: the nearest first."""
-        seen, waiting = {tuple(schedule.values())}, deque([dict(schedule)])
+        start = dict(schedule)
+        seen, waiting = {tuple(start.values())}, deque([start])
         while waiting:
             here = waiting.popleft()
             for param in self.params:
@@ -229,9 +235,17 @@ MAX_GROUPS = (1 << 31) - 1  # work-groups of a launch's first axis
 
 def too_large(limits: Limits, threads: int, registers: int, groups: int) -> Iterator[str]:
     """What is wrong with ``threads`` work-items of so many ``registers`` in a group, and with so many ``groups``."""
+    yield from too_many_registers(limits, threads, registers)
+    yield from too_many_groups(groups)
+
+
+def too_many_registers(limits: Limits, threads: int, registers: int) -> Iterator[str]:
     available = limits.registers_for(threads)
     if registers > available:
         yield f"about {registers} registers per work-item, {threads} of them may have {available}"
+
+
+def too_many_groups(groups: int) -> Iterator[str]:
     if groups > MAX_GROUPS:
         yield f"{groups} work-groups, a launch has at most {MAX_GROUPS}"
 
@@ -249,6 +263,11 @@ def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:
         yield f"{lanes} lanes of {nbytes} bytes, the processor has {limits.vector_bytes}-byte vectors"
 
 
+def can_run(schedule: Any, objections: Callable[[Any, P, Limits], Iterator[str]], p: P, limits: Limits) -> bool:
+    """Whether an engine has no objection to ``schedule``."""
+    return next(objections(sized(schedule), p, limits), None) is None
+
+
 def fastest(
     candidates: Sequence[S],
     objections: Callable[[S, P, Limits], Iterator[str]],
@@ -257,12 +276,8 @@ def fastest(
     limits: Limits,
 ) -> S:
     """The candidate of the fewest ``cycles`` that can run; the last one where none can."""
-
-    def typed(s: Any) -> Any:
-        return s if isinstance(s, Sizes) else SimpleNamespace(**s)
-
-    legal = [s for s in candidates if not list(objections(typed(s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: cycles(typed(s), p, limits))
+    legal = [s for s in candidates if can_run(s, objections, p, limits)]
+    return min(legal or candidates[-1:], key=lambda s: cycles(sized(s), p, limits))
 
 
 def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: int, limits: Limits) -> tuple[int, ...]:

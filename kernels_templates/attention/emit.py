@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
@@ -16,16 +15,23 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import places
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.attention.simt.space import AttentionProblem, AttentionSchedule
+
 
 def shared_hooks(
-    kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel,
+    printer: CPrinter,
+    batch: Var,
+    s: AttentionSchedule,
+    p: AttentionProblem,
+    *,
+    tile_m: int,
+    out_vector: int,
 ) -> dict[str, Any]:
     """What the engines share: the score, the stores, scratch of the splits, types and numbers."""
     dialect = printer.dialect
-    tile_m = getattr(s, "tile_m", 0) or derived.tile_m
-    found = epilogue(
-        kernel, printer, batch, derived.out_vector, "mean" if derived.out_vector == 1 else f"means[{LANE}]"
-    )
+    found = epilogue(kernel, printer, batch, out_vector, "mean" if out_vector == 1 else f"means[{LANE}]")
     return {
         "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
         **_score(kernel, printer, batch, s, p),
@@ -41,17 +47,18 @@ def shared_hooks(
     }
 
 
-def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace) -> dict[str, Any]:
-    """``score_batch``, ``score_row``: what depends on these alone; ``score_lines``, ``score``: of one ``dot``.
+def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem) -> dict[str, Any]:
+    """``score_lines``, ``score``: the score of one ``dot``. ``score_batch``, ``score_row``: what depends on these alone.
 
-    Columns past the end have no weight: their score is the lowest. ``by_row``, ``by_column``: whether it needs these.
+    ``by_row``, ``by_column``: whether the score needs these. Columns past the end get the lowest score: they have no
+    weight.
     """
     body = kernel.body_as(Attention)
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
     value = rewrite(cast(body.score, F32))
     if p.n % s.tile_n:
-        past = var("past", p.n + s.tile_n)  # the column's number may be too large, which the simplifier must not know
+        past = var("past", p.n + s.tile_n)  # may exceed n, which the simplifier must not know
         value = select(call("lt", past, index(p.n)), value, literal(-math.inf, F32))
     else:
         past = col

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
@@ -27,9 +26,12 @@ from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.plain_loads import plain
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.blocks.space import BlocksProblem, BlocksSchedule, BlocksSizes
+
 
 def blocks_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem, derived: BlocksSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/blocks/kernel.j2`` for what each hook is."""
     work = _Work(kernel, printer, s, p)
@@ -64,7 +66,7 @@ class _Source:
 class _Work:
     """What a work-item computes of ``vector`` neighbouring blocks."""
 
-    def __init__(self, kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace) -> None:
+    def __init__(self, kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem) -> None:
         self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body_as(Blocks), s.vector
         self.point, self.lane = var("point", max(1, p.points // s.vector)), var(LANE, s.vector)
         flat = var("flat", max(1, p.points))

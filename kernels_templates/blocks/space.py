@@ -3,55 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
 from gpucomp.kernel import Blocks, Kernel
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.blocks.emit import blocks_hooks
-from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule, Work
+from gpucomp.schedule.space import MAX_GROUPS, Family, Work
 
-PARAMS = (
-    Param("threads", (32, 64, 128, 256), "work-items per work-group"),
-    Param("vector", (1, 2, 4, 8), "neighbouring blocks per work-item, and so the width of an access"),
-    Param("lines", (1, 2, 3, 4, 6), "lines of a block's outputs per work-item"),
-)
 ACCESS_BYTES = 16
 ADDRESSES = 8  # registers of a work-item's number, where its block lies, and what may be read of it
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``points``: blocks; ``run``: those that are neighbours in memory. ``width``: bytes of the widest element.
+class BlocksSchedule(Tunables):
+    threads: int = tunable((32, 64, 128, 256), "work-items per work-group")
+    vector: int = tunable((1, 2, 4, 8), "neighbouring blocks per work-item, and so the width of an access")
+    lines: int = tunable((1, 2, 3, 4, 6), "lines of a block's outputs per work-item")
 
-    inputs, outputs  along an axis of a block
-    rows             inputs' rows of which a line of outputs is made, at most
-    taps             rows of which all lines are made, together
-    """
+
+class BlocksProblem(Sizes):
+    """Sizes of a linear map of square blocks."""
+
+    points: int  # blocks
+    run: int  # blocks that are neighbours in memory
+    inputs: int  # along an axis of a block
+    outputs: int  # along an axis of a block
+    rows: int  # of inputs that one line of outputs is made of, at most
+    taps: int  # rows of inputs, summed over all lines of outputs
+    width: int  # bytes of the widest element
+
+
+class BlocksSizes(Sizes):
+    """Nothing: the template reads the schedule alone."""
+
+
+def problem(kernel: Kernel) -> BlocksProblem:
     body = kernel.body_as(Blocks)
     used = [sum(x != 0 for x in row) for row in body.matrix]
     moving = [kernel.params[k].dtype.nbytes for k in {t.target for t in kernel.stores} | {0}]
-    return {
-        "points": math.prod(a.extent for a in body.blocks),
-        "run": body.blocks[-1].extent if body.blocks else 1,
-        "inputs": len(body.matrix[0]),
-        "outputs": len(body.matrix),
-        "rows": max(used),
-        "taps": sum(used),
-        "width": max(moving),
-    }
+    return BlocksProblem(
+        points=math.prod(a.extent for a in body.blocks),
+        run=body.blocks[-1].extent if body.blocks else 1,
+        inputs=len(body.matrix[0]),
+        outputs=len(body.matrix),
+        rows=max(used),
+        taps=sum(used),
+        width=max(moving),
+    )
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Of a work-item: sums of all columns but one with that one's inputs and what they share, or all sums with an output
-    and what outputs share; one vector that all outputs read."""
+def registers(s: BlocksSchedule, p: BlocksProblem) -> int:
+    """Of a work-item, by vectors: the more that its two stages hold, and one that all outputs read.
+
+    First the sums of all columns but one, that column's inputs, and what these share. Then all sums, one output, and what
+    outputs share.
+    """
     columns = s.lines * (p.inputs - 1) + p.rows + 2
     outputs = s.lines * p.inputs + 4
     return s.vector * (most(columns, outputs) + 1) + ADDRESSES
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: BlocksSchedule, p: BlocksProblem, limits: Limits) -> Iterator[str]:
     if s.threads > limits.threads:
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.outputs % s.lines:
@@ -66,29 +80,26 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{geometry(s, p).groups[0]} work-groups, a launch has at most {MAX_GROUPS}"
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    return {}
+def derive(s: BlocksSchedule, p: BlocksProblem) -> BlocksSizes:
+    return BlocksSizes()
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+def geometry(s: BlocksSchedule, p: BlocksProblem) -> Geometry:
     return Geometry((-(-p.points // (s.threads * s.vector)), p.outputs // s.lines, 1), (s.threads, 1, 1))
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: BlocksProblem, limits: Limits) -> BlocksSchedule:
     """Accesses of 16 bytes where blocks are neighbours and registers allow it, then as many lines as these allow."""
-    best: Schedule | None = None
+    threads = min(64, limits.threads)
     for vector in (4, 2, 1):
         for lines in (4, 3, 2, 1):
-            schedule = {"threads": min(64, limits.threads), "vector": vector, "lines": lines}
-            s = SimpleNamespace(**schedule)
+            s = BlocksSchedule(threads=threads, vector=vector, lines=lines)
             if registers(s, p) <= limits.registers and not list(objections(s, p, limits)):
-                return schedule
-            best = schedule
-    assert best is not None
-    return best
+                return s
+    return BlocksSchedule(threads=threads, vector=1, lines=1)
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: BlocksSchedule, p: BlocksProblem) -> Work:
     """A work-group's lines: each input row that a line needs is read for it; an output is stored once."""
     items = s.threads * s.vector
     parts = p.outputs // s.lines
@@ -105,7 +116,16 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-FAMILY = Family("blocks", PARAMS, problem, objections, derive, geometry, default, work=work,
-                registers=registers,
-    emit=blocks_hooks, template="blocks/kernel.j2",
-)  # fmt: skip
+FAMILY = Family(
+    "blocks",
+    BlocksSchedule,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    work=work,
+    registers=registers,
+    emit=blocks_hooks,
+    template="blocks/kernel.j2",
+)

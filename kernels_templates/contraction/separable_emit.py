@@ -16,8 +16,6 @@ from gpucomp.kernel.forms.separable import depthwise_kernel
 from gpucomp.kernels_templates.contraction.separable import SeparableProblem, SeparableSchedule, SeparableSizes
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 
-CHUNK_BYTES = 16  # of depth, as matrix units take them
-
 
 def window_hooks(
     kernel: Kernel, printer: CPrinter, value: Expr, s: SeparableSchedule, p: SeparableProblem, derived: SeparableSizes

@@ -14,7 +14,17 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Work, groups_for_registers, remembered
+from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
+    MOST_REGISTERS,
+    WARP,
+    Family,
+    Work,
+    can_run,
+    groups_for_registers,
+    remembered,
+)
 
 
 class DepthwiseSchedule(Tunables):
@@ -63,7 +73,6 @@ class DepthwiseSizes(Sizes):
     groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
 
 
-MAX_GROUPS = (1 << 31) - 1
 MAX_WRITTEN = 256  # multiply-adds of a work-item that are written out, vectors counting once
 PASSING = 8  # accesses on their way
 OTHER_REGISTERS = 30  # addresses, halo tests, indices
@@ -192,8 +201,6 @@ def geometry(s: DepthwiseSchedule, p: DepthwiseProblem) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
-LATENCY = 600  # cycles from asking memory to having it
-WARP = 32
 ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting
@@ -268,7 +275,7 @@ def default(p: DepthwiseProblem, limits: Limits) -> DepthwiseSchedule:
         if tile_y >= 2 * p.out_y or tile_x >= 2 * p.out_x:
             continue
         s = small.replace(vector=vector, tile_y=tile_y, tile_x=tile_x, unroll=unroll)
-        if any(True for _ in objections(s, p, limits)):
+        if not can_run(s, objections, p, limits):
             continue
         cost = cycles(s, p, limits)
         if best is None or cost < best[0] * (1 if p.weighted or vector == best[1].vector else NARROWER):
@@ -292,7 +299,7 @@ def _one_at_a_time(p: DepthwiseProblem, limits: Limits) -> DepthwiseSchedule:
     tile_y, tile_x = (2 if p.out_y > 1 else 1), next(t for t in (4, 2, 1) if t <= max(1, p.out_x))
     schedule = DepthwiseSchedule(threads=64, vector=vector, tile_y=tile_y, tile_x=tile_x, unroll=1)
     for change in ({"tile_y": 1}, {"unroll": 0}, {"tile_x": 1}, {"threads": 256}):
-        if any(True for _ in objections(schedule, p, limits)):
+        if not can_run(schedule, objections, p, limits):
             schedule = schedule.replace(**change)
     return schedule
 

@@ -1,10 +1,9 @@
-"""What the templates of loops and pools are given: the statements of one point of the domain, or of a vector of them."""
+"""What the templates of loops and pools are given: the statements of one point of the domain, or of a vector of points."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
@@ -14,9 +13,12 @@ from gpucomp.kernel import Kernel, Loops, Store, Window
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.lanes import lanes_of
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.loops.space import LoopsProblem, LoopsSchedule, PointsProblem, PointsSizes
+
 
 def loops_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: LoopsSchedule, p: LoopsProblem, derived: PointsSizes
 ) -> Mapping[str, Any]:
     """``body``: the statements for one ``point``; ``index``: the type of its number."""
     body = kernel.body
@@ -27,8 +29,8 @@ def loops_hooks(
 def pointwise_hooks(
     kernel: Kernel,
     printer: CPrinter,
-    s: SimpleNamespace,
-    p: SimpleNamespace,
+    s: LoopsSchedule,
+    p: PointsProblem,
     domain: tuple[Var, ...],
     stores: tuple[Store, ...] | list[Store],
 ) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
@@ -13,28 +12,44 @@ from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.loops.emit import loops_hooks
 from gpucomp.schedule.analytic import load_times, operations
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, WRITTEN_OUT, Family, Work, too_wide
 
-PARAMS = (
-    Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
-    Param("vector", (1, 2, 4, 8, 16), "neighbouring points per access"),
-    Param("items", (1, 2, 4, 8), "groups of points per work-item"),
-)
+
+class LoopsSchedule(Tunables):
+    threads: int = tunable((32, 64, 128, 256, 512, 1024), "work-items per work-group")
+    vector: int = tunable((1, 2, 4, 8, 16), "neighbouring points per access")
+    items: int = tunable((1, 2, 4, 8), "groups of points per work-item")  # type: ignore[assignment]  # of Mapping
+
+
+class PointsProblem(Sizes):
+    """Sizes of a domain whose points are computed one by one."""
+
+    size: int  # points of the domain
+    inner: int  # points of its innermost axis
+    width: int  # bytes of the widest element that moves
+
+
+class LoopsProblem(PointsProblem):
+    """Sizes of a domain, and what one point of it does. ``width`` ignores elements that neighbouring points share."""
+
+    operations: int
+    read_bytes: int  # that its loads ask for
+    moved_bytes: int  # that memory moves for its loads and stores: whole sectors where neighbouring points lie apart
+    written_bytes: int
+    trips: int  # of its longest loop
+
+
+class PointsSizes(Sizes):
+    points: int  # groups of ``vector`` points
+
+
 IN_FLIGHT = 2048  # work-items that a unit runs at a time
-MAX_GROUPS = (1 << 31) - 1
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``size``: points of the domain; ``width``: bytes of the widest element of which neighbouring points take others.
-
-    operations       of a point
-    read_bytes       that its loads ask for
-    moved_bytes      that memory moves for its loads and stores: where neighbouring points lie apart, whole sectors
-    written_bytes    of its results
-    trips            of its longest loop
-    """
+def problem(kernel: Kernel) -> LoopsProblem:
     domain = kernel.body.domain
     moving = {s.target for s in kernel.stores}
     moving |= {ld.source for s in kernel.stores for ld in loads(s.value) if domain and domain[-1] in ld.free}
@@ -47,24 +62,22 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         moved_bytes(rewrite.offset(s.target, s.index), inner, kernel.params[s.target].dtype.nbytes)
         for s in kernel.stores
     )
-    return {
-        "size": size,
-        "inner": domain[-1].extent if domain else 1,
-        "width": max((kernel.params[k].dtype.nbytes for k in moving), default=4),
-        "operations": math.ceil(operations(kernel) / max(1, size)),
-        "read_bytes": math.ceil(sum(n * kernel.params[ld.source].dtype.nbytes for ld, n in read)),
-        "moved_bytes": math.ceil(moved),
-        "written_bytes": sum(kernel.params[s.target].dtype.nbytes for s in kernel.stores),
-        "trips": max([1, *(math.prod(a.extent for a in n.axes) for n in sums)]),
-    }
-
-
-SECTOR = 32  # bytes that memory moves at least
+    return LoopsProblem(
+        size=size,
+        inner=domain[-1].extent if domain else 1,
+        width=max((kernel.params[k].dtype.nbytes for k in moving), default=4),
+        operations=math.ceil(operations(kernel) / max(1, size)),
+        read_bytes=math.ceil(sum(n * kernel.params[ld.source].dtype.nbytes for ld, n in read)),
+        moved_bytes=math.ceil(moved),
+        written_bytes=sum(kernel.params[s.target].dtype.nbytes for s in kernel.stores),
+        trips=max([1, *(math.prod(a.extent for a in n.axes) for n in sums)]),
+    )
 
 
 def read_by(value: Expr) -> list[tuple[Load, float]]:
-    """The loads of a point, and how often it makes each; of a choice those of the side that reads more: of a Concat a point
-    reads one operand.
+    """The loads of a point, and how often it makes each.
+
+    Of a choice only the side that reads more counts: a point of a Concat reads one operand.
     """
     passed_over: set[Load] = set()
     for node in walk(value):
@@ -75,14 +88,14 @@ def read_by(value: Expr) -> list[tuple[Load, float]]:
 
 
 def moved_bytes(offset: Expr, inner: Var | None, nbytes: int) -> float:
-    """Bytes that memory moves for an element at ``offset`` while neighbouring points along ``inner`` move theirs."""
+    """Bytes that memory moves for an element at ``offset``, while neighbouring points along ``inner`` move theirs."""
     step = coefficient(offset, inner) if inner is not None else 0
     if step is None:
-        return nbytes  # by no rule, as what is gathered: of rows, say
+        return nbytes  # a gather: its step is not known, neighbours often share a row
     return nbytes / WARP if step == 0 else min(max(SECTOR, nbytes), abs(step) * nbytes)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: LoopsSchedule, p: LoopsProblem, limits: Limits) -> Iterator[str]:
     if s.threads > limits.threads:
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.inner % s.vector:
@@ -93,15 +106,15 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
 
 
-def groups(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def groups(s: LoopsSchedule, p: PointsProblem) -> int:
     return -(-p.size // (s.threads * s.vector * s.items))
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    return {"points": p.size // s.vector}
+def derive(s: LoopsSchedule, p: PointsProblem) -> PointsSizes:
+    return PointsSizes(points=p.size // s.vector)
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+def geometry(s: LoopsSchedule, p: PointsProblem) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
@@ -109,14 +122,14 @@ ADDRESSES = 20  # registers beside the values
 LONGEST_ACCESS = 16  # bytes
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """What a group of points reads, of loops four trips at a time, and writes."""
+def registers(s: LoopsSchedule, p: LoopsProblem) -> int:
+    """What a group of points reads and writes. Of a loop's reads, those of ``WRITTEN_OUT`` trips."""
     at_once = min(p.read_bytes, -(-p.read_bytes // p.trips) * WRITTEN_OUT)
     return ADDRESSES + -(-s.vector * (at_once + p.written_bytes) // 4)
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
-    """A work-group's points; of those of a work-item one group after the other, since stores stand between its loads."""
+def work(s: LoopsSchedule, p: LoopsProblem) -> Work:
+    """A work-group's points. A work-item's groups follow each other: stores stand between their loads."""
     warps, points = -(-s.threads // WARP), s.threads * s.vector * s.items
     width = least(LONGEST_ACCESS, s.vector * p.width) / p.width  # elements of an access
     accesses = (p.read_bytes + p.written_bytes) / p.width * s.vector / width
@@ -131,16 +144,19 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """Work-groups of some warps; accesses of 16 bytes, of which the model does not see what narrower ones cost, or less
-    where there are few points. First what it cannot tell from the rest where memory is what counts."""
+def focus(p: PointsProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Work-groups of some warps; accesses of 16 bytes, or narrower ones where there are few points.
+
+    The model does not see what narrower accesses cost. Where memory is the limit it cannot tell these values apart, so
+    the best ones come first.
+    """
     return {
         "threads": tuple(t for t in (256, 128, 64, 32) if t <= max(32, limits.threads)),
         "vector": tuple(v for v in (16, 8, 4, 2, 1) if v == 1 or v * p.width <= LONGEST_ACCESS),
     }
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: LoopsProblem, limits: Limits) -> LoopsSchedule:
     """16-byte accesses where the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     vector = max(1, 16 // p.width) if not limits.is_cpu else 1
@@ -151,10 +167,20 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         items *= 2  # the units are full of work-items: more accesses each
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2
-    return {"threads": threads, "vector": vector, "items": items}
+    return LoopsSchedule(threads=threads, vector=vector, items=items)
 
 
-FAMILY = Family("loops", PARAMS, problem, objections, derive, geometry, default,
-                registers=registers, work=work, focus=focus,
-    emit=loops_hooks, template="loops/kernel.j2",
-)  # fmt: skip
+FAMILY = Family(
+    "loops",
+    LoopsSchedule,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    registers=registers,
+    work=work,
+    focus=focus,
+    emit=loops_hooks,
+    template="loops/kernel.j2",
+)

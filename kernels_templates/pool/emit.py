@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import REDUCTIONS, Expr, call, index, reduce, substitute
 from gpucomp.kernel import Kernel, Store, Window
 from gpucomp.kernels_templates.loops.emit import pointwise_hooks
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.loops.space import PointsSizes
+    from gpucomp.kernels_templates.pool.space import PoolProblem, PoolSchedule
+
 
 def pool_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: PoolSchedule, p: PoolProblem, derived: PointsSizes
 ) -> Mapping[str, Any]:
     """As ``loops``, with the accumulator written out over the window or as a loop."""
     body = kernel.body_as(Window)

@@ -3,53 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
 from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
-from gpucomp.kernel.geometry import Geometry
-from gpucomp.kernels_templates.loops.space import focus
+from gpucomp.kernel.sizes import tunable
+from gpucomp.kernels_templates.loops.space import LoopsSchedule, PointsProblem, derive, focus, geometry, groups
 from gpucomp.kernels_templates.pool.emit import pool_hooks
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Work, too_wide
 
-PARAMS = (
-    Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
-    Param("vector", (1, 2, 4, 8, 16), "neighbouring points per access"),
-    Param("items", (1, 2, 4, 8), "groups of points per work-item"),
-    Param("unroll", (0, 1), "whether the window is written out tap by tap"),
-)
 MAX_UNROLLED = 128
 OTHER_REGISTERS = 24  # addresses, indices
-MAX_GROUPS = (1 << 31) - 1
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``size``: points of the domain; ``taps``: points of the window; ``width``: bytes of the widest element that moves;
-    ``guarded``: whether a tap may lie outside; ``image``: elements of all that is read, a point of the domain."""
+class PoolSchedule(LoopsSchedule):
+    unroll: int = tunable((0, 1), "whether the window is written out tap by tap")
+
+
+class PoolProblem(PointsProblem):
+    """Sizes of a domain and of the window over which each of its points reduces."""
+
+    taps: int  # points of the window
+    image: int  # elements of all inputs, per point of the domain
+    guarded: int  # 1: a tap may lie outside of the image
+
+
+def problem(kernel: Kernel) -> PoolProblem:
     body = kernel.body_as(Window)
     domain = body.domain
-    return {
-        "size": math.prod(a.extent for a in domain),
-        "inner": domain[-1].extent if domain else 1,
-        "taps": math.prod(a.extent for a in body.window),
-        "width": max((p.dtype.nbytes for p in kernel.params), default=4),
-        "image": -(-sum(p.size for p in kernel.params[: kernel.inputs]) // max(1, math.prod(a.extent for a in domain))),
-        "guarded": int(any(isinstance(e, Select) for e in walk(body.value))),
-    }
+    size = math.prod(a.extent for a in domain)
+    return PoolProblem(
+        size=size,
+        inner=domain[-1].extent if domain else 1,
+        taps=math.prod(a.extent for a in body.window),
+        width=max((p.dtype.nbytes for p in kernel.params), default=4),
+        image=-(-sum(p.size for p in kernel.params[: kernel.inputs]) // max(1, size)),
+        guarded=int(any(isinstance(e, Select) for e in walk(body.value))),
+    )
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """The sums and two accesses; of a window that is written out, all taps that may lie outside: ptxas does not wait to
-    read behind one branch for what stands before it (measured: bench/compile_spaces.py)."""
+def registers(s: PoolSchedule, p: PoolProblem) -> int:
+    """The sums and two accesses. A window that is written out and may lie outside needs an access of every tap.
+
+    ptxas does not wait for one branch before it reads behind the next (measured: bench/compile_spaces.py).
+    """
     access = s.vector * p.width  # bytes
     at_once = p.taps if s.unroll and p.guarded else 2
     return -(-(most(access, 4 * s.vector) + at_once * access) // 4) + OTHER_REGISTERS
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: PoolSchedule, p: PoolProblem, limits: Limits) -> Iterator[str]:
     if s.threads > limits.threads:
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.inner % s.vector:
@@ -64,24 +69,12 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
 
 
-def groups(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    return -(-p.size // (s.threads * s.vector * s.items))
-
-
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    return {"points": p.size // s.vector}
-
-
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
-
-
 POINT_INSTRUCTIONS = 60  # of a group of points: which it is, its window, its store
 ACCESS_INSTRUCTIONS = 5  # of an access: it, its address, whether it lies outside
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
-    """A work-group's points: neighbours along a row share what they read in the unit's own cache, rows do not."""
+def work(s: PoolSchedule, p: PoolProblem) -> Work:
+    """A work-group's points. Neighbours along a row share their reads in the unit's own cache, rows do not."""
     warps = -(-s.threads // WARP)
     points = s.threads * s.vector * s.items
     return Work(
@@ -96,7 +89,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: PoolProblem, limits: Limits) -> PoolSchedule:
     """16-byte accesses where the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     vector = max(1, 16 // p.width) if not limits.is_cpu else 1
@@ -105,12 +98,22 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     items = 1
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2
-    schedule = {"threads": threads, "vector": vector, "items": items, "unroll": int(p.taps <= 16)}
-    fits = limits.is_cpu or registers(SimpleNamespace(**schedule), p) <= limits.registers_for(threads)
-    return schedule if fits else schedule | {"unroll": 0}
+    schedule = PoolSchedule(threads=threads, vector=vector, items=items, unroll=int(p.taps <= 16))
+    fits = limits.is_cpu or registers(schedule, p) <= limits.registers_for(threads)
+    return schedule if fits else schedule.replace(unroll=0)
 
 
-FAMILY = Family("pool", PARAMS, problem, objections, derive, geometry, default, registers=registers,
-                work=work, focus=focus,
-    emit=pool_hooks, template="pool/kernel.j2",
-)  # fmt: skip
+FAMILY = Family(
+    "pool",
+    PoolSchedule,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    registers=registers,
+    work=work,
+    focus=focus,
+    emit=pool_hooks,
+    template="pool/kernel.j2",
+)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, loads, substitute, var, walk
 from gpucomp.ir.types import BOOL
-from gpucomp.kernel import Kernel, Rowwise
+from gpucomp.kernel import Kernel, Rowwise, Statistic
 from gpucomp.kernel.forms.access import Rewriter, parts_within
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.rows import SHUFFLED, common_parts, early_parts
 
-# the walk ---------------------------------------------------------------------------------------------------
-
-
-# statements -------------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.rowwise.space import (
+        RowsProblem,
+        RowsSizes,
+        RowwiseProblem,
+        RowwiseSchedule,
+        RowwiseSizes,
+    )
 
 
 @dataclass
@@ -41,54 +44,55 @@ class _Walk:
         return self.known | lane | ({self.col: "col"} if in_column else {})
 
 
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """What is computed of each element on its way: a value for each statistic, in order, then the results."""
+
+    values: list[Expr]
+    row_stores: list[FlatStore]  # once a row
+    stores: list[FlatStore]  # once an element
+
+    @property
+    def results(self) -> list[Expr]:
+        return [e for store in self.stores for e in (store.offset, store.value)]
+
+    @property
+    def each(self) -> list[list[Expr]]:
+        return [*([value] for value in self.values), self.results]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Parts of an element that stay in registers, by their names."""
+
+    between: Mapping[Expr, str]  # several stages need these: the first of them computes them
+    early: Mapping[Expr, str]  # only results need these: they are fetched before the statistics
+
+    def arrays(self, printer: CPrinter) -> list[dict[str, str]]:
+        names = {**self.between, **self.early}
+        return [{"name": name, "type": printer.ctype(part)} for part, name in names.items()]
+
+
 def rowwise_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Rowwise)
     row_width, col_width = derived.row_width, derived.col_width
     row, col = var("row", max(1, p.rows // row_width)), var("col", max(1, p.cols // col_width))
     walk_ = _Walk(row, col, var(LANE, s.vector), s.vector, row_width, {row: "row"})
-    flat_row, flat_col = var("flat_row", max(1, p.rows)), var("flat_col", max(1, p.cols))
-    placed = {
-        **lanes_of(flat_row, row, walk_.lane, row_width),
-        **lanes_of(flat_col, col, walk_.lane, col_width),
-    }
-    at = places(body.rows, flat_row) | places(body.cols, flat_col)
-    rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
-    values = [rewriter(statistic.value) for statistic in body.statistics]
-    stores = flat_stores(kernel.stores, rewriter)
-    once = [stores[i] for i in sorted(body.row_stores)]
-    each = [store for i, store in enumerate(stores) if i not in body.row_stores]
-    each_parts = [e for store in each for e in (store.offset, store.value)]
-
+    stages = _stages(kernel, walk_, p, col_width)
     row_body, named = Emitter(printer, walk_.known, prefix="r").named(
-        parts_within([*values, *each_parts], frozenset({row}))
+        parts_within([*stages.values, *stages.results], frozenset({row}))
     )
     walk_.known |= named
-    stages = [*([v] for v in values), each_parts]
-    kept = common_parts(stages, frozenset({col})) if s.keep else []
-    names = {part: f"kept{i}" for i, part in enumerate(kept)}
-    ahead = early_parts(stages, frozenset({col})) if s.keep == 2 else []
-    early = {part: f"early{i}" for i, part in enumerate(ahead)}
-    early_body = _fetched_early(printer, walk_, early)
-    constants = {ld.source for part in ahead for ld in loads(part)} <= kernel.constants
-    before_all = bool(ahead) and constants and not any(n in named for part in ahead for n in walk(part))
-
-    statistics = []
-    for number, (statistic, value) in enumerate(zip(body.statistics, values, strict=True)):
-        statistics.append(_statistic(printer, walk_, number, statistic.op, statistic.hole, value, names))
-    finals: list[str] = []
-    element_body: list[str] = []
-    if each:
-        each = [FlatStore(t.target, t.offset, substitute(t.value, walk_.held)) for t in each]
-        # what depends on the statistics alone is computed once a row
-        finals, each = _finals(printer, walk_, each, {statistic.hole for statistic in body.statistics})
-        element_body = _stored(Emitter(printer, walk_.scope(in_column=True)), each, walk_)
-    row_stores: list[str] = []
-    if once:
-        emitter = Emitter(printer, walk_.scope(in_column=False), prefix="o")
-        row_stores = emitter.store(once, walk_.lane, row_width) if row_width > 1 else emitter.store(once)
+    kept = _kept(stages, col, s.keep)
+    early_body = _fetched_early(printer, walk_, kept.early)
+    statistics = [
+        _statistic(printer, walk_, number, statistic, value, kept.between)
+        for number, (statistic, value) in enumerate(zip(body.statistics, stages.values, strict=True))
+    ]
+    finals, element_body = _results(printer, walk_, stages, {statistic.hole for statistic in body.statistics})
     shared_type = statistics[0]["shared_type"] if statistics else "int"
     return {
         "scratch": split_scratch(printer, shared_type, s.splits),
@@ -98,21 +102,52 @@ def rowwise_hooks(
         **_joining(printer, s, p, derived),
         "row_body": row_body,
         "early_body": early_body,
-        "before_all": before_all,
+        "before_all": _waits_for_nothing(kernel, kept.early, named),
         "statistics": statistics,
-        "row_stores": row_stores,
+        "row_stores": _row_stores(printer, walk_, stages.row_stores),
         "finals": finals,
         "element_body": element_body,
-        "kept": [{"name": name, "type": printer.ctype(part)} for part, name in (names | early).items()],
+        "kept": kept.arrays(printer),
     }
 
 
-def can_shuffle(printer: CPrinter, p: SimpleNamespace, derived: SimpleNamespace) -> bool:
+def _stages(kernel: Kernel, walk_: _Walk, p: RowwiseProblem, col_width: int) -> _Stages:
+    """The kernel's expressions on the variables of the walk."""
+    body = kernel.body_as(Rowwise)
+    flat_row, flat_col = var("flat_row", max(1, p.rows)), var("flat_col", max(1, p.cols))
+    placed = {
+        **lanes_of(flat_row, walk_.row, walk_.lane, walk_.row_width),
+        **lanes_of(flat_col, walk_.col, walk_.lane, col_width),
+    }
+    at = places(body.rows, flat_row) | places(body.cols, flat_col)
+    rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
+    values = [rewriter(statistic.value) for statistic in body.statistics]
+    stores = flat_stores(kernel.stores, rewriter)
+    of_elements = [store for i, store in enumerate(stores) if i not in body.row_stores]
+    return _Stages(values, [stores[i] for i in sorted(body.row_stores)], of_elements)
+
+
+def _kept(stages: _Stages, col: Var, keep: int) -> _Kept:
+    """What the parameter ``keep`` leaves in registers: 0 nothing, 2 also what only the results read."""
+    between = common_parts(stages.each, frozenset({col})) if keep else []
+    early = early_parts(stages.each, frozenset({col})) if keep == 2 else []
+    return _Kept(
+        {part: f"kept{i}" for i, part in enumerate(between)}, {part: f"early{i}" for i, part in enumerate(early)}
+    )
+
+
+def _waits_for_nothing(kernel: Kernel, early: Mapping[Expr, str], named: Mapping[Expr, str]) -> bool:
+    """Whether what is fetched ``early`` reads constants alone, and nothing that a row has computed before."""
+    constants = {ld.source for part in early for ld in loads(part)} <= kernel.constants
+    return bool(early) and constants and not any(n in named for part in early for n in walk(part))
+
+
+def can_shuffle(printer: CPrinter, p: RowsProblem, derived: RowsSizes) -> bool:
     """Whether lanes exchange values by shuffles: CUDA's, of types that they take, by all threads of each warp."""
     return printer.dialect.shuffles and derived.threads % SHUFFLED == 0 and bool(p.shuffles)
 
 
-def _joining(printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, int]:
+def _joining(printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes) -> dict[str, int]:
     """How lanes join: ``in_warp`` of them by shuffles, the rest through shared memory; 1 where nothing shuffles."""
     can = can_shuffle(printer, p, derived)
     in_warp = derived.lanes_in_warp if can else 1
@@ -142,10 +177,10 @@ def _keep(walk_: _Walk, names: Mapping[Expr, str], texts: Sequence[str]) -> list
 
 
 def _statistic(
-    printer: CPrinter, walk_: _Walk, number: int, op: str, which: Hole, value: Expr, names: Mapping[Expr, str]
+    printer: CPrinter, walk_: _Walk, number: int, statistic: Statistic, value: Expr, names: Mapping[Expr, str]
 ) -> dict[str, Any]:
     """One statistic for the template; from here on its name and what it keeps are known."""
-    name, dtype = f"s{number}", which.dtype
+    name, op, dtype = f"s{number}", statistic.op, statistic.hole.dtype
     at = f"{name}[{LANE}]" if walk_.row_width > 1 else name
     value = substitute(value, walk_.held)
     emitter = Emitter(printer, walk_.scope(in_column=True))
@@ -162,7 +197,7 @@ def _statistic(
         term = "term"
         inner.append(f"const {ctype} term = {text};")
     inner.append(f"{at} = {printer.combine(op, dtype, at, term)};")
-    walk_.known[which] = at
+    walk_.known[statistic.hole] = at
     return {
         "name": name,
         "type": ctype,
@@ -171,6 +206,22 @@ def _statistic(
         "body": [*head, *(lane_loop(inner, walk_.width) if walk_.width > 1 else inner)],
         "combined": printer.combine(op, dtype, at, "other"),
     }
+
+
+def _results(printer: CPrinter, walk_: _Walk, stages: _Stages, holes: set[Hole]) -> tuple[list[str], list[str]]:
+    """Statements for each element's stores, behind those for what depends on the statistics alone, once a row."""
+    if not stages.stores:
+        return [], []
+    each = [FlatStore(t.target, t.offset, substitute(t.value, walk_.held)) for t in stages.stores]
+    finals, each = _finals(printer, walk_, each, holes)
+    emitter = Emitter(printer, walk_.scope(in_column=True))
+    return finals, emitter.store(each, walk_.lane, walk_.width)
+
+
+def _row_stores(printer: CPrinter, walk_: _Walk, stores: Sequence[FlatStore]) -> list[str]:
+    if not stores:
+        return []
+    return Emitter(printer, walk_.scope(in_column=False), prefix="o").store(stores, walk_.lane, walk_.row_width)
 
 
 def _finals(
@@ -193,10 +244,6 @@ def _finals(
         walk_.known[stand_ins[part]] = f"final{number}[{LANE}]"
     changed = [FlatStore(t.target, t.offset, substitute(t.value, stand_ins)) for t in each]
     return [*head, *arrays, *lane_loop(lines, walk_.width)], changed
-
-
-def _stored(emitter: Emitter, each: Sequence[FlatStore], walk_: _Walk) -> list[str]:
-    return emitter.store(each, walk_.lane, walk_.width) if walk_.width > 1 else emitter.store(each)
 
 
 def _row_parts(stores: Sequence[FlatStore], row_vars: frozenset[Var], holes: set[Hole]) -> list[Expr]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.device.limits import Limits
@@ -14,94 +14,150 @@ from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.kernel.forms.rows import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.rowwise.emit import rowwise_hooks
 from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
     MOST_REGISTERS,
+    SECTOR,
+    STATIC_SHARED,
     WRITTEN_OUT,
     Family,
-    Param,
-    Schedule,
     Work,
+    can_run,
     cannot_meet,
     groups_for_registers,
 )
 
 LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-PARAMS = (
-    Param("lanes", LANES, "work-items of a work-group that share a row"),
-    Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows, or vectors of rows, per work-group"),
-    Param("vector", (1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side"),
-    Param(
-        "keep",
-        (0, 1, 2),
-        "1: a row's elements stay in registers between the statistics; 2: with what only results read",
-    ),
-    Param("splits", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-groups that share a row"),
-)
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
-MAX_GROUPS = (1 << 31) - 1
+ROWS = SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_STEPS = 32  # accesses written out
 OTHER_REGISTERS = 28  # addresses, indices, statistics
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``rows_side_by_side``: whether neighbouring rows, not neighbouring columns, are neighbours in memory.
+class RowwiseSchedule(Tunables):
+    lanes: int = tunable(LANES, "work-items of a work-group that share a row")
+    rows_per_group: int = tunable(ROWS, "rows, or vectors of rows, per work-group")
+    vector: int = tunable((1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side")
+    keep: int = tunable(
+        (0, 1, 2),
+        "1: a row's elements stay in registers between the statistics; 2: with what only results read",
+    )
+    splits: int = tunable(SPLITS, "work-groups that share a row")
 
-    widest           elements an access may take along the contiguous axis
-    kept             values of an element that several stages need
-    early            values of an element that only the results need: a norm's scale and shift
-    element_bytes    of one element, all inputs and outputs that move with the columns about
-    shuffles         whether CUDA's lanes may exchange all the statistics
-    splittable       whether several work-groups may share a row: one statistic, and nothing stored once an element
-    """
+
+class RowsProblem(Sizes):
+    """Sizes of rows whose elements meet, and how they lie in memory."""
+
+    rows: int
+    cols: int
+    rows_side_by_side: int  # 1: neighbouring rows, not neighbouring columns, are neighbours in memory
+    widest: int  # elements that an access may take along the contiguous axis
+    element_bytes: int  # of the widest element that moves
+    shuffles: int  # 1: CUDA's lanes may exchange all the values that meet
+
+
+class RowwiseProblem(RowsProblem):
+    """Sizes of a reduction, softmax or norm: statistics of rows, and what is stored with them."""
+
+    kept: int  # values of an element that several stages need
+    early: int  # values of an element that only the results need: a norm's scale and shift
+    statistics: int
+    shared_per_item: int  # bytes of all statistics
+    element_stores: int  # results that have a value for each element
+    splittable: int  # 1: work-groups may share a row: one statistic, and no result has a value for each element
+
+
+class RowsSizes(Sizes):
+    """How the work-items of a work-group share its rows."""
+
+    threads: int
+    groups: int  # work-groups along the rows
+    last_row: int  # a vector of rows, where an access takes several
+    lanes_in_warp: int  # lanes of a row in one warp, which may shuffle
+    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
+
+
+class RowwiseSizes(RowsSizes):
+    row_width: int  # rows of an access
+    col_width: int  # columns of an access
+    row_groups: int  # vectors of rows
+    col_groups: int  # vectors of columns
+    part: int  # accesses of a split
+    steps: int  # accesses of a work-item
+    lane_stride: int  # how far apart the numbers of a row's lanes are
+
+
+def problem(kernel: Kernel) -> RowwiseProblem:
     body = kernel.body_as(Rowwise)
     side_by_side = rows_side_by_side(kernel)
     element_stores = len(kernel.stores) - len(body.row_stores)
-    return {
-        "rows": math.prod(a.extent for a in body.rows),
-        "cols": math.prod(a.extent for a in body.cols),
-        "rows_side_by_side": int(side_by_side),
-        "widest": access_width(kernel, side_by_side),
-        "kept": parts_kept(kernel),
-        "early": parts_early(kernel),
-        "statistics": len(body.statistics),
-        "shared_per_item": sum(max(4, s.hole.dtype.nbytes) for s in body.statistics),
-        "element_bytes": max((t.dtype.nbytes for t in kernel.params), default=4),
-        "element_stores": element_stores,
-        "shuffles": int(all(s.hole.dtype is not U64 for s in body.statistics)),
-        "splittable": int(len(body.statistics) == 1 and element_stores == 0),
-    }
+    return RowwiseProblem(
+        rows=math.prod(a.extent for a in body.rows),
+        cols=math.prod(a.extent for a in body.cols),
+        rows_side_by_side=int(side_by_side),
+        widest=access_width(kernel, side_by_side),
+        kept=parts_kept(kernel),
+        early=parts_early(kernel),
+        statistics=len(body.statistics),
+        shared_per_item=sum(max(4, s.hole.dtype.nbytes) for s in body.statistics),
+        element_bytes=max((t.dtype.nbytes for t in kernel.params), default=4),
+        element_stores=element_stores,
+        shuffles=int(all(s.hole.dtype is not U64 for s in body.statistics)),
+        splittable=int(len(body.statistics) == 1 and element_stores == 0),
+    )
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool) -> int:
+def derive(s: RowwiseSchedule, p: RowwiseProblem) -> RowwiseSizes:
+    row_width, col_width = (s.vector, 1) if p.rows_side_by_side else (1, s.vector)
+    col_groups, row_groups = p.cols // col_width, p.rows // row_width
+    stride = s.rows_per_group if p.rows_side_by_side else 1
+    part = -(-col_groups // s.splits)
+    return RowwiseSizes(
+        threads=s.lanes * s.rows_per_group,
+        row_width=row_width,
+        col_width=col_width,
+        row_groups=row_groups,
+        col_groups=col_groups,
+        last_row=most(0, row_groups - 1),
+        part=part,
+        steps=-(-part // s.lanes),
+        lane_stride=stride,
+        lanes_in_warp=most(1, least(s.lanes, SHUFFLED // stride)),
+        groups=-(-row_groups // s.rows_per_group),
+    )
+
+
+def shared_bytes(s: RowwiseSchedule, p: RowwiseProblem, *, shuffles: bool) -> int:
     """Of one work-group, its arrays aligned to 16 bytes. Where lanes shuffle, a warp leaves one value of a statistic."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     warps = s.lanes // (d.lanes_in_warp if shuffles and p.shuffles and d.threads % SHUFFLED == 0 else 1)
     one = s.rows_per_group * warps * d.row_width * p.shared_per_item // p.statistics if warps > 1 else 0
     return p.statistics * -(-one // 16) * 16 + (16 if s.splits > 1 else 0)
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """What is kept, one access, a statistic a row, and the rest: with these ptxas does when it has to.
+def registers(s: RowwiseSchedule, p: RowwiseProblem) -> int:
+    """The least that ptxas can do with: what is kept, one access, a statistic of each row, and others.
 
-    Where elements are stored, two accesses more: a norm's scale and shift.
+    Where elements are stored, two more accesses: a norm's scale and shift.
     """
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     words = max(1, p.element_bytes // 4)
     kept = (p.kept + p.early * (s.keep == 2)) * d.steps * d.col_width * d.row_width if s.keep else 0
     accesses = 3 if p.element_stores else 1
     return words * (kept + accesses * s.vector + d.row_width * p.statistics) + OTHER_REGISTERS
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """At most what ptxas takes while registers are plenty: it asks for every access of a second input ahead too."""
-    d = SimpleNamespace(**derive(s, p))
+def registers_taken(s: RowwiseSchedule, p: RowwiseProblem) -> int:
+    """At most what ptxas takes while registers are plenty: it also loads every access of a second input ahead."""
+    d = derive(s, p)
     ahead = least(d.steps, MAX_STEPS) * s.vector if s.keep else 4 * s.vector
     return least(MOST_REGISTERS, registers(s, p) + max(1, p.element_bytes // 4) * ahead + 24)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    d = SimpleNamespace(**derive(s, p))
+def objections(s: RowwiseSchedule, p: RowwiseProblem, limits: Limits) -> Iterator[str]:
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     extent, what = (p.rows, "rows") if p.rows_side_by_side else (p.cols, "columns")
@@ -129,45 +185,21 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from cannot_meet(s.splits, limits)
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``lanes_in_warp``: lanes of a row in one warp of 32; ``lane_stride``: how far apart their numbers are.
-
-    ``row_groups`` and ``col_groups`` count vectors, ``steps`` the accesses of a work-item, ``part`` those of a split.
-    """
-    row_width, col_width = (s.vector, 1) if p.rows_side_by_side else (1, s.vector)
-    col_groups, row_groups = p.cols // col_width, p.rows // row_width
-    stride = s.rows_per_group if p.rows_side_by_side else 1
-    part = -(-col_groups // s.splits)
-    return {
-        "threads": s.lanes * s.rows_per_group,
-        "row_width": row_width,
-        "col_width": col_width,
-        "row_groups": row_groups,
-        "col_groups": col_groups,
-        "last_row": most(0, row_groups - 1),
-        "part": part,
-        "steps": -(-part // s.lanes),
-        "lane_stride": stride,
-        "lanes_in_warp": most(1, least(s.lanes, SHUFFLED // stride)),
-        "groups": -(-row_groups // s.rows_per_group),
-    }
-
-
-def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def template_sizes(s: RowwiseSchedule, p: RowwiseProblem) -> RowwiseSizes:
     """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
 
-    It saves registers for many, and asks for a scale and a shift piece by piece, between the stores. Where registers for
-    all of them run short it is right.
+    Left to itself it saves registers for many work-groups, and loads a norm's scale and shift in pieces between the stores.
+    Where there are not enough registers for all of them, that is right.
     """
     d = derive(s, p)
-    late = max(1, p.element_bytes // 4) * p.early * d["steps"] * s.vector * (s.keep == 1)
+    late = max(1, p.element_bytes // 4) * p.early * d.steps * s.vector * (s.keep == 1)
     taken = registers_taken(s, p) + late
     told = s.keep and taken < MOST_REGISTERS
-    return {**d, "groups_per_unit": groups_for_registers(taken, d["threads"]) if told else 0}
+    return d.replace(groups_per_unit=groups_for_registers(taken, d.threads) if told else 0)
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: RowwiseSchedule, p: RowwiseProblem) -> Geometry:
+    d = derive(s, p)
     split = s.splits > 1 and d.groups > 0
     return Geometry(
         (d.groups, s.splits if d.groups else 1, 1),
@@ -177,7 +209,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-LATENCY = 600  # cycles from asking memory to having it
 ACCESS = 12  # cycles between two accesses of a work-item
 SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
@@ -187,13 +218,13 @@ LONG_ROW = 8192  # columns that cores of a CPU had better share
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 
 
-def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any, Any, Any]:
+def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[Any, Any, Any]:
     """Of one statistic, when lanes join: cycles, instructions of each warp, and bytes through shared memory.
 
-    By shuffles, and from warp to warp through shared memory, which is next to nothing; where the text has none, by halves
-    through shared memory.
+    Lanes join by shuffles, warps through shared memory, which is next to nothing. Without shuffles all lanes join through
+    shared memory, by halves.
     """
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if shuffles and p.shuffles and d.threads % SHUFFLED == 0:
         exchanges, warps = halvings_of(d.lanes_in_warp), s.lanes // d.lanes_in_warp
         return SHUFFLE * exchanges + (warps > 1) * (MEETING + 4 * warps), 2 * exchanges, 0
@@ -208,56 +239,49 @@ def halvings_of(lanes: Any) -> Any:
     return sum((lanes > n) * 1 for n in LANES[:-1])
 
 
-def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
-    """Of the busiest unit: either the way of one work-item through its row, or the bytes of the unit's share."""
-    z = SimpleNamespace(**s)
-    d = SimpleNamespace(**derive(z, p))
-    groups = d.groups * z.splits
+def cycles(s: RowwiseSchedule, p: RowwiseProblem, limits: Limits) -> float:
+    """Of the busiest unit: the more of what one work-item takes for its row, and what the unit's share of bytes takes."""
+    d = derive(s, p)
+    groups = d.groups * s.splits
     waves = -(-groups * d.threads // (limits.units * RESIDENT)) if d.threads else 1
-    passes = 1 if z.keep or not p.kept else p.statistics + (1 if p.element_stores else 0)
-    reading = passes * (LATENCY + d.steps * ACCESS * (1 + z.vector / 4))
-    exchange = joining(z, p, limits.subgroups)[0] * (1 + 0.1 * (d.row_width - 1))  # those of several rows overlap
-    late = LATENCY if p.early and z.keep != 2 else 0  # what results read is asked for when statistics are known
-    alone = waves * (reading + late + p.statistics * exchange) + (SPLIT + z.splits if z.splits > 1 else 0)
+    passes = 1 if s.keep or not p.kept else p.statistics + (1 if p.element_stores else 0)
+    reading = passes * (LATENCY + d.steps * ACCESS * (1 + s.vector / 4))
+    exchange = joining(s, p, limits.subgroups)[0] * (1 + 0.1 * (d.row_width - 1))  # those of several rows overlap
+    late = LATENCY if p.early and s.keep != 2 else 0  # what only results read is loaded when statistics are known
+    alone = waves * (reading + late + p.statistics * exchange) + (SPLIT + s.splits if s.splits > 1 else 0)
     used = max(1, min(limits.units, groups))
     # neighbouring work-items that do not fill a line of memory fetch it for nothing
-    side = z.rows_per_group if p.rows_side_by_side else z.lanes
-    run = min(side, 32) * z.vector * p.element_bytes
+    side = s.rows_per_group if p.rows_side_by_side else s.lanes
+    run = min(side, 32) * s.vector * p.element_bytes
     moved = passes * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1))
     return max(alone, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: RowwiseProblem, limits: Limits) -> RowwiseSchedule:
     """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
     if limits.is_cpu:
         return _one_at_a_time(p)
+    legal = (s for s in _candidates(p, limits) if can_run(s, objections, p, limits))
+    return min(legal, key=lambda s: cycles(s, p, limits), default=None) or _one_at_a_time(p)
+
+
+def _candidates(p: RowwiseProblem, limits: Limits) -> Iterator[RowwiseSchedule]:
+    """Schedules of work-groups of common sizes; those of one row may have as many work-items as the device allows."""
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
-    lanes = [n for n in PARAMS[0].choices if n <= max(most, min(limits.threads, 1024))]
-    splits = [n for n in PARAMS[4].choices if p.splittable and n * 8 <= max(p.cols, 8)] or [1]
-    best: tuple[float, dict[str, int]] | None = None
-    for vector in dict.fromkeys((p.widest, 1)):
-        for n in lanes:
-            for rows in {max(1, t // n) for t in (64, 128, most)}:
-                for split in splits:
-                    for keep in (1, 2, 0):
-                        s = {"lanes": n, "rows_per_group": rows, "vector": vector, "keep": keep, "splits": split}
-                        if rows not in PARAMS[1].choices or n * rows > max(most, n):
-                            continue
-                        if any(True for _ in objections(SimpleNamespace(**s), p, limits)):
-                            continue
-                        cost = cycles(s, p, limits)
-                        if best is None or cost < best[0]:
-                            best = cost, s
-    return best[1] if best else _one_at_a_time(p)
+    lanes = [n for n in LANES if n <= max(most, min(limits.threads, 1024))]
+    splits = [n for n in SPLITS if p.splittable and n * 8 <= max(p.cols, 8)] or [1]
+    for vector, n in itertools.product(dict.fromkeys((p.widest, 1)), lanes):
+        for rows, split, keep in itertools.product({max(1, t // n) for t in (64, 128, most)}, splits, (1, 2, 0)):
+            if rows in ROWS and n * rows <= max(most, n):
+                yield RowwiseSchedule(lanes=n, rows_per_group=rows, vector=vector, keep=keep, splits=split)
 
 
-SECTOR = 32  # bytes that a cache delivers at least
 ACCESS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 4, 3  # of an access; of an element in each stage
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Work:
-    """A work-group's part of its rows: of what is kept one pass, else one a stage. Results may read more, at the end."""
-    d = SimpleNamespace(**derive(s, p))
+def work(s: RowwiseSchedule, p: RowwiseProblem, *, shuffles: bool = True) -> Work:
+    """A work-group's part of its rows: one pass over what is kept, else one for each stage. Results may read more, at last."""
+    d = derive(s, p)
     stages = p.statistics + int(p.element_stores > 0)
     kept = least(1, s.keep)
     passes = kept + (1 - kept) * stages if p.kept else 1
@@ -281,35 +305,47 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """The widest accesses or single elements, work-groups of few rows; splits of long rows. First what the model cannot
-    tell from the rest where memory is what counts."""
+def focus(p: RowwiseProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """The widest accesses or single elements, work-groups of few rows; splits of long rows.
+
+    Where memory is the limit the model cannot tell these values apart, so the best ones come first.
+    """
     return {
         "lanes": (32, 64, 128, 256, 512, 1024, 16, 8, 4, 2, 1),
         "rows_per_group": (4, 2, 1, 8, 16, 32),
         "vector": tuple(dict.fromkeys((p.widest, 1))),
         "keep": (1, 2, 0) if p.early else (1, 0),
-        "splits": tuple(n for n in PARAMS[4].choices if n == 1 or (p.splittable and n * 8 <= p.cols)),
+        "splits": tuple(n for n in SPLITS if n == 1 or (p.splittable and n * 8 <= p.cols)),
     }
 
 
-def _one_at_a_time(p: SimpleNamespace) -> Schedule:
+def _one_at_a_time(p: RowwiseProblem) -> RowwiseSchedule:
     """A work-item a row: the compiler makes vectors of neighbouring rows, or is given them where there are few."""
     extent = p.rows if p.rows_side_by_side else p.cols
     few = p.rows < 4
-    vector = max(w for w in PARAMS[2].choices if extent % w == 0) if p.rows_side_by_side or few else 1
+    vector = max(w for w in RowwiseSchedule.choices("vector") if extent % w == 0) if p.rows_side_by_side or few else 1
     groups = p.rows // vector if p.rows_side_by_side else p.rows
     rows = 1
     while rows < 16 and 2 * rows <= groups:
         rows *= 2
-    while -(-groups // rows) > MAX_GROUPS and rows < PARAMS[1].choices[-1]:
+    while -(-groups // rows) > MAX_GROUPS and rows < ROWS[-1]:
         rows *= 2
     splits = 8 if p.splittable and groups <= rows and p.cols >= LONG_ROW else 1
-    return {"lanes": 1, "rows_per_group": rows, "vector": vector, "keep": 0, "splits": splits}
+    return RowwiseSchedule(lanes=1, rows_per_group=rows, vector=vector, keep=0, splits=splits)
 
 
 FAMILY = Family(
-    "rowwise", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers,
-    work=work, without_shuffles=partial(work, shuffles=False), focus=focus,
-    emit=rowwise_hooks, template="rowwise/kernel.j2",
-)  # fmt: skip
+    "rowwise",
+    RowwiseSchedule,
+    problem,
+    objections,
+    template_sizes,
+    geometry,
+    default,
+    registers=registers,
+    work=work,
+    without_shuffles=partial(work, shuffles=False),
+    focus=focus,
+    emit=rowwise_hooks,
+    template="rowwise/kernel.j2",
+)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, flat_stores, lane_loop
 from gpucomp.codegen.c.epilogue import split_scratch
@@ -17,9 +16,12 @@ from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.rows import SHUFFLED
 from gpucomp.kernels_templates.rowwise.emit import can_shuffle
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.scan.space import ScanProblem, ScanSchedule, ScanSizes
+
 
 def scan_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: ScanSchedule, p: ScanProblem, derived: ScanSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scan/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Scan)

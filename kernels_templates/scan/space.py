@@ -1,10 +1,11 @@
 """The parameters of the scan family: running sums, products, maxima and minima along an axis.
 
-What a schedule changes is the order of additions. Along one element's way there are ``vector * accesses - 1`` within a
-work-item, two a step of the exchange between lanes, one a warp, one a tile and two to join them: ``depth``. Work-groups
-that look back add up tiles by lanes instead: fewer, in an order that does not depend on who was first. An f32 sum
-is off by at most ``depth * 2**-24 * sum |x|`` to first order (Higham, Accuracy and Stability of Numerical Algorithms,
-section 4.2), for a row of any length less than the ``n - 1`` of adding one by one. Equal schedules give equal bits.
+A schedule changes the order of additions. ``depth`` counts the additions behind one element: ``vector * accesses - 1`` in a
+work-item, two for each step of the exchange between lanes, one for each warp, one for each tile, and two to join them.
+Work-groups that look back add up the tiles by lanes instead. That takes fewer additions, and their order does not depend
+on which work-group was first. To first order an f32 sum is off by at most ``depth * 2**-24 * sum |x|`` (Higham, Accuracy
+and Stability of Numerical Algorithms, section 4.2); adding one by one has a depth of ``n - 1``. Equal schedules give equal
+bits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.device.limits import Limits
@@ -22,23 +22,24 @@ from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Scan
 from gpucomp.kernel.forms.rows import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.kernels_templates.rowwise.space import LANES, halvings_of
+from gpucomp.kernel.sizes import Tunables, tunable
+from gpucomp.kernels_templates.rowwise.space import LANES, RowsProblem, RowsSizes, halvings_of
 from gpucomp.kernels_templates.scan.emit import scan_hooks
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, cannot_meet, groups_for_registers
+from gpucomp.schedule.space import (
+    LATENCY,
+    MAX_GROUPS,
+    MOST_REGISTERS,
+    SECTOR,
+    STATIC_SHARED,
+    Family,
+    Work,
+    can_run,
+    cannot_meet,
+    groups_for_registers,
+)
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCESSES = (1, 2, 4, 8)
-PARAMS = (
-    Param(
-        "look_back", (0, 1), "1: a tile has a work-group of its own, which waits for the totals of the tiles before it"
-    ),
-    Param("lanes", LANES, "work-items of a work-group that share a row"),
-    Param("rows_per_group", ROWS, "rows per work-group"),
-    Param("vector", (1, 2, 4, 8), "neighbours of one row per access"),
-    Param("accesses", ACCESSES, "accesses of a work-item in a tile, one after another along the row"),
-)
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
-MAX_GROUPS = (1 << 31) - 1
 MAX_TILES = (1 << 16) - 1  # work-groups of a launch's second axis, in CUDA
 MAX_WORKSPACE = (1 << 31) - 1
 ATTEMPTS = 1024  # to find a flag set, about half a millisecond, before a work-group computes what it waits for
@@ -46,79 +47,96 @@ MAX_ELEMENTS = 32  # of a tile that a work-item holds
 OTHER_REGISTERS = 28  # addresses, indices, the carry
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``rows_side_by_side``: whether neighbouring rows, not neighbouring elements of a row, are neighbours in memory.
+class ScanSchedule(Tunables):
+    look_back: int = tunable(
+        (0, 1), "1: a tile has a work-group of its own, which waits for the totals of the tiles before it"
+    )
+    lanes: int = tunable(LANES, "work-items of a work-group that share a row")
+    rows_per_group: int = tunable(ROWS, "rows per work-group")
+    vector: int = tunable((1, 2, 4, 8), "neighbours of one row per access")
+    accesses: int = tunable(ACCESSES, "accesses of a work-item in a tile, one after another along the row")
 
-    widest           elements an access may take along a row: 1 where rows lie side by side
-    value_bytes      of a running value
-    element_bytes    of the widest element that moves
-    shuffles         whether CUDA's lanes may exchange such values
-    """
+
+class ScanProblem(RowsProblem):
+    """Sizes of a scan. Where rows lie side by side, ``widest`` is 1: an access takes one element."""
+
+    value_bytes: int  # of a running value
+    exclusive: int
+    reverse: int
+
+
+class ScanSizes(RowsSizes):
+    row_accesses: int
+    tile: int  # accesses of all lanes of a row
+    tiles: int  # of a row
+    elements: int  # of a tile that a work-item holds
+    attempts: int
+
+
+def problem(kernel: Kernel) -> ScanProblem:
     body = kernel.body_as(Scan)
     side_by_side = rows_side_by_side(kernel)
-    return {
-        "rows": math.prod(a.extent for a in body.rows),
-        "cols": body.axis.extent,
-        "rows_side_by_side": int(side_by_side),
-        "widest": 1 if side_by_side else access_width(kernel, False),
-        "value_bytes": max(4, body.acc.dtype.nbytes),
-        "element_bytes": max(t.dtype.nbytes for t in kernel.params),
-        "shuffles": int(body.acc.dtype is not U64),
-        "exclusive": int(body.exclusive),
-        "reverse": int(body.reverse),
-    }
+    return ScanProblem(
+        rows=math.prod(a.extent for a in body.rows),
+        cols=body.axis.extent,
+        rows_side_by_side=int(side_by_side),
+        widest=1 if side_by_side else access_width(kernel, False),
+        value_bytes=max(4, body.acc.dtype.nbytes),
+        element_bytes=max(t.dtype.nbytes for t in kernel.params),
+        shuffles=int(body.acc.dtype is not U64),
+        exclusive=int(body.exclusive),
+        reverse=int(body.reverse),
+    )
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``tile``: accesses of all lanes of a row, ``tiles`` of them make a row; ``lanes_in_warp``: that may shuffle."""
-    groups = -(-p.rows // s.rows_per_group)
+def derive(s: ScanSchedule, p: ScanProblem) -> ScanSizes:
     accesses = p.cols // s.vector
-    return {
-        "threads": s.lanes * s.rows_per_group,
-        "groups": groups,
-        "row_accesses": accesses,
-        "tile": s.lanes * s.accesses,
-        "tiles": -(-accesses // (s.lanes * s.accesses)),
-        "elements": s.vector * s.accesses,
-        "last_row": max(0, p.rows - 1),
-        "lanes_in_warp": least(s.lanes, SHUFFLED) if not p.rows_side_by_side or s.rows_per_group == 1 else 1,
-        "attempts": ATTEMPTS,
-    }
+    return ScanSizes(
+        threads=s.lanes * s.rows_per_group,
+        groups=-(-p.rows // s.rows_per_group),
+        row_accesses=accesses,
+        tile=s.lanes * s.accesses,
+        tiles=-(-accesses // (s.lanes * s.accesses)),
+        elements=s.vector * s.accesses,
+        last_row=max(0, p.rows - 1),
+        lanes_in_warp=least(s.lanes, SHUFFLED) if not p.rows_side_by_side or s.rows_per_group == 1 else 1,
+        attempts=ATTEMPTS,
+    )
 
 
-def depth(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def depth(s: ScanSchedule, p: ScanProblem) -> int:
     """Additions that one element of the result can have behind it, at most."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     steps, warps = (s.lanes - 1).bit_length(), s.lanes // d.lanes_in_warp
     across = 2 * steps + warps if s.lanes > 1 else 0
     before = -(-d.tiles // s.lanes) + steps + warps if s.look_back else d.tiles
     return d.elements - 1 + across + before + 2
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: ScanSchedule, p: ScanProblem) -> int:
     """Of one work-group, where lanes do not shuffle."""
     return s.lanes * s.rows_per_group * p.value_bytes if s.lanes > 1 else 0
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """The elements that a work-item holds, one access and the rest; across a look back the prefix and where tiles begin."""
+def registers(s: ScanSchedule, p: ScanProblem) -> int:
+    """The elements that a work-item holds, one access, and others. Looking back adds the prefix and where tiles begin."""
     words = max(1, p.value_bytes // 4)
     return words * (s.vector * s.accesses + s.vector + 4 + 4 * s.look_back) + OTHER_REGISTERS + 4 * s.look_back
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_taken(s: ScanSchedule, p: ScanProblem) -> int:
     """At most what ptxas takes while registers are plenty: addresses of several accesses at a time."""
     return least(MOST_REGISTERS, registers(s, p) + 13 * max(1, p.value_bytes // 4))
 
 
-def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """What ``derive`` says, and how many work-groups a unit is to hold: left to itself ptxas saves registers, and spills."""
+def template_sizes(s: ScanSchedule, p: ScanProblem) -> ScanSizes:
+    """What ``derive`` says, and how many work-groups a unit is to hold: otherwise ptxas saves registers, and spills."""
     d = derive(s, p)
-    return {**d, "groups_per_unit": groups_for_registers(registers_taken(s, p), d["threads"])}
+    return d.replace(groups_per_unit=groups_for_registers(registers_taken(s, p), d.threads))
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    d = SimpleNamespace(**derive(s, p))
+def objections(s: ScanSchedule, p: ScanProblem, limits: Limits) -> Iterator[str]:
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if p.cols % s.vector:
@@ -146,8 +164,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield from cannot_meet(d.tiles, limits)
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: ScanSchedule, p: ScanProblem) -> Geometry:
+    d = derive(s, p)
     if not s.look_back or not d.groups:
         return Geometry((d.groups, 1, 1), (d.threads, 1, 1))
     return Geometry(
@@ -158,24 +176,23 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-LATENCY = 600  # cycles from asking memory to having it
 ACCESS = 12  # cycles between two accesses of a work-item
 ADDITION = 4  # cycles of one that waits for the one before
 SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
 RESIDENT = 1024  # work-items that a unit runs at a time
-SECTOR = 32  # bytes that memory delivers at least
 FLAG = 4  # bytes
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 CLEARLY = 1.4  # times faster has looking back to be before a default does it
 
 
-def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any, Any, Any, Any]:
-    """Of one tile's lanes: cycles, instructions of each warp, values of a row that shared memory keeps, that it moves.
+def joining(s: ScanSchedule, p: ScanProblem, shuffles: bool) -> tuple[Any, Any, Any, Any]:
+    """Of one tile's lanes: cycles, instructions of each warp, values of a row that shared memory keeps and that it moves.
 
-    By shuffles, and from warp to warp through shared memory; where the text has none, doubling the reach there.
+    Lanes join by shuffles, warps through shared memory. Without shuffles all lanes join through shared memory, where the
+    reach doubles in each step.
     """
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if shuffles and p.shuffles and d.threads % SHUFFLED == 0 and d.lanes_in_warp > 1:
         exchanges = halvings_of(d.lanes_in_warp)
         warps = s.lanes // d.lanes_in_warp
@@ -186,9 +203,9 @@ def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any
     return (several + doublings) * 2 * MEETING, several * 4 + doublings * 8, several * s.lanes, moved
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
-    """Of the busiest unit: either the way of one work-item along its row, or the bytes of the unit's share."""
-    d = SimpleNamespace(**derive(s, p))
+def cycles(s: ScanSchedule, p: ScanProblem, limits: Limits) -> float:
+    """Of the busiest unit: the more of what one work-item takes for its row, and what the unit's share of bytes takes."""
+    d = derive(s, p)
     groups, tiles = (d.groups * d.tiles, 1) if s.look_back else (d.groups, d.tiles)
     waves = -(-groups * d.threads // (limits.units * RESIDENT))
     # lanes that stand apart ask for a sector each: what follows finds it in the first cache
@@ -207,45 +224,51 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return max(way, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
 
 
-def looking_back(s: SimpleNamespace, p: SimpleNamespace) -> Any:
-    """Cycles in the mean: a total is left, flags of tiles before are found one after the other, their totals read."""
-    d = SimpleNamespace(**derive(s, p))
+def looking_back(s: ScanSchedule, p: ScanProblem) -> Any:
+    """Mean cycles to leave a total, to find the flags of the tiles before one after the other, and to read their totals."""
+    d = derive(s, p)
     return s.look_back * (2 * LATENCY + 4 * MEETING + LATENCY * (1 + -(-d.tiles // d.threads)) / 2)
 
 
-def taking_down(s: SimpleNamespace, p: SimpleNamespace) -> Any:
-    """Cycles of a row's last work-group to arrive: it waits for what the others did, then stores all flags, in turn."""
-    d = SimpleNamespace(**derive(s, p))
+def taking_down(s: ScanSchedule, p: ScanProblem) -> Any:
+    """Cycles of a row's last work-group to arrive: it waits for the stores of the others, then clears all flags in turn."""
+    d = derive(s, p)
     return s.look_back * (LATENCY + ACCESS * -(-d.tiles // d.threads))
 
 
-def looked_at(s: SimpleNamespace, p: SimpleNamespace) -> Any:
-    """Bytes of other tiles' totals and flags that a work-group asks for, in the mean."""
-    return s.look_back * derive(s, p)["tiles"] / 2 * (s.rows_per_group * p.value_bytes + FLAG)
+def looked_at(s: ScanSchedule, p: ScanProblem) -> Any:
+    """Mean bytes of other tiles' totals and flags that a work-group reads."""
+    return s.look_back * derive(s, p).tiles / 2 * (s.rows_per_group * p.value_bytes + FLAG)
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: ScanProblem, limits: Limits) -> ScanSchedule:
     """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
     if limits.is_cpu:
         return _one_at_a_time(p)
+
+    def cost(s: ScanSchedule) -> float:
+        return cycles(s, p, limits) * (CLEARLY if s.look_back else 1)
+
+    legal = (s for s in _candidates(p, limits) if can_run(s, objections, p, limits))
+    return min(legal, key=cost, default=_one_at_a_time(p))
+
+
+def _candidates(p: ScanProblem, limits: Limits) -> Iterator[ScanSchedule]:
+    """Schedules of work-groups of common sizes, with less than twice the rows that there are."""
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
-    best: tuple[float, Schedule] = (math.inf, _one_at_a_time(p))
     for lanes in LANES:
-        for rows in {n for t in (32, 64, 128, most) if (n := max(1, t // lanes)) < 2 * max(1, p.rows)}:
-            for vector in dict.fromkeys((p.widest, 1)):
-                for accesses, look_back in itertools.product(ACCESSES, (0, 1)):
-                    found = {"look_back": look_back, "lanes": lanes, "rows_per_group": rows, "vector": vector,
-                             "accesses": accesses}  # fmt: skip
-                    s = SimpleNamespace(**found)
-                    if rows in ROWS and not any(True for _ in objections(s, p, limits)):
-                        cost = cycles(s, p, limits) * (CLEARLY if look_back else 1)
-                        best = min(best, (cost, found), key=lambda candidate: candidate[0])
-    return best[1]
+        rows_per_group = {n for t in (32, 64, 128, most) if (n := max(1, t // lanes)) < 2 * max(1, p.rows)}
+        widths = dict.fromkeys((p.widest, 1))
+        for rows, vector, accesses, look_back in itertools.product(rows_per_group, widths, ACCESSES, (0, 1)):
+            if rows in ROWS:
+                yield ScanSchedule(
+                    look_back=look_back, lanes=lanes, rows_per_group=rows, vector=vector, accesses=accesses
+                )
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Work:
-    """A work-group's rows, tile after tile, each of which the next waits for; or one tile, and a look at those before it."""
-    d = SimpleNamespace(**derive(s, p))
+def work(s: ScanSchedule, p: ScanProblem, *, shuffles: bool = True) -> Work:
+    """A work-group's rows, tile after tile: each waits for the one before. With look back one tile, and those before it."""
+    d = derive(s, p)
     tiles = 1 if s.look_back else d.tiles
     elements = s.rows_per_group * tiles * d.tile * s.vector
     joined, instructions, left, moved = joining(s, p, shuffles)
@@ -273,21 +296,32 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: ScanProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """Single elements or the widest accesses, work-groups of few rows."""
     return {"rows_per_group": (1, 2, 4, 8, 16, 32, 64), "vector": tuple(dict.fromkeys((p.widest, 1)))}
 
 
-def _one_at_a_time(p: SimpleNamespace) -> Schedule:
+def _one_at_a_time(p: ScanProblem) -> ScanSchedule:
     rows = 1
     while rows < 16 and 2 * rows <= p.rows:
         rows *= 2
     while -(-p.rows // rows) > MAX_GROUPS and rows < ROWS[-1]:
         rows *= 2
-    return {"look_back": 0, "lanes": 1, "rows_per_group": rows, "vector": 1, "accesses": 1}
+    return ScanSchedule(look_back=0, lanes=1, rows_per_group=rows, vector=1, accesses=1)
 
 
-FAMILY = Family("scan", PARAMS, problem, objections, template_sizes, geometry, default,
-                registers=registers, work=work, without_shuffles=partial(work, shuffles=False), focus=focus,
-    emit=scan_hooks, template="scan/kernel.j2",
-)  # fmt: skip
+FAMILY = Family(
+    "scan",
+    ScanSchedule,
+    problem,
+    objections,
+    template_sizes,
+    geometry,
+    default,
+    registers=registers,
+    work=work,
+    without_shuffles=partial(work, shuffles=False),
+    focus=focus,
+    emit=scan_hooks,
+    template="scan/kernel.j2",
+)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.printer import CPrinter
@@ -17,6 +16,9 @@ from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.scatter import copied_in_place, inside_of
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.scatter.space import ScatterProblem, ScatterSchedule, ScatterSizes
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,21 @@ def walk_of(kernel: Kernel, vector: int) -> Walk:
     found = flatten(body.found, tuple(v.extent for v in body.places))
     copied = [Store(s.target, s.index, body.initial) for s in kernel.stores]
     return Walk(
-        line, lane, place, number,
-        rewriter(body.guard), rewriter(body.where), rewriter(inside_of(body)), rewriter(found),
-        tuple(flat_stores(copied, rewriter)), rewriter(body.after),
-    )  # fmt: skip
+        line=line,
+        lane=lane,
+        place=place,
+        number=number,
+        guard=rewriter(body.guard),
+        where=rewriter(body.where),
+        inside=rewriter(inside_of(body)),
+        found=rewriter(found),
+        initial=tuple(flat_stores(copied, rewriter)),
+        after=rewriter(body.after),
+    )
 
 
 def scatter_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: ScatterSchedule, p: ScatterProblem, derived: ScatterSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scatter/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Scatter)

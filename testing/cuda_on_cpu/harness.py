@@ -1,8 +1,7 @@
 """Runs CUDA kernels on the CPU: compiles their text with g++ and launches them on numpy arrays.
 
-The scheduler that plays the device is runtime.cpp; what g++ is given is put together in translation_unit.py;
-reading what a sanitizer printed is in sanitizers.py.
-Every launch is a process of its own, so that a kernel that crashes or never ends is an error and no more.
+The scheduler that emulates the device is runtime.cpp. translation_unit.py puts the C++ text together, and sanitizers.py
+parses the sanitizers' reports. Every launch is a process of its own, so a kernel that crashes or never ends is just an error.
 """
 
 import atexit
@@ -46,16 +45,16 @@ ENVIRONMENT = {
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:atexit_sleep_ms=0:color=never",
     "ASAN_OPTIONS": "exitcode=99:detect_leaks=0:color=never",
 }
-# what g++ itself calls takes twice as long to start and to link
+# gold halves the time that the default linker takes
 LINKER = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 MAX_THREADS = 1024
-SHARED_LIMIT = 227 << 10  # bytes of a block, static ones among them: the most that any device gives
-TIMEOUT_S = 120.0  # only a loop that neither waits nor uses an atomic gets here: the runtime sees all others
+SHARED_LIMIT = 227 << 10  # bytes of a block, static ones included: the maximum of any device
+TIMEOUT_S = 120.0  # for a loop that neither waits nor uses an atomic; the runtime detects all other hangs
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """An argument that is a tensor map: what the driver would encode from ``spec`` for the memory of ``array``."""
+    """A tensor map argument: the descriptor that the driver would encode from ``spec`` for the memory of ``array``."""
 
     spec: TensorMap
     array: np.ndarray
@@ -67,10 +66,9 @@ Argument = np.ndarray | np.generic | Mapped
 class CudaOnCpu:
     """One compiled kernel.
 
-    ``source`` is CUDA text with neither prelude nor #include, and ``kernel`` the name of a kernel in it.
-    ``batch`` has (source, kernel) pairs, this one among them, that one run of g++ compiles together:
-    see ``compile_many``. ``cache_dir`` keeps executables between processes, under names made from all that
-    went into them; without it they last as long as the process.
+    ``source`` is CUDA text without prelude and #include, and ``kernel`` the name of a kernel in it. ``batch`` has
+    (source, kernel) pairs, including this one, that one run of g++ compiles together: see ``compile_many``. ``cache_dir``
+    keeps executables between processes, under a hash of all their inputs; without it they last as long as the process.
     """
 
     def __init__(
@@ -101,15 +99,14 @@ class CudaOnCpu:
         late: Sequence[int] = (),
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """Launch on ``args`` and change them in place, as the device would.
+        """Launch on ``args`` and change them in place, as a device would.
 
-        ``grid`` and ``block`` have one to three extents, x first; ``dynamic_shared`` is in bytes, and with the kernel's
-        static ones at most ``shared_limit``. An array is
-        passed as a pointer, a numpy scalar or ``Mapped`` by value; the same array twice is one buffer. ``order`` is that of
-        the threads within a block and of the blocks; "shuffled" draws both from ``seed``. A read-only array
-        must come back unchanged. ``late`` arguments are what launches before this one leave that have not ended yet:
-        for each cluster they hold poison until no thread of it can go on but by gc_grid_wait. Raises CudaOnCpuError, or
-        RaceError from a ThreadSanitizer build.
+        ``grid`` and ``block`` have one to three extents, x first. ``dynamic_shared`` is in bytes; together with the kernel's
+        static shared memory it can be at most ``shared_limit``. An array is passed as a pointer, a numpy scalar or ``Mapped``
+        by value; the same array twice is one buffer. ``order`` is the order of the blocks and of the threads in a block;
+        "shuffled" draws both from ``seed``. A kernel must not change a read-only array. ``late`` arguments are results of
+        earlier launches that may not have ended: for each cluster they hold poison until none of its threads can
+        continue without gc_grid_wait. Raises CudaOnCpuError, or RaceError with ThreadSanitizer.
         """
         buffers = _distinct_buffers(args)
         (found,) = self._play((order,), grid, block, args, buffers, seed, dynamic_shared, shared_limit, late, timeout)
@@ -130,9 +127,9 @@ class CudaOnCpu:
         late: Sequence[int] = (),
         timeout: float = TIMEOUT_S,
     ) -> list[list[np.ndarray]]:
-        """What each of ``orders`` makes of the arrays among ``args``, each memory once; ``args`` stay as they are.
+        """The arrays among ``args`` after a launch in each of ``orders``, each memory once; ``args`` are not changed.
 
-        Otherwise as ``run``, in the time of little more than one launch where kernels are short.
+        Otherwise like ``run``. For short kernels it takes little longer than one launch.
         """
         buffers = _distinct_buffers(args)
         return self._play(orders, grid, block, args, buffers, seed, dynamic_shared, shared_limit, late, timeout)
@@ -191,7 +188,7 @@ class CudaOnCpu:
     def _reply(
         self, order: str, reply: bytes, buffers: Sequence[np.ndarray], args: Sequence[Argument]
     ) -> tuple[list[np.ndarray] | None, bytes]:
-        """The buffers after one order, ``None`` where the process ended before, and what else it wrote."""
+        """The buffers after one order, or ``None`` if the process ended before; and the rest of its output."""
         where = f"{self.kernel}{order and f', {order}'}"
         if len(reply) < 16:
             return None, b""
@@ -214,7 +211,7 @@ class CudaOnCpu:
 def compile_many(
     kernels: Sequence[tuple[str, str]], *, sanitizer: Sanitizer = None, cache_dir: Path | None = None
 ) -> list[CudaOnCpu]:
-    """Compile (source, kernel name) pairs in one run of g++; a source that recurs is compiled once."""
+    """Compile (source, kernel name) pairs in one run of g++; a repeated source is compiled once."""
     return [
         CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels) for source, kernel in kernels
     ]
@@ -234,7 +231,7 @@ def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory
 
 
 def _compile(output: Path, *arguments: str, text: str | None = None) -> None:
-    """Run g++; the output appears whole or not at all, also when several processes make the same one."""
+    """Run g++. The output file appears complete or not at all, even if several processes make the same one."""
     handle, scratch = tempfile.mkstemp(dir=output.parent)
     os.close(handle)
     done = subprocess.run(
@@ -256,9 +253,9 @@ def _runtime_object(directory: Path, sanitizer: Sanitizer) -> Path:
 
 
 def _prelude_header(directory: Path, flags: Sequence[str]) -> Path:
-    """A header that is the prelude, beside what g++ made of it: to read that takes a fifth of the time.
+    """The prelude as a precompiled header, which g++ reads in a fifth of the time.
 
-    g++ takes a precompiled header where it stands next to the header and was made with the same flags.
+    g++ uses a precompiled header if it is beside the header and was made with the same flags.
     """
     header = directory / f"prelude-{_digest(str(PRELUDE), *flags)}.h"
     precompiled = header.with_name(header.name + ".gch")
@@ -266,7 +263,7 @@ def _prelude_header(directory: Path, flags: Sequence[str]) -> Path:
         handle, scratch = tempfile.mkstemp(dir=directory, suffix=".h")
         with os.fdopen(handle, "w") as file:
             file.write(f'#include "{PRELUDE}"\n')
-        os.replace(scratch, header)  # whole at once: another process may be reading it
+        os.replace(scratch, header)  # atomically: another process may be reading it
         _compile(precompiled, "-x", "c++-header", str(header), *flags)
     return header
 
@@ -280,7 +277,7 @@ def _digest(*parts: str) -> str:
 
 @functools.cache
 def _toolchain() -> str:
-    """What every output depends on: the compiler and the files of the runtime."""
+    """Everything that every output depends on: the compiler and the files of the runtime."""
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
     machine = subprocess.run([COMPILER, "-dumpmachine"], capture_output=True, text=True, check=True).stdout
     files = (PRELUDE, *(HERE / n for n in ("runtime.h", "runtime.cpp", "fiber.h", "fragments.h")))
@@ -302,7 +299,7 @@ def _extents(extents: Sequence[int], what: str) -> tuple[int, int, int]:
 
 
 def _distinct_buffers(args: Sequence[Argument]) -> list[np.ndarray]:
-    """The arrays among the arguments, each memory once; such as overlap in part cannot be copied apart."""
+    """The arrays among the arguments, each memory once. Partly overlapping arrays are refused: copies would separate them."""
     buffers: list[np.ndarray] = []
     for given in args:
         arg = given.array if isinstance(given, Mapped) else given
@@ -334,7 +331,7 @@ def _argument(arg: Argument, buffers: Sequence[np.ndarray]) -> bytes:
 
 
 def _tensor_map(spec: TensorMap) -> bytes:
-    """As ``GcTensorMap`` in runtime.h. Raises CudaOnCpuError for what no driver encodes."""
+    """The bytes of ``GcTensorMap`` in runtime.h. Raises CudaOnCpuError for a map that no driver encodes."""
     if reasons := spec.objections():
         raise CudaOnCpuError(f"no tensor map: {'; '.join(reasons)}")
 
@@ -355,7 +352,7 @@ def _first_argument(buffer: np.ndarray, args: Sequence[Argument]) -> int:
 
 @functools.cache
 def _without_address_randomization() -> tuple[str, ...]:
-    """ThreadSanitizer rejects some layouts of a fully randomised address space."""
+    """A command that disables address randomisation: ThreadSanitizer rejects some fully randomised address spaces."""
     if not shutil.which("setarch"):
         return ()
     command = ("setarch", platform.machine(), "-R")

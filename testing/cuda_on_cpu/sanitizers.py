@@ -1,9 +1,9 @@
-"""Reads the reports of ThreadSanitizer, AddressSanitizer and the alignment check. Nothing is run here."""
+"""Parses the reports of ThreadSanitizer, AddressSanitizer and the alignment check. Nothing is run here."""
 
 import re
 from dataclasses import dataclass
 
-# "    #1 gc_unit_0_k_gemm k_gemm.cu:12 (kernels-...)"; sources are the only files that end in .cu
+# "    #1 gc_unit_0_k_gemm k_gemm.cu:12 (kernels-...)"; only kernel sources end in .cu
 FRAME = re.compile(r"^\s+#\d+ .*?(?P<file>[\w./-]+\.cu):(?P<line>\d+)", re.MULTILINE)
 ACCESS = re.compile(
     r"^  (?:Previous )?(?P<what>(?:atomic )?(?:read|write)) of size (?P<size>\d+)"
@@ -17,7 +17,7 @@ LOCATION = re.compile(r"^  Location is global '(?:.*::)?(?P<name>\w+)'", re.MULT
 
 @dataclass(frozen=True)
 class Access:
-    """One side of a race: "write", its bytes, and the line of the CUDA source."""
+    """One side of a race: "read" or "write", its bytes, the line of the CUDA source, the thread."""
 
     what: str
     size: int
@@ -30,18 +30,18 @@ class Access:
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses to one place, at least one of them a write, that no barrier orders."""
+    """Two accesses to the same place, at least one of them a write, without a barrier between them."""
 
     first: Access
     second: Access
-    variable: str | None  # of a __shared__ array; None for memory without a name that is known
+    variable: str | None  # a __shared__ array; None for memory without a known name
 
     def __str__(self) -> str:
         return f"{self.variable or 'unnamed memory'}: {self.first} against {self.second}"
 
 
 def races(log: str) -> tuple[Race, ...]:
-    """The data races in what ThreadSanitizer printed."""
+    """The data races in ThreadSanitizer's output."""
     return tuple(_race(report) for report in log.split(RACE)[1:])
 
 
@@ -66,7 +66,7 @@ def _access(head: re.Match[str], after: str, names: dict[str, str]) -> Access:
 
 
 def memory_error(log: str) -> str | None:
-    """One line on what AddressSanitizer stopped at, or None where it stopped at nothing."""
+    """One line on the error that AddressSanitizer reported, or None."""
     error = re.search(r"ERROR: AddressSanitizer: (?P<what>.*?)(?: on (?:unknown )?address.*)?$", log, re.MULTILINE)
     if not error:
         return None
@@ -86,7 +86,7 @@ def memory_error(log: str) -> str | None:
 
 
 def misaligned_access(log: str) -> str | None:
-    """One line on a vector access that would trap on a device, or None where there is none."""
+    """One line on a vector access that would trap on a device, or None."""
     error = re.search(
         r"(?P<line>\d+):\d+: runtime error: (?P<what>\w+ .*?misaligned address) \S+ (?P<type>for type .*)$",
         log,

@@ -1,16 +1,16 @@
-"""Puts CUDA sources together into one C++ text for g++. Nothing is compiled here."""
+"""Combines CUDA sources into one C++ text for g++. Nothing is compiled here."""
 
 import re
 from collections.abc import Sequence
 
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 
-KERNEL = re.compile(  # its name
+KERNEL = re.compile(  # matches a kernel's name
     r"__global__\s+(?:void\s+)?(?:__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)\s*)*(?:void\s+)?(\w+)\s*\("
 )
 SHARED_TYPE = re.compile(r"__shared__\s+(?!__align__)((?:(?:unsigned|signed|long|short)\s+)*\w+)")
-# g++ may emit the variables of a section first to last or last to first; either way four bytes come first, so
-# that nothing is better aligned than it asked for
+# g++ may emit the variables of a section in either order; four bytes come first in both cases, so that no variable is
+# better aligned than it requires
 SHARED_OFFSET = "__shared__ __attribute__((used, aligned(128))) char gc_shared_{}[4];"
 
 
@@ -21,13 +21,13 @@ def translation_unit(kernels: Sequence[tuple[str, str]]) -> str:
     for source, i in units.items():
         _refuse_shared_in_templates(source)
         names = KERNEL.findall(source)
-        # the rename keeps extern "C" kernels of one name in two sources apart
+        # the rename separates extern "C" kernels with the same name in two sources
         text += [f"#define {name} gc_unit_{i}_{name}" for name in names]
         text += [f'#define GC_SHARED_SECTION "gc_shared_{i}"', f"namespace gc_unit_{i} {{ namespace {{"]
         text += [SHARED_OFFSET.format("first")]
         text += [f'#line 1 "{names[0] if names else "source"}.cu"', _with_natural_alignment(source)]
         text += ['#line 1 "harness"', SHARED_OFFSET.format("last"), "}}"]
-        weak = '__attribute__((weak, visibility("hidden")))'  # a source may have no shared memory at all
+        weak = '__attribute__((weak, visibility("hidden")))'  # a source may have no shared memory
         text += [f'extern "C" unsigned char __{end}_gc_shared_{i}[] {weak};' for end in ("start", "stop")]
         text += [f"#undef {name}" for name in (*names, "GC_SHARED_SECTION")]
     for source, name in kernels:
@@ -40,30 +40,30 @@ def translation_unit(kernels: Sequence[tuple[str, str]]) -> str:
 
 
 def _attribute(source: str, kernel: str, name: str) -> list[int]:
-    """The numbers of an attribute in front of the kernel's name; none where it does not stand there."""
+    """The numbers of an attribute before the kernel's name; empty if it does not have the attribute."""
     head = next((m[0] for m in KERNEL.finditer(source) if m[1] == kernel), "")
     found = re.search(rf"__{name}__\s*\(([^)]*)\)", head)
     return [int(number) for number in found[1].split(",")] if found else []
 
 
 REGISTERS = 65536  # of a multiprocessor
-MOST_REGISTERS = 256  # of a thread, as setmaxnreg counts
+MOST_REGISTERS = 256  # of a thread, counted as setmaxnreg does
 
 
 def registers_of(source: str, kernel: str, threads: int) -> int:
-    """What a thread may have when a block of ``threads`` starts, as the kernel's ``__launch_bounds__`` says."""
+    """The registers of a thread at the start of a block of ``threads``, from the kernel's ``__launch_bounds__``."""
     bounds = _attribute(source, kernel, "launch_bounds") or [threads]
     bound, blocks = (*bounds, 1)[:2]
     return min(MOST_REGISTERS, REGISTERS // (bound * blocks) // 8 * 8)
 
 
 def cluster_of(source: str, kernel: str) -> tuple[int, int, int]:
-    """The blocks of a cluster, x first, as the kernel's ``__cluster_dims__`` says."""
+    """The blocks of a cluster, x first, from the kernel's ``__cluster_dims__``."""
     found = _attribute(source, kernel, "cluster_dims")
     if not found:
         return 1, 1, 1
     if re.search(r"(?<!extern )__shared__", source):
-        raise CudaOnCpuError(f"{kernel}: blocks of a cluster share their variables here: use dynamic shared memory")
+        raise CudaOnCpuError(f"{kernel}: blocks of a cluster share static variables here: use dynamic shared memory")
     x, y, z = (*found, 1, 1)[:3]
     return x, y, z
 
@@ -71,14 +71,14 @@ def cluster_of(source: str, kernel: str) -> tuple[int, int, int]:
 def _with_natural_alignment(source: str) -> str:
     """``__shared__ float a[8]``  ->  ``__shared__ __align__(alignof(float)) float a[8]``
 
-    A device aligns shared memory as its type asks and no better, g++ would give arrays 16 bytes or more:
-    a float4 read from it, which traps on the device where the place is unlucky, would pass.
+    A device aligns shared memory only as its type requires, but g++ would align arrays to 16 bytes or more. Then a float4
+    read that can trap on a device would pass here.
     """
     return SHARED_TYPE.sub(r"__shared__ __align__(alignof(\1)) \1", source)
 
 
 def _refuse_shared_in_templates(source: str) -> None:
-    """g++ silently drops the section of a template's static variable, and with it the poison of a block."""
+    """Refuse shared memory in templates: g++ silently drops the section there, so the block would not be poisoned."""
     for match in re.finditer(r"\btemplate\s*<[^{;]*\{", source):
         depth, end = 1, match.end()
         while depth and end < len(source):

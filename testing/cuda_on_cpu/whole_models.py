@@ -1,4 +1,4 @@
-"""Runs a compiled CUDA model through the CUDA-on-CPU harness, launch by launch, on the plan's own arena."""
+"""Runs a compiled CUDA model in the CUDA-on-CPU harness, launch by launch, on the plan's own arena."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
 
-POISON = 0x7FFD  # as the harness fills what nobody wrote: NaN in every float type
+POISON = 0x7FFD  # the harness's fill value for unwritten memory: NaN in every float type
 
 
 class ModelOnCpu:
-    """All kernels of a model, compiled in one run of g++. Host operators are refused: these models have none."""
+    """All kernels of a model, compiled in one run of g++. The model must not have host operators."""
 
     def __init__(self, executable: Executable, *, sanitizer: Sanitizer = None) -> None:
         self.plan, self.weights = executable.plan, executable.weights

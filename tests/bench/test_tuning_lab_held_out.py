@@ -143,5 +143,5 @@ def test_a_wrong_kernel_has_no_time_in_it(tmp_path, monkeypatch):
 
     tuning_lab_record.main()
 
-    with pytest.raises(UsageError, match="no measurement that succeeded"):
+    with pytest.raises(UsageError, match="it has no successful measurement"):
         read(path)

@@ -1,4 +1,4 @@
-"""Lowering: nothing twice, invariants outside loops, branches not taken never read. Run by a tiny interpreter."""
+"""Lowering computes nothing twice, hoists invariants, and never reads in branches not taken. A tiny interpreter runs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucomp.ir.types import F32, F64, I32, I64
 
 
 class Machine:
-    """Runs a block on scalars. Reading outside an array raises, as a device would fault."""
+    """Runs a block on scalars. Reads outside an array raise, as they would fault on a device."""
 
     def __init__(self, sources, names):
         self.sources, self.names, self.reads = sources, dict(names), 0
@@ -80,7 +80,7 @@ def test_a_guard_protects_the_load_behind_it():
 
 
 def chain_of_choices(length):
-    """``value = conditions[k] ? value : -value``, again and again."""
+    """``value = conditions[k] ? value : -value``, repeated."""
     value = load(0, (I, literal(0, I64)), F32)
     for k in range(1, length + 1):
         value = select(call("lt", load(k, (I, literal(0, I64)), F32), 0.0), value, -value)

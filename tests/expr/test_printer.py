@@ -1,4 +1,4 @@
-"""Expressions as text: short, and no longer than what they share allows."""
+"""Expressions print as short text, and shared parts of large ones are printed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index arithmetic: every simplification keeps the value, and the ones that matter reach the form a person would write."""
+"""Index arithmetic: simplification keeps the value, and important expressions reach the form that a person would write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unreadable, invalid and hostile models: one error of gpucomp's own, one line, naming the place."""
+"""Unreadable, invalid and hostile models raise an error of gpucomp's own: one line that names the place."""
 
 import os
 
@@ -203,9 +203,9 @@ def weight(**fields):
         ({"dims": [1 << 62, 4]}, "no sensible size"),
         ({"dims": [1 << 32, 1 << 32]}, "no sensible size"),
         ({"dims": [1] * 300}, "rank 300"),
-        ({"data_type": 0}, "0 is no element type"),
-        ({"data_type": 999}, "999 is no element type"),
-        ({"data_type": -3}, "-3 is no element type"),
+        ({"data_type": 0}, "0 is not an element type"),
+        ({"data_type": 999}, "999 is not an element type"),
+        ({"data_type": -3}, "-3 is not an element type"),
         ({"data_type": TensorProto.UINT8, "int32_data": [0, 1, 2, 3, 4, 256]}, "does not fit in u8"),
         ({"data_type": TensorProto.INT4, "raw_data": b"\0\0"}, "raw_data of 2 bytes, i4[2, 3] needs 3"),
         ({"data_type": TensorProto.INT2, "raw_data": b"\0"}, "raw_data of 1 bytes, i2[2, 3] needs 2"),
@@ -382,11 +382,11 @@ def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type
         load(proto)
 
     assert list(caught.value.problems) == [
-        "ai.onnx.ml.DictVectorizer (opset 1) at node 'vectorise': no translation for it (f32)",
+        "ai.onnx.ml.DictVectorizer (opset 1) at node 'vectorise': no translation for this operator (f32)",
         "com.example.Frobnicate (opset 1) at node 'frob': unknown operator",
         "NonZero (opset 20) at node 'places': its operand must be known at compile time, and depends on the value of 'x'",
     ]
-    assert check(proto) == (list(caught.value.problems[:2]), b"")  # NonZero waits for values, and then runs
+    assert check(proto) == (list(caught.value.problems[:2]), b"")  # NonZero is data-dependent: it runs later
 
 
 def test_check_of_a_supported_model_is_empty():

@@ -1,4 +1,4 @@
-"""Operators at corners where random models found them wrong or refused: small, and beside numpy."""
+"""Corner cases of operators that random models found wrong or refused: small models, compared with numpy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucomp.ops.interpreter import interpret
 
 
 def model_of(op, operands, *, opset=23, domain="", constants=(), outputs=1, **attributes):
-    """``op`` of inputs x0, x1 and so on; those at places ``constants`` are initialisers, with the values of ``operands``."""
+    """``op`` of inputs x0, x1 and so on. Those at positions ``constants`` are initialisers with the values of ``operands``."""
     names = [f"x{k}" for k in range(len(operands))]
     element = helper.np_dtype_to_tensor_dtype
     node = helper.make_node(op, names, [f"y{k}" for k in range(outputs)], domain=domain, **attributes)
@@ -40,7 +40,7 @@ def pixel(theta, place):
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_an_affine_grid_has_the_centres_of_its_pixels(batch):
-    """ONNX's own body for the operator fails for one image: it squeezes the batch away."""
+    """ONNX's function body of the operator fails for a batch of one, because it squeezes the batch axis."""
     theta = np.random.default_rng(0).uniform(-1, 1, (batch, 2, 3))
 
     grid = run("AffineGrid", [theta, np.array([batch, 7, 3, 5])], constants=[1])

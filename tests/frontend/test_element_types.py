@@ -1,4 +1,4 @@
-"""Types that schemas allow and few models have, against ONNX's evaluator; determinants; what quantisation divides in."""
+"""Rare element types against ONNX's evaluator; determinants; the type of quantisation's division."""
 
 import ml_dtypes
 import numpy as np

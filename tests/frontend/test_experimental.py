@@ -1,4 +1,4 @@
-"""Operators of the first opsets that the standard took back: against onnxruntime where it has them, else numpy."""
+"""Operators of the first opsets that the standard removed, against onnxruntime if it has them, otherwise numpy."""
 
 import numpy as np
 import pytest

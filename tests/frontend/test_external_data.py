@@ -1,4 +1,4 @@
-"""External tensor data: read lazily from the model's folder, and from nowhere else by any trick."""
+"""External tensor data is read lazily from the model's folder. No trick can read it from elsewhere."""
 
 import os
 from pathlib import Path
@@ -41,7 +41,7 @@ def saved(folder: Path, proto: onnx.ModelProto) -> Path:
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model's folder with good data, and a secret outside of it."""
+    """A model's folder with valid data, and a secret outside it."""
     inside = tmp_path / "model"
     (inside / "sub").mkdir(parents=True)
     (inside / "w.bin").write_bytes(W.tobytes())
@@ -59,7 +59,7 @@ def test_data_inside_the_folder_is_read(folder, where, keys):
 
 
 def mapped(folder, dims):
-    """Whether a weight of these extents is a view of its file."""
+    """Whether a weight with these extents is a view of its file."""
     (folder / "large.bin").write_bytes(bytes(4 * int(np.prod(dims))))
     graph = load(saved(folder, external(dims=dims, location="large.bin")))
     (base,) = [constant_value(n[0]) for n in graph.nodes() if constant_value(n[0]) is not None]

@@ -1,4 +1,4 @@
-"""TreeEnsembleRegressor and TreeEnsembleClassifier against ONNX's own evaluator and onnxruntime, and what each refuses."""
+"""TreeEnsembleRegressor and TreeEnsembleClassifier against ONNX's own evaluator and onnxruntime, and invalid ensembles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEIGHING = ("treeids", "nodeids", "ids", "weights")
 
 
 def forest(seed, role, count, *, trees=3, single=False):
-    """Random trees, uneven; a leaf weighs any of ``count`` targets, all classes or one. Nodes are in onnxruntime's order."""
+    """Random, unbalanced trees. Leaves have weights for any of ``count`` targets. Nodes are in onnxruntime's order."""
     rng = np.random.default_rng(seed)
     rows, weights = [], []
 
@@ -82,14 +82,14 @@ def by_onnxruntime(proto, x=X):
 
 
 def large(role, count, *, mixed=False):
-    """Eleven thousand nodes by numpy. Tree 9 before 4, one of a leaf alone, numbers with gaps, in no order behind the root."""
+    """Eleven thousand nodes, made by numpy: tree 9 before 4, a tree of one leaf, node numbers with gaps and unordered."""
     rng = np.random.default_rng(7)
     parts, weights = [], []
     for tree, leaves in ((9, 997), (4, 1999), (23, 1), (6, 2503)):
         nodes = 2 * leaves - 1
         at = np.arange(nodes)
         inner = at < leaves - 1
-        number = rng.choice(10_007, nodes, replace=False) + 3  # onnxruntime takes none above the count of all nodes
+        number = rng.choice(10_007, nodes, replace=False) + 3  # onnxruntime refuses larger ones than the node count
         yes, no = (number[np.where(inner, 2 * at + k, at)] * inner for k in (1, 2))
         mode = np.where(inner, np.array(BRANCHES)[rng.integers(6, size=nodes)], "LEAF")
         drawn = rng.integers(3, size=nodes), mode, rng.integers(-2, 3, nodes).astype(np.float32)
@@ -99,7 +99,7 @@ def large(role, count, *, mixed=False):
         weights.append([np.full(leaves * count, tree), np.repeat(number[~inner], count), np.tile(np.arange(count), leaves),
                         rng.uniform(-2, 2, leaves * count).astype(np.float32)])  # fmt: skip
     rows, given = ([np.concatenate(column) for column in zip(*table, strict=True)] for table in (parts, weights))
-    if mixed:  # the nodes of all trees between one another, behind the roots
+    if mixed:  # the nodes of all trees mixed, after the roots
         order = rng.permutation(len(rows[0]))
         firsts = np.cumsum([0, *(len(part[0]) for part in parts[:-1])])
         rows = [column[np.concatenate([firsts, order[~np.isin(order, firsts)]])] for column in rows]
@@ -157,11 +157,11 @@ def test_what_a_leaf_gives_a_target_twice_is_summed():
 @pytest.mark.parametrize(
     ("name", "at", "like", "message"),
     [
-        ("nodes_nodeids", 5000, 4999, "a node of a tree is there twice"),
+        ("nodes_nodeids", 5000, 4999, "a node of a tree occurs twice"),
         ("nodes_truenodeids", 0, None, "a branch leads to a node that does not exist"),
         ("nodes_falsenodeids", 0, None, "a branch leads to a node that does not exist"),
-        ("target_nodeids", 1234, None, "weights of leaves that do not exist"),
-        ("target_treeids", 1234, None, "weights of leaves that do not exist"),
+        ("target_nodeids", 1234, None, "weights of a leaf or target that does not exist"),
+        ("target_treeids", 1234, None, "weights of a leaf or target that does not exist"),
     ],
 )
 def test_one_wrong_entry_of_ten_thousand_is_found(name, at, like, message):
@@ -179,7 +179,9 @@ def test_one_entry_too_few_is_found(name):
     attributes = large("target", 1)
     del attributes[name][-1]
 
-    with pytest.raises(ShapeError, match=r"attributes of equal lengths|weights of leaves that do not exist"):
+    with pytest.raises(
+        ShapeError, match=r"attributes of equal lengths|weights of a leaf or target that does not exist"
+    ):
         load(of("TreeEnsembleRegressor", attributes))
 
 
@@ -190,7 +192,7 @@ def test_one_entry_too_few_is_found(name):
             (f"nodes_{name}", "trees with at least a node, and attributes of equal lengths, expected")
             for name in NEEDED
         ),
-        *((f"target_{name}", "weights of at least a leaf, and attributes of equal lengths") for name in WEIGHING),
+        *((f"target_{name}", "weights of at least one leaf, in attributes of equal lengths") for name in WEIGHING),
     ],
 )
 def test_a_list_that_is_missing_is_one_of_another_length(name, message):
@@ -208,7 +210,7 @@ def test_a_forest_in_which_no_leaf_weighs_anything_is_refused(role):
     }
     operator = "TreeEnsembleRegressor" if role == "target" else "TreeEnsembleClassifier"
 
-    with pytest.raises(ShapeError, match="weights of at least a leaf"):
+    with pytest.raises(ShapeError, match="weights of at least one leaf"):
         load(of(operator, attributes | (LABELS if role == "class" else {})))
 
 
@@ -228,14 +230,14 @@ def test_tensors_of_what_is_no_floating_point_number_are_refused(role, name, giv
 
 
 def test_one_wide_number_is_another_node_than_that_of_its_low_bits():
-    """2^32 more than a leaf's: of the leaves 32 bits would be enough, of the trees not."""
+    """Its number is a leaf's plus 2^32. The numbers of leaves fit 32 bits, those of the trees' nodes do not."""
     attributes = large("target", 1)
     wide = attributes | {
         "target_nodeids": [attributes["target_nodeids"][0] + (1 << 32), *attributes["target_nodeids"][1:]]
     }
     load(of("TreeEnsembleRegressor", attributes))
 
-    with pytest.raises(ShapeError, match="weights of leaves that do not exist"):
+    with pytest.raises(ShapeError, match="weights of a leaf or target that does not exist"):
         load(of("TreeEnsembleRegressor", wide))
 
 
@@ -273,7 +275,7 @@ def test_entries_that_become_no_objects_are_not_counted_as_such(monkeypatch):
 
 
 def test_lists_that_a_models_own_function_reads_become_objects(monkeypatch):
-    """Though it has the name of an operator that reads its lists as arrays: what is in it may read them otherwise."""
+    """Its name is that of an operator that reads lists as arrays, but the nodes in it can read them differently."""
     inner = node("Constant", [], ["y"])
     inner.attribute.add(name="value_ints", ref_attr_name="nodes_nodeids", type=onnx.AttributeProto.INTS)
     function = helper.make_function(
@@ -297,7 +299,7 @@ def test_leaves_weigh_any_number_of_targets(aggregate, base):
     (actual,) = InterpreterBackend.prepare(proto).run([X])
 
     np.testing.assert_allclose(actual, by_onnxruntime(proto)[0], rtol=1e-6)
-    if aggregate in ("SUM", "AVERAGE"):  # a target that no leaf weighs is the largest float to the evaluator otherwise
+    if aggregate in ("SUM", "AVERAGE"):  # for others the evaluator differs if a target has no weights
         np.testing.assert_allclose(actual, ReferenceEvaluator(proto).run(None, {"x": X})[0], rtol=1e-6)
 
 
@@ -377,7 +379,7 @@ def test_a_tree_of_one_leaf_and_a_device():
     [
         ({"nodes_truenodeids": [-1]}, ShapeError, "attributes of equal lengths"),
         ({"nodes_modes": None}, ShapeError, "nodes of mode 'BRANCH_ODD'"),
-        ({"target_ids": None}, ShapeError, "for targets that do not"),
+        ({"target_ids": None}, ShapeError, "weights of a leaf or target that does not exist"),
         ({"aggregate_function": "PRODUCT"}, ShapeError, "aggregate_function='PRODUCT'"),
         ({"base_values": [1.0, 2.0]}, ShapeError, "1 base values expected, 2 given"),
         ({"post_transform": "OTHER"}, UnsupportedError, "post_transform OTHER is not supported"),

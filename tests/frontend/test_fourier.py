@@ -1,4 +1,4 @@
-"""Transforms of every kind of length beside numpy's, in both precisions: tables, factors, chirps."""
+"""Transforms of all kinds of lengths compared with numpy's, in both precisions: tables, factors, chirps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def as_complex(x):
 
 
 def assert_close(found, expected, dtype, n):
-    """The error of an FFT grows with the logarithm of its length, of norms."""
+    """The relative error of an FFT, in norms, grows with the logarithm of its length."""
     assert found.dtype == dtype
     assert found.shape == expected.shape
     bound = 8 * ROUNDING[dtype] * np.log2(2 * n)

@@ -178,7 +178,7 @@ def test_an_initialiser_is_read_from_raw_bytes_and_from_numbers(dtype, numbers):
 
 
 class Counted(int):
-    """A number that knows how many of its kind there are at a time, and were at most."""
+    """A number whose class counts its live instances, and their maximum."""
 
     there = most = 0
 
@@ -191,7 +191,7 @@ class Counted(int):
 
 
 class Listed(Sequence):
-    """A list as older versions of protobuf have them: each number becomes an object where it is read, not before."""
+    """A list as in older versions of protobuf: each number becomes an object when it is read, not before."""
 
     def __len__(self) -> int:
         return 1009

@@ -1,4 +1,4 @@
-"""Operators of opsets 1 to 6: what their attributes meant, beside numpy; and what is refused."""
+"""Operators of opsets 1 to 6: the meaning of their attributes, compared with numpy, and invalid models."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_recurrent_layer_may_say_that_its_sequence_is_an_output():
         (6, "PRelu", [COLUMNS], {}, "one slope, or one for each channel"),
         (6, "BatchNormalization", BN, {}, "is_test=0 trains"),
         (6, "Dropout", [], {}, "is_test=0 trains"),
-        (1, "Cast", [], {"to": "NUMBER"}, "is no element type"),
+        (1, "Cast", [], {"to": "NUMBER"}, "is not an element type"),
         (1, "LpPool", [], {}, "kernel_shape is required"),
         (1, "Upsample", [], {"height_scale": 2.0}, "width_scale"),
         (7, "Add", [X], {"broadcast": 1}, "unknown attribute 'broadcast'"),
@@ -149,7 +149,7 @@ def test_a_product_whose_addend_does_not_fit_is_refused():
 
 @pytest.mark.parametrize("opset", [18, 20])
 def test_a_withdrawn_version_that_exporters_wrote_is_read(opset):
-    """GroupNormalization of opset 18 scales groups, and ONNX withdrew it when opset 21 scaled channels."""
+    """GroupNormalization of opset 18 scales groups. ONNX deprecated it when opset 21 scaled channels."""
     x = RNG.standard_normal((2, 6, 5)).astype(np.float32)
     scale, bias = np.float32([0.5, -2]), np.float32([1, 3])
 

@@ -104,7 +104,7 @@ def test_heads_with_what_was_before(causal):
 
 
 def test_packed_heads_are_the_same():
-    """onnxruntime has these for CUDA alone."""
+    """onnxruntime has these for CUDA only."""
     q, k, v = (normal(B, S, H, SIZE) for _ in range(3))
     flat = [x.reshape(B, S, D) for x in (q, k, v)]
     (expected,) = agrees("MultiHeadAttention", flat, num_heads=H)
@@ -118,7 +118,7 @@ def test_packed_heads_are_the_same():
 
 @pytest.mark.parametrize("filtered", [-3.4e38, -65504.0, -60000.0, -10000.0])
 def test_a_sentence_without_keys_is_finite_in_f16(filtered):
-    """Its scores are large beside what f16 has. onnxruntime adds in f32: what f16 cannot hold is all the same to it."""
+    """Its scores are large for f16. onnxruntime adds in f32, where numbers below f16's range give the same result."""
     q, k, v = (x.astype(np.float16) for x in (Q * 20, K, V))
     arrays = (q, k, v, None, lengths(5, 0, total=KEYS))
     proto, feeds = model_of("MultiHeadAttention", arrays, num_heads=H, mask_filter_value=filtered)
@@ -131,7 +131,7 @@ def test_a_sentence_without_keys_is_finite_in_f16(filtered):
 
 
 def test_a_causal_row_beyond_the_queries_sees_its_own_place():
-    """onnxruntime's last row sees every key where there are more keys than queries, and none before."""
+    """In onnxruntime, the last row sees every key if there are more keys than queries and no past keys."""
     proto, feeds = model_of("MultiHeadAttention", (Q, K, V), num_heads=H, unidirectional=1)
     (square,) = by_onnxruntime(*model_of("MultiHeadAttention", (Q, K[:, :S], V[:, :S]), num_heads=H, unidirectional=1))
 
@@ -157,7 +157,7 @@ HEADS, GROUPS, WIDE = 4, 2, 16
 
 
 def grouped(length, past, counts, total, *, packed=False, rotary=0, more=()):
-    """The inputs of GroupQueryAttention for sentences of ``counts`` keys in all."""
+    """The inputs of GroupQueryAttention for sentences with ``counts`` keys in total."""
     batch, own = len(counts), HEADS * WIDE
     q = normal(batch, length, own + 2 * GROUPS * WIDE * packed)
     new = (None, None) if packed else (normal(batch, length, GROUPS * WIDE), normal(batch, length, GROUPS * WIDE))
@@ -206,7 +206,7 @@ def test_groups_of_queries_share_keys(attributes):
 
 
 def test_a_shorter_sentence_of_a_prompt_is_right_where_it_counts():
-    """What stands behind its end is not said, and onnxruntime's own two ways differ there."""
+    """Values after its end are undefined, and onnxruntime's two implementations differ there."""
     given = grouped(5, 9, [5, 3], 5, rotary=1)
     given.pop("count")
     proto, feeds = model_of("GroupQueryAttention", **given, outputs=("y", "k", "v"))
@@ -218,7 +218,7 @@ def test_a_shorter_sentence_of_a_prompt_is_right_where_it_counts():
 
 
 def test_norms_of_queries_and_keys_come_before_the_rotation():
-    """onnxruntime has it for CUDA alone: the same with the operands normalised before."""
+    """onnxruntime has it for CUDA only, so it is compared with operands that were normalised before."""
     weights = np.abs(normal(2, WIDE))
     plain = grouped(*PROMPT, rotary=1)
     plain.pop("count")
@@ -282,7 +282,7 @@ def test_what_does_not_fit_is_refused(operator, arrays, attributes, error, messa
     ],
 )
 def test_attributes_without_a_meaning_are_refused(attributes, message):
-    """onnxruntime takes a window of 0 and numbers like these, and each of its kernels makes something else of them."""
+    """onnxruntime accepts a window of 0 and similar numbers, but each of its kernels interprets them differently."""
     given = grouped(*PROMPT)
     given.pop("count")
     with pytest.raises((ShapeError, UnsupportedError), match=message):

@@ -1,4 +1,4 @@
-"""onnxruntime's fused operators against onnxruntime itself, those without a kernel for processors against numpy."""
+"""onnxruntime's fused operators against onnxruntime itself, and those without a CPU kernel against numpy."""
 
 import numpy as np
 import pytest

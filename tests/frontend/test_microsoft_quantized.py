@@ -1,4 +1,4 @@
-"""onnxruntime's quantised operators: the same codes as its own, every pair of codes where they are elementwise."""
+"""onnxruntime's quantised operators give the same codes as its own. Elementwise ones are tested with all pairs of codes."""
 
 import ml_dtypes
 import numpy as np
@@ -124,7 +124,7 @@ def test_a_pooled_code_is_onnxruntimes_or_where_the_mean_is_halfway_the_one_besi
 
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_a_mean_of_codes_is_rounded_once(keepdims):
-    """onnxruntime has no kernel for it on processors."""
+    """onnxruntime has no CPU kernel for it."""
     x = some(np.uint8, 3, 7, 5)
     arrays = (x, F(0.05), np.uint8(100), F(0.021), np.uint8(90))
     proto, feeds = model_of("QLinearReduceMean", arrays, range(1, 5), axes=[-1, 0], keepdims=keepdims)
@@ -226,8 +226,8 @@ def test_a_quantised_layer_is_compiled():
         ("QLinearMul", (F([1]), F(1), None, F([1]), F(1), None, F(1)), {}, ShapeError, "i8 or u8 expected"),
         ("QLinearConcat", (F(1), np.uint8(1), np.uint8([1])), {"axis": 0}, ShapeError, "threes"),
         ("MatMulInteger16", (np.int8([[1]]), np.int8([[1]])), {}, ShapeError, "i16 or u16"),
-        ("QGemm", (*QGEMM, None, F(0.3)), {}, ShapeError, "go together"),
-        ("QGemm", (*QGEMM, None, None, np.uint8(3)), {}, ShapeError, "go together"),
+        ("QGemm", (*QGEMM, None, F(0.3)), {}, ShapeError, "a scale of the result without its zero point"),
+        ("QGemm", (*QGEMM, None, None, np.uint8(3)), {}, ShapeError, "a scale of the result without its zero point"),
         ("QLinearSoftmax", (np.uint8([1]), F(1), None, F(1), np.uint8(0)), {}, ModelError, "these attributes"),
         ("QLinearSigmoid", (np.uint8([1]), F(1), None, F(1)), {"site": 1}, ModelError, "unknown attribute 'site'"),
         ("NhwcMaxPool", (np.uint8([[[1]]]),), {"kernel_shape": [1], "site": 1}, ModelError, "unknown attribute 'site'"),

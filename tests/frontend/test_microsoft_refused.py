@@ -1,6 +1,7 @@
-"""Models of onnxruntime's operators that onnxruntime refuses are refused here, by an error of gpucomp's own.
+"""Models with onnxruntime's operators that onnxruntime refuses are refused here too, by an error of gpucomp's own.
 
-They have no schema in ONNX: inputs and attributes are held to what the translators take, element types and shapes by each.
+The operators have no schema in ONNX. The signatures of translators check inputs and attributes; each translator checks
+element types and shapes.
 """
 
 import numpy as np
@@ -64,7 +65,7 @@ COSINES = normal(32, WIDE // 2)
 
 
 def but(arrays, **changes):
-    """The operands with some of them changed, by their place: _3 is the fourth."""
+    """The operands with some of them changed, by position: _3 is the fourth."""
     return tuple(changes.get(f"_{k}", a) for k, a in enumerate(arrays))
 
 
@@ -97,16 +98,16 @@ def listed():
     yield heads(I32(Q), I32(K), I32(V)), "f16 or bf16 or f32 or f64 expected"
     yield heads(Q, K, V, None, np.int64([7, 5])), "i32 expected"
     yield heads(Q, K, V, None, F([7, 5])), "i32 expected"
-    yield heads(Q, K, V, None, I32([7, 5, 1, 0])), "how many keys count"
+    yield heads(Q, K, V, None, I32([7, 5, 1, 0])), "a mask of the numbers of keys expected"
     yield heads(Q, K, V, None, None, normal(3, 1, S, KEYS)), "a bias of scores"
     yield heads(Q[:1], K[:1], V[:1], None, None, normal(3, 1, S, KEYS)), "a bias of scores"
     yield heads(Q, K, V, None, None, normal(S, KEYS)), "a bias of scores"
     yield heads(Q, K, V, None, None, normal(1, H, 1, KEYS)), "a bias of scores"
     yield heads(Q, K, V, None, None, normal(1, 1, S, KEYS).astype(np.float64)), "one element type expected"
-    yield heads(Q, K[:1], V[:1]), "do not go together"
+    yield heads(Q, K[:1], V[:1]), "do not fit together"
     yield heads(Q, normal(B, H, KEYS, SIZE), V), "keys and values expected"
-    yield heads(Q, SAME, SAME, None, None, None, PAST), "past keys and past values go together"
-    yield heads(Q, SAME, SAME, None, None, None, None, PAST), "past keys and past values go together"
+    yield heads(Q, SAME, SAME, None, None, None, PAST), "past keys without past values, or the reverse"
+    yield heads(Q, SAME, SAME, None, None, None, None, PAST), "past keys without past values, or the reverse"
     yield heads(Q, SAME, SAME, None, None, None, PAST[:1], PAST[:1]), "in front of"
 
     yield rotary(X, PLACES[:1], TABLE, TABLE), "one position or those of"
@@ -244,7 +245,7 @@ def test_an_empty_list_is_of_every_kind():
 
 
 def test_a_list_of_tensors_is_no_tensor():
-    """Which only an operator that has no schema could be given."""
+    """Only an operator without a schema can have one."""
     listing = node("SequenceConstruct", ["x"], ["many"])
     proto = model(
         [listing, node("Gelu", ["many"], ["y"], domain=MICROSOFT)], [value("x", (3,))], ["y"], domains=[MICROSOFT]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not MODELS.is_dir(), reason="no folder of traine
 
 
 def matches(actual: np.ndarray, expected: np.ndarray) -> bool:
-    """Relative L2 error of 1e-4; onnxruntime's sigmoid is good to one unit in the last place of 1.0 only."""
+    """Relative L2 error of 1e-4: onnxruntime's sigmoid is accurate only to one unit in the last place of 1.0."""
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     return np.linalg.norm(a - e) <= 1e-4 * np.linalg.norm(e) + 2.0**-23 * np.sqrt(e.size)
 
@@ -78,7 +78,7 @@ def test_every_node_of_a_quantised_model_gives_onnxruntimes_numbers(name):
     off = total = 0
     for node in model.graph.node:
         if node.op_type in ("Shape", "Gather", "Unsqueeze", "Concat", "Reshape"):
-            continue  # shapes: no numbers of the network
+            continue  # shapes, which are not numbers of the network
         single = alone(node, model, values)
         feed = {i.name: values[i.name] for i in single.graph.input}
 
@@ -88,7 +88,7 @@ def test_every_node_of_a_quantised_model_gives_onnxruntimes_numbers(name):
         assert difference.max() <= 1, node.name
         off, total = off + np.count_nonzero(difference), total + difference.size
     assert total > 5_000_000
-    assert off <= 10  # ties of x.5 that f32 products round either way
+    assert off <= 10  # ties of x.5 that f32 products can round in both directions
 
 
 @pytest.mark.parametrize(

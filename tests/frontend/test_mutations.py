@@ -1,4 +1,4 @@
-"""Valid models with something broken at random: each is loaded or refused with gpucomp's own error, never a crash."""
+"""Valid models with random defects: each is loaded or refused with gpucomp's own error, and nothing crashes."""
 
 import random
 
@@ -17,7 +17,7 @@ REALS = [0.0, -1.0, float("nan"), float("inf"), 1e30]
 
 
 def with_constants(case, rng: random.Random) -> onnx.ModelProto:
-    """The case's model, its small inputs made initialisers, so that their values matter."""
+    """The case's model with its small inputs as initialisers, so that their values matter."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     for info, array in zip(model.graph.input, case.data_sets[0][0], strict=False):
@@ -111,4 +111,4 @@ def test_every_mutated_model_is_loaded_or_refused(seed):
             messages.append(str(error))
 
     assert all("\n" not in message for message in messages)
-    assert min(loaded, len(messages)) > 50  # both happen, or the mutations are too weak or too strong
+    assert min(loaded, len(messages)) > 50  # both must happen, otherwise the mutations are too weak or too strong

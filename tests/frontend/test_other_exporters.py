@@ -1,4 +1,4 @@
-"""Models as other exporters and converters write them, against onnxruntime, which runs them as their users do."""
+"""Models as other exporters and converters write them, against onnxruntime, which their users run."""
 
 import numpy as np
 import pytest

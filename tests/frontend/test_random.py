@@ -1,4 +1,4 @@
-"""Random numbers: drawn in every run, the same with a seed, of the type, shape and distribution that are asked for."""
+"""Random numbers are drawn in every run, are the same with a seed, and have the requested type, shape and distribution."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_classes_are_drawn_by_their_weights():
 
 
 def test_classes_are_drawn_by_shares_that_never_round_to_one():
-    """An f32 below 1 may be drawn as 1: its noise is infinite, and the class wins whatever its weight."""
+    """In f32, a number below 1 can round to 1. Its noise is infinite, so the class would win whatever its weight."""
     proto = model([node("Multinomial", ["x"], ["y"], sample_size=5)], [value("x", (2, 3))], ["y"])
 
     (shares,) = [n for n in load(proto).nodes() if n.op.name == "RandomUniform"]

@@ -1,4 +1,4 @@
-"""Sequences and optionals: settled while translating, lists and ``None`` at the model's border."""
+"""Sequences and optionals are resolved during translation. As inputs and outputs they are lists and ``None``."""
 
 import numpy as np
 import pytest
@@ -110,7 +110,7 @@ def test_parts_that_do_not_make_up_the_whole_are_refused(split, message):
         ),
         ([node("Optional", [], ["y"], type=helper.make_optional_type_proto(FLOATS))], "an optional of an optional"),
         ([node("Optional", [], ["y"])], "needs its type"),
-        ([node("Optional", [], ["o"], type=FLOATS), node("OptionalGetElement", ["o"], ["y"])], "holds nothing"),
+        ([node("Optional", [], ["o"], type=FLOATS), node("OptionalGetElement", ["o"], ["y"])], "the optional is empty"),
     ],
 )
 def test_what_makes_no_sense_is_refused(nodes, message):
@@ -121,7 +121,7 @@ def test_what_makes_no_sense_is_refused(nodes, message):
 def test_elements_of_other_types_are_no_sequence():
     proto = model([node("SequenceConstruct", ["x", "n"], ["y"])], [value("x"), value("n", (2,), INT)])
 
-    with pytest.raises(ModelError, match="input 1 is i64, another one of its kind is f32"):
+    with pytest.raises(ModelError, match="input 1 is i64, but another input of the same type variable is f32"):
         load(proto)
 
 
@@ -134,7 +134,7 @@ def test_what_is_in_a_sequence_has_to_be_said():
     proto = model([node("Identity", ["s"], ["y"])], [sequence("s")])
 
     with pytest.raises(
-        UsageError, match=r"input 's' is seq\(f32\): what is in it is needed: shapes={'s': a list of shapes}"
+        UsageError, match=r"input 's' is seq\(f32\): its contents must be given: shapes={'s': a list of shapes}"
     ):
         load(proto)
     with pytest.raises(UsageError, match="a list expected"):
@@ -221,9 +221,9 @@ def test_tensors_are_not_split_into_very_many_parts(weights):
 
 
 def test_an_output_of_another_kind_than_is_declared_is_refused():
-    with pytest.raises(ModelError, match=r"declared as a sequence, and is f32\[2,3\]"):
+    with pytest.raises(ModelError, match=r"declared as a sequence, but is f32\[2,3\]"):
         load(model([node("Identity", ["x"], ["y"])], [value("x")], [sequence("y")]))
-    with pytest.raises(ModelError, match=r"declared as a tensor, and is seq\(f32\)"):
+    with pytest.raises(ModelError, match=r"declared as a tensor, but is seq\(f32\)"):
         load(model([node("SequenceConstruct", ["x"], ["y"])], [value("x")], [value("y")]))
 
 

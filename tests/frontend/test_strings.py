@@ -1,4 +1,4 @@
-"""Strings: host operators where shapes follow from shapes, settled at compile time where they follow from the text."""
+"""Strings: host operators if shapes follow from shapes, compile-time evaluation if they follow from the text."""
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_shapes_that_follow_from_the_text_need_it_at_compile_time():
     [
         (TensorProto(name="w", data_type=TEXT, dims=[2], string_data=[b"a"]), "1 strings, .* needs 2"),
         (TensorProto(name="w", data_type=TEXT, dims=[1], raw_data=b"a"), "strings belong in string_data"),
-        (TensorProto(name="w", data_type=TEXT, dims=[1], string_data=[b"\xff"]), "no UTF-8 text"),
+        (TensorProto(name="w", data_type=TEXT, dims=[1], string_data=[b"\xff"]), "not UTF-8 text"),
     ],
 )
 def test_strings_that_are_stored_wrongly_are_refused(tensor, message):

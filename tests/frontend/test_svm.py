@@ -1,4 +1,4 @@
-"""Support vector machines against onnxruntime, and where it does not take a model against ONNX's evaluator."""
+"""Support vector machines against onnxruntime, or against ONNX's evaluator if onnxruntime refuses the model."""
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_scores_of_pairs_are_transformed(transform):
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 def test_two_classes_are_transformed_as_the_standards_evaluator_does(transform):
-    """The standard says that scores are transformed, and not for one score of two classes what the first one's is."""
+    """The standard says that scores are transformed. It does not define the first class's score if two classes have one."""
     proto = classifier(2, "RBF", post_transform=transform)
 
     _, expected = ReferenceEvaluator(proto).run(None, {"x": X})
@@ -105,7 +105,7 @@ def test_two_classes_are_transformed_as_the_standards_evaluator_does(transform):
 
 
 def test_where_all_coefficients_are_positive_the_second_class_needs_half_a_score():
-    """As onnxruntime has it: the standard's evaluator says the first class's label there."""
+    """As in onnxruntime. The standard's evaluator returns the label of the first class there."""
     seen = set()
     for rho in (-1.0, 0.0, 0.4, 0.8, 1.2):
         proto = classifier(2, "RBF")
@@ -149,7 +149,7 @@ def test_without_vectors_there_is_a_row_for_each_class(sign):
         weights = (sign * np.abs(numbers(count, 4))).tolist()
         proto = of("SVMClassifier", X, ("label", "scores"), coefficients=weights, rho=[0.3],
                    kernel_params=KERNELS["LINEAR"], **labels)  # fmt: skip
-        if count == 2 and sign < 0:  # where onnxruntime takes every positive score for the second class
+        if count == 2 and sign < 0:  # here onnxruntime takes every positive score for the second class
             expected = ReferenceEvaluator(proto).run(None, {"x": X})
             label, scores = InterpreterBackend.prepare(proto).run([X])
             assert label.tolist() == expected[0].tolist()

@@ -1,4 +1,4 @@
-"""TopK is one operator where that is cheap, and ranks the elements first where it is not."""
+"""TopK is one operator if that is cheap; otherwise the elements are ranked first."""
 
 import numpy as np
 import onnx

@@ -23,7 +23,7 @@ COMPARE = [
 
 
 def forest(seed: int, *, trees: int = 3, depth: int = 4, features: int = 5, targets: int = 2) -> tuple[dict, list[set]]:
-    """Random trees, uneven, of all kinds of nodes; and the sets of the MEMBER nodes, by node."""
+    """Random, unbalanced trees with all kinds of nodes, and the sets of the MEMBER nodes, by node."""
     rng = np.random.default_rng(seed)
     nodes, leaves, roots, sets = [], [], [], {}
 
@@ -142,7 +142,7 @@ NODES, LEAVES = (len(forest(2)[0][name]) for name in ("nodes_featureids", "leaf_
         ({"membership_values": np.zeros(0, np.float32)}, "0 sets of membership_values for"),
         ({"aggregate_function": 4}, "aggregate_function=4"),
         *(
-            ({name: [0]}, "attributes of equal lengths")  # which numpy would take for all nodes
+            ({name: [0]}, "attributes of equal lengths")  # which numpy would broadcast to all nodes
             for name in ("truenodeids", "falsenodeids", "trueleafs", "falseleafs", "missing_value_tracks_true")
             for name in (f"nodes_{name}",)
         ),
@@ -216,7 +216,7 @@ def test_a_feature_that_the_samples_lack_is_refused():
 
 
 def linked(yes: list[int], no: list[int], roots: list[int]) -> Trees:
-    """As many nodes as ``yes`` has, and behind them one leaf."""
+    """One branch per entry of ``yes``, followed by one leaf."""
     nodes = len(yes)
     nothing = np.zeros(nodes, np.int64)
     both = (np.array([*branch, nodes], np.int32) for branch in (yes, no))
@@ -226,7 +226,7 @@ def linked(yes: list[int], no: list[int], roots: list[int]) -> Trees:
 @pytest.mark.parametrize(
     ("yes", "no", "roots", "levels"),
     [
-        ([1], [1], [1], 0),  # a leaf alone
+        ([1], [1], [1], 0),  # a single leaf
         ([1], [1], [0, 1], 1),
         ([1, 2, 3, 4], [4, 4, 4, 4], [0], 4),
         ([1, 2, 3, 4], [3, 4, 4, 4], [0], 4),  # node 3 is reached after one step and after three
@@ -244,7 +244,7 @@ def test_the_levels_are_the_longest_way_down(yes, no, roots, levels):
     [
         ([0], [1]),
         ([1, 2, 0], [3, 3, 3]),
-        ([1, 2, 1, 4], [3, 3, 3, 4]),  # behind a node that is in no cycle
+        ([1, 2, 1, 4], [3, 3, 3, 4]),  # after a node that is not in a cycle
         (list(range(1, 258)), [257] * 257),
         (list(range(1, 258)), [min(k + 30, 257) for k in range(257)]),  # 257 levels that nine steps lead past
     ],

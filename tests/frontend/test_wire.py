@@ -1,4 +1,4 @@
-"""What the lists of a file may take in memory is told from its bytes, before protobuf reads them."""
+"""The memory that the lists of a file can take is computed from its bytes, before protobuf reads them."""
 
 import numpy as np
 import onnx
@@ -9,7 +9,7 @@ from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx import wire
 from tests.onnx_builders import model, node
 
-ALLOWED = 640_000  # in place of the code's own: lists of some ten thousand
+ALLOWED = 640_000  # replaces the limit of the code: lists of some ten thousand entries
 
 
 def weights(field: str, dtype: int, count: int, number: int = 1) -> onnx.ModelProto:
@@ -19,12 +19,12 @@ def weights(field: str, dtype: int, count: int, number: int = 1) -> onnx.ModelPr
 
 
 def entries(count: int, number: int) -> onnx.ModelProto:
-    """Of an attribute: each has a tag of its own in the file."""
+    """The entries of an attribute, each with its own tag in the file."""
     return model([node("Constant", [], ["y"], value_ints=np.full(count, number).tolist())])
 
 
 def floats(count: int) -> onnx.ModelProto:
-    """Of an attribute, with a tag of its own each."""
+    """The floats of an attribute, each with its own tag."""
     return model([node("Constant", [], ["y"], value_floats=[1.0] * count)])
 
 
@@ -33,7 +33,7 @@ def texts(count: int) -> onnx.ModelProto:
 
 
 def unpacked(count: int, element: bytes = b"\x28\x01") -> bytes:
-    """A tensor whose data have a tag for each number: int32_data, or what the element is."""
+    """A tensor with one tag per number in int32_data, or in the field of its element type."""
     body = element * count
     length = bytes([len(body) & 127 | 128, len(body) >> 7 & 127 | 128, len(body) >> 14])
     graph = b"\x2a" + length + body

@@ -40,18 +40,18 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
     ("row", "figures"),
     [
         ("messages in a file; texts in it", (wire.MAX_MESSAGES, wire.MAX_TEXTS)),
-        ("nodes in a file, subgraphs and functions included", (functions.MAX_NODES,)),
+        ("nodes in a file, including subgraphs and functions", (functions.MAX_NODES,)),
         ("nodes after inlining", (functions.MAX_ADDED,)),
         ("depth of functions", (functions.MAX_DEPTH,)),
         ("steps of a loop", (control.MAX_TRIPS,)),
         ("steps of a loop", (recurrent.MAX_STEPS,)),
         ("bytes of one value", (importer.MAX_NODE_BYTES >> 30,)),
         ("elements of one value", (graph.MAX_RANK,)),
-        ("bytes that the lists", (wire.MAX_LISTS, wire.A_NUMBER, wire.A_SMALL_NUMBER, wire.AN_ENTRY, wire.A_TEXT)),
-        ("bytes that the lists", (wire.A_DOUBLE, wire.A_FLOAT)),
+        ("bytes of the lists", (wire.MAX_LISTS, wire.A_NUMBER, wire.A_SMALL_NUMBER, wire.AN_ENTRY, wire.A_TEXT)),
+        ("bytes of the lists", (wire.A_DOUBLE, wire.A_FLOAT)),
         ("entries of the lists", (functions.MAX_LISTED,)),
         (
-            "what translating takes besides",
+            "other work of the translation",
             (
                 functions.EFFORT,
                 functions.EFFORT_OF_THE_FILE,
@@ -63,7 +63,7 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
         ),
         ("bytes of a constant that an operator makes", (tensors.MADE_LIMIT // MIB,)),
         ("bytes of all of these together", (2 * folding.ALL // MIB, tensors.ALL_MADE // MIB)),
-        ("what is computed while a model is read", (folding.ONE // MIB, folding.ALL // MIB)),
+        ("values computed while a model is read", (folding.ONE // MIB, folding.ALL // MIB)),
         ("bytes of the manifest", (manifest.MAX_BYTES // MIB, manifest.MAX_VALUES)),
         ("bytes of a line of records", (records.MAX_LINE // MIB,)),
         ("pixels of a photo", (files.MAX_PIXELS,)),
@@ -78,7 +78,7 @@ def test_the_figures_of_the_page_are_those_of_the_code(row, figures):
 
 def test_the_promises_of_the_page_are_those_that_the_cases_are_held_to():
     assert f"at most {SECONDS:.0f} seconds of processor time" in PAGE
-    assert f"{CONSTANT // MIB} MiB besides" in PAGE
+    assert f"plus {CONSTANT // MIB} MiB" in PAGE
     assert f"at most {errors.MAX_MESSAGE:,} characters" in PAGE
     assert folding.WORK == 1 << 25
     assert graph.MAX_RANK == tensors.MAX_RANK == 32

@@ -18,7 +18,7 @@ def as_tuple(result):
 
 
 def assert_reads_inside(expr, sources, bindings, taken):
-    """Every load of ``expr`` is in range wherever ``taken`` holds: where no ``Select`` hides it."""
+    """Every load of ``expr`` is in range wherever ``taken`` holds, which is where no ``Select`` hides it."""
     match expr:
         case Load():
             for i, extent in zip(expr.index, sources[expr.source].shape, strict=True):
@@ -88,7 +88,7 @@ def test_simplifying_an_algorithm_changes_no_number(name, case):
         assert actual.dtype == expected.dtype
         if actual.dtype.kind not in "iub":
             actual, expected = actual.astype(np.float64), expected.astype(np.float64)
-        np.testing.assert_array_equal(actual, expected)  # the sign of zero apart: a sum over one -0.0 may keep it
+        np.testing.assert_array_equal(actual, expected)  # except for the sign of zero: a sum over one -0.0 can keep it
 
 
 @pytest.mark.parametrize(("name", "case"), CASE_LIST, ids=[f"{n}-{c}"[:120] for n, c in CASE_LIST])

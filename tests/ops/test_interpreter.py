@@ -1,4 +1,4 @@
-"""The interpreter: the oracle that rewrites and kernels are compared with."""
+"""The interpreter, which rewrites and kernels are compared with."""
 
 import numpy as np
 import pytest

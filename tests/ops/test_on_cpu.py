@@ -1,4 +1,4 @@
-"""Every operator, through partition and native code, computes what its reference does: one case a type and variant."""
+"""Every operator, through partition and native code, computes what its reference does: one case per type and variant."""
 
 import numpy as np
 import pytest

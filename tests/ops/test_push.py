@@ -1,4 +1,4 @@
-"""``push`` says where an operand's element lands: storing there computes what the reference does."""
+"""``push`` gives the place of an operand's element in the result: storing there computes what the reference does."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Our references agree with the ones of the ONNX package, wherever that has the operator and the element type."""
+"""Our references agree with those of the ONNX package, if it has the operator and the element type."""
 
 import numpy as np
 import onnx
@@ -37,7 +37,7 @@ FLOAT_ATTRIBUTES = {
 
 
 def differs(name, case):
-    """Where ONNX's reference is less exact than the standard, or fails."""
+    """Whether ONNX's reference is less exact than the standard, or fails."""
     x = case.operands[0]
     return (
         (name in FLOAT_ATTRIBUTES and x.dtype == np.float64)  # computed with f32 attributes, or in f32
@@ -56,7 +56,7 @@ def differs(name, case):
 
 
 def translated(name, case):
-    """ONNX's operator, arrays and attributes for a case; None where the standard or its package cannot say it."""
+    """ONNX's operator, arrays and attributes for a case; None if the standard or its package does not have it."""
     a, attrs, arrays = dict(case.attrs), {}, list(case.operands)
     if case.outside or differs(name, case):
         return None
@@ -127,7 +127,7 @@ def translated(name, case):
         usable = x.ndim == 4 and x.dtype == np.float32  # ONNX's has two spatial axes and samples in f32
         return (name, [x, w, moves, bias, mask], a) if usable else None
     if name == "Attention":
-        usable = arrays[0].ndim == 4 and arrays[0].dtype == np.float32  # intermediate results are rounded otherwise
+        usable = arrays[0].ndim == 4 and arrays[0].dtype == np.float32  # intermediate results are rounded differently
         return (name, arrays, {"scale": a["scale"]}) if usable and "causal" not in a else None
     if name in {"LayerNorm", "RMSNorm", "RowStatistics"}:
         if 0 in arrays[0].shape:

@@ -1,4 +1,4 @@
-"""Regions of interest that take as many samples as their size asks for, beside onnxruntime."""
+"""Regions of interest with a number of samples that depends on their size, compared with onnxruntime."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def proto(mode, how):
 
 
 def regions(seed):
-    """Some inside of the image, some across its edges or far away, some of no or negative area."""
+    """Regions inside the image, across its edges, far away, and with zero or negative area."""
     rng = np.random.default_rng(seed)
     corner, size = rng.uniform(-20, 50, (37, 2)), rng.uniform(-3, 60, (37, 2))
     boxes = np.concatenate([corner, corner + size], 1).astype(np.float32)
@@ -48,7 +48,7 @@ def test_a_pixel_that_is_no_number_is_seen_by_samples_beside_it_alone(mode):
     feeds = regions(3)
     x = IMAGE.copy()
     x[:, :, 11, 9] = np.inf
-    if mode == "avg":  # what the greatest of several and NaN is, onnxruntime leaves to their order
+    if mode == "avg":  # in onnxruntime, the maximum of several numbers and NaN depends on their order
         x[:, :, 5, 4] = np.nan
 
     found = ops.AdaptiveRoiAlign.meaning["reference"](x, feeds["r"], feeds["b"], **ATTRS, mode=mode)

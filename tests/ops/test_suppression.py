@@ -74,7 +74,7 @@ def test_the_same_boxes_are_kept(change, centred):
 
 
 def line(n):
-    """``n`` boxes of which each touches none."""
+    """``n`` boxes that do not touch each other."""
     begin = np.arange(n)[:, None] * np.float32([10, 0])
     return np.concatenate([begin, begin + np.float32([9, 1])], 1)[None]
 

@@ -1,4 +1,4 @@
-"""What operators refuse, and what they say: one line that states expected and found."""
+"""Invalid operands of operators, and their messages: one line that states what was expected and what was found."""
 
 import re
 
@@ -46,7 +46,7 @@ REFUSED = [
     ("Where", [f32(2), f32(2), f32(2)], {}, "bool elements expected, got f32"),
     ("Where", [TensorType(BOOL, (2,)), f32(2), i64(2)], {}, "one element type expected, got f32 and i64"),
     ("Reshape", [f32(2, 3)], {"shape": (7,)}, "6 elements do not fit in shape [7]"),
-    ("Transpose", [f32(2, 3)], {"perm": (0, 0)}, "perm [0, 0] is no permutation of 2 axes"),
+    ("Transpose", [f32(2, 3)], {"perm": (0, 0)}, "perm [0, 0] is not a permutation of 2 axes"),
     ("Concat", [], {"axis": 0}, "one part or more expected, got none"),
     ("Concat", [f32(2, 3), f32(2, 3)], {"axis": 2}, "axis of 0 to 1 expected, got 2"),
     ("Concat", [f32(2, 3), f32(3, 3)], {"axis": 1}, "f32[3,3] and f32[2,3] differ outside axis 1"),
@@ -88,7 +88,7 @@ REFUSED = [
     ("AveragePool", [TensorType(I32, (1, 1, 4, 4))], WINDOW, "float elements expected, got i32"),
     ("MatMul", [f32(2, 3), f32(4, 5)], {}, "inner sizes differ: 3 and 4"),
     ("MatMul", [f32(3), f32(3, 5)], {}, "operands of rank 2 or more expected"),
-    ("Conv", [f32(1, 3, 4, 4), f32(2, 2, 3, 3)], CONV, "3 input and 2 output channels do not go with group=1"),
+    ("Conv", [f32(1, 3, 4, 4), f32(2, 2, 3, 3)], CONV, "3 input and 2 output channels do not fit group=1"),
     ("Conv", [f32(1, 3, 4, 4), f32(2, 3, 5, 3)], CONV, "kernel 5 with dilation 1 is larger than the padded input"),
     ("Conv", [f32(1, 3, 4, 4), TensorType(F16, (2, 3, 3, 3))], CONV, "one element type expected, got f32 and f16"),
     ("ConvTranspose", [f32(1, 3, 4, 4), f32(2, 2, 3, 3)], {**CONV, "out": (6, 6)}, "3 input channels and weights"),

@@ -1,4 +1,4 @@
-"""For every rule a graph on which it fires. A rule without an example fails the suite."""
+"""One graph for every rule, on which it fires. A rule without an example fails the suite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RULES: tuple[Rule, ...] = tuple(r for rules in THEMES.values() for r in rules)
 
 @dataclass(frozen=True)
 class Example:
-    """``terms`` is what a result sums up: the tolerance grows with it."""
+    """``terms`` is the number of terms in the sums of the result: the tolerance grows with it."""
 
     graph: Graph
     terms: int = 1
@@ -107,7 +107,7 @@ def padded(value: float = 0.0) -> Value:
 
 
 def dequantized(codes: Value, scale: Value, zero: int = 0) -> Value:
-    """(codes - zero) scale, as DequantizeLinear is imported."""
+    """(codes - zero) scale, as the frontend imports DequantizeLinear."""
     wide = ops.Cast(codes, to=F32)
     return ops.Mul(ops.Sub(wide, scalar(zero)) if zero else wide, scale)
 

@@ -1,4 +1,4 @@
-"""For every rule graphs that look like its pattern and on which it must not fire, each with the reason."""
+"""For every rule, graphs that look like its pattern but on which it must not fire, each with the reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WEIGHTS = ops.Softmax(_SCORES, axis=2)
 
 
 def both(a: Value, b: Value) -> Graph:
-    """A graph that also returns what the rule would have to itself."""
+    """A graph that also returns a value that the rule needs to be the only reader of."""
     return graph_of(a, b)
 
 

@@ -1,4 +1,4 @@
-"""Concats that share a prefix are chained, wide ones are split, and others are left alone."""
+"""Concats that share a prefix are chained, wide ones are split, and others do not change."""
 
 from __future__ import annotations
 

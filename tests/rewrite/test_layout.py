@@ -1,4 +1,4 @@
-"""Layout, movement and folding together, on the shapes of network that a single rule does not show."""
+"""Layout, movement and folding together, on parts of networks that need several rules."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ def checked(graph, terms):
 
 
 def converted_conv(x, channels, seed):
-    """A convolution as a converter from a channels-last framework writes it, with its padding and normalisation."""
+    """A convolution with padding and normalisation, as written by a converter from a channels-last framework."""
     x = ops.Pad(x, pads=(0, 0, 1, 0, 0, 1, 0, 0))
     w = weights(channels, x.shape[-1], 2, 2, seed=seed)
     y = ops.Transpose(ops.Conv(ops.Transpose(x, perm=TO_FIRST), w, **SQUARE), perm=TO_LAST)

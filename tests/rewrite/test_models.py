@@ -1,4 +1,4 @@
-"""What the pipeline makes of whole networks: what is gone, what is recognised, and that the answer stays."""
+"""The pipeline on whole networks: which nodes disappear, which patterns are recognised, and that results stay."""
 
 from collections import Counter
 from functools import cache
@@ -44,7 +44,7 @@ def test_a_second_run_changes_nothing(name):
     assert Counter(ops_of(again)) == Counter(ops_of(after))
 
 
-CONVOLUTIONAL = {  # two end in an image of one pixel, when reduced: its mean is a Reshape
+CONVOLUTIONAL = {  # two reduced networks end in an image of one pixel, whose mean is a Reshape
     "resnet18": {"Relu", "MaxPool", "ReduceMean", "MatMul"},
     "resnet50": {"Relu", "MaxPool", "ReduceMean", "MatMul"},
     "mobilenet_v1": {"Clip", "ReduceMean", "MatMul", "Softmax"},
@@ -121,7 +121,7 @@ def test_a_transformers_pieces_are_recognised(name, norms, approximate):
 
 @pytest.mark.parametrize(("name", "others"), [("bert_base", 1), ("vit_b16", 1), ("gpt2", 1)])
 def test_query_key_and_value_are_one_product(name, others):
-    """Six a layer: QKV, scores, weighted sum, output, and two of the perceptron."""
+    """Six products per layer: QKV, scores, weighted sum, output, and two of the perceptron."""
     assert counts(name)["MatMul"] == 6 * LAYERS + others
 
 

@@ -1,4 +1,4 @@
-"""Norms of rows fold into the products that read them, where numbers may be rounded and another product makes the rows."""
+"""Norms of rows fold into the products that read them, if numbers may be rounded and another product computes the rows."""
 
 from dataclasses import replace
 
@@ -14,10 +14,12 @@ from gpucomp.ir import F32, F64, Graph, constant, constant_value, verify
 from gpucomp.ir.types import F16
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
-from gpucomp.kernel.passes.precision import rounding
+from gpucomp.kernel.passes.precision import KernelStorage
+from gpucomp.lowering import rewritten
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.norm_products import fold_norms
 from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.rewrite.rounding import NoKernels, Rounding
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from testing.kernel_oracle import run_steps
 from testing.tolerance import assert_matches
@@ -29,11 +31,12 @@ RNG = np.random.default_rng(11)
 PRECISIONS = ("fp16", "bf16")
 BITS = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
 CUDA = targets.resolve("cuda:sm_90a")
-FP16 = rounding("fp16", CUDA)
+STORAGE = KernelStorage(CUDA)
+FP16 = Rounding("fp16"), STORAGE
 
 
 def few_bits(*shape):
-    """Numbers that every format has, products of two of them as well."""
+    """Numbers that every format can represent, as well as the products of two of them."""
     return constant((RNG.integers(-7, 8, shape) / 4).astype(np.float32))
 
 
@@ -42,7 +45,7 @@ def normal(*shape, scale=1.0):
 
 
 def rows(*, width=WIDE, lead=(2, ROWS), dtype=F32):
-    """What a product makes of an input, plus a residual."""
+    """The product of an input with weights, plus a residual."""
     x, residual = tensor("x", *lead, DEEP, dtype=dtype), tensor("r", *lead, width, dtype=dtype)
     return ops.Add(ops.MatMul(x, weights(DEEP, width, dtype=dtype), name="first"), residual, name="sum")
 
@@ -61,8 +64,8 @@ def inputs_of(graph, seed=0):
 
 
 def checked(graph, level="fp16", *, terms=8 * WIDE):
-    """``graph`` folded, which computes the same where its weights are no longer than the level has bits."""
-    after = fold_norms(graph, rounding(level, CUDA))
+    """``graph`` folded. It computes the same if its weights have no more bits than the precision."""
+    after = fold_norms(graph, Rounding(level), STORAGE)
     verify(after)
     feeds = inputs_of(graph)
     for found, right in zip(interpret(after, feeds), interpret(graph, feeds), strict=True):
@@ -146,11 +149,11 @@ def is_rounded(used, exact, kept):
 
 @pytest.mark.parametrize(("level", "kept"), [("tf32", 23), ("fp16", 10), ("bf16", 7)])
 def test_the_weights_are_scaled_and_rounded_once(level, kept):
-    """For tf32 to f32: a product of few rows does not round them at all."""
+    """In tf32 they stay f32, because a product of few rows does not round them."""
     w, factor = normal(WIDE, 11), normal(WIDE)
     graph = graph_of(ops.MatMul(ops.Mul(rms_norm(rows()), factor), w))
 
-    after = fold_norms(graph, rounding(level, CUDA))
+    after = fold_norms(graph, Rounding(level), STORAGE)
 
     (product,) = [n for n in after.nodes() if n.op is ops.MatMul and n.types[0].shape[-1] == 11]
     (scale,) = [n for n in after.nodes() if n.op is ops.InverseRMS]
@@ -164,7 +167,7 @@ def test_the_weights_are_scaled_and_rounded_once(level, kept):
 
 def test_statistics_stay_f32_where_values_between_kernels_are_narrow():
     flat = ops.Reshape(rms_norm(rows()), shape=(2 * ROWS, WIDE))
-    after = fold_norms(graph_of(ops.Relu(ops.MatMul(flat, normal(WIDE, 11)))), FP16)
+    after = fold_norms(graph_of(ops.Relu(ops.MatMul(flat, normal(WIDE, 11)))), *FP16)
 
     first, statistics, second = precision.apply(partition(after), after, "fp16")
 
@@ -174,9 +177,9 @@ def test_statistics_stay_f32_where_values_between_kernels_are_narrow():
 
 
 def errors(graph, level, feeds):
-    """Relative to what f32 makes of ``graph``: folded, and as it is."""
+    """The errors relative to ``graph`` in f32: folded, and as it is."""
     right = interpret(graph, feeds)
-    after = fold_norms(graph, rounding(level, CUDA))
+    after = fold_norms(graph, Rounding(level), STORAGE)
     assert "RMSNorm" not in ops_of(after)
     found = [run_steps(g, precision.apply(partition(g), g, level), feeds) for g in (after, graph)]
     return [max(map(relative_error, one, right)) for one in found]
@@ -185,7 +188,7 @@ def errors(graph, level, feeds):
 @pytest.mark.parametrize("level", PRECISIONS)
 @pytest.mark.parametrize(("width", "out"), [(61, 67), (64, 1), (1021, 3)])
 def test_a_network_loses_no_accuracy(level, width, out):
-    """Three blocks with the norm in front, scaled columns, streams of some size and another mean."""
+    """Three pre-norm blocks, with scaled columns, and residual streams of several sizes and means."""
     x = ops.Add(rows(width=width, lead=(1, 37)), constant(np.float32(3)))
     for _ in range(3):
         up, down = normal(width, 2 * width, scale=width**-0.5), normal(2 * width, width, scale=width**-0.5)
@@ -213,7 +216,7 @@ def test_rows_of_zeros_and_of_one_large_number(level):
 
 def test_the_norm_s_kernel_becomes_one_of_statistics_and_the_rest_an_epilogue():
     graph = graph_of(ops.Relu(ops.Add(ops.MatMul(affine(rms_norm(rows())), few_bits(WIDE, 11)), few_bits(11))))
-    after = fold_norms(graph, FP16)
+    after = fold_norms(graph, *FP16)
 
     assert [s.kernel.family for s in partition(graph)] == ["contraction", "norm", "contraction"]
     assert [s.kernel.family for s in partition(after)] == ["contraction", "reduce", "contraction"]
@@ -241,7 +244,7 @@ def block():
 
 
 def folded(target, level, lead):
-    """The block compiled with its norm folded, its graph, what to feed it and onnxruntime's answers."""
+    """The block compiled with its norm folded, its graph, its inputs, and onnxruntime's results."""
     proto, device = block(), replace(targets.resolve(target), folds_norms=True)
     lowered = compiler.lower(proto, device, shapes={name: (*lead, s[-1]) for name, s in SIZES.items()}, precision=level)
     executable = compiler.finish(lowered, device, level, lambda stage, done, total: None)
@@ -376,7 +379,7 @@ def scales_that_are_next_to_nothing():
 
 
 def a_column_of_a_small_channel_alone():
-    """Its row has other, larger weights, and all the other rows none of it."""
+    """The row of the column has other, larger weights, and the other rows have none in this column."""
     w = np.ones((WIDE, 11), np.float32)
     w[:, 4] = 0
     w[2, 4] = 1e-3
@@ -396,7 +399,7 @@ def infinite_weights():
 
 
 def one_large_channel_of_a_small_scale():
-    """The rows of its weights alone lose their bits."""
+    """Only the rows of its weights lose bits."""
     factor = constant(np.array([1, 1, 1e-11, 1, 1, 1, 1], np.float32))
     norm = ops.Mul(rms_norm(rows()), factor)
     return graph_of(*(ops.Exp(ops.MatMul(norm, normal(WIDE, n, scale=0.02))) for n in (11, 2)))
@@ -478,7 +481,7 @@ def test_a_product_without_columns_folds_like_any_other():
 def test_a_norm_stays_with(graph):
     before = graph()
 
-    assert fold_norms(before, FP16) is before
+    assert fold_norms(before, *FP16) is before
 
 
 @pytest.mark.parametrize("graph", [weights_past_the_format, weights_of_several_sizes, small_scales])
@@ -486,7 +489,7 @@ def test_a_norm_stays_with(graph):
 def test_weights_are_brought_to_where_the_format_has_all_bits(graph, level):
     made = graph()
     feeds = inputs_of(made)
-    after = fold_norms(made, rounding(level, CUDA))
+    after = fold_norms(made, Rounding(level), STORAGE)
 
     found, *_ = run_steps(after, precision.apply(partition(after), after, level), feeds)
 
@@ -496,28 +499,28 @@ def test_weights_are_brought_to_where_the_format_has_all_bits(graph, level):
 
 @pytest.mark.parametrize("level", ["bf16", "tf32"])
 def test_what_f16_has_not_wider_formats_may_have(level):
-    assert "InverseRMS" in ops_of(fold_norms(one_large_channel_of_a_small_scale(), rounding(level, CUDA)))
+    assert "InverseRMS" in ops_of(fold_norms(one_large_channel_of_a_small_scale(), Rounding(level), STORAGE))
 
 
 def test_a_small_weight_among_others_does_not_matter():
     w = few_bits(WIDE, 11).attrs["value"].copy()
     w[1::2] = 1e-7
 
-    assert "InverseRMS" in ops_of(fold_norms(graph_of(ops.MatMul(rms_norm(rows()), constant(w))), FP16))
+    assert "InverseRMS" in ops_of(fold_norms(graph_of(ops.MatMul(rms_norm(rows()), constant(w))), *FP16))
 
 
 @pytest.mark.parametrize("level", ["fp32", "3xtf32", "mixed"])
 def test_norms_stay_where_products_are_not_rounded_or_sums_are_kept(level):
     graph = graph_of(product_of(rms_norm(rows())))
 
-    assert fold_norms(graph, rounding(level, CUDA)) is graph
+    assert fold_norms(graph, Rounding(level), STORAGE) is graph
 
 
 @pytest.mark.parametrize("pattern", ["Mul", "A?d", "InverseRMS", "*"])
 def test_patterns_of_operators_meet_no_node_that_folding_has_made(pattern):
     graph = graph_of(product_of(rms_norm(rows())))
 
-    assert fold_norms(graph, rounding("fp16", CUDA, [pattern])) is graph
+    assert fold_norms(graph, Rounding("fp16", (pattern,)), STORAGE) is graph
 
 
 def test_a_pattern_that_matches_nothing_is_an_error_all_the_same():
@@ -527,7 +530,7 @@ def test_a_pattern_that_matches_nothing_is_an_error_all_the_same():
 
 
 def with_other_readers():
-    """A norm in front of a product, and all kinds of what else may read its operand."""
+    """A norm before a product, and all kinds of other readers of its operand."""
     x = rows()
     scaled = ops.Mul(rms_norm(x), few_bits(WIDE), name="scale1")
     return graph_of(
@@ -550,28 +553,28 @@ def with_other_readers():
 def test_what_is_kept_in_f32_is_left_alone_and_what_shares_a_kernel_or_a_value_with_it(pattern):
     graph = with_other_readers()
 
-    assert fold_norms(graph, rounding("fp16", CUDA, [pattern])) is graph
+    assert fold_norms(graph, Rounding("fp16", (pattern,)), STORAGE) is graph
 
 
 @pytest.mark.parametrize("pattern", ["norm", "second", "MatMul", "scale*", "first", "sum", "after", "beside"])
 def test_what_is_kept_in_f32_multiplies_weights_that_nothing_has_rounded(pattern):
     graph = with_other_readers()
 
-    assert fold_norms(graph, rounding("tf32", CUDA, [pattern])) is graph
+    assert fold_norms(graph, Rounding("tf32", (pattern,)), STORAGE) is graph
 
 
 @pytest.mark.parametrize("pattern", ["elsewhere", "behind exp", "Conv", "nor"])
 def test_what_is_kept_elsewhere_does_not_matter(pattern):
-    """Nor does a reader of what the operand's own kernel has made of it."""
+    """A reader of another result of the operand's own kernel does not matter either."""
     graph = with_other_readers()
 
-    assert "InverseRMS" in ops_of(fold_norms(graph, rounding("fp16", CUDA, [pattern])))
+    assert "InverseRMS" in ops_of(fold_norms(graph, Rounding("fp16", (pattern,)), STORAGE))
 
 
 def test_an_operand_that_is_in_f32_after_all_is_not_rounded_for_the_product():
-    """Numbers past f16's range: a kernel of the operand is kept that was not when the norm was folded."""
+    """Numbers past f16's range: a kernel of the operand stays f32 although it did not when the norm was folded."""
     graph = with_other_readers()
-    after = fold_norms(graph, FP16)
+    after = fold_norms(graph, *FP16)
     feeds = {name: 1e5 * array if name == "r" else array for name, array in inputs_of(graph).items()}
 
     found = run_steps(after, precision.apply(partition(after), after, "fp16", ["beside"]), feeds)
@@ -581,18 +584,37 @@ def test_an_operand_that_is_in_f32_after_all_is_not_rounded_for_the_product():
         assert relative_error(one, right) <= 4 * BITS["fp16"]
 
 
+def test_what_is_stored_is_asked_once_and_only_where_there_is_such_a_norm():
+    asked = []
+
+    class Counting(KernelStorage):
+        def stored(self, graph, rounding):
+            asked.append(graph)
+            return super().stored(graph, rounding)
+
+    graph, other = graph_of(product_of(rms_norm(rows()))), graph_of(product_of(rows()))
+
+    assert fold_norms(other, Rounding("fp16"), Counting(CUDA)) is other
+    assert not asked
+    assert "InverseRMS" in ops_of(fold_norms(graph, Rounding("fp16"), Counting(CUDA)))
+    assert asked == [graph]
+    assert fold_norms(graph, Rounding("fp16"), NoKernels()) is graph, (
+        "nothing is stored rounded where nothing is stored"
+    )
+
+
 def test_a_host_step_reads_f32_and_norms_of_what_it_reads_stay():
     x = rows()
     graph = graph_of(product_of(rms_norm(x)), ops.NumberToString(x))
 
-    assert fold_norms(graph, FP16) is graph
+    assert fold_norms(graph, *FP16) is graph
 
 
 def test_what_only_the_norm_reads_is_left_alone_where_it_is_kept():
     """Its kernel stores f32."""
     graph = graph_of(product_of(rms_norm(rows())))
 
-    assert fold_norms(graph, rounding("fp16", CUDA, ["first"])) is graph
+    assert fold_norms(graph, Rounding("fp16", ("first",)), STORAGE) is graph
 
 
 # targets -----------------------------------------------------------------------------------------------------
@@ -604,9 +626,7 @@ def test_the_pipeline_folds_for_targets_that_want_it(target, folds):
     graph = graph_of(ops.Relu(product_of(affine(rms_norm(rows())))))
     device = replace(targets.resolve(target), folds_norms=folds)
 
-    found = {
-        level: ops_of(run_pipeline(graph, target=device, rounding=rounding(level, CUDA))) for level in ("fp32", "fp16")
-    }
+    found = {level: ops_of(rewritten(graph, device, level)) for level in ("fp32", "fp16")}
 
     assert "RMSNorm" in found["fp32"]
     assert ("InverseRMS" in found["fp16"]) == folds
@@ -616,24 +636,24 @@ def test_the_pipeline_folds_for_targets_that_want_it(target, folds):
 def test_without_a_target_norms_stay():
     graph = graph_of(ops.Relu(product_of(rms_norm(rows()))))
 
-    assert "RMSNorm" in ops_of(run_pipeline(graph, rounding=FP16))
+    assert "RMSNorm" in ops_of(run_pipeline(graph, rounding=FP16[0], storage=STORAGE))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "vit_b16", "bert_base"])
 def test_networks_with_means_keep_their_norms(name):
     proto = models.build(name, reduced=True)
 
-    found = ops_of(run_pipeline(load(proto), target=CUDA, rounding=FP16))
+    found = ops_of(rewritten(load(proto), CUDA, "fp16"))
 
     assert "LayerNorm" in found
     assert not {"RowStatistics", "InverseRMS"} & set(found)
 
 
 def test_a_second_run_changes_nothing():
-    once = run_pipeline(graph_of(ops.Relu(product_of(affine(rms_norm(rows()))))), target=CUDA, rounding=FP16)
+    once = rewritten(graph_of(ops.Relu(product_of(affine(rms_norm(rows()))))), CUDA, "fp16")
 
     assert "InverseRMS" in ops_of(once)
-    assert run_pipeline(once, target=CUDA, rounding=FP16) is once
+    assert rewritten(once, CUDA, "fp16") is once
 
 
 def test_the_reciprocal_root_of_mean_squares_is_what_onnxruntime_has():

@@ -1,4 +1,4 @@
-"""ONNX's node tests through the pipeline: as they are, and with every input but the first a constant."""
+"""ONNX's node tests through the pipeline: unchanged, and with all inputs except the first as constants."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ class RewritingBackend(Backend):
 
 
 def backend_with_constants(case):
-    """A backend that knows all inputs of the case's first data set but the first input."""
+    """A backend in which all inputs of the case's first data set are constants, except the first input."""
     model = case.model
     weights = {tensor.name for tensor in model.graph.initializer}
     names = [info.name for info in model.graph.input if info.name not in weights]

@@ -1,4 +1,4 @@
-"""Random graphs through the whole pipeline: rules that are right alone have to be right together."""
+"""Random graphs through the whole pipeline: rules that are correct alone must be correct together."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TERMS = 1000  # sums of sums, and cancellation
 
 
 class Maker:
-    """Draws nodes over what it has drawn; every step keeps values near one, so that errors stay comparable."""
+    """Draws nodes that read the nodes drawn before. Every step keeps values near one, so that errors stay comparable."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Folding scales and shifts into weights, over every contraction, layout and group."""
+"""Folding of scales and shifts into weights, for every contraction, layout and group."""
 
 import math
 
@@ -19,7 +19,7 @@ OUT = {"out": (8, 6)}
 
 
 def contraction(kind, x, channels, group, layout):
-    """``channels`` results of a contraction of 6 operand channels."""
+    """A contraction of 6 operand channels with ``channels`` result channels."""
     first = layout == "NCHW"
     if kind == "MatMul":
         return ops.MatMul(x, weights(6, channels))

@@ -72,7 +72,7 @@ def test_a_driver_that_never_ends_is_given_no_more(impatient, monkeypatch):
     monkeypatch.setattr(patience, "_left", [])
     over = threading.Event()
     for _ in range(patience.MOST_LEFT):
-        with pytest.raises(TimeoutError, match="left behind"):
+        with pytest.raises(TimeoutError, match="was abandoned"):
             patiently(over.wait, 1)
 
     with pytest.raises(TimeoutError, match="has not ended 3 compilations; it is not called again"):

@@ -1,4 +1,4 @@
-"""A device whose programs are numpy functions that may do wrong, and a crew of this process: searches without a device."""
+"""A device whose programs are numpy functions that may do wrong, and a worker pool in this process: searches without a device."""
 
 from __future__ import annotations
 

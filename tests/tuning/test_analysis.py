@@ -76,5 +76,5 @@ def test_a_report_is_one_file_with_everything_escaped(tmp_path):
 
 
 def test_a_report_of_no_success_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no measurement that succeeded"):
+    with pytest.raises(UsageError, match="no measurement succeeded"):
         write_report(tmp_path / "r.html", "t", SPACE, np.full(24, np.nan))

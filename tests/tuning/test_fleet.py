@@ -82,7 +82,10 @@ def test_certificates_that_are_none_are_named_by_both_ends(tmp_path, broken):
     with pytest.raises(UsageError, match=re.escape(f"{path.name}'")) as found:
         fleet.work("tls://127.0.0.1:1", target="cpu", certificates=own, runner=Local(Device(lambda *a: None)))
     assert found.value.code == "GPC2031"
-    with pytest.raises(UsageError, match="will not do"), fleet.opened(Wanted("tls://127.0.0.1:0", 1, own), "cpu", ""):
+    with (
+        pytest.raises(UsageError, match="cannot be used"),
+        fleet.opened(Wanted("tls://127.0.0.1:0", 1, own), "cpu", ""),
+    ):
         pass
 
 
@@ -255,7 +258,7 @@ def test_when_all_are_gone_what_was_measured_stays(tmp_path):
         return count[0] > 4
 
     carrier.lost = dict.fromkeys(carrier.relays, after_four)
-    with pytest.raises(DeviceError, match=r"nobody is left to measure: board . was lost: the board went down"):
+    with pytest.raises(DeviceError, match=r"no runner is left to measure: board . was lost: the board went down"):
         made.batch(16)
     kinds = [r["invalidity"] for r in made.tools.store.read() if r["kind"] == "trial"]
     assert kinds.count("correct") == 4
@@ -282,7 +285,7 @@ def test_when_the_only_board_leaves_nothing_more_is_blamed(tmp_path):
     made.batch(3)
     carrier.lost = {"board 0": lambda frame: b'"trial"' in frame}
     for _ in range(2):
-        with pytest.raises(DeviceError, match="nobody is left"):
+        with pytest.raises(DeviceError, match="no runner is left"):
             made.batch(8)
         assert made.progress.invalid == {"killed": 1}
 
@@ -556,7 +559,7 @@ def test_where_nobody_is_left_a_comparison_says_so(tmp_path):
     carrier.relays.clear()
     answer = made.tools.compared({"do": "compare"}, {}, 1.0)
     assert answer["invalidity"] == "killed"
-    assert "nobody is left to measure: board 0 has left" in answer["fault"]
+    assert "no runner is left to measure: board 0 has left" in answer["fault"]
 
 
 def test_models_that_were_compared_do_not_pile_up_on_a_board(tmp_path):
@@ -587,7 +590,7 @@ def test_models_that_were_compared_do_not_pile_up_on_a_board(tmp_path):
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        ({"kind": "cuda"}, "its device is cuda, and cpu is tuned"),
+        ({"kind": "cuda"}, "its device is cuda, this search is for cpu"),
         ({"arch": "armv8"}, "its architecture is armv8"),
         ({"driver": "2"}, "its driver is 2, that of the others 1"),
         ({"memory": 7}, "its memory is 7, that of the others None"),

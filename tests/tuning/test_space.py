@@ -75,7 +75,7 @@ def test_neighbours_agree_with_the_definition_on_a_space_with_holes():
 
 
 def test_a_point_that_appears_twice_is_refused():
-    with pytest.raises(UsageError, match="a point twice"):
+    with pytest.raises(UsageError, match="repeated point"):
         table([1, 2], [1, 2])
 
 

@@ -26,10 +26,10 @@ def test_a_kernel_in_words_is_one_task(text, shape):
 
 @pytest.mark.parametrize(
     ("text", "match"),
-    [("", "one of conv2d, matmul"), ("fft n=8", "one of conv2d"), ("matmul m=5 n=7", "k has to be given"),
-     ("matmul m=5 n=7 k=0", "k has to be given"), ("matmul m=5 n=7 k=-3", "'k=-3'"), ("matmul m=5 n=7 k=x", "'k=x'"),
+    [("", "one of conv2d, matmul"), ("fft n=8", "one of conv2d"), ("matmul m=5 n=7", "k must be given"),
+     ("matmul m=5 n=7 k=0", "k must be given"), ("matmul m=5 n=7 k=-3", "'k=-3'"), ("matmul m=5 n=7 k=x", "'k=x'"),
      ("matmul m=5 m=5 n=7 k=3", "once each"), ("matmul m=5 n=7 k=9999999", "'k=9999999'"), ("matmul m=5 n=7 q=3", "'q=3'"),
-     ("matmul m=5 n=7 k", "'k'"), ("softmax rows=3", "cols has to be given")],
+     ("matmul m=5 n=7 k", "'k'"), ("softmax rows=3", "cols must be given")],
 )  # fmt: skip
 def test_what_is_no_kernel_is_a_usage_error(text, match):
     with pytest.raises(UsageError, match=match):
@@ -37,5 +37,5 @@ def test_what_is_no_kernel_is_a_usage_error(text, match):
 
 
 def test_groups_that_do_not_divide_are_a_usage_error():
-    with pytest.raises(UsageError, match="groups has to divide"):
+    with pytest.raises(UsageError, match="groups must divide"):
         specs.model("conv2d c=5 h=5 groups=2")

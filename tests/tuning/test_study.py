@@ -321,7 +321,7 @@ class OneByOne(Builders):
 def test_a_default_whose_clocks_were_held_back_once_is_measured_by_the_next_run(tmp_path):
     hot = study(tmp_path, Device(right(KERNEL), held=[True] * 1000))
     assert hot.batch(3) == 0
-    assert "holds its clocks back" in hot.fault
+    assert "keeps its clocks low" in hot.fault
 
     cold = study(tmp_path, Device(right(KERNEL)))
 

@@ -97,7 +97,10 @@ def test_what_cannot_be_rendered_any_more_is_said(tmp_path):
     made = searched(tmp_path)
     best = dict(made.leaders(1)[0].schedule)
 
-    assert study_page.difference(made.task, {"engine": "abacus", "configuration": best}) == "the engine abacus is gone"
+    assert (
+        study_page.difference(made.task, {"engine": "abacus", "configuration": best})
+        == "the engine abacus no longer exists"
+    )
 
 
 @pytest.mark.parametrize("every", [True, False])

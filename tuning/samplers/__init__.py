@@ -1,6 +1,6 @@
 """Search strategies: samplers of legal points for any optuna study, and any optuna sampler on legal points.
 
-Importing any of them needs optuna: ``UsageError`` (GPC2603) where it is not installed.
+Importing any of them raises ``UsageError`` (GPC2603) if optuna is not installed.
 """
 
 from __future__ import annotations

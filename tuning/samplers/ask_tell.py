@@ -1,8 +1,8 @@
-"""A search as an optuna study: points asked for and told, in memory or in a storage that others watch.
+"""A search as an optuna study, in memory or in a storage: it is asked for points and told their results.
 
-A point that was measured is a trial that is complete: its value is seconds. One that cannot be used, because it does
-not compile, is wrong, crashes or hangs, is pruned, and violates the constraint ``runs``. A trial that failed says
-nothing of its point: a machine was lost over it, or the search ended before it.
+A measured point is a complete trial whose value is seconds. A point that cannot be used, because it does not compile, is
+wrong, crashes or hangs, is a pruned trial that violates the constraint ``runs``. A failed trial says nothing about its
+point: a machine was lost during it, or the search ended before it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gpucomp.errors import RecordError, UsageError, quote
 from gpucomp.tuning.samplers.base import PointSampler
 from gpucomp.tuning.samplers.points import Space, suggest
 
-RUNS = "runs"  # the constraint: above 0 where a point cannot be used
-REASON = "fault"  # the attribute that says why
+RUNS = "runs"  # the constraint: above 0 for a point that cannot be used
+REASON = "fault"  # the user attribute with the reason
 
 
 class AskTell:
-    """Rows of ``points`` out, seconds in. The study and its sampler are made when they are first needed.
+    """Hands out rows of ``points`` and takes seconds. The study and its sampler are made when first needed.
 
-    make     the sampler
-    storage  where the study is kept; in memory without one
-    name     of the study, in a storage
-    facts    its user attributes
+    make     makes the sampler
+    storage  keeps the study; default: in memory
+    name     of the study in the storage
+    facts    user attributes of the study
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class AskTell:
         return study
 
     def ask(self, count: int) -> list[int]:
-        """Up to ``count`` rows that no trial has, each a trial that is running from now on; fewer only at the end.
+        """Up to ``count`` rows without a trial; each becomes a running trial. Fewer only when no more are left.
 
-        Raises ``RecordError`` where the storage does not answer, as does ``tell``.
+        Like ``tell``, raises ``RecordError`` if the storage does not answer.
         """
         rows: list[int] = []
         with answering():
@@ -75,9 +75,9 @@ class AskTell:
     def tell(
         self, row: int, seconds: float | None, *, lost: bool = False, facts: Mapping[str, Any] | None = None
     ) -> None:
-        """What came of a row: None where it cannot be used, or nothing came of it because something was ``lost``.
+        """Tell the result of a row: None if it cannot be used, or, with ``lost``, if its trial was lost.
 
-        A row that was not asked for, as of records, is a trial that is added. ``facts`` are its user attributes.
+        A row that was not asked for, for example from records, is added as a trial. ``facts`` are its user attributes.
         """
         if not 0 <= row < len(self.points):
             raise UsageError(f"point {row} of a space of {len(self.points)} points")
@@ -101,15 +101,15 @@ class AskTell:
             )  # fmt: skip
 
     def close(self, why: str) -> None:
-        """Say of all that was asked for and not told that it failed, and ``why``."""
+        """Let all trials that were asked for but not told fail, with the reason ``why``."""
         for row in list(self._running):
             self.tell(row, None, lost=True, facts={REASON: why})
 
 
 def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
-    """A storage by its URL (``sqlite:///tuning.db``), or by the path of a journal file.
+    """Open a storage by its URL (``sqlite:///tuning.db``), or by the path of a journal file.
 
-    Raises ``UsageError`` (GPC2032) for one that cannot be opened.
+    Raises ``UsageError`` (GPC2032) if it cannot be opened.
     """
     if storage is None or isinstance(storage, BaseStorage):
         return storage
@@ -133,7 +133,7 @@ def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Raises ``RecordError`` (GPC7101) for what a storage raises: a disk that is full, a database that is locked."""
+    """Turn a storage's errors, such as a full disk or a locked database, into ``RecordError`` (GPC7101)."""
     try:
         yield
     except (optuna.exceptions.StorageInternalError, OSError) as error:
@@ -142,7 +142,7 @@ def answering() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without optuna's lines on stderr that are no warnings."""
+    """Hide optuna's log lines below warnings."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

@@ -1,8 +1,8 @@
-"""Samplers of legal points for any optuna study with one objective: each point once, nothing illegal, an end.
+"""Samplers of legal points for any optuna study with one objective: no point twice, no illegal point, and an end.
 
-The study is what a sampler goes by. Before it proposes a point it reads what was added since: trials that are under way,
-whoever asked for them, trials that were finished, and trials that were added or enqueued by hand. So several may be under
-way at once, and a study that is loaded from its storage is gone on with.
+A sampler's state comes from the study. Before it proposes a point, it reads the trials that are new: running ones, whoever
+asked for them, finished ones, and trials that were added or enqueued by hand. So several trials can be in flight at once,
+and a study that was loaded from its storage can be continued.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gpucomp.tuning.samplers.points import Space
 
 
 class PointSampler(BaseSampler, ABC):
-    """Samples the rows of ``points``; a subclass says which is next. Deterministic by its seed and the study's trials.
+    """Samples the rows of ``points``; a subclass chooses the next one. Deterministic, given the seed and the study's trials.
 
-    A trial that failed, was pruned with a constraint that is violated, or whose value is infinite teaches where not to
-    look. One that was pruned otherwise is only not asked for again. Parameters of a trial that the points do not have are
-    sampled at random. ``prior`` is what others measured of the points, for those that learn from it. An instance serves one
-    study.
+    Trials that failed, that were pruned with a violated constraint, or whose value is infinite teach the sampler which points
+    to avoid. The point of any other pruned trial is just not proposed again. Parameters of a trial that the points do not
+    have are sampled at random. ``prior`` has measurements of other devices or problems, for samplers that learn from them. An
+    instance serves one study.
     """
 
     def __init__(self, points: Space, seed: int = 0, prior: Prior | None = None) -> None:
@@ -45,28 +45,28 @@ class PointSampler(BaseSampler, ABC):
         self._lock = threading.RLock()
         self._study: str | None = None
         self._sign = 1.0
-        self._read = 0  # trials that were read
-        self._open: dict[int, int | None] = {}  # of them those that were not finished then, with their points
+        self._read = 0  # number of trials read so far
+        self._open: dict[int, int | None] = {}  # those that were not finished when they were read, with their points
 
     @abstractmethod
     def propose(self, study: Study, trial: FrozenTrial) -> int:
-        """The point to measure next: one that is not taken. There is one."""
+        """The point to measure next, which must not be taken. There is at least one."""
 
     def take(self, point: int) -> None:
-        """``point`` is under way."""
+        """Note that ``point`` is being measured."""
         self.ledger.take(point)
 
     def tell(self, point: int, value: float | None) -> None:
-        """What came of ``point``: the smaller, the better; None where it failed."""
+        """Note the result of ``point``: smaller is better; None for a failure."""
         self.ledger.tell(point, value)
 
     def left(self, study: Study) -> int:
-        """How many points no trial of ``study`` has."""
+        """The number of points without a trial in ``study``."""
         with self._lock:
             self._catch_up(study)
             return self.ledger.left
 
-    # optuna's side
+    # optuna's interface
 
     def reseed_rng(self) -> None:
         self.rng = np.random.default_rng()
@@ -94,14 +94,14 @@ class PointSampler(BaseSampler, ABC):
         return self._others.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Ends ``Study.optimize`` where no point is left. Who asks and tells asks ``left``."""
+        """End ``Study.optimize`` when no point is left. With ask and tell, check ``left`` instead."""
         if not self.left(study):
-            with contextlib.suppress(RuntimeError):  # not within optimize
+            with contextlib.suppress(RuntimeError):  # not called from optimize
                 study.stop()
 
     def _catch_up(self, study: Study, asking: int | None = None) -> None:
-        """Read the trials that are new, and those that were not finished yet; not the one that is ``asking``."""
-        # the storage, because what a sampler is handed may be a part of the study, as of Hyperband: numbers are no indices there
+        """Read the new trials and those that were not finished yet, except the one that is ``asking``."""
+        # from the storage: a sampler may be given a part of the study (Hyperband), where trial numbers are not indices
         name = study._storage.get_study_name_from_id(study._study_id)
         if self._study is None:
             self._raise_error_if_multi_objective(study)
@@ -114,7 +114,7 @@ class PointSampler(BaseSampler, ABC):
         for trial in [*(trials[number] for number in before), *trials[self._read :]]:
             finished = trial.state.is_finished()
             row = before.get(trial.number)
-            if row is None or finished:  # parameters come one by one
+            if row is None or finished:  # a running trial gets its parameters one by one
                 row = None if trial.number == asking else self.points.row(trial.params)
             if not finished:
                 self._open[trial.number] = row

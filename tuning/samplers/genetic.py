@@ -12,12 +12,12 @@ from gpucomp.tuning.samplers.points import Points
 
 POPULATION = 24
 TOURNAMENT = 3
-MUTATED = 1.0  # parameters of a child that change, on average
-TRIES = 20  # children that are illegal or known before a random point is taken instead
+MUTATED = 1.0  # expected number of mutated parameters of a child
+TRIES = 20  # attempts to make a new legal child before a random point is taken
 
 
 class GeneticSampler(PointSampler):
-    """The fastest ``POPULATION`` points of one table breed; a prior's fastest are measured first."""
+    """Breeds the fastest ``POPULATION`` points of one table. A prior's fastest points are measured first."""
 
     def __init__(self, points: Points, seed: int = 0, prior: Prior | None = None) -> None:
         super().__init__(points, seed, prior)
@@ -36,9 +36,9 @@ class GeneticSampler(PointSampler):
         return self.ledger.draw()
 
     def _child(self, parents: list[int]) -> int | None:
-        """A legal point that nobody asked for, or None."""
+        """A new legal point, or None."""
         levels = self.candidates.ordinals
-        # the population is sorted: the smallest of a few numbers is the winner of their tournament
+        # the population is sorted: the smallest of a few random numbers wins the tournament
         mother, father = (parents[int(self.rng.integers(len(parents), size=TOURNAMENT).min())] for _ in range(2))
         parameters = levels.shape[1]
         genes = np.where(self.rng.random(parameters) < 0.5, levels[mother], levels[father])

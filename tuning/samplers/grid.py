@@ -1,4 +1,4 @@
-"""Exhaustive search in the order of the table: for spaces small enough to be measured whole."""
+"""Exhaustive search in the order of the table, for spaces small enough to be measured completely."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpucomp.tuning.samplers.base import PointSampler
 
 
 class GridSampler(PointSampler):
-    """Point 0, point 1, ... without those that have a trial already. The seed changes nothing."""
+    """Point 0, point 1, ... without those that already have a trial. The seed has no effect."""
 
     def propose(self, study: Study, trial: FrozenTrial) -> int:
         return int(np.argmin(self.ledger.taken))

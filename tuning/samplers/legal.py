@@ -1,7 +1,7 @@
-"""Any optuna sampler on legal points: what it proposes is moved to the nearest one that was not measured yet.
+"""Any optuna sampler on legal points: its proposal is moved to the nearest legal point that was not measured yet.
 
-Left alone such a sampler proposes what cannot run and what it had before, and learns nothing from either. The trial has
-the parameters of the point that is measured, so what the sampler learns from is true.
+By itself such a sampler would propose points that cannot run, and points again that it has had, and learn nothing from
+them. The trial gets the parameters of the point that is measured, so the sampler learns from true data.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from optuna.trial import FrozenTrial, TrialState
 from gpucomp.tuning.samplers.base import PointSampler
 from gpucomp.tuning.samplers.points import Space
 
-STARTUP = 10  # trials before the sampler is asked: what is to be measured first, then random points
+STARTUP = 10  # trials before the sampler is asked: the points to measure first, then random ones
 
 
 class LegalSampler(PointSampler):
-    """``sampler`` on ``points``; those of ``first`` are measured before all others."""
+    """``sampler`` on ``points``; the points ``first`` are measured first."""
 
     def __init__(self, points: Space, sampler: BaseSampler, seed: int = 0, first: Iterable[int] = ()) -> None:
         super().__init__(points, seed)
@@ -52,7 +52,7 @@ class LegalSampler(PointSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         with warnings.catch_warnings():
-            # that one cannot learn from constraints is no news: those that violate them have no value either
+            # some samplers warn that they ignore constraints; points that violate them have no value anyway
             warnings.filterwarnings("ignore", "Constraints have been set")
             self.sampler.after_trial(study, trial, state, values)
         super().after_trial(study, trial, state, values)

@@ -1,12 +1,12 @@
-"""The default search: Gaussian processes over what a schedule's numbers mean, asked for the largest expected gain.
+"""The default search: Gaussian processes over the encoded schedules, maximising expected improvement.
 
-It measures what an analytic model or records of other devices name and a spread of points first, then repeats:
-condition the processes on what was measured, take the point of the largest expected improvement (Jones, Schonlau and
-Welch, 1998) times the chance that it runs at all. Two processes take turns, because no one scale of times fits every
-space: one sees logarithms, which tell bad from hopeless, the other ranks, which tell the good apart whatever the
-hopeless took. Points under way count as measured with the value expected of them (the kriging believer of Ginsbourger,
-Le Riche and Carraro, 2010), so that a batch spreads. Failures teach where not to look; no process ever sees them as
-times.
+It first measures points that an analytic model or records of other devices propose, and a spread of others. Then it
+repeats: condition the processes on the measurements, and take the point with the largest expected improvement (Jones,
+Schonlau and Welch, 1998) times the probability that it runs at all. Two processes take turns, because no single scale of
+times fits every space: one sees logarithms, which separate bad from hopeless points; the other sees ranks, which separate
+good points whatever the hopeless ones took. Points in flight count as measured with their expected value (the kriging
+believer of Ginsbourger, Le Riche and Carraro, 2010), so that a batch spreads out. Failures teach where not to look; no
+process sees them as times.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from gpucomp.tuning.samplers.points import Points
 from gpucomp.tuning.samplers.view import LENGTH, View
 
 FIRST = 16  # points of the first spread
-SPREAD_AMONG = 1000  # points it is chosen from
-NAMED = 4  # points taken from records of others first: their fastest
-BY_SWITCHES = 8  # and their fastest of so many combinations of the switches, at most
-BESIDES = 4  # points of the spread that follows them
-PROMISING, SHARE = 48, 0.01  # points, and of all points, that are expected to be fast: those of a first spread
-POOL = 4096  # points that are compared with each other; of a larger space these many are drawn, anew at every fit
-ELITE = 6  # whose neighbours are always among them
+SPREAD_AMONG = 1000  # points that it is chosen from
+NAMED = 4  # points measured first from other records: their fastest
+BY_SWITCHES = 8  # and the fastest of at most this many combinations of the switches
+BESIDES = 4  # points of the spread after these
+PROMISING, SHARE = 48, 0.01  # number and share of the points that count as expected to be fast, for a first spread
+POOL = 4096  # points that are compared; a larger space is sampled anew at every fit
+ELITE = 6  # fastest points whose neighbours are always in the pool
 REFIT = 8  # measurements between two fits, at first
-MEMBERS = 512  # measurements a process is conditioned on: the fastest half, and a sample of the others
-FITTED = 128  # measurements its scales are fitted to: the fastest
-UNDER_WAY = 256  # points asked for since the last fit that the processes are conditioned on besides
-JUDGED = 128  # measurements that the chance of running is learned from: the latest, half of them failures at most
-DOUBT = 4.0  # measurements' worth of belief that points run
-SURENESS = 0.03  # variance that a certain answer keeps, beside labels of 1 and -1
+MEMBERS = 512  # measurements that a process is conditioned on: the fastest half, and a sample of the others
+FITTED = 128  # measurements that the scales are fitted to: the fastest
+UNDER_WAY = 256  # points asked for since the last fit that the processes are also conditioned on
+JUDGED = 128  # measurements for the probability of running: the latest, at most half of them failures
+DOUBT = 4.0  # weight, in measurements, of the initial belief that points run
+SURENESS = 0.03  # variance of a certain answer, next to labels of 1 and -1
 
 
 @dataclass
 class Pool:
-    """The points in question, and what the processes know: the same rows and members for all of them."""
+    """The points that are compared, and the points that the processes are conditioned on; shared by all processes."""
 
     rows: np.ndarray
-    members: list[int]  # measured points and points under way, in the order the posteriors were given them
+    members: list[int]  # measured points and points in flight, in the order of the posteriors
     fitted_at: int
 
 
 class ModelSampler(PointSampler):
-    """Bayesian optimization on the encoded points of one table; ``prior`` adds what others measured, as features."""
+    """Bayesian optimisation on the encoded points of one table. ``prior`` adds others' measurements as features."""
 
     def __init__(self, points: Points, seed: int = 0, prior: Prior | None = None) -> None:
         super().__init__(points, seed, prior)
@@ -83,18 +83,18 @@ class ModelSampler(PointSampler):
         if self.prior is None and self.candidates.expected is None:
             return default + expected + spread(self.x, max(FIRST - len(expected), BESIDES), self.rng)
         if self.prior is None:
-            # what is far from all that is expected to be fast may be a hundred times as slow: few of it, and last
+            # a point far from all promising ones may be a hundred times slower: measure few of these, and last
             near = self._promising(max(FIRST - len(expected) - BESIDES, BESIDES))
             return default + expected + near + spread(self.x, BESIDES, self.rng)
         named = self.prior.fastest(NAMED) + self.prior.fastest_by_switches(BY_SWITCHES)
-        # a few others besides, without which nobody would know that the prior is wrong
+        # and a few others, which show if the prior is wrong
         return default + expected + named + spread(self.x, BESIDES, self.rng)
 
     def _promising(self, count: int) -> list[int]:
-        """Points far from each other among those that are expected to be fastest, the fastest of all first."""
+        """Points far from each other among those expected to be fastest; the expected fastest comes first."""
         expected = self.candidates.expected
         assert expected is not None
-        order = np.lexsort((self.rng.random(len(expected)), expected))  # equal ones in any order, NaN last
+        order = np.lexsort((self.rng.random(len(expected)), expected))  # ties in random order, NaN last
         among = order[: max(PROMISING, int(SHARE * len(order)))]
         return [int(among[k]) for k in farthest_first(self.x[among], count)]
 
@@ -106,7 +106,7 @@ class ModelSampler(PointSampler):
             try:
                 return self._most_promising()
             except np.linalg.LinAlgError:
-                self._pool = None  # nothing to learn from, this time: a random point changes that
+                self._pool = None  # nothing can be learned this time; a random point changes that
         return self.ledger.draw()
 
     def _most_promising(self) -> int:
@@ -126,14 +126,14 @@ class ModelSampler(PointSampler):
         return int(pool.rows[np.argmax(gain)])
 
     def _scaled(self, points: Sequence[int]) -> np.ndarray:
-        """The values of measured points, their logarithms where all have one sign: ratios of times are what counts."""
+        """The values of measured points; their logarithms if all have the same sign, because ratios of times matter."""
         values = np.array([self.ledger.values[p] for p in points])
         if (values > 0).all():
-            return np.log(values)
-        return -np.log(-values) if (values < 0).all() else values
+            return np.asarray(np.log(values))
+        return np.asarray(-np.log(-values)) if (values < 0).all() else values
 
     def _refreshed(self) -> Pool:
-        """The pool with everything that was asked and told since in it; a new one when it is time for a fit."""
+        """The pool with everything asked and told since the last call; a new one when a fit is due."""
         count = len(self.ledger.values)
         pool = self._pool
         room = MEMBERS + UNDER_WAY
@@ -152,14 +152,14 @@ class ModelSampler(PointSampler):
         return pool
 
     def _fit(self) -> Pool:
-        """New scales for each process, and the points that are compared until the next fit."""
+        """Fit new scales for each process, and choose the points that are compared until the next fit."""
         told = self.ledger.best(len(self.ledger.values))
         if len(told) > MEMBERS:
             slower = np.array(told[MEMBERS // 2 :])
             told = told[: MEMBERS // 2] + self.rng.choice(slower, MEMBERS // 2, replace=False).tolist()
         known = {*self.ledger.values, *self.ledger.failed}
         under_way = [p for p in np.flatnonzero(self.ledger.taken).tolist() if p not in known]
-        # not the failures: what is next to one may be the best there is, and whether it runs is another process's to say
+        # without failures: a point next to one may be the best, and another process predicts whether it runs
         members = told + under_way[-UNDER_WAY // 4 :]
         rows = self._rows(told)
         fitted = told[:FITTED]
@@ -172,21 +172,21 @@ class ModelSampler(PointSampler):
         return Pool(rows, members, len(self.ledger.values))
 
     def _rows(self, told: list[int]) -> np.ndarray:
-        """Free points: all of them, or a sample with the neighbours of the fastest and what others found fast."""
+        """Free points: all of them, or a sample with the neighbours of the fastest and the fastest of other records."""
         free = np.flatnonzero(~self.ledger.taken)
         if len(free) <= POOL:
             return free
         near = [self.candidates.neighbours(point) for point in told[:ELITE]]
         named = np.array(self.prior.fastest(POOL // 4) if self.prior is not None else [], np.int64)
         chosen = np.unique(np.concatenate([self.rng.choice(free, POOL, replace=False), named, *near]))
-        return chosen[~self.ledger.taken[chosen]]
+        return np.asarray(chosen[~self.ledger.taken[chosen]])
 
     def _chance(self, rows: np.ndarray) -> np.ndarray | float:
-        """The chance that a point runs: of a process of its own, which sees 1 where one ran and -1 where it failed."""
+        """The probability that a point runs, by a process of its own: labels are 1 for points that ran, -1 for failures."""
         failed, ran = self.ledger.failed, list(self.ledger.values)
         if not failed:
             return 1.0
-        if self._failed_seen != len(failed):  # between two failures the chances change little
+        if self._failed_seen != len(failed):  # without a new failure the probabilities change little
             self._failed_seen = len(failed)
             failed = failed[-JUDGED // 2 :]
             ran = ran[-(JUDGED - len(failed)) :]
@@ -203,20 +203,20 @@ class ModelSampler(PointSampler):
 
 
 def spread(x: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
-    """Rows of ``x`` far from each other: a random one, then always the farthest from those before, of a random sample."""
+    """Rows of ``x`` far from each other: a random one, then always the farthest from those chosen, of a random sample."""
     among = rng.permutation(len(x))[:SPREAD_AMONG]
     return [int(among[k]) for k in farthest_first(x[among], count)]
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """How much below ``best`` a normally distributed value is expected to be, counting nothing where it is above."""
+    """The expected improvement below ``best`` of a normally distributed value; values above it count as zero."""
     z = (best - mean) / deviation
-    return deviation * (z * normal_cdf(z) + np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi))
+    return np.asarray(deviation * (z * normal_cdf(z) + np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)))
 
 
 def normal_cdf(z: np.ndarray) -> np.ndarray:
-    """The standard normal distribution: Abramowitz and Stegun, 26.2.17, to within 1e-7."""
+    """The standard normal distribution function: Abramowitz and Stegun, 26.2.17, to within 1e-7."""
     t = 1 / (1 + 0.2316419 * np.abs(z))
     tail = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     tail *= np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    return np.where(z > 0, 1 - tail, tail)
+    return np.asarray(np.where(z > 0, 1 - tail, tail))

@@ -1,4 +1,4 @@
-"""Samplers by what a user says: a name, a class by its module, or an optuna sampler that is there."""
+"""Finds a sampler by what the user gives: a name, ``package.module:Class``, or an optuna sampler."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from gpucomp.tuning.samplers.shared import SharedSampler
 from gpucomp.tuning.space import Candidates
 
 Wanted = str | BaseSampler
-Priors = Callable[[int], Prior | None]  # by the number of an engine, 0 where there are none
+Priors = Callable[[int], Prior | None]  # by the number of an engine; 0 if there are no engines
 
 
 def tpe(seed: int) -> BaseSampler:
-    """Tree-structured Parzen estimators over all parameters together, those of each engine apart."""
+    """Tree-structured Parzen estimators over all parameters together, with a group for each engine's parameters."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return optuna.samplers.TPESampler(
@@ -44,7 +44,7 @@ def cmaes(seed: int) -> BaseSampler:
     return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
-# of one table's points, and of any study
+# samplers for one table's points, and samplers for any study
 OF_POINTS: dict[str, type[PointSampler]] = {
     "model": ModelSampler,
     "genetic": GeneticSampler,
@@ -52,33 +52,34 @@ OF_POINTS: dict[str, type[PointSampler]] = {
     "grid": GridSampler,
 }
 OF_OPTUNA: dict[str, Callable[[int], BaseSampler]] = {"tpe": tpe, "cmaes": cmaes}
-NUMERIC = (optuna.samplers.CmaEsSampler, optuna.samplers.QMCSampler)  # which know no categories
+NUMERIC = (optuna.samplers.CmaEsSampler, optuna.samplers.QMCSampler)  # without support for categories
 NAMES = (*OF_POINTS, *OF_OPTUNA)
 
 
 def title(wanted: Wanted) -> str:
-    """What records call it."""
+    """The sampler's name in records."""
     return wanted if isinstance(wanted, str) else type(wanted).__name__
 
 
 def points_of(table: Candidates | Engines, wanted: Wanted) -> Points | EnginePoints:
-    """The points of ``table`` as the sampler can see them: see ``samplers.points``."""
+    """The points of ``table`` in the form that the sampler supports, see ``samplers.points``."""
     kind = _kind(wanted, 0)
     numbers = isinstance(kind, NUMERIC)
     return Points(table, numbers=numbers) if isinstance(table, Candidates) else EnginePoints(table, numbers=numbers)
 
 
 def check(wanted: Wanted) -> None:
-    """Raises ``UsageError`` where there is no such sampler, or it cannot be made here."""
+    """Raise ``UsageError`` if there is no such sampler, or if it cannot be made."""
     _kind(wanted, 0)
 
 
 def sampler(
     wanted: Wanted, points: Points | EnginePoints, seed: int = 0, priors: Priors = lambda number: None
 ) -> PointSampler:
-    """A sampler of ``points``. Raises ``UsageError`` as ``check``.
+    """A sampler of ``points``. Raises ``UsageError`` like ``check``.
 
-    Of gpucomp's own each engine has one, for its own points. Any other sees the engine as a parameter beside the others.
+    If the sampler is one of gpucomp's own, each engine gets one for its own points. Any other sampler sees the engine as one
+    more parameter.
     """
     kind = _kind(wanted, seed)
     if isinstance(kind, BaseSampler):
@@ -89,7 +90,7 @@ def sampler(
 
 
 def _first(points: Points | EnginePoints, priors: Priors) -> list[int]:
-    """The engines' defaults, then what others found fastest of each."""
+    """The engines' defaults, then the points of each engine that were fastest in other records."""
     tables = [(0, points)] if isinstance(points, Points) else zip(points.table.starts, points.each, strict=True)
     defaults, fastest = [], []
     for number, (start, own) in enumerate(tables):
@@ -101,24 +102,24 @@ def _first(points: Points | EnginePoints, priors: Priors) -> list[int]:
 
 
 def _kind(wanted: Wanted, seed: int) -> type[PointSampler] | BaseSampler:
-    """A class whose instances sample a table, or a sampler that is made already."""
+    """A class whose instances sample a table, or a ready sampler."""
     if isinstance(wanted, PointSampler):
-        raise UsageError(f"a {type(wanted).__name__} has points of its own: give its name, as {__name__} has it")
+        raise UsageError(f"a {type(wanted).__name__} has points of its own: give its name in {__name__} instead")
     found: type[PointSampler] | BaseSampler
     if isinstance(wanted, BaseSampler):
-        found = copy.deepcopy(wanted)  # each search has one: what it remembers is of one study
+        found = copy.deepcopy(wanted)  # a copy for each search, because its state belongs to one study
     elif wanted in OF_POINTS:
         return OF_POINTS[wanted]
     else:
         found = OF_OPTUNA[wanted](seed) if wanted in OF_OPTUNA else _imported(wanted, seed)
-    # which it imports at its first proposal, when much has been measured
+    # optuna imports cmaes only at the first proposal, after much has been measured
     if isinstance(found, optuna.samplers.CmaEsSampler) and importlib.util.find_spec("cmaes") is None:
         raise UsageError(f"--sampler {title(wanted)} needs cmaes: pip install 'gpucomp[tune]'", code="GPC2603")
     return found
 
 
 def _imported(wanted: str, seed: int) -> type[PointSampler] | BaseSampler:
-    """What ``package.module:Class`` names."""
+    """Import ``package.module:Class``."""
     module, _, name = wanted.partition(":")
     expected = f"one of {', '.join(NAMES)}, or package.module:Class, expected"
     if not module or not name:
@@ -128,7 +129,7 @@ def _imported(wanted: str, seed: int) -> type[PointSampler] | BaseSampler:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--sampler {quote(wanted)}: {error}; {expected}") from None
     if not (inspect.isclass(found) and issubclass(found, BaseSampler)):
-        raise UsageError(f"--sampler {quote(wanted)}: no subclass of optuna.samplers.BaseSampler")
+        raise UsageError(f"--sampler {quote(wanted)}: not a subclass of optuna.samplers.BaseSampler")
     if issubclass(found, PointSampler):
         return found
     given: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(found).parameters else {}

@@ -1,10 +1,10 @@
 """Legal points as an optuna search space: a distribution for each parameter, and a row of a table for each trial.
 
-Optuna's distributions are boxes; which points of the box can run, only the table knows. Parameters are categorical, of
-the values that any point has: as integers, sizes on a logarithmic scale among them, TPE found far less (0.77 of the
-optimum in place of 0.92 after 200 trials of the recorded spaces). For samplers that know no categories, as CMA-ES, those
-of three values or more are integers. Values between those of the table are then legal for optuna and nobody else: what a
-sampler proposes there is moved to the nearest point of the table (see ``samplers.legal``).
+Optuna's distributions describe boxes; only the table knows which points of the box can run. Parameters are categorical,
+over the values that occur in the table. As integers, with sizes on a logarithmic scale, TPE found far less: 0.77 instead of
+0.92 of the optimum after 200 trials of the recorded spaces. For samplers without categories, such as CMA-ES, parameters with
+three or more values are integers. Values between those of the table are then legal for optuna only, and a proposal there is
+moved to the nearest point of the table (see ``samplers.legal``).
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from gpucomp.tuning.encoding import is_size
 from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.space import ENUMERATED, Candidates
 
-ENGINE = "engine"  # the parameter that says whose points a trial is one of
+ENGINE = "engine"  # the parameter for the engine of a trial's point
 
 Params = Mapping[str, Any]
 
 
 class Space(Protocol):
-    """Legal points, numbered from 0, and what optuna calls them."""
+    """Legal points, numbered from 0, and their optuna parameters."""
 
     def __len__(self) -> int: ...
 
     @property
     def distributions(self) -> Mapping[str, BaseDistribution]:
-        """Of all parameters that any point has."""
+        """The distributions of all parameters of any point."""
         ...
 
     def params(self, row: int) -> dict[str, Any]:
-        """The parameters of a point, as a trial has them."""
+        """The parameters of a point, as in a trial."""
         ...
 
     def row(self, params: Params) -> int | None:
-        """The point of a trial; None where it is not one of the points. Other parameters of the trial are ignored."""
+        """The point of a trial; None if it is not one of the points. Other parameters of the trial are ignored."""
         ...
 
     def lacking(self, params: Params) -> dict[str, BaseDistribution]:
-        """What a trial with these parameters has to be asked next."""
+        """The parameters that a trial with these must be asked for next."""
         ...
 
     def nearest(self, params: Params, free: np.ndarray, rng: np.random.Generator) -> int:
-        """The nearest to ``params`` of the points that are ``free``, bool [points]; of equally near ones any.
+        """The nearest to ``params`` of the points that are ``free``, bool [points]; ties are broken at random.
 
-        One has to be free. That it is any, and not the first, counts: TPE finds 0.90 of the optimum of the recorded
-        spaces in 100 trials, and 0.88 where the table's order decides.
+        At least one must be free. The random tie-break matters: TPE finds 0.90 of the optimum of the recorded spaces in 100
+        trials, and 0.88 if the table's order decides.
         """
         ...
 
@@ -63,8 +63,8 @@ class Space(Protocol):
 class Points:
     """The rows of one table.
 
-    numbers  whether parameters are integers, where they can be
-    choices  what a column's numbers stand for, where they are not the values themselves
+    numbers  whether parameters are integers, if possible
+    choices  the values that a column's numbers stand for, if they are not the values themselves
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class Points:
         distributions: Mapping[str, BaseDistribution],
         legal: Callable[[dict[str, Any]], bool] = lambda params: True,
     ) -> Points:
-        """All points of a box of finite distributions that are ``legal``.
+        """All ``legal`` points of a box of finite distributions.
 
-        Raises ``UsageError`` for a distribution without steps, and for a box of more points than can be tried.
+        Raises ``UsageError`` for a distribution without steps, and for a box with too many points to try.
         """
         values = {name: _values(name, given) for name, given in distributions.items()}
         if (size := math.prod(len(each) for each in values.values())) > ENUMERATED:
-            raise UsageError(f"a box of {size} points: at most {ENUMERATED} are tried one by one")
+            raise UsageError(f"a box of {size} points: the limit is {ENUMERATED}")
         choices = {name: each for name, each in values.items() if not all(type(value) is int for value in each)}
         names = {name for name, each in choices.items() if any(isinstance(value, str | None) for value in each)}
         rows = [
@@ -141,16 +141,16 @@ class Points:
         return int(rng.choice(self.candidates.nearest(places, np.flatnonzero(free))))
 
     def _number(self, name: str, value: Any) -> float | None:
-        """What stands for a value in the table's column, None for what no column has."""
+        """The number for a value in the table's column; None if the column cannot have the value."""
         if name in self._choices:
             return self._choices[name].index(value) if value in self._choices[name] else None
         return value if isinstance(value, int | float) else None
 
 
 class EnginePoints:
-    """The points of several engines: which engine is a parameter too, and decides which others a trial has.
+    """The points of several engines. The engine is a parameter too; it decides which other parameters a trial has.
 
-    Parameters of one name have one distribution, over the values of all engines.
+    Parameters with the same name share one distribution, over the values of all engines.
     """
 
     def __init__(self, table: Engines, *, numbers: bool = False) -> None:
@@ -197,7 +197,7 @@ class EnginePoints:
         raise AssertionError("no point is free")
 
     def _number(self, params: Params) -> int | None:
-        """Of the engine of a trial."""
+        """The number of a trial's engine."""
         return self._titles.index(params[ENGINE]) if params.get(ENGINE) in self._titles else None
 
     @cached_property
@@ -206,7 +206,7 @@ class EnginePoints:
 
 
 def distribution(levels: np.ndarray, number: bool) -> BaseDistribution:
-    """Of a parameter that takes the values ``levels``, rising; sizes with a zero for "none of it" are no ``number``."""
+    """The distribution of a parameter with the values ``levels``, in rising order. Sizes with 0 for "none" stay categorical."""
     values = levels.tolist()
     if not number or len(values) < 3 or (is_size(levels) and values[0] <= 0):
         return CategoricalDistribution(values)
@@ -216,7 +216,7 @@ def distribution(levels: np.ndarray, number: bool) -> BaseDistribution:
 
 
 def suggest(trial: Trial, points: Space) -> int:
-    """Ask ``trial`` for the parameters of a point; its row. With a sampler of ``points`` it always is one."""
+    """Ask ``trial`` for the parameters of a point; return its row. A sampler of ``points`` always gives one."""
     while missing := points.lacking(trial.params):
         for name, given in missing.items():
             if isinstance(given, CategoricalDistribution):
@@ -227,12 +227,12 @@ def suggest(trial: Trial, points: Space) -> int:
                 trial.suggest_float(name, given.low, given.high, step=given.step, log=given.log)
     row = points.row(trial.params)
     if row is None:
-        raise UsageError(f"{dict(trial.params)}: none of the legal points; give the study a sampler of these points")
+        raise UsageError(f"{dict(trial.params)}: not a legal point; give the study a sampler of these points")
     return row
 
 
 def _values(name: str, given: BaseDistribution) -> Sequence[Any]:
-    """All values of a finite distribution, of which there may be too many to list."""
+    """All values of a finite distribution. A range, because there may be too many to list."""
     if isinstance(given, CategoricalDistribution):
         return given.choices
     if isinstance(given, IntDistribution):

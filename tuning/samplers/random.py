@@ -1,4 +1,4 @@
-"""Random search without repetition: the yardstick of the others."""
+"""Random search without repetition: the baseline for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The points of several engines, each with a sampler of its own: how the measurements are shared out among them."""
+"""Samples the points of several engines, each with a sampler of its own, and divides the measurements among them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from optuna.trial import FrozenTrial
 from gpucomp.tuning.samplers.base import PointSampler
 from gpucomp.tuning.samplers.points import EnginePoints
 
-PATIENCE = 0.25  # an engine this part slower than the fastest is asked 1/e times as often
-LEAST = 0.01  # of the measurements, for an engine that nothing good is known of
+PATIENCE = 0.25  # an engine that is slower than the fastest by this share is asked 1/e times as often
+LEAST = 0.01  # least weight of an engine
 
 
 class SharedSampler(PointSampler):
-    """The engines' defaults come first; then the faster an engine's best is, the more often its sampler is asked.
+    """The engines' defaults come first. Then an engine's sampler is asked the more often, the faster the engine's best is.
 
-    The weight of an engine is ``exp(-(its best / the best of all - 1) / PATIENCE)``, at least ``LEAST``. ``make`` gives
-    the sampler of the points of engine 0, 1, ...
+    The weight of an engine is ``exp(-(its best / the overall best - 1) / PATIENCE)``, at least ``LEAST``. ``make`` makes the
+    sampler for the points of engine 0, 1, ...
     """
 
     def __init__(self, points: EnginePoints, make: Callable[[int], PointSampler], seed: int = 0) -> None:

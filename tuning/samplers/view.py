@@ -1,9 +1,9 @@
-"""What a process sees of points and times: which features, on which scale, and what of it is fitted. No choice lives here.
+"""One Gaussian process's view of points and times: its features, its scale, and its fit. Nothing is chosen here.
 
-Which features explain a kernel's times is not known beforehand, so each fit decides between several sets of them by what
-they make of the measurements, with the scales of each set at their most probable. That is a heuristic after Bayesian model
-selection (MacKay, Bayesian interpolation, 1992), not it: sets have different numbers of scales, and their losses are compared
-without the normalisers of the priors and without the width of the posterior, Laplace's term.
+It is not known beforehand which features explain a kernel's times. So each fit compares several sets of features by how well
+they explain the measurements, each with its most probable scales. This is a heuristic modelled on Bayesian model selection
+(MacKay, Bayesian interpolation, 1992): sets have different numbers of scales, but their losses are compared without the
+normalisers of the priors and without the width of the posterior (Laplace's term).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gpucomp.tuning.space import Candidates
 
 LENGTH = 0.5  # median of the prior of a feature's length scale
 
-Features = Callable[[Sequence[int] | np.ndarray], np.ndarray]  # of points: float32 [points, features]
+Features = Callable[[Sequence[int] | np.ndarray], np.ndarray]  # points -> float32 [points, features]
 
 
 @dataclass
 class Lens:
-    """One set of features, what its process expects of their scales, and what was found last.
+    """One set of features, the expected scales of its process, and the scales of the last fit.
 
-    groups  int [features]: those of the same number have one length scale
+    groups  int [features]: features with the same number share one length scale
     """
 
     features: Features
@@ -39,17 +39,17 @@ class Lens:
 
 
 def lens(features: Features, lengths: np.ndarray, groups: np.ndarray | None = None) -> Lens:
-    """A lens that expects these ``lengths`` [features]; each has a scale of its own where ``groups`` does not say."""
+    """A lens with the expected ``lengths`` [features]; without ``groups``, every feature has a scale of its own."""
     scales = gaussian.Scales(lengths)
     return Lens(features, np.arange(len(lengths)) if groups is None else groups, scales, scales)
 
 
 class View:
-    """One scale of times and the process that sees it, through the lens that explains the measurements best.
+    """One scale of times, and the process for it, with the lens that explains the measurements best.
 
-    There is a lens for what the numbers of a schedule mean; one for which of its values are the same, whatever they
-    mean; and where there are records of others, one for their times besides: a device that is too different loses its
-    say. What matters to a kernel is much the same everywhere, so the lengths that are expected are those of the others.
+    There are up to three lenses: the encoded schedule; which parameter values are equal, whatever they mean; and, if there
+    are records of others, the encoded schedule with their times. If the other device is too different, another lens wins.
+    The parameters that matter to a kernel are similar on all devices, so the expected lengths are those of the records.
     """
 
     def __init__(self, scale: str, candidates: Candidates, prior: Prior | None = None) -> None:
@@ -67,7 +67,7 @@ class View:
         self.posterior: gaussian.Posterior | None = None
 
     def fit(self, points: list[int], logs: np.ndarray) -> None:
-        """New scales from the logarithms of the times of ``points``."""
+        """Fit new scales to the logarithms of the times of ``points``."""
         y = gaussian.normalised(logs, self.scale)
         losses = []
         for one in self.lenses:
@@ -77,25 +77,25 @@ class View:
         self.scales = self.lens.fitted
 
     def condition(self, members: list[int], rows: np.ndarray, room: int) -> None:
-        """The posterior at ``rows`` given that ``members`` are measured; up to ``room`` may be."""
+        """Make the posterior at ``rows``, given that ``members`` are measured; up to ``room`` members fit."""
         x, candidates = self.lens.features(members), self.lens.features(rows)
         for noise in (self.scales.noise, 1e-2, 1e-1):
             with contextlib.suppress(np.linalg.LinAlgError):
                 self.scales = dataclasses.replace(self.scales, noise=max(noise, self.scales.noise))
                 self.posterior = gaussian.Posterior(x, candidates, self.scales, room=room)
                 return
-        raise np.linalg.LinAlgError(f"{len(members)} measurements that no noise tells apart")
+        raise np.linalg.LinAlgError(f"{len(members)} measurements that are too close for any noise")
 
     def add(self, point: int) -> None:
-        """One more member."""
+        """Add one member."""
         assert self.posterior is not None
         self.posterior.add(self.lens.features([point])[0])
 
 
 class Sameness:
-    """Features that know no order: the squared distance of two points is the number of parameters in which they differ.
+    """Features without an order: the squared distance of two points is the number of parameters in which they differ.
 
-    groups  int [features]: the parameter that a feature is of, counting those that vary
+    groups  int [features]: the number of a feature's parameter, among those that vary
     """
 
     def __init__(self, candidates: Candidates) -> None:

@@ -1,4 +1,4 @@
-"""The ONNX frontend: ``load`` and its kin. One file an area of operators."""
+"""The ONNX frontend: ``load`` and related functions. There is one file per group of operators."""
 
 from gpucomp.frontend.onnx import generate
 from gpucomp.frontend.onnx.ai_onnx import (

@@ -1,4 +1,7 @@
-"""A model in two: what a graph can be made of now, and the rest, which waits for values. The rest is an ONNX model again."""
+"""Splits a model in two: the part that is translated now, and the rest, whose shapes are data-dependent.
+
+The rest is an ONNX model of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
 
 NUMBERS = {dtype: number for number, dtype in tensors.DTYPES.items()}
 MAX_BYTES = (1 << 31) - 1  # protobuf's own limit
-IR_VERSION = 8  # from version 4 on initialisers are no inputs
+IR_VERSION = 8  # from version 4 on, initialisers need not be inputs
 
 
 def rest(
@@ -30,21 +33,21 @@ def rest(
     files: ExternalFiles,
     fixed: Collection[str] = (),
 ) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """The nodes in ``waiting`` as a model with all of its outputs, and what it reads of the others, by name.
+    """The nodes ``waiting`` as a model with all outputs of ``model``, and the values of other nodes that it reads, by name.
 
-    ``values`` are those of the main graph. Constants go into the rest, with the data of external files; everything else
-    that it reads is an input of it, of a known shape. An output that is known already passes through. What the names in
-    ``fixed`` stand for is in ``values`` alone: the model's own initialisers of these names do not count.
+    ``values`` holds the values of the main graph. Constants are copied into the rest, with the data of external files.
+    All other values that it reads become its inputs, with known shapes. Outputs that are already known pass through.
+    For the names in ``fixed``, ``values`` is used and the model's own initialisers are ignored.
 
-    Raises ``ModelError`` for external data that cannot be read, ``UnsupportedError`` for more of it than a model can hold.
+    Raises ``ModelError`` if external data cannot be read, ``UnsupportedError`` if it is larger than a model can be.
     """
     made = {name for node in waiting for name in node.output if name}
     reads = functions.Reads()
     named = [name for node in waiting for name in reads.of(node)] + [o.name for o in model.graph.output]
-    found = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
+    available = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
     given = {i.name: i for i in model.graph.initializer if i.name not in fixed and not _is_external(i)}
     stored, read = [], {}
-    for name, value in found.items():
+    for name, value in available.items():
         array = None if isinstance(value, (SequenceValue, OptionalValue)) else constant_value(value)
         if array is None:
             read[name] = value
@@ -69,9 +72,9 @@ def rest(
 
 
 def bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
-    """Put the data of external files into the tensors of ``model``, for who has no folder to find files in.
+    """Copy the data of external files into the tensors of ``model``, so that it can be read without its folder.
 
-    Raises ``ModelError`` for data that cannot be read, ``UnsupportedError`` for more of it than a model can hold.
+    Raises ``ModelError`` if the data cannot be read, ``UnsupportedError`` if it is larger than a model can be.
     """
     total = 0
     graph = model.graph
@@ -91,7 +94,7 @@ def bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
 
 
 def _tensors_of(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    """The tensors in the attributes of ``nodes``, and in the bodies that they have."""
+    """The tensors in the attributes of ``nodes`` and in their subgraphs."""
     for node in functions.nested_nodes(nodes):
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors)
@@ -113,21 +116,21 @@ def _tensor(array: np.ndarray, name: str) -> onnx.TensorProto:
 
 
 def _called(known: Sequence[onnx.FunctionProto], nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
-    """Those of the model's functions that ``nodes`` call, and that these call."""
+    """The model's functions that ``nodes`` call, directly or through other functions."""
     table = {(f.domain, f.name, f.overload): f for f in known}
-    found: dict[functions.Key, onnx.FunctionProto] = {}
+    called: dict[functions.Key, onnx.FunctionProto] = {}
     pending = list(nodes)
     while pending:
         for node in functions.nested_nodes([pending.pop()]):
             key = (node.domain, node.op_type, node.overload)
-            if key in table and key not in found:
-                found[key] = table[key]
+            if key in table and key not in called:
+                called[key] = table[key]
                 pending += table[key].node
-    return list(found.values())
+    return list(called.values())
 
 
 def type_proto(type: TensorType | SequenceType | OptionalType) -> onnx.TypeProto:
-    """The type as ONNX writes it; a sequence's tensors without a shape."""
+    """The type in ONNX's form. Tensors of sequences have no shape."""
     if isinstance(type, TensorType):
         return helper.make_tensor_type_proto(NUMBERS[type.dtype], type.shape)
     element = _unshaped(type.dtype)

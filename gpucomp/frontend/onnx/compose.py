@@ -1,4 +1,4 @@
-"""Small builders that the translators share: static operands, axes, and movements that vanish when they do nothing."""
+"""Small builders that the translators share: constant operands, axes, and movements that are omitted if they do nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _known: ContextVar[Callable[[Value], np.ndarray] | None] = ContextVar("known", d
 
 @contextmanager
 def answering(answer: Callable[[Value], np.ndarray]) -> Iterator[None]:
-    """While a model runs its values are known: in this block ``static`` asks ``answer`` for those that are no constants."""
+    """In this block, ``static`` calls ``answer`` for values that are not constants: while a model runs, all are known."""
     token = _known.set(answer)
     try:
         yield
@@ -32,20 +32,20 @@ def answering(answer: Callable[[Value], np.ndarray]) -> Iterator[None]:
 
 
 def is_running() -> bool:
-    """Whether the values of this translation are known: see ``answering``."""
+    """Whether the model is being translated while it runs, so that its values are known: see ``answering``."""
     return _known.get() is not None
 
 
-MOST_SOURCES = 64  # inputs that a message and an error name
+MOST_SOURCES = 64  # most inputs that a message and an error list
 
 
 class _Traced:
-    """What is known of values, of those that were asked for: the inputs that nodes depend on, the extremes of constants."""
+    """Cached results of ``sources`` and ``extremes``."""
 
     def __init__(self) -> None:
         self.done: set[Node] = set()
         self.inputs: dict[Node, tuple[str, ...]] = {}
-        # arrays are held so that their ids stay theirs
+        # arrays are kept alive so that no other array gets their id
         self.extremes: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
 
@@ -54,7 +54,7 @@ _traced: ContextVar[_Traced | None] = ContextVar("traced", default=None)
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """In this block what ``sources`` and ``extremes`` found is remembered: a model may ask often for what takes long."""
+    """Cache the results of ``sources`` and ``extremes`` in this block: they are slow, and a model can need them often."""
     token = _traced.set(_Traced())
     try:
         yield
@@ -66,18 +66,18 @@ def sources(value: Value) -> tuple[str, ...]:
     """The inputs that ``value`` depends on, up to ``MOST_SOURCES`` of them."""
     known = _traced.get() or _Traced()
     for node in topological([value.node], known.done):
-        found = list(dict.fromkeys(known.inputs[v.node] for v in node.inputs))
+        operand_inputs = list(dict.fromkeys(known.inputs[v.node] for v in node.inputs))
         if node.op is Input:
             known.inputs[node] = (node.attrs["label"],)
-        elif len(found) == 1:
-            known.inputs[node] = found[0]  # shared: a chain takes no more memory than its beginning
+        elif len(operand_inputs) == 1:
+            known.inputs[node] = operand_inputs[0]  # the same object, so that a long chain takes no memory
         else:
-            known.inputs[node] = tuple(dict.fromkeys(chain.from_iterable(found)))[:MOST_SOURCES]
+            known.inputs[node] = tuple(dict.fromkeys(chain.from_iterable(operand_inputs)))[:MOST_SOURCES]
     return known.inputs[value.node]
 
 
 def extremes(array: np.ndarray, columns: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest number in each of so many columns of a constant that has elements."""
+    """The least and the greatest number in each of ``columns`` columns of a constant, which must not be empty."""
     known = _traced.get() or _Traced()
     key = id(array), columns
     if key not in known.extremes:
@@ -87,9 +87,9 @@ def extremes(array: np.ndarray, columns: int = 1) -> tuple[np.ndarray, np.ndarra
 
 
 def static(value: Value, what: str) -> np.ndarray:
-    """The array of a constant. Raises ``UnsupportedError`` naming the inputs it depends on when it is none.
+    """The array of a constant. For other values, raises ``UnsupportedError`` that names the inputs it depends on.
 
-    With the code GPC4005: who translates may do so again while the model runs, and be answered then.
+    The code is GPC4005: the node can be translated again while the model runs, when the value is known.
     """
     array = constant_value(value)
     answer = _known.get()
@@ -137,7 +137,7 @@ def int64(numbers: Iterable[int]) -> Value:
 
 
 def checked_size(count: int, itemsize: int) -> None:
-    """Refuse a constant that would be too large for what it is made of, before it is made."""
+    """Raise ``UnsupportedError`` for a generated constant that would be too large, before it is allocated."""
     if count * itemsize > min(MADE_LIMIT, config.current().fold_limit):
         raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4008")
 
@@ -174,7 +174,7 @@ def transpose(x: Value, perm: Sequence[int]) -> Value:
 
 
 def move_axis(x: Value, source: int, target: int) -> Value:
-    """The axis ``source`` moved to position ``target``; both non-negative."""
+    """Move the axis ``source`` to position ``target``. Both are non-negative."""
     order = [a for a in range(len(x.shape)) if a != source]
     order.insert(target, source)
     return transpose(x, order)
@@ -195,7 +195,7 @@ def squeeze(x: Value, axes: Iterable[int]) -> Value:
 
 
 def unsqueeze(x: Value, axes: Iterable[int]) -> Value:
-    """Size-1 axes at the positions ``axes`` of the result."""
+    """Insert axes of extent 1 at the positions ``axes`` of the result."""
     shape = list(x.shape)
     for a in sorted(axes):
         shape.insert(a, 1)
@@ -203,12 +203,12 @@ def unsqueeze(x: Value, axes: Iterable[int]) -> Value:
 
 
 def part(x: Value, axis: int, start: int, size: int) -> Value:
-    """``size`` elements of ``axis`` from ``start`` on."""
+    """``size`` elements along ``axis``, from ``start`` on."""
     return strided(x, {axis: (start, 1, size)})
 
 
 def strided(x: Value, ranges: dict[int, tuple[int, int, int]]) -> Value:
-    """(start, step, count) of the elements kept, an axis; other axes stay whole."""
+    """The elements given by (start, step, count) per axis. Other axes stay whole."""
     starts, steps, sizes = [0] * len(x.shape), [1] * len(x.shape), list(x.shape)
     for axis, (start, step, size) in ranges.items():
         starts[axis], steps[axis], sizes[axis] = start, step, size
@@ -239,7 +239,7 @@ def accumulation(dtype: DType) -> DType:
 
 
 def computable(x: Value) -> Value:
-    """``x`` in f32 if its type only stores numbers, each of which f32 has."""
+    """``x``, cast to f32 if its type is for storage only. f32 can represent all numbers of such types."""
     return cast(x, t.F32) if x.type.dtype.storage_only and x.type.dtype is not t.STRING else x
 
 

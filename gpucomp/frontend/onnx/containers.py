@@ -1,6 +1,6 @@
-"""Sequences and optionals while a model is translated: what is in them is known, so nothing of them is left in the graph.
+"""Sequences and optionals during translation. Their contents are known, so graphs contain only their tensors.
 
-At the model's border their tensors are inputs and outputs of their own, ``name[0]``, ``name[1]`` and so on.
+If they are inputs or outputs of the model, each of their tensors is one: ``name[0]``, ``name[1]`` and so on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gpucomp.frontend.onnx.symbols import expect_array, extents
 from gpucomp.ir import Value, constant, dtype_of, input_value
 from gpucomp.ir.types import DType, MapsType, OptionalType, SequenceType, TensorType
 
-MAX_ELEMENTS = 4096  # as many as a loop may be unrolled to
+MAX_ELEMENTS = 4096  # the limit of unrolled loops, too
 
 
 @dataclass(frozen=True, eq=False)
 class SequenceValue:
-    """A sequence of known length; every element is a value of its own."""
+    """A sequence of known length. Every element is a separate value."""
 
     elements: tuple[Value, ...]
     type: SequenceType
@@ -31,7 +31,7 @@ class SequenceValue:
 
 @dataclass(frozen=True, eq=False)
 class OptionalValue:
-    """An optional that is known to hold ``content``, or nothing."""
+    """An optional that holds ``content``; ``None`` if it is empty."""
 
     content: Value | SequenceValue | None
     type: OptionalType
@@ -39,7 +39,7 @@ class OptionalValue:
 
 @dataclass(frozen=True, eq=False)
 class MapsValue:
-    """A sequence of maps with the same keys, [K]; the rows of ``values`` [N, K] are what they hold."""
+    """A sequence of N maps with the same ``keys`` [K]. Row n of ``values`` [N, K] holds the values of map n."""
 
     keys: Value
     values: Value
@@ -53,7 +53,7 @@ Contained = Value | SequenceValue | OptionalValue | MapsValue
 
 
 def sequence_of(elements: tuple[Value, ...], dtype: DType) -> SequenceValue:
-    """Raises ``ValueError`` for elements of another type, ``UnsupportedError`` for too many."""
+    """Raises ``ValueError`` for elements of another type, ``UnsupportedError`` for too many elements."""
     if other := next((e for e in elements if e.type.dtype is not dtype), None):
         raise ValueError(f"a sequence of {dtype} cannot hold {other.type}")
     expect_length(len(elements))
@@ -71,7 +71,7 @@ def optional_of(content: Value | SequenceValue) -> OptionalValue:
 
 
 def type_of_proto(proto: onnx.TypeProto, where: str) -> TensorType | SequenceType | OptionalType:
-    """The declared type; a tensor's without its shape. Raises ``UnsupportedError`` for sequences of sequences and maps."""
+    """The declared type, without shapes. Raises ``UnsupportedError`` for sequences of sequences and for maps."""
     kind = proto.WhichOneof("value")
     if kind is None:
         raise ModelError(f"{where} has no type", code="GPC3015")
@@ -91,7 +91,7 @@ def type_of_proto(proto: onnx.TypeProto, where: str) -> TensorType | SequenceTyp
 
 
 def declared_as(info: onnx.ValueInfoProto, value: Any) -> Any:
-    """``value`` as a body's input that is declared optional takes it."""
+    """``value`` as the input ``info`` of a body: wrapped in an optional if the input is declared as one."""
     if info.type.WhichOneof("value") == "optional_type" and isinstance(value, (Value, SequenceValue)):
         return optional_of(value)
     return value
@@ -100,16 +100,16 @@ def declared_as(info: onnx.ValueInfoProto, value: Any) -> Any:
 def model_input(
     info: onnx.ValueInfoProto, shapes: Mapping[str, Any]
 ) -> tuple[SequenceValue | OptionalValue, list[Value]]:
-    """A sequence or optional that is an input of the model, and the tensors that are inputs in its place.
+    """A sequence or optional that is an input of the model, and the tensors that replace it as inputs of the graph.
 
-    ``shapes`` says what is in it: the shapes of a sequence's tensors, ``None`` for an optional that holds nothing.
+    ``shapes`` gives its contents: the shapes of a sequence's tensors, or ``None`` for an empty optional.
     """
     where = f"input {quote(info.name)}"
     type = type_of_proto(info.type, where)
     if info.name not in shapes:
-        what = "None or what it holds" if isinstance(type, OptionalType) else "a list of shapes"
+        what = "None or the shape of its content" if isinstance(type, OptionalType) else "a list of shapes"
         raise UsageError(
-            f"{where} is {type}: what is in it is needed: shapes={{{info.name!r}: {what}}}", code="GPC2102"
+            f"{where} is {type}: its contents must be given: shapes={{{info.name!r}: {what}}}", code="GPC2102"
         )
     made: list[Value] = []
 
@@ -122,7 +122,7 @@ def model_input(
 
 
 def fixed(info: onnx.ValueInfoProto, content: Any) -> SequenceValue | OptionalValue:
-    """A sequence or optional that the user fixed to ``content``: arrays in a list, an array, or ``None``."""
+    """A sequence or optional that the user fixed to ``content``: a list of arrays, an array, or ``None``."""
     where = f"constants: input {quote(info.name)}"
     type = type_of_proto(info.type, where)
 
@@ -152,7 +152,7 @@ def _built(
 
 
 def flattened(name: str, value: Contained) -> tuple[list[tuple[str, Value]], dict[str, tuple[str, ...] | None]]:
-    """The tensors of an output with their names, and how they go together again (``Graph.output_containers``)."""
+    """The tensors of an output with their names, and how they form the output (``Graph.output_containers``)."""
     if isinstance(value, OptionalValue):
         return ([], {name: None}) if value.content is None else flattened(name, value.content)
     if isinstance(value, Value):
@@ -164,19 +164,19 @@ def flattened(name: str, value: Contained) -> tuple[list[tuple[str, Value]], dic
 
 
 def check_declared(value: Contained, declared: onnx.ValueInfoProto) -> None:
-    """Raise ``ModelError`` when an output of the model is of another kind or element type than it is declared as."""
+    """Raise ``ModelError`` if an output of the model has another kind or element type than declared."""
     kind = declared.type.WhichOneof("value")
     held = value.content if isinstance(value, OptionalValue) and kind != "optional_type" else value
     if (kind == "tensor_type" and isinstance(held, (SequenceValue, MapsValue))) or (
         kind == "sequence_type" and isinstance(held, Value)
     ):
         raise ModelError(
-            f"output {quote(declared.name)} is declared as a {kind.removesuffix('_type')}, and is {value.type}",
+            f"output {quote(declared.name)} is declared as a {kind.removesuffix('_type')}, but is {value.type}",
             code="GPC3015",
         )
     number = declared.type.tensor_type.elem_type
     if isinstance(value, Value) and number and tensors.DTYPES.get(number) is not value.type.dtype:
         raise ModelError(
-            f"output {quote(declared.name)} is declared as element type {number}, and is {value.type}",
+            f"output {quote(declared.name)} is declared as element type {number}, but is {value.type}",
             code="GPC3015",
         )

@@ -1,8 +1,8 @@
-"""Tensor data in files beside the model, confined to the model's folder. Written against every trick that got past
-onnx's own checks: ``..``, absolute paths, links of both kinds, devices and pipes. No tensor is decoded here.
+"""Tensor data in files beside the model. Only files in the model's folder are read. Refused are all tricks that got past
+onnx's own checks: ``..``, absolute paths, symbolic and hard links, devices and pipes. No tensor is decoded here.
 
-One kind of link is followed: those of a Hugging Face cache, where ``snapshots/REVISION/model.onnx`` and its data files
-are links to files of the same repository's ``blobs`` (huggingface_hub's documentation, "Understand caching").
+Only the links of a Hugging Face cache are followed. There, ``snapshots/REVISION/model.onnx`` and its data files are
+links to files in ``blobs`` of the same repository (huggingface_hub's documentation, "Understand caching").
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ import onnx
 from gpucomp.errors import ModelError, quote
 
 KEYS = {"location", "offset", "length", "checksum"}
-SMALL = 1 << 16  # bytes of a file that is read, not mapped
-MAX_DIGITS = 18  # a number of bytes below 10^18; longer texts are not even parsed
+SMALL = 1 << 16  # bytes: files up to this size are read, larger ones are mapped
+MAX_DIGITS = 18  # most digits of an offset or length; longer texts are not parsed
 
 
 class ExternalFiles:
-    """The tensors of one model: its data files, each opened once and mapped, and what was decoded. ``folder=None``: no files.
+    """The data files of one model, each opened once and mapped, and its decoded tensors. ``folder=None``: there are no files.
 
-    ``blobs`` is the one folder that a link in ``folder`` may lead to; without it no link is followed.
+    ``blobs`` is the only folder that links in ``folder`` may lead to. Without it, no link is followed.
     """
 
     def __init__(self, folder: Path | None, blobs: Path | None = None) -> None:
         self.folder = folder
         self.blobs = blobs
-        self.nbytes = 0  # of the model's tensors as they are stored, wherever that is
-        self.made = 0  # bytes of sparse tensors that were made dense
-        self.arrays: dict[int, tuple[Any, np.ndarray]] = {}  # tensors that were decoded: a loop's body asks each time
+        self.nbytes = 0  # bytes of the model's tensors as stored, in the model or in files
+        self.made = 0  # bytes of sparse tensors after conversion to dense ones
+        self.arrays: dict[int, tuple[Any, np.ndarray]] = {}  # decoded tensors: loops read them many times
         self._maps: dict[str, np.ndarray] = {}
 
     def once(self, tensor: Any, decode: Callable[[], np.ndarray], stored: Callable[[], int]) -> np.ndarray:
-        """``decode()``, called once for a tensor, of which the model has ``stored()`` bytes. It is held: its id stays its own."""
+        """``decode()``, called once per tensor. ``stored()`` is its size in the model. Keeps ``tensor`` alive for its id."""
         if id(tensor) not in self.arrays:
             array = decode()
             self.nbytes += stored()
@@ -47,7 +47,7 @@ class ExternalFiles:
         return self.arrays[id(tensor)][1]
 
     def read(self, tensor: onnx.TensorProto, nbytes: int, where: str) -> np.ndarray:
-        """The ``nbytes`` bytes of ``tensor``: a read-only u8 view of the file. Raises ``ModelError``."""
+        """The ``nbytes`` bytes of ``tensor``, as a read-only u8 view of the file. Raises ``ModelError``."""
         keys: dict[str, str] = {}
         for entry in tensor.external_data:
             if entry.key not in KEYS or entry.key in keys:
@@ -63,7 +63,7 @@ class ExternalFiles:
         data = self._map(location, where)
         if offset + length > data.size:
             raise ModelError(
-                f"{where}: bytes {offset} to {offset + length} lie past the end of {quote(location)}, "
+                f"{where}: bytes {offset} to {offset + length} are past the end of {quote(location)}, "
                 f"which has {data.size} bytes",
                 code="GPC3022",
             )
@@ -96,7 +96,7 @@ class ExternalFiles:
             if status.st_size == 0:
                 return np.zeros(0, np.uint8)
             with os.fdopen(os.dup(descriptor), "rb") as file:
-                if status.st_size <= SMALL:  # a mapping keeps a descriptor, and a model may have thousands of files
+                if status.st_size <= SMALL:  # each mapping keeps a descriptor, and a model can have thousands of files
                     return np.frombuffer(file.read(SMALL), np.uint8)
                 return np.memmap(file, np.uint8, "r")
         except OSError as error:
@@ -106,17 +106,17 @@ class ExternalFiles:
 
 
 def beside(model: Path) -> ExternalFiles:
-    """The data files that the model at this path may have: those of its folder.
+    """The data files that the model at this path may have: the files of its folder.
 
-    The folder of a link is that of the file it leads to, but for a model in a Hugging Face cache: where
-    ``REPO/snapshots/REVISION/.../model.onnx`` is a link into ``REPO/blobs``, its data files are named in the folder of
-    the link, and may be links to files of the same ``blobs``.
+    If the model is a link, this is the folder of the file that it leads to, except in a Hugging Face cache. There,
+    ``REPO/snapshots/REVISION/.../model.onnx`` is a link into ``REPO/blobs``. Its data files are in the folder of the
+    link, and may be links to files in the same ``blobs``.
     """
     folder = Path(os.path.realpath(model.parent))
     try:
         target = Path(os.path.normpath(folder / os.readlink(folder / model.name)))
     except (OSError, ValueError):
-        return ExternalFiles(folder)  # no link
+        return ExternalFiles(folder)  # not a link
     blobs = target.parent
     if blobs.name == "blobs" and not target.is_symlink() and blobs.parent / "snapshots" in folder.parents:
         return ExternalFiles(folder, blobs)
@@ -128,9 +128,9 @@ _FOLDER = _READ | os.O_DIRECTORY
 
 
 def _open_beneath(folder: Path, parts: list[str], blobs: Path | None, what: str) -> int:
-    """Open a file below ``folder`` one path component at a time, never waiting for a pipe.
+    """Open a file below ``folder`` one path component at a time, without waiting for pipes.
 
-    No link is followed but one that is the file itself and leads to a file that lies in ``blobs``.
+    A link is followed only if it is the file itself and leads to a file in ``blobs``.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -151,7 +151,7 @@ def _open_beneath(folder: Path, parts: list[str], blobs: Path | None, what: str)
 
 
 def _step(folder: int, name: str, flags: int) -> int:
-    """Open ``name`` in the open ``folder``, which is closed."""
+    """Open ``name`` in the open ``folder``, and close ``folder``."""
     try:
         return os.open(name, flags, dir_fd=folder)
     finally:
@@ -159,7 +159,7 @@ def _step(folder: int, name: str, flags: int) -> int:
 
 
 def _blob(folder: int, path: Path, blobs: Path) -> str | None:
-    """The name in ``blobs`` that the link ``path``, in the open ``folder``, leads to at once; ``None`` for anything else."""
+    """The file in ``blobs`` that the link ``path``, in the open ``folder``, leads to directly; ``None`` if there is none."""
     try:
         target = Path(os.path.normpath(path.parent / os.readlink(path.name, dir_fd=folder)))
     except OSError:

@@ -1,7 +1,7 @@
-"""What depends on constants alone is computed while a model is imported: shapes above all. Bounded by the model's own size.
+"""Constant folding during import, mainly of shapes. The limits depend on the model's own size.
 
-A few bytes of a model may ask for gigabytes of constants, or for hours of arithmetic on them. What goes beyond these
-bounds is left in the graph: kernels compute it, when and if the model runs.
+A few bytes of a model can ask for gigabytes of constants or for hours of arithmetic. Nodes beyond the limits stay in
+the graph: kernels compute them when the model runs.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from gpucomp.ir.types import I8, STRING, U8
 from gpucomp.ops.interpreter import evaluate, work
 from gpucomp.ops.random import RANDOM
 
-ONE = 32 << 20  # bytes of one value, besides twice what the model has
-ALL = 64 << 20  # bytes of all values, besides twice what the model has
-WORK = 1 << 25  # elements computed, besides four for each byte that the model has
-ALWAYS = 4096  # bytes: shapes and other small things are computed whatever came before
-TEXT_BYTES = 64  # of a string of any length, besides its letters
-NOT_FOLDED = (*RANDOM, ops.RegexFullMatch)  # drawn anew in every run; or longer than the sizes tell
+ONE = 32 << 20  # bytes of one value, plus twice the bytes of the model
+ALL = 64 << 20  # bytes of all values, plus twice the bytes of the model
+WORK = 1 << 25  # computed elements, plus four per byte of the model
+ALWAYS = 4096  # bytes: shapes and other small values are always computed
+TEXT_BYTES = 64  # overhead of a string, besides its characters
+NOT_FOLDED = (*RANDOM, ops.RegexFullMatch)  # drawn again in every run; or slower than the sizes of operands suggest
 
 
 class Folding:
-    """The constants of one model and what was computed of them. ``files`` knows how many bytes the model brought.
+    """The folded constants of one model and their limits. ``files`` counts the bytes of the model.
 
-    ``own`` bytes of the model and a ``limit`` of one value hold instead where several translations must fold the same.
+    ``own`` (bytes of the model) and ``limit`` (bytes of one value) replace the current numbers if several translations
+    of a model must fold the same nodes.
     """
 
     def __init__(self, files: ExternalFiles, own: int | None = None, limit: int | None = None) -> None:
@@ -39,17 +40,17 @@ class Folding:
         self.limit = limit
         self.bytes = 0
         self.work = 0
-        self.kept: set[Node] = set()  # nodes that depend on an input or are too large: what reads them is kept too
+        self.kept: set[Node] = set()  # nodes that depend on an input or are too large, and nodes that read them
 
     def made(self, arrays: Sequence[np.ndarray]) -> None:
-        """Count constants that a translator made of nothing. Raises ``UnsupportedError`` when they are too many."""
+        """Count the bytes of constants that a translator generated. Raises ``UnsupportedError`` if they are too many."""
         new = {id(array): _nbytes(array) for array in arrays}
         self.bytes += sum(nbytes for nbytes in new.values() if nbytes > ALWAYS)
         if self.bytes > 2 * self._allowed(ALL):
             raise UnsupportedError(f"the model's constants would take {self.bytes} bytes", code="GPC4006")
 
     def results(self, results: Sequence[Any]) -> list[Any]:
-        """``results``, those that depend on constants alone computed if that stays inside the limits."""
+        """``results``, with values that depend only on constants replaced by constants, within the limits."""
         values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._stays(v.node)]
         order = [n for n in topological(v.node for v in values) if n.op is not Constant]
         if not order:
@@ -82,7 +83,7 @@ class Folding:
         return self.files.nbytes if self.own is None else self.own
 
     def _stays(self, node: Node) -> bool:
-        """Whether ``node`` reads an input, chance or what is kept. What was asked before is remembered: the walks stay short."""
+        """Whether ``node`` depends on an input, random numbers or a kept node. Caches answers, so that walks stay short."""
         seen: set[Node] = set()
         pending = [node]
         while pending:
@@ -97,7 +98,7 @@ class Folding:
 
 
 def _nbytes(array: np.ndarray) -> int:
-    """Bytes of a constant; of strings about what they take at most: two elements may be the same text."""
+    """Bytes of a constant. For strings, an upper bound: elements can share one string object."""
     return (
         array.nbytes
         if array.dtype != object
@@ -106,7 +107,7 @@ def _nbytes(array: np.ndarray) -> int:
 
 
 def _is_dequantized(node: Node) -> bool:
-    """Whether ``node`` is the last one of a matrix or filter made of bytes and their scale: a pass may want those apart."""
+    """Whether ``node`` is a dequantized weight of rank 2 or more, bytes times a scale, which passes need separately."""
     if node.op is not ops.Mul or node.types[0].rank < 2:
         return False
     centred = node.inputs[0]

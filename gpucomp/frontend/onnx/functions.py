@@ -1,4 +1,4 @@
-"""Functions: the model's own and the bodies that ONNX gives for its operators. Their size is known before any is inlined."""
+"""Functions of the model, and the function bodies of ONNX's operators. Their sizes are checked before they are inlined."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from gpucomp.ir import Value
 from gpucomp.ir.types import OptionalType, SequenceType
 
 MAX_DEPTH = 100
-MAX_NODES = 250_000  # of a file
-MAX_ADDED = 20_000  # by inlining and unrolling, besides four times what the file has
-MAX_LISTED = 6_000_000  # entries of all lists in attributes that become objects, besides those that become arrays
-EFFORT = 400_000  # about a microsecond each: operands and results of what is built, names bound, entries of lists read
-BUILT_EFFORT, OPERAND_EFFORT = 8, 2  # of building a node and giving it an operand; a result is 1
-EFFORT_OF_THE_FILE = 256  # more for each node of the file
+MAX_NODES = 250_000  # nodes of a file
+MAX_ADDED = 20_000  # nodes added by inlining and unrolling, plus four times the nodes of the file
+MAX_LISTED = 6_000_000  # entries of attribute lists that become Python objects; lists that become arrays do not count
+# effort is in units of about a microsecond: operands and results of built nodes, bound names, entries of lists
+EFFORT = 400_000  # allowed for any file
+BUILT_EFFORT, OPERAND_EFFORT = 8, 2  # cost of building a node and of each operand; a result costs 1
+EFFORT_OF_THE_FILE = 256  # allowed for each node of the file
 EFFORT_AN_OPERAND = (
     BUILT_EFFORT + 2 * OPERAND_EFFORT + 1
-)  # more for each: a Sum is one addition less than it has operands
-EFFORT_A_NODE = 96  # more for each node that is translated: those come again and again of few in the file
-BYTES_A_UNIT = 64  # of a message that is written and read again, for one of effort
+)  # allowed for each operand: a Sum of n operands becomes n - 1 additions
+EFFORT_A_NODE = 96  # allowed for each translated node: a few nodes of the file can be translated many times
+BYTES_A_UNIT = 64  # bytes of a message that is serialised and parsed again, for one unit of effort
 COUNTLESS = 10**15
 Key = tuple[str, str, str]  # domain, name, overload
 
 
 def table(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
-    """The model's functions. Raises ``ModelError`` for two of one name."""
+    """The model's functions. Raises ``ModelError`` if two have the same name."""
     result: dict[Key, onnx.FunctionProto] = {}
     for function in model.functions:
         key = (function.domain, function.name, function.overload)
@@ -45,7 +46,7 @@ def table(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
 
 
 def nested_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes and those of all subgraphs in them. Iterative."""
+    """The nodes and the nodes of all their subgraphs. Iterative."""
     stack = [iter(nodes)]
     while stack:
         node = next(stack[-1], None)
@@ -60,21 +61,21 @@ def nested_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 class Reads:
-    """The names that nodes read, those of a subgraph found once however often it is asked for and however deep it lies."""
+    """Finds the names that nodes read. The names of each subgraph are computed once, at any depth."""
 
     def __init__(self) -> None:
         self._outer: dict[
             int, tuple[onnx.GraphProto, frozenset[str]]
-        ] = {}  # graphs are held so that their ids stay theirs
+        ] = {}  # graphs are kept alive so that their ids stay unique
 
     def of(self, node: onnx.NodeProto) -> Iterator[str]:
-        """The names that ``node`` reads of those around it, also inside its subgraphs."""
+        """The outer names that ``node`` reads, also inside its subgraphs."""
         yield from node.input
         for graph in _subgraphs(node):
             yield from self._of_graph(graph)
 
     def _of_graph(self, graph: onnx.GraphProto) -> frozenset[str]:
-        """The names that a subgraph has from outside. Iterative: a model given as an object may be of any depth."""
+        """The outer names that a subgraph reads. Iterative: a model that is given as an object can have any depth."""
         pending = [graph]
         while pending:
             top = pending[-1]
@@ -97,46 +98,60 @@ def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a model may come to, by what its file says: see ``bounds``."""
+    """Limits for translating a model, computed from the size of its file: see ``bounds``."""
 
     nodes: int  # after inlining and unrolling
-    effort: int  # besides ``EFFORT_A_NODE`` for each node that is translated
+    effort: int  # plus ``EFFORT_A_NODE`` for each node that is translated
 
 
 def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) -> Bounds:
-    """How much translating a model may take: some times what its file has.
+    """The limits for translating a model: a multiple of the size of its file.
 
-    Raises ``UnsupportedError`` for a file that has too many nodes, or lists in their attributes that become too many objects.
+    Raises ``UnsupportedError`` if the file has too many nodes, or attribute lists that would become too many Python
+    objects.
     """
     count = len(graph.node) + sum(len(f.node) for f in functions.values())
-    names = numbers = objects = operands = 0
+    found = _Contents()
     if count <= MAX_NODES:
-        count = 0
         for nodes in (graph.node, *(f.node for f in functions.values())):
             for node in nested_nodes(nodes):
-                count += 1
-                operands += len(node.input)
-                names += len(node.input) + len(node.output) + len(node.attribute)
-                called = (node.domain, node.op_type, node.overload) in functions  # whose body reads the lists
-                for a in node.attribute:
-                    entries = len(a.ints) + len(a.floats) + len(a.strings)
-                    numbers += entries
-                    if entries and (called or becomes_objects(node.domain, node.op_type, a)):
-                        objects += entries
+                found.add(node, called=(node.domain, node.op_type, node.overload) in functions)
+        count = found.nodes
     if count > MAX_NODES:
         raise UnsupportedError(f"the model has {count} nodes, at most {MAX_NODES} are supported", code="GPC4006")
-    if objects > MAX_LISTED:
+    if found.objects > MAX_LISTED:
         raise UnsupportedError(
-            f"the lists in the model's attributes have {objects} entries, at most {MAX_LISTED} are supported",
+            f"the lists in the model's attributes have {found.objects} entries, at most {MAX_LISTED} are supported",
             code="GPC4006",
         )
-    return Bounds(
-        MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + EFFORT_AN_OPERAND * operands + numbers
-    )
+    effort = EFFORT_OF_THE_FILE * count + 2 * found.names + EFFORT_AN_OPERAND * found.operands + found.numbers
+    return Bounds(MAX_ADDED + 4 * count, EFFORT + effort)
+
+
+@dataclass
+class _Contents:
+    """What nodes have, counted."""
+
+    nodes: int = 0
+    operands: int = 0
+    names: int = 0  # of operands, results and attributes
+    numbers: int = 0  # entries of lists in attributes
+    objects: int = 0  # of these the ones that become objects
+
+    def add(self, node: onnx.NodeProto, *, called: bool) -> None:
+        """Count a node; the body of one that is ``called`` reads the lists in its attributes."""
+        self.nodes += 1
+        self.operands += len(node.input)
+        self.names += len(node.input) + len(node.output) + len(node.attribute)
+        for a in node.attribute:
+            entries = len(a.ints) + len(a.floats) + len(a.strings)
+            self.numbers += entries
+            if entries and (called or becomes_objects(node.domain, node.op_type, a)):
+                self.objects += entries
 
 
 def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto, most: int) -> None:
-    """Refuse recursion, depth and size of inlining by counting, before anything is inlined."""
+    """Refuse recursive functions, and inlining that is too deep or too large. Counts before anything is inlined."""
     if not functions:
         return
     calls = {key: _calls(function.node, functions) for key, function in functions.items()}
@@ -174,7 +189,7 @@ def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.Gra
 
 
 def _calls(nodes: Sequence[onnx.NodeProto], functions: Mapping[Key, Any]) -> tuple[int, list[Key]]:
-    """How many nodes there are that are no calls, and every call."""
+    """The number of nodes, and every call of a function among them."""
     own, inner = 0, []
     for node in nested_nodes(nodes):
         key = (node.domain, node.op_type, node.overload)
@@ -186,7 +201,7 @@ def _calls(nodes: Sequence[onnx.NodeProto], functions: Mapping[Key, Any]) -> tup
 
 @lru_cache(maxsize=1)
 def standard_domains() -> frozenset[str]:
-    """The domains whose operators have schemas: what has none there does not exist."""
+    """The domains whose operators have schemas. An operator of these domains without a schema does not exist."""
     return frozenset(s.domain for s in onnx.defs.get_all_schemas_with_history())
 
 
@@ -195,8 +210,8 @@ def all_operator_names() -> frozenset[str]:
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
 
 
-# operators that onnxruntime's optimiser writes into the standard's domain, the first into opsets before the standard had it;
-# and those that the standard took back
+# operators without a schema in the standard's domain: those that onnxruntime's optimiser writes (LayerNormalization only in
+# opsets before the standard had it), and those that the standard has removed
 ADDED = frozenset((
     *("LayerNormalization", "SimplifiedLayerNormalization"),
     *("Affine", "ConstantFill", "Crop", "ImageScaler", "MeanVarianceNormalization", "ParametricSoftplus", "Scale", "ScaledTanh"),
@@ -204,7 +219,7 @@ ADDED = frozenset((
 
 
 def must_have_schema(site: Site) -> bool:
-    """Whether the operator does not exist unless its domain, which is one of the standard's, has it in this opset."""
+    """Whether the operator is from a domain of the standard and exists only if it has a schema in this opset."""
     return site.domain in standard_domains() and (bool(site.domain) or site.op_type not in ADDED)
 
 
@@ -216,7 +231,7 @@ def may_have_body(site: Site) -> bool:
 def schema_body(
     node: onnx.NodeProto, site: Site, operands: Sequence[Value | None], attributes: Mapping[str, onnx.AttributeProto]
 ) -> onnx.FunctionProto | None:
-    """The body that ONNX itself gives for the operator, made for these operands; ``None`` if it gives none."""
+    """The function body that ONNX defines for the operator with these operands; ``None`` if there is none."""
     schema = find_schema(site.domain, site.op_type, site.opset)
     assert schema is not None
     if schema.has_function:
@@ -239,7 +254,7 @@ def schema_body(
     site.importer.spend(len(written) // BYTES_A_UNIT, site)
     try:
         data = schema.get_context_dependent_function_with_opset_version(version, written, types)
-    except (RuntimeError, ValueError, IndexError) as error:  # whatever ONNX's C++ code objects to
+    except (RuntimeError, ValueError, IndexError) as error:  # errors of ONNX's C++ code
         raise ModelError(f"{site}: {error}", code="GPC3013") from None
     if not data:
         return None

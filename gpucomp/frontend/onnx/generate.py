@@ -1,4 +1,4 @@
-"""Translators of operators that make tensors from constants and shapes: they leave only constants behind."""
+"""Translators of operators that generate tensors from constants and shapes. Their results are constants."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def eye_like(x: Value, *, dtype: int | None = None, k: int) -> Value:
 
 @translates("OneHot", since=9)
 def one_hot(indices: Value, depth: Value, values: Value, *, axis: int) -> Value:
-    """off, on = values; indices in [-depth, depth), others give a row of ``off``."""
+    """off, on = values. Indices outside [-depth, depth) give a row of ``off``."""
     count = int(scalar(depth, "depth"))
     if count < 0:
         raise ValueError(f"depth {count} is negative")
@@ -111,7 +111,7 @@ def one_hot(indices: Value, depth: Value, values: Value, *, axis: int) -> Value:
     return ops.Where(hot, reshape(on, ()), reshape(off, ()))
 
 
-BAND_BYTES = 512  # of a constant, that a band takes as long to make as
+BAND_BYTES = 512  # bytes of a constant that take as long to compute as one band
 
 
 @translates("MelWeightMatrix", since=17)

@@ -1,5 +1,5 @@
 """From ``ModelProto`` to ``Graph``: scopes, names, inlining, folding. Iterative: neither long chains nor deep functions
-use Python's stack. What each operator means is in the translators beside this file.
+use Python's stack. The translators of operators are in the other files of this folder.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from gpucomp.frontend.onnx.translate import (
 )
 from gpucomp.ir import Constant, Graph, Node, TensorType, Value, constant, counted, input_value, origin
 
-MAX_NODE_BYTES = 16 << 30  # of one value
+MAX_NODE_BYTES = 16 << 30  # bytes of one value
 MAX_LISTED = 1000  # problems collected before giving up
-INITIALISER_EFFORT = 8  # of binding one, or an attribute's default or an opset, as ``functions.EFFORT`` is counted
-MAX_PATH = 1000  # letters of the functions and loops around a node: a name is joined to them each time it is reached
+INITIALISER_EFFORT = 8  # cost of an initialiser, an attribute's default or an opset, in units of ``functions.EFFORT``
+MAX_PATH = 1000  # characters of the path of functions and loops in front of a node's name: it is built for every node
 
 
 class Unknown:
-    """Stands for a value that could not be translated; the reason is on the list of problems."""
+    """Replaces a value that could not be translated. The list of problems has the reason."""
 
 
 UNKNOWN = Unknown()
@@ -51,7 +51,7 @@ Body = Generator[Any, list[Known], list[Known]]
 
 @dataclass
 class _Tally:
-    """Counts what the translator of one node builds."""
+    """Counts the nodes and constants that the translator of one node builds."""
 
     importer: Importer
     site: Site
@@ -68,22 +68,22 @@ class _Tally:
 
 @dataclass
 class Scope:
-    """The names visible in one body: its own and, for a subgraph, those around it."""
+    """The names visible in one body: its own and, for a subgraph, those of the enclosing scopes."""
 
     opsets: Mapping[str, int]
     parent: Scope | None = None
-    path: str = ""  # of the functions and subgraphs around, in front of node names
+    path: str = ""  # prefix of node names: the enclosing functions and subgraphs
     attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
     of_standard: bool = (
-        False  # the body that ONNX gives for an operator, written for more types than those in it took then
+        False  # a body that ONNX defines for an operator. It may use types that its operators did not support yet
     )
-    absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
+    absent: set[str] = field(default_factory=set)  # optional inputs of the function that the call omits
 
     @property
     def depth(self) -> int:
-        """How many scopes are around: names are looked for in each."""
+        """The number of enclosing scopes. Names are looked up in each of them."""
         count, scope = 0, self.parent
         while scope is not None:
             count, scope = count + 1, scope.parent
@@ -109,9 +109,9 @@ class Scope:
 
 
 class Importer:
-    """Translates one model once; ``run`` gives the graph, ``problems`` what stands in the way.
+    """Translates one model once. ``run`` returns the graph; ``problems`` holds the reasons if that is not possible.
 
-    ``run_apart`` leaves those nodes out that wait for values, and what needs them.
+    ``run_apart`` leaves out the nodes whose shapes are data-dependent and all nodes that depend on these.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Importer:
         self.shapes = shapes
         self.constants = constants
         self.problems: dict[str, tuple[str, ...]] = {}  # text -> the inputs that would have to be fixed
-        self.waiting: list[onnx.NodeProto] = []  # nodes of the main graph with results that are not known
-        self.reasons: list[str] = []  # those of the problems that values would settle
+        self.waiting: list[onnx.NodeProto] = []  # nodes of the main graph with unknown results
+        self.reasons: list[str] = []  # problems that can be solved at run time, when values are known
         self.nodes = 0
         self.folding = folding or Folding(files)
         self.functions = functions.table(model)
@@ -136,7 +136,7 @@ class Importer:
         self.bounds = functions.bounds(self.functions, model.graph)
         self.effort = 0
         self.reads = functions.Reads()
-        self.orders: dict[int, tuple[Any, list[onnx.NodeProto]]] = {}  # of bodies, which come again and again
+        self.orders: dict[int, tuple[Any, list[onnx.NodeProto]]] = {}  # of bodies, which can be translated many times
 
     # --- the whole model
 
@@ -148,10 +148,10 @@ class Importer:
         return self._graph(inputs, outputs)
 
     def run_apart(self) -> tuple[Graph, onnx.ModelProto | None]:
-        """The graph of what needs no values, and the rest of the model, ``None`` where there is nothing left.
+        """The graph of the nodes without data-dependent shapes, and the rest of the model; ``None`` if nothing is left.
 
-        The outputs of the graph are then what the rest reads, by the model's own names. The rest gives every output of
-        the model. Raises as ``run``, but not for what values would settle.
+        If there is a rest, the outputs of the graph are the values that the rest reads, by the model's own names. The
+        rest computes all outputs of the model. Raises as ``run``, except for problems that can be solved at run time.
         """
         inputs, scope = self._begun()
         outputs = self._outputs(scope)
@@ -159,15 +159,15 @@ class Importer:
             raise self._unsupported(hopeless)
         if not self.problems:
             return self._graph(inputs, outputs), None
-        if any(isinstance(value, MapsValue) for value in outputs.values()):  # which the rest would have to read
-            raise UnsupportedError("a ZipMap beside results whose shapes depend on values", code="GPC4003")
+        if any(isinstance(value, MapsValue) for value in outputs.values()):  # the rest cannot read them
+            raise UnsupportedError("a ZipMap in a model with data-dependent shapes", code="GPC4003")
         rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants)
         return self._graph(inputs, read), rest
 
     def _begun(self) -> tuple[tuple[Value, ...], Scope]:
-        """The inputs, and the scope of the main graph with these and the initialisers."""
+        """The inputs, and the scope of the main graph with the inputs and the initialisers."""
         graph = self.model.graph
-        before_opsets = self.model.ir_version < 3 and not self.model.opset_import  # all operators are the first ones
+        before_opsets = self.model.ir_version < 3 and not self.model.opset_import  # all operators are of version 1
         scope = Scope({"": 1} if before_opsets else opsets_of(self.model.opset_import, "the model"))
         functions.check_expansion(self.functions, graph, self.bounds.nodes)
         inputs = self._inputs(graph, scope)
@@ -198,12 +198,12 @@ class Importer:
         values = tuple(value for _, value in named)
         return Graph(inputs, values, tuple(n for n, _ in named), self.model.graph.name, self.input_containers, made_up)
 
-    def _unsupported(self, found: Mapping[str, tuple[str, ...]]) -> UnsupportedError:
-        problems = tuple(found)
-        wanted = tuple(dict.fromkeys(name for names in found.values() for name in names))
+    def _unsupported(self, reasons: Mapping[str, tuple[str, ...]]) -> UnsupportedError:
+        problems = tuple(reasons)
+        inputs = tuple(dict.fromkeys(name for names in reasons.values() for name in names))
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return UnsupportedError(
-            f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=wanted, code="GPC4001"
+            f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=inputs, code="GPC4001"
         )
 
     # --- inputs and initialisers
@@ -286,11 +286,11 @@ class Importer:
     # --- bodies
 
     def body(self, owner: onnx.GraphProto | onnx.FunctionProto, outputs: Sequence[str], scope: Scope) -> Body:
-        """Translate the nodes of ``owner`` in ``scope``; the generator's result is the values of ``outputs``."""
+        """Translate the nodes of ``owner`` in ``scope``. The generator returns the values of ``outputs``."""
         _, order = self.orders.get(id(owner), (owner, None))
         named = (name for node in order or owner.node for name in node.output if name)
-        if again := next((name for name in named if name in scope.values), None):
-            raise ModelError(f"{quote(scope.path + again)} is defined twice", code="GPC3011")
+        if duplicate := next((name for name in named if name in scope.values), None):
+            raise ModelError(f"{quote(scope.path + duplicate)} is defined twice", code="GPC3011")
         if order is None:
             order = in_order(owner.node, scope.path, self.reads)
             self.orders[id(owner)] = owner, order
@@ -312,33 +312,32 @@ class Importer:
             top = scope.parent is None and not scope.from_function
             if top and any(isinstance(scope.values.get(name), Unknown) for name in node.output):
                 self.waiting.append(node)
-        found = [scope.find(name) for name in outputs]
-        for name, value in zip(outputs, found, strict=True):
+        output_values = [scope.find(name) for name in outputs]
+        for name, value in zip(outputs, output_values, strict=True):
             if value is None:
                 raise ModelError(f"output {quote(scope.path + name)} is not computed by any node", code="GPC3012")
-        return found  # type: ignore[return-value]
+        return output_values  # type: ignore[return-value]
 
     def count(self, nodes: int, site: Site) -> None:
-        """Count nodes that are translated, or unrolled by a translator. Raises ``UnsupportedError`` for too many."""
+        """Count translated and unrolled nodes. Raises ``UnsupportedError`` if there are too many."""
         self.nodes += nodes
         if self.nodes > self.bounds.nodes:
             raise UnsupportedError(
-                f"{site}: more than {self.bounds.nodes} nodes after inlining and unrolling, the most for a file of this size",
+                f"{site}: more than {self.bounds.nodes} nodes after inlining and unrolling, the limit for a file of this size",
                 code="GPC4006",
             )
 
     def spend(self, effort: int, site: Site) -> None:
-        """Count work that nodes cause besides being there. Raises ``UnsupportedError`` for too much."""
+        """Count work besides the number of nodes. Raises ``UnsupportedError`` if it is too much."""
         self.effort += effort
         if self.effort > self.bounds.effort + functions.EFFORT_A_NODE * self.nodes:
             raise UnsupportedError(
-                f"{site}: the model asks for more operands, results and names to be made than are supported for a file "
-                "of this size",
+                f"{site}: the model needs more operands, results and names than are supported for a file of this size",
                 code="GPC4006",
             )
 
     def subgraph(self, graph: onnx.GraphProto, arguments: Sequence[Known], site: Site) -> Body:
-        """The body of a control-flow operator, with its inputs bound to ``arguments``."""
+        """Translate the body of a control-flow operator, with its inputs bound to ``arguments``."""
         outer: Scope = site.scope
         scope = Scope(outer.opsets, outer, f"{site.name}/", outer.attributes, from_function=outer.from_function)
         if len(graph.input) != len(arguments):
@@ -348,7 +347,7 @@ class Importer:
         names = [info.name for info in graph.input]
         if len(set(names)) != len(names):
             raise ModelError(f"{site}: input {quote(repeated(names))} of its body is declared twice", code="GPC3011")
-        self.count(scope.depth, site)  # entering it takes as long as so many nodes
+        self.count(scope.depth, site)  # entering a scope takes as long as one node per enclosing scope
         named = len(graph.input) + len(graph.output)
         self.spend(named + INITIALISER_EFFORT * (len(graph.initializer) + len(graph.sparse_initializer)), site)
         self._initialisers(graph, scope, set())
@@ -387,7 +386,7 @@ class Importer:
     # --- one node
 
     def _node(self, node: onnx.NodeProto, site: Site, scope: Scope) -> list[Known] | Body:
-        """The values of the node's outputs, or a generator that yields them in the end."""
+        """The values of the node's outputs, or a generator that returns them."""
         names = ["" if scope.is_absent(name) else name for name in node.input]
         while names and not names[-1]:
             del names[-1]
@@ -398,14 +397,14 @@ class Importer:
         if not site.opset and not scope.from_function:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
-        found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and (found is None or functions.must_have_schema(site)):
+        registered = find_translator(site.domain, node.op_type, site.opset)
+        if signature is None and (registered is None or functions.must_have_schema(site)):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated and not is_translated_at(site.domain, node.op_type, signature.since):
                 raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
             check_arity(names, node.output, signature, site)
-        if found is None and not functions.may_have_body(site):
+        if registered is None and not functions.may_have_body(site):
             raise self._untranslated(operands)
         if any(isinstance(v, Unknown) for v in operands):
             return [UNKNOWN] * len(node.output)
@@ -413,18 +412,18 @@ class Importer:
         given = self._resolved(node, scope)
         self.spend(sum(map(_entries, given)), site)
         if signature is None:
-            assert found is not None
-            attributes = unchecked_attributes(given, found[0], known_operands, self.files, site)
+            assert registered is not None
+            attributes = unchecked_attributes(given, registered[0], known_operands, self.files, site)
         else:
             if not scope.of_standard:
                 check_operand_types(known_operands, signature, site)
-            attributes = checked_attributes(given, signature, found[0] if found else None, self.files, site)
-        if found is None:
+            attributes = checked_attributes(given, signature, registered[0] if registered else None, self.files, site)
+        if registered is None:
             body = functions.schema_body(node, site, known_operands, dict(given))
             if body is None:
                 raise self._untranslated(operands)
             return self._call(body, operands, node, site, scope, of_standard=True)
-        translator, takes_site = found
+        translator, takes_site = registered
         tally = _Tally(self, site)
         with origin(site.name), counted(tally), located(site, known_operands):
             result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
@@ -432,12 +431,12 @@ class Importer:
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
             self.spend(sum(len(v.elements) for v in results if isinstance(v, SequenceValue)) // 2, site)
-            if attributes.get("value", attributes.get("sparse_value")) is None:  # else it is the model's own
+            if attributes.get("value", attributes.get("sparse_value")) is None:  # otherwise it is the model's own
                 self.folding.made(tally.constants)
             return self.folding.results(results)
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
-        """``generator`` with the site's name on its nodes and its complaints, step by step."""
+        """Run ``generator`` step by step, with the site's name on its nodes and in its errors."""
         answer: Any = None
         while True:
             try:
@@ -458,7 +457,7 @@ class Importer:
     def _untranslated(self, operands: Sequence[Known | None]) -> UnsupportedError:
         known = next((v for v in operands if v is not None and not isinstance(v, Unknown)), None)
         dtype = known.type.dtype if known is not None else "unknown element type"
-        return UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
+        return UnsupportedError(f"no translation for this operator ({dtype})", code="GPC4002")
 
     def _unknown_operator(self, site: Site) -> GpucompError:
         if site.domain == "" and site.op_type in functions.all_operator_names():
@@ -466,12 +465,12 @@ class Importer:
         return UnsupportedError("unknown operator", code="GPC4002")
 
     def _resolved(self, node: onnx.NodeProto, scope: Scope) -> list[tuple[str, onnx.AttributeProto]]:
-        """The node's attributes by name, the caller's in place of those that refer to the function's own."""
+        """The node's attributes by name. References to a function's attributes are replaced by the caller's."""
         result = []
         for attribute in node.attribute:
-            found = scope.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
-            if found is not None:
-                result.append((attribute.name, found))
+            resolved = scope.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+            if resolved is not None:
+                result.append((attribute.name, resolved))
         return result
 
     def _call(
@@ -518,20 +517,23 @@ class Importer:
         return self._call_body(function, node, inner)
 
     def _call_body(self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope) -> Body:
-        wanted = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
-        results = yield self.body(function, wanted, scope)
-        found = dict(zip(wanted, results, strict=True))
-        return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
+        names = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
+        results = yield self.body(function, names, scope)
+        by_name = dict(zip(names, results, strict=True))
+        return [by_name.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
 
 
 def _entries(attribute: tuple[str, onnx.AttributeProto]) -> int:
-    """What reading an attribute takes, as ``functions.EFFORT`` is counted."""
+    """The cost of reading an attribute, in units of ``functions.EFFORT``."""
     value = attribute[1]
     return (len(value.ints) + len(value.floats) + len(value.strings)) // 8 + len(value.s) // 1024
 
 
 def drive(generator: Body) -> list[Known]:
-    """Run ``generator`` and whatever generators it yields, each getting the result of what it yielded. No recursion."""
+    """Run ``generator`` and the generators that it yields. Each is sent the result of the generator that it yielded.
+
+    There is no recursion.
+    """
     stack = [generator]
     answer: Any = None
     failure: BaseException | None = None
@@ -545,7 +547,7 @@ def drive(generator: Body) -> list[Known]:
         except StopIteration as stop:
             stack.pop()
             answer = stop.value
-        except UnsupportedError as error:  # the body around may go on with an unknown value
+        except UnsupportedError as error:  # the enclosing body can continue with an unknown value
             stack.pop()
             failure = error
         else:
@@ -553,4 +555,5 @@ def drive(generator: Body) -> list[Known]:
             answer = None
     if failure is not None:
         raise failure
-    return answer
+    results: list[Known] = answer
+    return results

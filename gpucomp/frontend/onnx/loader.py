@@ -1,4 +1,4 @@
-"""Reading a model: from a path, bytes or a ``ModelProto`` to a ``Graph``. Translation itself is the importer's."""
+"""Reads a model from a path, bytes or a ``ModelProto``. The importer translates it to a ``Graph``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weigh
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A node of a model: its name, or its first output's where it has none, and its outputs. In front is the path of a body."""
+    """A node of a model: its name (or that of its first output), operator and outputs. In bodies, names start with a path."""
 
     name: str
     op: str
@@ -43,12 +43,12 @@ def load(
 ) -> Graph:
     """The graph of an ONNX model.
 
-    ``shapes`` gives the concrete shape of inputs that the model leaves open; ``constants`` fixes inputs to a value, so
-    that they are inputs of the graph no more (needed where an input's value decides a shape). For a sequence they are
-    lists, one entry a tensor; for an optional that holds nothing, ``None``.
+    ``shapes`` gives the concrete shapes of inputs with open dimensions. ``constants`` fixes inputs to values, so that
+    they are no longer inputs of the graph; this is needed if the value of an input determines a shape. For a sequence,
+    both are lists with one entry per tensor; for an empty optional, ``None``.
 
-    Raises ``ModelError`` (unreadable or invalid), ``UnsupportedError`` (all cases at once in ``problems``) and
-    ``UsageError`` (an open dimension without an answer).
+    Raises ``ModelError`` (unreadable or invalid), ``UnsupportedError`` (``problems`` lists all cases) and
+    ``UsageError`` (an open dimension without a size).
     """
     with _memory():
         return _importer(*read(model), shapes, constants).run()
@@ -60,43 +60,43 @@ def load_apart(
     shapes: Mapping[str, Any] | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> tuple[Graph, bytes]:
-    """The graph of as much of a model as needs no values, and the rest as an ONNX model, empty where nothing is left.
+    """The graph of the part of a model without data-dependent shapes, and the rest as an ONNX model; empty if there is none.
 
-    The rest is the nodes whose results have shapes that values decide, a NonMaxSuppression say, and those behind them.
-    What it reads are the graph's outputs, and its outputs are the model's. Raises as ``load``.
+    The rest is the nodes whose results have data-dependent shapes, such as NonMaxSuppression, and all nodes that depend
+    on them. It reads the graph's outputs, and its outputs are the model's. Raises as ``load``.
     """
     with _memory():
         proto, files = read(model)
         importer = _importer(proto, files, shapes, constants)
         graph, rest = importer.run_apart()
         if rest is not None and any((n.domain, n.op_type, n.overload) in importer.functions for n in importer.waiting):
-            try:  # so that what is in a function and needs no values is not left
+            try:  # inline functions, so that only the data-dependent nodes of a function are in the rest
                 proto = inline_local_functions(proto)
                 graph, rest = _importer(proto, files, shapes, constants).run_apart()
-            except ModelError:  # onnx's inliner takes names and orders amiss that are right: the first result holds
+            except ModelError:  # onnx's inliner fails on some valid names and orders of nodes: keep the first result
                 pass
         if rest is None:
             return graph, b""
         if rest.ByteSize() > MAX_FILE:
-            raise UnsupportedError("what waits for values is larger than 2 GiB", code="GPC4006")
+            raise UnsupportedError("the data-dependent part of the model is larger than 2 GiB", code="GPC4006")
         return graph, rest.SerializeToString(deterministic=True)
 
 
 def names_in(rest: bytes) -> set[str]:
-    """The names that the nodes of the model ``rest`` have in the graphs that are made of it, and its operators.
+    """The names that the nodes of the model ``rest`` have in graphs, and those of its operators that graphs have too.
 
-    Those alone of the operators that graphs have too: of a Gemm a MatMul is made.
+    Other operators become different ones: a Gemm, for example, becomes a MatMul.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for node in nodes_in(rest):
-        found.add(node.name)
+        names.add(node.name)
         if node.op in OPS:
-            found.add(node.op)
-    return found
+            names.add(node.op)
+    return names
 
 
 def nodes_in(model: ModelLike) -> Iterator[Named]:
-    """Every node of a model, of its subgraphs and functions too, by the name that the graph's nodes made of it have."""
+    """Every node of a model, its subgraphs and functions, with the name that its translation has in the graph."""
     proto, _ = read(model)
     bodies = functions.table(proto)
     pending = [("", proto.graph.node)]
@@ -107,7 +107,7 @@ def nodes_in(model: ModelLike) -> Iterator[Named]:
             yield Named(name, node.op_type, tuple(path + output for output in node.output if output))
             body = bodies.get((node.domain, node.op_type, node.overload))
             graphs = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
-            pending += [(f"{name}/", one.node) for one in (*graphs, *([] if body is None else [body]))]
+            pending += [(f"{name}/", owner.node) for owner in (*graphs, *([] if body is None else [body]))]
 
 
 def _importer(
@@ -131,25 +131,25 @@ def _memory() -> Iterator[None]:
 
 
 def deciding_inputs(model: ModelLike, *, shapes: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that decide shapes, to be given to ``load`` as ``constants``. Raises as ``load``."""
+    """The ``values`` that shapes depend on, which ``load`` needs as ``constants``. Raises as ``load``."""
     fixed: dict[str, Any] = {}
     while True:
         try:
             load(model, shapes=shapes, constants=fixed)
         except UnsupportedError as error:
             named = [label if label in values else label.rpartition("[")[0] for label in error.inputs]  # "x[0]" of "x"
-            wanted = [name for name in named if name in values and name not in fixed]
-            if not wanted:
+            deciding = [name for name in named if name in values and name not in fixed]
+            if not deciding:
                 raise
-            fixed |= {name: values[name] for name in wanted}
+            fixed |= {name: values[name] for name in deciding}
         else:
             return fixed
 
 
 def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None) -> tuple[list[str], bytes]:
-    """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as ``load_apart`` gives it.
+    """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as returned by ``load_apart``.
 
-    Raises as ``load``, but for what is in the list.
+    Raises as ``load``, except for the problems in the list.
     """
     try:
         return [], load_apart(model, shapes=shapes)[1]
@@ -158,27 +158,27 @@ def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None)
 
 
 def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
-    """The shapes of the inputs as the model states them, ``None`` for an open dimension; inputs without one are left out."""
+    """The shapes of the inputs as declared, with ``None`` for open dimensions. Inputs without a shape are left out."""
     proto, _ = read(model)
     weights = {w.name for w in proto.graph.initializer} | {w.values.name for w in proto.graph.sparse_initializer}
     return {
         info.name: tuple(d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim)
         for info in proto.graph.input
-        if info.name not in weights  # up to IR version 3 they are inputs too
+        if info.name not in weights  # up to IR version 3, initialisers are inputs too
         and info.type.HasField("tensor_type")
         and info.type.tensor_type.HasField("shape")
     }
 
 
 def read_whole(path: Path) -> onnx.ModelProto:
-    """The model in a file, with the data of its external files in it. Raises as ``load``."""
+    """The model in a file, including the data of its external files. Raises as ``load``."""
     proto, files = read(path)
     apart.bring_in(proto, files)
     return proto
 
 
 def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:
-    """The parsed model and the files its external data may lie in: none but for a model that is a file itself."""
+    """The parsed model and the files that its external data may be in. Only a model that is a file has such files."""
     if isinstance(model, onnx.ModelProto):
         _check_text(model, "the model")
         return _checked(model, "the model"), ExternalFiles(None)
@@ -217,20 +217,20 @@ def _parsed(data: bytes, what: str) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except DecodeError:
-        raise ModelError(f"{what} is no ONNX model, or is truncated", code="GPC3002") from None
+        raise ModelError(f"{what} is not an ONNX model, or is truncated", code="GPC3002") from None
     return _checked(proto, what)
 
 
 def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:
     if not proto.HasField("graph"):
-        raise ModelError(f"{what} has no graph: it is no ONNX model, or is truncated", code="GPC3002")
+        raise ModelError(f"{what} has no graph: it is not an ONNX model, or is truncated", code="GPC3002")
     if proto.ir_version < 1 or proto.ir_version > onnx.IR_VERSION + 100:
         raise ModelError(f"{what}: IR version {proto.ir_version} does not exist", code="GPC3002")
     return proto
 
 
 def _check_text(proto: Message, what: str) -> None:
-    """Every string is text: protobuf hands out invalid UTF-8 as ``bytes``."""
+    """Raise ``ModelError`` unless every string is valid UTF-8. protobuf returns invalid strings as ``bytes``."""
     pending = [proto]
     while pending:
         message = pending.pop()
@@ -246,4 +246,4 @@ def _check_text(proto: Message, what: str) -> None:
                 elif field.type == FieldDescriptor.TYPE_STRING:
                     strings.extend(values)
         if not all(isinstance(text, str) for text in strings):
-            raise ModelError(f"{what}: a name in it is no UTF-8 text", code="GPC3003")
+            raise ModelError(f"{what}: a name in it is not UTF-8 text", code="GPC3003")

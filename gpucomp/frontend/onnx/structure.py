@@ -13,7 +13,7 @@ from gpucomp.frontend.onnx.translate import OLDEST_OPSET
 
 
 def opsets_of(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """Domain -> version. Raises for a version that is absurd or not supported."""
+    """Domain -> version. Raises for a version that is invalid or not supported."""
     opsets: dict[str, int] = {}
     newest = onnx.defs.onnx_opset_version()
     for entry in imports:
@@ -33,7 +33,7 @@ def opsets_of(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> dict[st
 
 
 def in_order(nodes: Sequence[onnx.NodeProto], path: str, reads: functions.Reads) -> list[onnx.NodeProto]:
-    """The nodes, operands first. Raises ``ModelError`` for a name that two of them define and for a cycle."""
+    """The nodes, operands first. Raises ``ModelError`` for a name that two nodes define, and for a cycle."""
     producer: dict[str, int] = {}
     for position, node in enumerate(nodes):
         for name in node.output:

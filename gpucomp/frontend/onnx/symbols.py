@@ -1,4 +1,4 @@
-"""Input types: symbolic dimensions get their sizes from the shapes that the user gave."""
+"""Types of inputs. The sizes of symbolic dimensions come from the shapes that the user gave."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpucomp.ir import DType
 
 
 class Symbols:
-    """The sizes of symbolic dimensions, learnt from the shapes the user gave."""
+    """The sizes of symbolic dimensions, taken from the shapes that the user gave."""
 
     def __init__(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, np.ndarray]) -> None:
         self.given = {name: tuple(expect_array(name, a).shape) for name, a in constants.items()}
         self.given |= {name: extents(name, shape) for name, shape in shapes.items()}
-        self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that said so
+        self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that it is from
 
     def note(self, info: onnx.ValueInfoProto) -> None:
-        """Check the shape given for this input against the declared one, and learn its symbols."""
+        """Check the shape given for this input against the declared one, and record the sizes of its symbols."""
         given = self.given.get(info.name)
         if given is None:
             return
@@ -49,7 +49,7 @@ class Symbols:
                     )
 
     def shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
-        """The concrete shape of an input. Raises ``UsageError`` that shows the argument to write."""
+        """The concrete shape of an input. Raises ``UsageError`` that shows the missing argument."""
         if info.name in self.given:
             return self.given[info.name]
         if not info.type.tensor_type.HasField("shape"):
@@ -81,7 +81,7 @@ class Symbols:
 
 
 def expect_array(name: str, array: Any) -> np.ndarray | np.generic:
-    """What the user fixed a tensor to. Raises ``UsageError`` for what is no array."""
+    """The array that the user fixed a tensor to. Raises ``UsageError`` if it is not an array."""
     if not isinstance(array, np.ndarray | np.generic):
         raise UsageError(
             f"constants: input {quote(name)}: an array expected, {type(array).__name__} given", code="GPC2101"
@@ -90,7 +90,7 @@ def expect_array(name: str, array: Any) -> np.ndarray | np.generic:
 
 
 def extents(name: str, shape: Any) -> tuple[int, ...]:
-    """A tensor's shape that the user gave for input ``name``. Raises ``UsageError`` for what is no list of integers."""
+    """A tensor's shape that the user gave for input ``name``. Raises ``UsageError`` if it is not a list of integers."""
     try:
         return tuple(operator.index(d) for d in shape)
     except TypeError:

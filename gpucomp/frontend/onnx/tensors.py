@@ -1,4 +1,4 @@
-"""``TensorProto`` to numpy: every element type, every way of storing it, with sizes checked before any use."""
+"""``TensorProto`` to numpy: all element types in all forms of storage. Sizes are checked before data is used."""
 
 from __future__ import annotations
 
@@ -42,19 +42,20 @@ DTYPES: dict[int, DType] = {
     P.FLOAT8E8M0: t.F8E8M0,
     P.STRING: t.STRING,
 }
-# element types by the field that holds them one value a number; f16, bf16 and f8 there are bit patterns
+# fields that hold one element per number; f16, bf16 and f8 are stored as bit patterns
 BIT_PATTERNS = {t.F16, t.BF16, t.F8E4M3, t.F8E4M3FNUZ, t.F8E5M2, t.F8E5M2FNUZ, t.F8E8M0}
 FIELD = {t.F32: "float_data", t.F64: "double_data", t.I64: "int64_data", t.U32: "uint64_data", t.U64: "uint64_data"}
-MAX_RANK = 32  # what all of numpy's functions take
-MADE_LIMIT = 40 << 20  # bytes of a constant that is made of little
-ALL_MADE = 128 << 20  # bytes of all such constants, besides four times what the model has; sparse tensors apart
+MAX_RANK = 32  # the largest rank that all of numpy's functions support
+MADE_LIMIT = 40 << 20  # bytes of a generated constant
+ALL_MADE = 128 << 20  # bytes of all dense copies of sparse tensors, plus four times the bytes of the model's tensors
 PIECE = 1 << 18  # elements that are converted at a time
 FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
 def as_array(listed: Sequence[int] | Sequence[float] | np.ndarray, dtype: npt.DTypeLike) -> np.ndarray:
-    """The numbers of a list, [n]. protobuf's lists are arrays to numpy from version 7 on; of older ones, and of any other list,
-    one number at a time becomes an object, where np.asarray would make all of them first.
+    """The numbers of a list as an array [n]. From version 7 on, protobuf's lists support numpy's array interface.
+
+    For other lists, np.asarray would make Python objects of all numbers first; np.fromiter makes one at a time.
     """
     return np.asarray(listed, dtype) if hasattr(listed, "__array__") else np.fromiter(listed, dtype, len(listed))
 
@@ -66,19 +67,20 @@ def element_type(number: int, where: str) -> DType:
     if number in P.DataType.values() and number != P.UNDEFINED:
         name = P.DataType.Name(number).lower()
         raise UnsupportedError(f"{where}: elements of type {name} are not supported", code="GPC4003")
-    raise ModelError(f"{where}: {number} is no element type", code="GPC3030")
+    raise ModelError(f"{where}: {number} is not an element type", code="GPC3030")
 
 
 def to_array(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
-    """The array of ``tensor``; a view of the file for external data. Raises ``ModelError`` that begins with ``where``."""
+    """The array of ``tensor``; for external data, a view of the file. Raises ``ModelError`` that begins with ``where``."""
     return files.once(tensor, lambda: _decoded(tensor, files, where), lambda: _stored(tensor))
 
 
 def _stored(tensor: onnx.TensorProto) -> int:
-    """About how many bytes of the file a tensor that can be decoded takes: of whole numbers one each, at least."""
+    """Approximate number of bytes of a tensor in the file. Integers of variable length count as one byte each."""
     if len(tensor.int32_data) or len(tensor.int64_data) or len(tensor.uint64_data):
         return len(tensor.int32_data) + len(tensor.int64_data) + len(tensor.uint64_data)
-    return -(-math.prod(tensor.dims) * DTYPES[tensor.data_type].bits // 8)
+    elements: int = math.prod(tensor.dims)
+    return -(-elements * DTYPES[tensor.data_type].bits // 8)
 
 
 def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
@@ -121,14 +123,14 @@ def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.nd
     if dtype.bits < 8:
         return _unpacked(data, dtype, shape)
     if dtype is t.BOOL:
-        return (data != 0).reshape(shape)  # a bool array with other bytes than 0 and 1 misleads numpy
+        return np.asarray(data != 0).reshape(shape)  # numpy fails on bool arrays with other bytes than 0 and 1
     little = dtype.numpy if dtype.numpy.kind == "V" else dtype.numpy.newbyteorder("<")
     array = data.view(little).reshape(shape)
     return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
 
 
 def _unpacked(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    """Two or four elements a byte, the first in the lowest bits. Piece by piece: what lies between takes more than the result."""
+    """Unpack two or four elements per byte, lowest bits first. In pieces: intermediate arrays are larger than the result."""
     shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
     mask, sign = np.uint8((1 << dtype.bits) - 1), np.uint8(1 << (dtype.bits - 1))
     result = np.empty(len(data) * len(shifts), dtype.numpy)
@@ -162,13 +164,13 @@ def _from_numbers(
         carrier = np.dtype(f"u{dtype.nbytes}") if dtype in BIT_PATTERNS or dtype is t.BOOL else dtype.numpy
         wide = as_array(numbers, np.uint64 if dtype is t.U32 else np.int32)
         narrow = wide.astype(carrier, copy=False)
-        for start in range(0, count, PIECE):  # piece by piece: what is compared takes more than the result
+        for start in range(0, count, PIECE):  # in pieces: the arrays that are compared are larger than the result
             if not np.array_equal(
                 narrow[start : start + PIECE].astype(np.int64), wide[start : start + PIECE].astype(np.int64)
             ):
                 raise ModelError(f"{where}: a number in {field} does not fit in {dtype}", code="GPC3032")
         if dtype is t.BOOL:
-            return (narrow != 0).reshape(shape)
+            return np.asarray(narrow != 0).reshape(shape)
         return (narrow.view(dtype.numpy) if dtype in BIT_PATTERNS else narrow).reshape(shape)
     raise ModelError(f"{where}: {len(numbers)} numbers in {field}, {dtype}{list(shape)} needs {count}", code="GPC3032")
 
@@ -184,12 +186,12 @@ def _texts(tensor: onnx.TensorProto, shape: tuple[int, ...], filled: list[str], 
     try:
         array[:] = [text.decode("utf-8") for text in tensor.string_data]
     except UnicodeDecodeError:
-        raise ModelError(f"{where}: a string in it is no UTF-8 text", code="GPC3032") from None
+        raise ModelError(f"{where}: a string in it is not UTF-8 text", code="GPC3032") from None
     return array.reshape(shape)
 
 
 def sparse_to_array(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:
-    """A sparse initialiser made dense: indices linear ([n]) or one row an element ([n, rank]), ascending."""
+    """A sparse initialiser as a dense array. Its indices are linear ([n]) or one row per element ([n, rank]), ascending."""
     return files.once(sparse, lambda: _dense(sparse, files, where), lambda: 0)
 
 
@@ -207,13 +209,13 @@ def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> 
             code="GPC4006",
         )
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
-        raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")
+        raise ModelError(f"{where}: {indices.shape} indices do not fit {values.shape} values", code="GPC3034")
     if indices.ndim == 2:
         if np.any(indices < 0) or np.any(indices >= np.asarray(shape, np.int64)):
-            raise ModelError(f"{where}: an index lies outside {list(shape)}", code="GPC3034")
+            raise ModelError(f"{where}: an index is outside {list(shape)}", code="GPC3034")
         indices = np.ravel_multi_index(tuple(indices.T), shape) if len(shape) else np.zeros(len(values), np.int64)
     if np.any(indices < 0) or np.any(indices >= size) or np.any(np.diff(indices) <= 0):
-        raise ModelError(f"{where}: indices have to ascend and lie inside {list(shape)}", code="GPC3034")
+        raise ModelError(f"{where}: indices must ascend and be inside {list(shape)}", code="GPC3034")
     dense = np.zeros(size, values.dtype)
     dense[indices] = values
     return dense.reshape(shape)

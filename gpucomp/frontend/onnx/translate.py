@@ -1,5 +1,6 @@
-"""The registry of translators and what every node is checked against first: the operator's ONNX schema. No operator
-is translated in this file.
+"""The registry of translators. Every node is checked against its operator's ONNX schema before it is translated.
+
+There are no translators in this file.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 import onnx
@@ -23,10 +24,11 @@ from gpucomp.ir import Value
 from gpucomp.ir import types as t
 
 OLDEST_OPSET = 1
-NEVER = 1 << 31  # an opset that will not come
+NEVER = 1 << 31  # an opset that will never exist
 DEFAULT_DOMAIN = ""
 Translator = Callable[..., Any]
-# of a keyword whose list may be long: what protobuf holds, which ``tensors.as_array`` makes an array without an object an entry
+T = TypeVar("T", bound=Translator)
+# annotations of keywords for long lists: translators get protobuf's list, and ``tensors.as_array`` avoids an object per entry
 IntList = Sequence[int]
 FloatList = Sequence[float]
 
@@ -35,7 +37,7 @@ _TRANSLATORS: dict[tuple[str, str], list[Registered]] = {}
 
 @dataclass(frozen=True)
 class Registered:
-    """A translator for opsets from ``since`` to before ``until``, and whether it takes a ``site``."""
+    """A translator for the opsets ``since <= opset < until``, and whether it takes a ``site``."""
 
     since: int
     until: int
@@ -45,7 +47,7 @@ class Registered:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A list of texts of which at most 256 differ: the k-th is ``categories[codes[k]]``. For keywords, as ``IntList`` is."""
+    """A list of at most 256 different strings: the k-th is ``categories[codes[k]]``. An annotation, like ``IntList``."""
 
     categories: tuple[str, ...]
     codes: NDArray[np.uint8]
@@ -53,13 +55,13 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a translator is: the node it translates. For messages, and for what neither inputs nor attributes tell."""
+    """The node that is being translated. Used in messages, and for facts that are neither in inputs nor attributes."""
 
     op_type: str
     domain: str
     opset: int
-    name: str  # the node's, or its first output's where it has none; with the path of the functions around it
-    outputs: tuple[str, ...]  # "" for an optional output that nobody reads
+    name: str  # name of the node or, if it has none, of its first output; after the path of the enclosing functions
+    outputs: tuple[str, ...]  # "" for an unused optional output
     scope: Any = field(repr=False, default=None)
     importer: Any = field(repr=False, default=None)
 
@@ -69,25 +71,25 @@ class Site:
         return f"{op} (opset {self.opset}) at node {quote(self.name)}"
 
     def wants(self, output: int) -> bool:
-        """Whether anybody may read the optional result ``output``."""
+        """Whether the optional result ``output`` is used."""
         return output < len(self.outputs) and bool(self.outputs[output])
 
 
 def translates(
     op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN, until: int = NEVER
-) -> Callable[[Translator], Translator]:
-    """Decorator: the translator of ``op_type`` from opset ``since`` on, until a newer registration takes over.
+) -> Callable[[T], T]:
+    """Decorator: registers the translator of ``op_type`` from opset ``since`` on, up to the next newer registration.
 
-    One that ends itself, before opset ``until``, goes before one that does not.
+    A registration with ``until`` ends before that opset. Of two with the same ``since``, it has precedence.
 
-    A translator gets the inputs as positional ``Value``s (``None`` for an absent optional one) and the attributes as
-    keywords, with the schema's defaults filled in, a list as a tuple or, by its annotation, as it is; one with a
-    ``site`` parameter also gets its ``Site``. It returns the results, ``None`` for one that it does not make, and
-    raises ``ValueError`` for what breaks the standard and ``UnsupportedError`` for what gpucomp cannot do. A generator
-    translator may yield bodies to be translated.
+    A translator gets the inputs as positional ``Value``s (``None`` for an absent optional input) and the attributes as
+    keywords, with the schema's defaults filled in. Lists are tuples, or protobuf's own lists if the keyword is
+    annotated so. A ``site`` parameter gets the ``Site``. The translator returns the results, with ``None`` for results
+    that it does not compute. It raises ``ValueError`` for violations of the standard and ``UnsupportedError`` for
+    features that gpucomp does not have. A generator can yield bodies to be translated.
     """
 
-    def register(function: Translator) -> Translator:
+    def register(function: T) -> T:
         versions = _TRANSLATORS.setdefault((domain, op_type), [])
         if any((v.since, v.until) == (since, until) for v in versions):
             raise ValueError(f"{op_type} since {since} is translated twice")
@@ -105,17 +107,18 @@ def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, 
 
 
 def is_translated_at(domain: str, op_type: str, since: int) -> bool:
-    """Whether a translator was written for the very version ``since``: also where ONNX has withdrawn that version, as
-    GroupNormalization's of opset 18, which exporters wrote before it did.
+    """Whether there is a translator for exactly the version ``since``.
+
+    ONNX may have deprecated that version: exporters wrote GroupNormalization of opset 18 before ONNX deprecated it.
     """
     return any(v.since == since for v in _TRANSLATORS.get((domain, op_type), []))
 
 
-def find_schema(domain: str, op_type: str, opset: int) -> Any:  # an OpSchema, whose stubs miss half of it, or None
+def find_schema(domain: str, op_type: str, opset: int) -> Any:  # an OpSchema, whose stubs are incomplete, or None
     return _newest_schema(domain, op_type, opset) if onnx.defs.has(op_type, domain) else None
 
 
-@cache  # of what exists alone: names that models make up would stay
+@cache  # called for existing operators only: names that models invent would fill the cache
 def _newest_schema(domain: str, op_type: str, opset: int) -> Any:
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
@@ -136,7 +139,7 @@ class Formal:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a schema says, read once."""
+    """The contents of a schema, read once."""
 
     inputs: tuple[Formal, ...]
     min_inputs: int
@@ -151,7 +154,7 @@ class Signature:
 
 
 def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
-    """What the newest schema up to ``opset`` says, ``None`` where there is none."""
+    """The contents of the newest schema up to ``opset``; ``None`` if there is none."""
     return None if find_schema(domain, op_type, opset) is None else _known_signature(domain, op_type, opset)
 
 
@@ -201,13 +204,14 @@ _FIELD = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", 
 
 _LISTS: dict[int, Any] = {A.INTS: IntList, A.FLOATS: FloatList, A.STRINGS: Categorical}
 
-Attributes = Sequence[tuple[str, onnx.AttributeProto]]  # by their names: one of a function's caller has another
+Attributes = Sequence[tuple[str, onnx.AttributeProto]]  # with names, as a caller's attribute has another name
 
 
 @cache
 def _lists_taken(translator: Translator) -> tuple[Mapping[str, tuple[Any, ...]], tuple[Any, ...]]:
-    """The kinds of lists that each of its keywords is annotated with, and ``**``. By the translator alone: names that come from
-    models would stay.
+    """The kinds of lists that the translator's keywords, and ``**``, are annotated with.
+
+    The key of the cache is only the translator: names from models would fill the cache.
     """
     parameters = _annotated(translator).parameters.values()
     taken = {
@@ -217,13 +221,13 @@ def _lists_taken(translator: Translator) -> tuple[Mapping[str, tuple[Any, ...]],
 
 
 def _takes_list(translator: Translator, name: str, type: int) -> bool:
-    """Whether keyword ``name``, or ``**``, is annotated with the list that this type is, and not with a tuple."""
+    """Whether keyword ``name``, or ``**``, is annotated with the list for this attribute type and not with a tuple."""
     taken, others = _lists_taken(translator)
     return type in _LISTS and _LISTS[type] in taken.get(name, others)
 
 
 def becomes_objects(domain: str, op_type: str, attribute: onnx.AttributeProto) -> bool:
-    """Whether a translator of ``op_type``, in any opset, gets the attribute's list as a tuple, which has an object an entry."""
+    """Whether a translator of ``op_type``, in any opset, gets the attribute's list as a tuple, with an object per entry."""
     versions = _TRANSLATORS.get((domain, op_type), [])
     return not versions or not all(_takes_list(v.function, attribute.name, attribute.type) for v in versions)
 
@@ -233,7 +237,7 @@ def attribute_value(
 ) -> Any:
     """An attribute as a number, str, numpy array, ``GraphProto`` or tuple of these.
 
-    ``label`` is what messages call it. A list that is wanted ``as_it_is`` is protobuf's own, or ``Categorical``.
+    ``label`` is its name in messages. With ``as_it_is``, a list is protobuf's own list, or a ``Categorical``.
     """
     what = f"{where}: attribute {quote(label or attribute.name)}"
     name = _FIELD.get(attribute.type)
@@ -270,11 +274,11 @@ def _text(value: bytes, what: str) -> str:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
-        raise ModelError(f"{what} is no UTF-8 text", code="GPC3014") from None
+        raise ModelError(f"{what} is not UTF-8 text", code="GPC3014") from None
 
 
 class _Codes(dict[bytes, int]):
-    """A number for each text that is asked for, from 0 on."""
+    """Numbers strings from 0 on, in the order in which they are looked up."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -294,7 +298,7 @@ def _categorical(texts: Sequence[bytes], what: str) -> Categorical:
 def checked_attributes(
     attributes: Attributes, signature: Signature, translator: Translator | None, files: ExternalFiles, site: Site
 ) -> dict[str, Any]:
-    """The attributes as the keywords of ``translator``, checked against the schema, its defaults filled in."""
+    """The attributes as keywords for ``translator``, checked against the schema, with its defaults filled in."""
     result = dict(signature.defaults)
     seen: set[str] = set()
     for name, attribute in attributes:
@@ -306,16 +310,16 @@ def checked_attributes(
         seen.add(name)
         expected = signature.attribute_types[name]
         if attribute.type != expected:
-            found = (
+            actual = (
                 A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
             )
             raise ModelError(
-                f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
+                f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {actual} found",
                 code="GPC3014",
             )
         as_it_is = translator is not None and _takes_list(translator, name, expected)
         result[name] = attribute_value(attribute, files, str(site), name, as_it_is=as_it_is)
-    result.pop("consumed_inputs", None)  # of opsets before 6: what the node may overwrite
+    result.pop("consumed_inputs", None)  # in opsets before 6: inputs that the node may overwrite
     for name in signature.required:
         if name not in seen:
             raise ModelError(f"{site}: attribute {name!r} is required", code="GPC3014")
@@ -329,7 +333,7 @@ def unchecked_attributes(
     files: ExternalFiles,
     site: Site,
 ) -> dict[str, Any]:
-    """The attributes of an operator that has no schema, checked against what its translator takes."""
+    """The attributes of an operator without a schema, checked against the signature of its translator."""
     result: dict[str, Any] = {}
     for name, attribute in attributes:
         if name in result:
@@ -347,7 +351,7 @@ def unchecked_attributes(
         known.bind(*operands, **result, **own)
     except TypeError:
         raise ModelError(
-            f"{site}: {len(operands)} inputs and these attributes do not go with it", code="GPC3013"
+            f"{site}: {len(operands)} inputs with these attributes do not fit the operator", code="GPC3013"
         ) from None
     positional = [p for p in known.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     for number, operand in enumerate(operands):
@@ -361,14 +365,14 @@ def unchecked_attributes(
 
 @cache
 def _annotated(translator: Translator) -> inspect.Signature:
-    """Its signature with the types themselves, also those that go by a name of their file's own."""
+    """The translator's signature, with annotations evaluated in its own file."""
     return inspect.signature(translator, eval_str=True)
 
 
 def _is_annotated(value: Any, kind: Any) -> bool:
-    """Whether an attribute's value is what a translator's parameter takes: of one type, a tuple of them, or one of several."""
+    """Whether an attribute's value matches the annotation of a parameter: a type, a tuple of one type, or a union."""
     if isinstance(kind, UnionType):
-        return any(_is_annotated(value, one) for one in get_args(kind))
+        return any(_is_annotated(value, member) for member in get_args(kind))
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(isinstance(v, get_args(kind)[0]) for v in value)
     return isinstance(value, kind)
@@ -415,7 +419,7 @@ def type_name(type: t.TensorType | t.SequenceType | t.OptionalType | t.MapsType)
     return inner if isinstance(type, t.SequenceType) else f"optional({inner})"
 
 
-def check_arity(  # `inputs` without absent ones at the end
+def check_arity(  # `inputs` must not end with absent ones
     inputs: Sequence[str], outputs: Sequence[str], signature: Signature, site: Site
 ) -> None:
     given = len(inputs)
@@ -438,7 +442,7 @@ def _range(low: int, high: int) -> str:
 
 
 def check_operand_types(operands: Sequence[Value | None], signature: Signature, site: Site) -> None:
-    """Every operand's element type is allowed, and those the schema ties together agree."""
+    """Raise ``ModelError`` unless every operand's type is allowed, and operands of one type variable agree."""
     bound: dict[str, str] = {}
     for position, value in enumerate(operands):
         if value is None:
@@ -453,13 +457,13 @@ def check_operand_types(operands: Sequence[Value | None], signature: Signature, 
         first = bound.setdefault(formal.type_var, str(shown))
         if first != str(shown) and formal.type_var not in formal.types:
             raise ModelError(
-                f"{site}: input {position} is {shown}, another one of its kind is {first}",
+                f"{site}: input {position} is {shown}, but another input of the same type variable is {first}",
                 code="GPC3015",
             )
 
 
 class located:
-    """Context: complaints of translators and type rules become the user's error, naming the node."""
+    """Context manager that turns exceptions of translators and type rules into the user's error, which names the node."""
 
     def __init__(self, site: Site, operands: Sequence[Value | None]) -> None:
         self.site = site

@@ -1,8 +1,8 @@
-"""The bytes of a model looked at before protobuf takes memory for them. Nothing is decoded here but lengths.
+"""Checks the bytes of a model before protobuf allocates memory for them. Only lengths are decoded here.
 
-protobuf makes an object of some hundred bytes of two bytes in a file, so a small file may ask for gigabytes. What is
-counted here is what becomes an object, messages and texts (https://protobuf.dev/programming-guides/encoding), and what lists
-take: one that grows is copied to twice its size, and what it leaves behind, at most twice what it has, is not given back.
+Two bytes in a file can become a protobuf object of some hundred bytes, so a small file can need gigabytes. Two things
+are counted here (https://protobuf.dev/programming-guides/encoding): messages and strings, which become objects, and the
+memory of lists. A growing list is copied to twice its size, and the old memory, up to twice its contents, is not freed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from gpucomp.errors import ModelError, UnsupportedError
 
 MAX_MESSAGES = 1_000_000
 MAX_TEXTS = 2_000_000
-MAX_LISTS = (
-    256_000_000  # bytes of lists while they are read, and 4/3 of the file's: it is there until protobuf has read it
-)
-A_NUMBER, A_SMALL_NUMBER = 32, 18  # bytes of an element, at most: 24 or 12 in a list, and 8 or up to 6 in arrays
-AN_ENTRY, A_TEXT = 24, 96  # of an attribute's list of numbers, of which arrays are made one by one; of a text in a list
-A_DOUBLE, A_FLOAT = 24, 12  # of an element with a tag of its own: protobuf knows the length of a packed list beforehand
+MAX_LISTS = 256_000_000  # bytes of lists during parsing, plus 4/3 of the file, which is in memory until it is parsed
+# bytes per element. AN_ENTRY is for lists of attributes: only one at a time becomes an array. A_DOUBLE and A_FLOAT are for
+# elements with tags of their own: for packed lists, protobuf knows the length beforehand
+A_NUMBER, A_SMALL_NUMBER = 32, 18  # at most: 24 or 12 in a list, plus 8 or up to 6 in arrays
+AN_ENTRY, A_TEXT = 24, 96
+A_DOUBLE, A_FLOAT = 24, 12
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 TEXT, BYTES = "text", "bytes"
 
 
 @cache
 def _fields(message: Descriptor) -> dict[int, Any]:
-    """By number, what a length-delimited field is: text, bytes, whole numbers, told by the bytes that one may take in memory,
-    or the descriptor of a message; no others.
+    """The length-delimited fields of a message, by number: ``TEXT``, ``BYTES``, the descriptor of a message, or, for a packed
+    list of integers, the most bytes that an element takes in memory. Other fields are left out.
     """
     kinds: dict[int, Any] = {FieldDescriptor.TYPE_STRING: TEXT, FieldDescriptor.TYPE_BYTES: BYTES}
     wide = AN_ENTRY if message is onnx.AttributeProto.DESCRIPTOR else A_NUMBER
@@ -46,26 +46,26 @@ def _fields(message: Descriptor) -> dict[int, Any]:
 
 @cache
 def _run(tag: int, kind: int) -> re.Pattern[bytes]:
-    """A number and all that follow it with the same tag: lists of numbers are not packed everywhere in ONNX."""
+    """Matches a number and all directly following numbers with the same tag: not all lists in ONNX are packed."""
     value = {VARINT: rb"[\x80-\xff]{0,9}+[\x00-\x7f]", FIXED64: rb".{8}", FIXED32: rb".{4}"}[kind]
     return re.compile(rb"(?s:(?:" + re.escape(bytes([tag])) + value + rb")++)")
 
 
 def _ends(data: bytes, start: int, stop: int) -> int:
-    """How many bytes end a number: those below 128. Of a short list, which numpy is slow for, all bytes."""
+    """The number of bytes below 128, each of which ends a number. For short lists, where numpy is slow, all bytes count."""
     if stop - start <= 1000:
         return stop - start
     return int(np.count_nonzero(np.frombuffer(data, np.uint8, stop - start, start) < 128))
 
 
 def check(data: bytes, what: str) -> None:
-    """Raise ``ModelError`` for bytes that are no message or hold texts that are none, ``UnsupportedError`` for too many parts.
+    """Raise ``ModelError`` for bytes that are not a message or contain invalid UTF-8, ``UnsupportedError`` for too many parts.
 
-    What this lets pass may still be no model: that is for the parser to say.
+    Bytes that pass need not be a model: the parser checks that.
     """
-    broken = ModelError(f"{what} is no ONNX model, or is truncated", code="GPC3002")
+    broken = ModelError(f"{what} is not an ONNX model, or is truncated", code="GPC3002")
     fields = _fields(onnx.ModelProto.DESCRIPTOR)
-    around: list[tuple[dict[int, Any], int]] = []  # of the message that is read: its fields and where it ends
+    around: list[tuple[dict[int, Any], int]] = []  # enclosing messages: fields and end of each
     at, end, messages, texts, listed = 0, len(data), 0, 0, 0
     most = MAX_LISTS + len(data) * 4 // 3
     while True:
@@ -87,22 +87,8 @@ def check(data: bytes, what: str) -> None:
             tag, at = _varint(data, at - 1, end)
         kind, number = tag & 7, tag >> 3
         if kind != LENGTH:
-            if kind not in (VARINT, FIXED64, FIXED32) or not number:
-                raise broken
-            if tag < 128:
-                run = _run(tag, kind).match(data, start, end)
-                if run is None:
-                    raise broken
-                at = run.end()
-                if kind == VARINT:  # each with its tag, which ends too
-                    size = fields.get(number)
-                    listed += _ends(data, start, at) // 2 * (size if isinstance(size, int) else A_NUMBER)
-                else:
-                    listed += (at - start) // 9 * A_DOUBLE if kind == FIXED64 else (at - start) // 5 * A_FLOAT
-            elif kind == VARINT:
-                _, at = _varint(data, at, end)
-            else:
-                at += 8 if kind == FIXED64 else 4
+            at, taken = _numbers(data, start, at, end, tag, fields.get(number))
+            listed += taken
             continue
         if at >= end:
             raise broken
@@ -113,27 +99,46 @@ def check(data: bytes, what: str) -> None:
         stop = at + length
         if stop > end or not number:
             raise broken
-        found = fields.get(number)
-        if found is None:
+        field = fields.get(number)
+        if field is None:
             at = stop
             continue
-        if isinstance(found, int):
-            listed += found * _ends(data, at, stop)
+        if isinstance(field, int):
+            listed += field * _ends(data, at, stop)
             at = stop
-        elif found is TEXT or found is BYTES:
+        elif field is TEXT or field is BYTES:
             texts += 1
             listed += A_TEXT
-            if found is TEXT and length and not _is_text(data[at:stop]):
-                raise ModelError(f"{what}: a name in it is no UTF-8 text", code="GPC3003")
+            if field is TEXT and length and not _is_text(data[at:stop]):
+                raise ModelError(f"{what}: a name in it is not UTF-8 text", code="GPC3003")
             at = stop
         else:
             messages += 1
             around.append((fields, end))
-            fields, end = _fields(found), stop
+            fields, end = _fields(field), stop
+
+
+def _numbers(data: bytes, start: int, at: int, end: int, tag: int, field: Any) -> tuple[int, int]:
+    """The position after a run of numbers whose first tag is ``data[start:at]``, and the bytes of a list of them.
+
+    The position is beyond ``end`` if these are not numbers.
+    """
+    kind = tag & 7
+    if kind not in (VARINT, FIXED64, FIXED32) or not tag >> 3:
+        return end + 1, 0
+    if tag > 127:
+        return _varint(data, at, end)[1] if kind == VARINT else at + (8 if kind == FIXED64 else 4), 0
+    run = _run(tag, kind).match(data, start, end)
+    if run is None:
+        return end + 1, 0
+    stop = run.end()
+    if kind == VARINT:  # each number has a tag, which also counts as an end
+        return stop, _ends(data, start, stop) // 2 * (field if isinstance(field, int) else A_NUMBER)
+    return stop, (stop - start) // 9 * A_DOUBLE if kind == FIXED64 else (stop - start) // 5 * A_FLOAT
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at ``at`` and where it ends; one that does not end leads beyond ``end``."""
+    """The number at ``at`` and the position after it, which is beyond ``end`` if the number does not end."""
     value = shift = 0
     while at < end and shift < 70:
         byte = data[at]

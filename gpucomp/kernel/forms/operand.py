@@ -16,6 +16,7 @@ from gpucomp.kernel.forms.lanes import lanes_of
 
 WIDTHS = (8, 4, 2)
 ACCESS_BYTES = 16
+CHUNK_BYTES = 16  # of depth: what matrix units take at a time, and what shared memory is swizzled by
 USUAL_INPUTS = 4  # operands, bias, residual: more are the parts of a Concat, each with an address of its own
 
 

@@ -11,7 +11,7 @@ from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels, conjuncts, pixels_read
 from gpucomp.kernel.forms.copyable import stored
-from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS
+from gpucomp.kernel.forms.operand import ACCESS_BYTES, CHUNK_BYTES, WIDTHS
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables
 from gpucomp.refusal import Refusal
@@ -19,7 +19,6 @@ from gpucomp.refusal import Refusal
 MOST_CHANNELS = 8
 MOST_PATCH = 16  # taps of a window that shares no pixel with its neighbour
 PLANAR, CHANNELS_LAST = (0, 2, 3, 1), (0, 1, 2, 3)  # where a parameter has images, rows, columns, channels
-CHUNK_BYTES = 16  # of depth, as matrix units take them
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ AT_ONCE = 4  # rows of a work-item whose elements are under way together
 class TailProblem(Sizes):
     """Sizes of the row statistics behind a contraction. Only kernels that have statistics give the last four."""
 
+    batch: int
     n: int  # columns of the result
     tail_wide: int = 0  # columns that an access of a row may take
     tail_reads: int = 0  # values read of each element

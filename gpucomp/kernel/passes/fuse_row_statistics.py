@@ -9,37 +9,39 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, load, loads, substitute, transform, walk
 from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Store, Tail
+from gpucomp.kernel import Contraction, Rowwise, Statistic, Store, Tail
+from gpucomp.kernel.fuse import Splice, without_results
 from gpucomp.kernel.partition import MAX_PARAMS
-from gpucomp.kernel.rename import moved, renumbered
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
 
 MAX_STATISTICS = 4  # of a row in one kernel
 
-Pays = Callable[[Sequence[Kernel], Sequence[Kernel]], bool]  # whether the first are faster than the others
 
+def join(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Fuses reductions of the same rows, with each other and into the contraction that stores the rows.
 
-def join(steps: Sequence[Step], outputs: Sequence[Value], pays: Pays, *, tails: bool = True) -> list[Step]:
-    """``steps`` with reductions of the same rows as one, and behind the contraction that stores these rows, where it ``pays``.
-
-    ``outputs`` are the graph's. ``tails``: whether the target's contractions may be followed by any.
+    Takes  kernels that reduce rows of one value, and the contraction that writes this value
+    Gives  one kernel of all these reductions, or the contraction with them as its tail, as far as that is expected to be
+           faster. Only targets with ``row_tails`` have tails.
+    Leaves reductions of rows of other sizes, and more than ``MAX_STATISTICS`` of a row
     """
     found = list(steps)
     for step in steps:
         if step in found and isinstance(step, KernelStep) and _is_statistics(step):
-            found = _joined(found, step, outputs, pays, tails)
+            found = _joined(found, step, at)
     return found
 
 
-def _joined(steps: list[Step], first: KernelStep, outputs: Sequence[Value], pays: Pays, tails: bool) -> list[Step]:
+def _joined(steps: list[Step], first: KernelStep, at: Setting) -> list[Step]:
     """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
     rows, parts = first, [first]
     for step in steps[steps.index(first) + 1 :]:
@@ -47,14 +49,14 @@ def _joined(steps: list[Step], first: KernelStep, outputs: Sequence[Value], pays
             continue
         if one := merged(rows, step):
             rows, parts = one, [*parts, step]
-    if len(parts) > 1 and not pays([rows.kernel], [part.kernel for part in parts]):
+    if len(parts) > 1 and not at.expected.faster([rows.kernel], [part.kernel for part in parts]):
         rows, parts = first, [first]
-    for step in steps[: steps.index(first)] if tails else []:
+    for step in steps[: steps.index(first)] if at.target.row_tails else []:
         if not isinstance(step, KernelStep) or set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
             continue
-        kept = {v for other in steps if other not in parts for v in other.inputs}.union(outputs)
+        kept = {v for other in steps if other not in parts for v in other.inputs}.union(at.graph.outputs)
         both = followed(step, rows, kept) if _writes_alone(step, steps) else None
-        if both and pays([both.kernel], [step.kernel, rows.kernel]):
+        if both and at.expected.faster([both.kernel], [step.kernel, rows.kernel]):
             return [both if s is step else s for s in steps if s not in parts]
     return [rows if s is first else s for s in steps if s is first or s not in parts]
 
@@ -91,20 +93,13 @@ def merged(first: KernelStep, second: KernelStep) -> KernelStep | Refusal:
         return Refusal(f"more than {MAX_STATISTICS} statistics of a row")
     if not set(first.inputs) & set(second.inputs):
         return Refusal("they read nothing in common")
+    known = _handed(first, second)
+    if isinstance(known, Refusal):
+        return known
+    splice = Splice([first, second])
+    mine, theirs = splice.renumberings
     simplify = Simplifier()
     at: dict[Expr, Expr] = dict(zip((*below.rows, *below.cols), (*above.rows, *above.cols), strict=True))
-    known: dict[int, tuple[Store, Expr]] = {}  # of the second one's inputs: where the first one stores it
-    for place, value in enumerate(second.inputs):
-        if value in first.outputs:
-            target = one.inputs + first.outputs.index(value)
-            stores = [s for s in one.stores if s.target == target]
-            if len(stores) != 1 or one.params[target] != two.params[place]:
-                return Refusal("what is stored is not what is read")
-            known[place] = stores[0], flatten(stores[0].index, one.params[target].shape)
-    inputs = list(dict.fromkeys([*first.inputs, *(v for v in second.inputs if v not in first.outputs)]))
-    mine = {k: k for k in range(one.inputs)} | _outputs(one, len(inputs))
-    numbers = {k: inputs.index(v) for k, v in enumerate(second.inputs) if k not in known}
-    numbers |= _outputs(two, len(inputs) + one.outputs)
     holes = {s.hole: hole(f"s{k}", s.hole.dtype) for k, s in enumerate(below.statistics, len(above.statistics))}
     elsewhere = False
 
@@ -116,54 +111,39 @@ def merged(first: KernelStep, second: KernelStep) -> KernelStep | Refusal:
             if not isinstance(node, Load):
                 return None
             if node.source not in known:
-                return load(numbers[node.source], node.index, node.dtype)
-            store, place = known[node.source]
-            elsewhere |= linear(flatten(node.index, two.params[node.source].shape)) != linear(place)
-            return renumbered(store.value, mine)
+                return theirs(node)
+            store = known[node.source]
+            type = two.params[node.source]
+            elsewhere |= linear(flatten(node.index, type.shape)) != linear(flatten(store.index, type.shape))
+            return mine(store.value)
 
         return transform(simplify(substitute(expr, at)), change)
 
-    statistics = [replace(s, value=renumbered(s.value, mine)) for s in above.statistics]
+    statistics = [s.mapped(mine) for s in above.statistics]
     statistics += [Statistic(holes[s.hole], s.op, changed(s.value)) for s in below.statistics]
-    stores = [replace(s, target=mine[s.target], value=renumbered(s.value, mine)) for s in one.stores]
-    stores += [Store(numbers[s.target], tuple(map(changed, s.index)), changed(s.value)) for s in two.stores]
+    stores = [*mine.stores(one.stores), *(replace(s.mapped(changed), target=theirs[s.target]) for s in two.stores)]
     if elsewhere:
         return Refusal("a result of the one is read in other places than it is stored")
     body = Rowwise(above.rows, above.cols, tuple(statistics), frozenset(range(len(stores))))
-    constants = one.constants | {numbers[k] for k in two.constants}
-    params = (
-        *(_param(v, first, second) for v in inputs),
-        *one.params[one.inputs :],
-        *two.params[two.inputs :],
-    )
-    kernel = Kernel(
-        one.family, params, one.outputs + two.outputs, body, tuple(stores), f"{one.label} | {two.label}", constants
-    )
-    return replace(
-        first, kernel=kernel, inputs=tuple(inputs), outputs=(*first.outputs, *second.outputs),
-        nodes=(*first.nodes, *second.nodes), prologue=(*first.prologue, *second.prologue),
-        why="; ".join(dict.fromkeys(w for why in (first.why, second.why) for w in why.split("; ") if w)),
-    )  # fmt: skip
+    reasons = dict.fromkeys(w for why in (first.why, second.why) for w in why.split("; ") if w)
+    return splice.step(splice.kernel(one.family, body, stores), first.name, "; ".join(reasons))
 
 
-def _outputs(kernel: Kernel, first: int) -> dict[int, int]:
-    return {kernel.inputs + k: first + k for k in range(kernel.outputs)}
-
-
-def _param(value: Value, first: KernelStep, second: KernelStep) -> TensorType:
-    step = second if value in second.inputs else first
-    return step.kernel.params[step.inputs.index(value)]
+def _handed(first: KernelStep, second: KernelStep) -> dict[int, Store] | Refusal:
+    """Of the inputs of ``second`` that ``first`` writes: how it stores them."""
+    one, two = first.kernel, second.kernel
+    found: dict[int, Store] = {}
+    for place, value in enumerate(second.inputs):
+        if value in first.outputs:
+            target = one.results[first.outputs.index(value)]
+            stores = [s for s in one.stores if s.target == target]
+            if len(stores) != 1 or one.params[target] != two.params[place]:
+                return Refusal("what is stored is not what is read")
+            found[place] = stores[0]
+    return found
 
 
 # behind a contraction ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """A contraction's results as matrices whose rows statistics walk along, and the axes of these in its own."""
-
-    stores: Mapping[int, Store]  # by the input of the statistics
-    at: Mapping[Expr, Expr]
 
 
 def followed(step: KernelStep, rows: KernelStep, kept: Collection[Value]) -> KernelStep | Refusal:
@@ -179,47 +159,18 @@ def followed(step: KernelStep, rows: KernelStep, kept: Collection[Value]) -> Ker
         return Refusal("statistics are of f32")
     if any(isinstance(n, Select) and loads(n) for s in below.statistics for n in walk(s.value)):
         return Refusal("what is read of a row is a matter of choice")
-    found = _rows_of(step, rows, body, below)
-    if isinstance(found, Refusal):
-        return found
-    inputs = [*step.inputs, *(v for v in dict.fromkeys(rows.inputs) if v not in (*step.inputs, *step.outputs))]
-    if len(inputs) + one.outputs + two.outputs > MAX_PARAMS:
+    at = _axes_in(step, rows, body, below)
+    if isinstance(at, Refusal):
+        return at
+    splice = Splice([step, rows])
+    if len(splice.params) > MAX_PARAMS:
         return Refusal(f"more than {MAX_PARAMS} buffers")
-    mine = {k: k for k in range(one.inputs)} | _outputs(one, len(inputs))
-    numbers = {k: inputs.index(v) for k, v in enumerate(rows.inputs) if k not in found.stores}
-    numbers |= {k: mine[store.target] for k, store in found.stores.items()}
-    numbers |= _outputs(two, len(inputs) + one.outputs)
+    mine, theirs = splice.renumberings
     simplify = Simplifier()
-
-    def changed(expr: Expr) -> Expr:
-        return renumbered(simplify(substitute(expr, found.at)), numbers)
-
-    tail = Tail(
-        tuple(replace(s, value=changed(s.value)) for s in below.statistics),
-        tuple(Store(numbers[s.target], tuple(map(changed, s.index)), changed(s.value)) for s in two.stores),
-    )
-    params = (
-        *(_param(v, step, rows) for v in inputs),
-        *one.params[one.inputs :],
-        *two.params[two.inputs :],
-    )
-    kernel = replace(
-        one,
-        params=params,
-        outputs=one.outputs + two.outputs,
-        body=replace(body, a=renumbered(body.a, mine), b=renumbered(body.b, mine), tail=tail),
-        stores=tuple(moved(s, mine) for s in one.stores),
-        label=f"{one.label} | {two.label}",
-        constants=one.constants | {numbers[k] for k in two.constants},
-    )
-    return _without_widened(
-        replace(
-            step, kernel=kernel, inputs=tuple(inputs), outputs=(*step.outputs, *rows.outputs),
-            nodes=(*step.nodes, *rows.nodes), prologue=(*step.prologue, *rows.prologue),
-            why=_reasons(step, rows),
-        ),
-        kept,
-    )  # fmt: skip
+    tail = Tail(below.statistics, two.stores).mapped(lambda e: simplify(substitute(e, at)))
+    followed_body = replace(body.mapped(mine), tail=theirs.tail(tail))
+    kernel = splice.kernel(one.family, followed_body, mine.stores(one.stores))
+    return _without_widened(splice.step(kernel, step.name, _reasons(step, rows)), kept)
 
 
 def _reasons(step: KernelStep, rows: KernelStep) -> str:
@@ -229,7 +180,8 @@ def _reasons(step: KernelStep, rows: KernelStep) -> str:
     return "; ".join(dict.fromkeys(w for w in found if w and over.isdisjoint(w.split())))
 
 
-def _rows_of(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwise) -> _Rows | Refusal:
+def _axes_in(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwise) -> Mapping[Expr, Expr] | Refusal:
+    """The axes of ``rows`` in those of the contraction ``step``, where it stores matrices whose rows they walk along."""
     one, two = step.kernel, rows.kernel
     long, wide = body.batch + body.m, body.n
     if any(
@@ -237,23 +189,17 @@ def _rows_of(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwi
         for a, b in ((long, below.rows), (wide, below.cols))
     ):
         return Refusal("its rows are not what the statistics are of")
-    stores: dict[int, Store] = {}
-    for place, value in enumerate(rows.inputs):
-        if value not in step.outputs:
-            continue
-        target = one.inputs + step.outputs.index(value)
-        written = [s for s in one.stores if s.target == target]
-        if len(written) != 1 or one.params[target] != two.params[place]:
-            return Refusal("what is stored is not what is read")
-        if not is_matrix(written[0].index, one.params[target], long, wide):
+    stores = _handed(step, rows)
+    if isinstance(stores, Refusal):
+        return stores
+    for place, store in stores.items():
+        if not is_matrix(store.index, one.params[store.target], long, wide):
             return Refusal("it does not store whole rows one after the other")
         reads = {ld for e in two.expressions() for ld in loads(e) if ld.source == place}
         if not all(is_matrix(ld.index, two.params[place], below.rows, below.cols) for ld in reads):
             return Refusal("the statistics are not of its rows")
-        stores[place] = written[0]
     simplify = Simplifier()
-    at = _digits(below.rows, long, simplify) | _digits(below.cols, wide, simplify)
-    return _Rows(stores, at)
+    return _digits(below.rows, long, simplify) | _digits(below.cols, wide, simplify)
 
 
 def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols: Sequence[Var]) -> bool:
@@ -288,33 +234,20 @@ def _without_widened(step: KernelStep, kept: Collection[Value]) -> KernelStep:
             there = kernel.params[narrow.target]
             same = narrow.value is wide.value.value and there.dtype is narrow.value.dtype
             if same and linear(flatten(narrow.index, there.shape)) == linear(places):
-                return _without(step, wide, narrow)
+                return _widening(step, wide, narrow)
     return step
 
 
-def _without(step: KernelStep, wide: Store, narrow: Store) -> KernelStep:
-    """``step`` without the store ``wide``: its tail reads an element where ``narrow`` stores it."""
+def _widening(step: KernelStep, wide: Store, narrow: Store) -> KernelStep:
+    """``step`` without the result of ``wide``: its tail reads an element where ``narrow`` stores it, and widens it."""
     kernel = step.kernel
     body = kernel.body_as(Contraction)
     assert body.tail is not None
-    numbers = {k: k - (k > wide.target) for k in range(len(kernel.params)) if k != wide.target}
-    there = kernel.params[narrow.target]
+    element = load(narrow.target, narrow.index, kernel.params[narrow.target].dtype)
 
     def change(node: Expr) -> Expr | None:
-        if not isinstance(node, Load):
-            return None
-        if node.source != wide.target:
-            return load(numbers[node.source], node.index, node.dtype)
-        return cast(load(numbers[narrow.target], narrow.index, there.dtype), wide.value.dtype)
+        return cast(element, wide.value.dtype) if isinstance(node, Load) and node.source == wide.target else None
 
     tail = body.tail.mapped(lambda e: transform(e, change))
-    stores = tuple(replace(s, target=numbers[s.target]) for s in tail.stores)
-    new = replace(
-        kernel,
-        params=tuple(t for k, t in enumerate(kernel.params) if k != wide.target),
-        outputs=kernel.outputs - 1,
-        body=replace(body, tail=replace(tail, stores=stores)),
-        stores=tuple(moved(s, numbers) for s in kernel.stores if s is not wide),
-    )
-    place = wide.target - kernel.inputs
-    return replace(step, kernel=new, outputs=step.outputs[:place] + step.outputs[place + 1 :])
+    changed = replace(step, kernel=replace(kernel, body=replace(body, tail=tail)))
+    return without_results(changed, [step.outputs[wide.target - kernel.inputs]])

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, load, loads, reduces, substitute, transform
+from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, loads, reduces, substitute, transform
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Value
-from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable
-from gpucomp.kernel.pipeline import Expected
-from gpucomp.kernel.rename import canonical, moved
+from gpucomp.kernel.fuse import Splice
+from gpucomp.kernel.pipeline import Setting
+from gpucomp.kernel.rename import canonical
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
 
@@ -31,13 +31,18 @@ class Pair:
     both: KernelStep
 
 
-def fuse(steps: Sequence[Step], outputs: Sequence[Value], expected: Expected) -> list[Step]:
-    """``steps`` with every pair as one step that is faster so. ``outputs`` are the graph's."""
+def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Fuses depthwise separable convolutions where that is expected to be faster.
+
+    Takes  a depthwise convolution and the pointwise convolution that alone reads its result, pixel by pixel
+    Gives  one kernel, a contraction whose left operand is the sum over the window
+    Leaves both where something else reads the result between them, it is an output of the model, or two are faster
+    """
 
     def pays(pair: Pair) -> bool:
-        return expected.faster([pair.both.kernel], [pair.first.kernel, pair.second.kernel])
+        return at.expected.faster([pair.both.kernel], [pair.first.kernel, pair.second.kernel])
 
-    found: dict[Step, Pair] = {pair.second: pair for pair in pairs(steps, outputs) if pays(pair)}
+    found: dict[Step, Pair] = {pair.second: pair for pair in pairs(steps, at.graph.outputs) if pays(pair)}
     gone: set[Step] = {pair.first for pair in found.values()}
     return [found[step].both if step in found else step for step in steps if step not in gone]
 
@@ -73,35 +78,14 @@ def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelSte
         or above.params[store.target].shape != below.params[place].shape
     ):
         return Refusal("what is stored is not what is read")
-    inputs = [value for k, value in enumerate(second.inputs) if k != place]
-    numbers = {k: inputs.index(value) for k, value in enumerate(second.inputs) if k != place}
-    inputs += [value for value in dict.fromkeys(first.inputs) if value not in inputs]
-    mine = {k: inputs.index(value) for k, value in enumerate(first.inputs)}
-    for k in range(below.outputs):
-        numbers[below.inputs + k] = len(inputs) + k
-    value = cast(_renumbered(substitute(store.value, at), mine), read.dtype)
-    simplify = Simplifier()
-    a = simplify(_renumbered(body.a, numbers, {read: value}))
-    params = (
-        *(_param(value, first, second) for value in inputs),
-        *below.params[below.inputs :],
-    )
-    constants = {mine[k] for k in above.constants} | {numbers[k] for k in below.constants}
-    new = Separable((), body.m, body.n, body.k, a, _renumbered(body.b, numbers), body.acc, body.math)
-    stores = tuple(moved(s, numbers) for s in below.stores)
-    label = f"{above.label} | {below.label}"
+    splice = Splice([first, second], handed=first.outputs, leading=second)
+    mine, theirs = splice.renumberings
+    value = cast(mine(substitute(store.value, at)), read.dtype)
+    a = Simplifier()(transform(body.a, lambda node: value if node is read else None))  # a loads nothing else
+    new = Separable((), body.m, body.n, body.k, a, theirs(body.b), body.acc, body.math)
     # the sum over the window binds axes of its own, which may have the names of the contraction's
-    kernel = canonical(Kernel("separable", params, below.outputs, new, stores, label, frozenset(constants)))
-    nodes = (*first.nodes, *second.nodes)
-    return replace(
-        second, name=second.name.replace(below.family, "separable"), kernel=kernel, inputs=tuple(inputs), nodes=nodes,
-        prologue=(*first.prologue, *second.prologue),
-    )  # fmt: skip
-
-
-def _param(value: Value, first: KernelStep, second: KernelStep) -> TensorType:
-    step = second if value in second.inputs else first
-    return step.kernel.params[step.inputs.index(value)]
+    kernel = canonical(splice.kernel("separable", new, theirs.stores(below.stores)))
+    return splice.step(kernel, second.name.replace(below.family, "separable"), second.why)
 
 
 def _is_depthwise(kernel: Kernel) -> str:
@@ -150,14 +134,3 @@ def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | 
         elif here is not index(0) or there is not index(0):
             return Refusal("elements are read in other places than they are stored")
     return at
-
-
-def _renumbered(expr: Expr, numbers: dict[int, int], known: dict[Load, Expr] | None = None) -> Expr:
-    def change(node: Expr) -> Expr | None:
-        if not isinstance(node, Load):
-            return None
-        if known and node in known:
-            return known[node]
-        return load(numbers[node.source], node.index, node.dtype)
-
-    return transform(expr, change)

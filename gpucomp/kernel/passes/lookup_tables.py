@@ -30,7 +30,8 @@ from gpucomp.expr.core import (
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.ir.graph import constant
 from gpucomp.ir.types import I8, I32, I64, U8
-from gpucomp.kernel.passes.narrow_integers import with_input
+from gpucomp.kernel.fuse import with_constant
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import KernelStep, Step
 
 CODES = 256
@@ -39,27 +40,28 @@ COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan", "sq
 ENOUGH = 2  # costly functions, from which on 16 look-ups take less time
 
 
-def look_up(steps: Sequence[Step]) -> list[Step]:
-    """``steps`` with what their stores compute of a code alone, and at some cost, read from a table."""
+def look_up(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Replaces functions of one byte by tables of their 256 results.
+
+    Takes  a kernel that stores a byte, or what is made of one, that is a costly function of another byte alone
+    Gives  the same kernel with the table as one more constant input: ``table[code]`` in the function's place
+    Leaves functions of fewer than ``ENOUGH`` costly operations, and of anything else than one byte
+    """
     return [_looked_up(step) if isinstance(step, KernelStep) else step for step in steps]
 
 
 def _looked_up(step: KernelStep) -> KernelStep:
-    kernel = step.kernel
-    while found := next((f for s in kernel.stores if (f := _function(s.value)) is not None), None):
+    while found := next((f for s in step.kernel.stores if (f := _function(s.value)) is not None), None):
         result, code = found
-        table = constant(table_of(result, code))
         place = cast(code, I64) if code.dtype is U8 else call("add", cast(code, I64), CODES // 2)
-        read = cast(load(kernel.inputs, (place,), I32), result.dtype)
-        number = kernel.inputs
-        kernel = with_input(kernel, table.type)
+        read = cast(load(step.kernel.inputs, (place,), I32), result.dtype)
+        step = with_constant(step, constant(table_of(result, code)))
 
         def change(node: Expr, result: Expr = result, read: Expr = read) -> Expr | None:
             return read if node is result else None
 
-        stores = tuple(replace(s, value=transform(s.value, change)) for s in kernel.stores)
-        kernel = replace(kernel, stores=stores, constants=kernel.constants | {number})
-        step = replace(step, kernel=kernel, inputs=(*step.inputs, table))
+        stores = tuple(replace(s, value=transform(s.value, change)) for s in step.kernel.stores)
+        step = replace(step, kernel=replace(step.kernel, stores=stores))
     return step
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,7 +35,9 @@ from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Store
+from gpucomp.kernel.fuse import with_constant, without_results
 from gpucomp.kernel.passes.pack_weights import operand_elements
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 STORED = (I8, U8, I16, U16)
@@ -52,15 +54,18 @@ class Narrow:
 SIGNED = frozenset({"mfma", "wmma", "sdot4", "mali"})  # devices whose products of bytes want both operands signed
 
 
-def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = frozenset()) -> list[Step]:
-    """``steps`` with integers between kernels, and constants that contractions read, in the bytes they need.
+def narrow(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Stores integers between kernels, and constants that contractions read, in the bytes that they need.
 
-    ``features`` are the device's: on some, what fits in a byte is stored signed, with another offset.
+    Takes  kernels that write i32 or i64 whose values have known bounds
+    Gives  the same kernels, which write u8, i8, u16 or i16, less an offset: ``u8(value - low)``. Readers add it back; a
+           contraction sums the bytes and corrects its sum. A result that copies another one is not stored.
+    Leaves the model's outputs, what the host reads, and values without bounds
     """
-    values = _values(steps, graph, signed=bool(SIGNED & features))
+    values = _values(steps, at.graph, signed=bool(SIGNED & at.target.features))
     made: dict[Value, tuple[Value, Narrow] | None] = {}
     narrowed = [_narrowed(step, values, made) if isinstance(step, KernelStep) else step for step in steps]
-    once = _stored_once(narrowed, frozenset(graph.outputs))
+    once = _stored_once(narrowed, frozenset(at.graph.outputs))
     return [_corrected(step) if isinstance(step, KernelStep) else step for step in once]
 
 
@@ -155,7 +160,8 @@ def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
         if isinstance(step, HostStep):
             result.append(step)
             continue
-        step = replace(step, inputs=tuple(same.get(v, v) for v in step.inputs))
+        if not same.keys().isdisjoint(step.inputs):
+            step = replace(step, inputs=tuple(same.get(v, v) for v in step.inputs))
         kernel = step.kernel
         if kernel.outputs > 1 and not isinstance(kernel.body, Rowwise):
             first: dict[tuple[object, ...], Value] = {}
@@ -165,19 +171,9 @@ def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
                 original = first.setdefault((kernel.params[target], *stores), value)
                 if value not in kept and original is not value:
                     same[value] = original
-            step = _without(step, kernel, same.keys())
+            step = step if same.keys().isdisjoint(step.outputs) else without_results(step, same.keys())
         result.append(step)
     return result
-
-
-def _without(step: KernelStep, kernel: Kernel, values: Collection[Value]) -> KernelStep:
-    """``step`` without those of its results that are among ``values``."""
-    kept = [k for k, v in enumerate(step.outputs) if v not in values]
-    target = {kernel.inputs + old: kernel.inputs + new for new, old in enumerate(kept)}
-    params = (*kernel.params[: kernel.inputs], *(kernel.params[k] for k in target))
-    stores = tuple(replace(s, target=target[s.target]) for s in kernel.stores if s.target in target)
-    changed = replace(kernel, params=params, outputs=len(kept), stores=stores)
-    return replace(step, kernel=changed, outputs=tuple(step.outputs[k] for k in kept))
 
 
 def _multiplied(kernel: Kernel) -> set[int]:
@@ -234,15 +230,13 @@ def _corrected(step: KernelStep) -> KernelStep:
     depth = tuple(range(len(body.batch), len(body.batch) + len(body.k)))
     sums = elements.astype(np.int64).sum(axis=depth) * offset
     correction = constant(sums.astype(np.int32))  # modulo 2^32, as the sum itself
-    new = kernel.inputs
-    shifted = with_input(kernel, correction.type)
-    total = body.acc + load(new, (*body.batch, *body.n), I32)
+    total = body.acc + load(kernel.inputs, (*body.batch, *body.n), I32)
+    shifted = with_constant(step, correction)
     stores = tuple(
         Store(s.target, s.index, transform(s.value, lambda node: total if node is body.acc else None))
-        for s in shifted.stores
+        for s in shifted.kernel.stores
     )
-    changed = replace(shifted, body=replace(body, a=a), stores=stores, constants=kernel.constants | {new})
-    return replace(step, kernel=changed, inputs=(*step.inputs, correction))
+    return replace(shifted, kernel=replace(shifted.kernel, body=replace(body, a=a), stores=stores))
 
 
 def split_offset(expr: Expr) -> tuple[Expr, int] | None:
@@ -283,11 +277,3 @@ def as_byte(value: Expr) -> Expr | None:
             info = np.iinfo(byte.dtype.numpy)
             return select(condition, byte, literal(int(other), byte.dtype)) if info.min <= other <= info.max else None
     return None
-
-
-def with_input(kernel: Kernel, type: TensorType) -> Kernel:
-    """``kernel`` with one more input, the last one."""
-    new = kernel.inputs
-    params = (*kernel.params[:new], type, *kernel.params[new:])
-    stores = tuple(replace(s, target=s.target + 1) for s in kernel.stores)
-    return replace(kernel, params=params, stores=stores)

@@ -22,8 +22,8 @@ from gpucomp.expr.simplify import Simplifier, flatten, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.fuse import parameters
 from gpucomp.kernel.packing import Digit, Packing
-from gpucomp.kernel.rename import moved, renumbered
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernel.winograd_matrices import ALL, floats
 
@@ -119,8 +119,8 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     ]
     used = {ld.source for e in others for ld in loads(e)}
     kept = tuple(k for k in range(kernel.inputs) if k in used)
-    number = {k: new for new, k in enumerate(kept)}
-    number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
+    type = TensorType(dtype, tuple(d.extent for d in packing.digits))
+    new = parameters(kernel, [*kept, type, *kernel.results])
 
     def read(k: Expr) -> Expr:
         at = flat | {"k": k}
@@ -131,17 +131,11 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
         packed: Expr = cast(read(flat["k"]), old.dtype)
     else:
         packed = simplify(_undone(change, read, flat["k"], depth // change.taps**2))
-    other = renumbered(other, number)
-    a, b = (packed, other) if packing.operand == "a" else (other, packed)
-    stores, tail = tuple(moved(s, number) for s in kernel.stores), body.tail
-    if tail is not None:
-        statistics = tail.mapped(lambda e: renumbered(e, number)).statistics
-        tail = replace(tail, statistics=statistics, stores=tuple(moved(s, number) for s in tail.stores))
-    type = TensorType(dtype, tuple(d.extent for d in packing.digits))
-    params = (*(kernel.params[k] for k in kept), type, *kernel.params[kernel.inputs :])
-    constants = frozenset(number[k] for k in kernel.constants if k in number) | {len(kept)}
-    new = replace(kernel, params=params, body=replace(body, a=a, b=b, tail=tail), stores=stores, constants=constants)
-    return Packed(new, kept, element, axes, packing)
+    a, b = (packed, new(other)) if packing.operand == "a" else (new(other), packed)
+    body = replace(body, a=a, b=b, tail=new.tail(body.tail) if body.tail is not None else None)
+    constants = new.constants | {len(kept)}
+    made = replace(kernel, params=new.types, body=body, stores=new.stores(kernel.stores), constants=constants)
+    return Packed(made, kept, element, axes, packing)
 
 
 def _filled_depth(packing: Packing, k: Expr, depth: int) -> tuple[Expr, int]:

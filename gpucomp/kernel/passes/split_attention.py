@@ -17,9 +17,9 @@ from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, 
 from gpucomp.ir.graph import Op, Value
 from gpucomp.ir.types import BF16, F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Store
-from gpucomp.kernel.pipeline import Expected
+from gpucomp.kernel.fuse import parameters
+from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
-from gpucomp.kernel.rename import moved
 from gpucomp.kernel.step import KernelStep, Step
 
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
@@ -46,8 +46,14 @@ class Piece:
     params: tuple[int, ...]
 
 
-def split(steps: Sequence[Step], target: Target, expected: Expected) -> list[Step]:
-    """``steps`` with each attention in three where that is expected to be faster."""
+def split(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Splits attention into three kernels where that is expected to be faster.
+
+    Takes  a kernel ``softmax(q k) v``
+    Gives  three: the scores ``q k``, their softmax, and its product with ``v``; the values between are temporaries
+    Leaves an attention that is expected to be faster as one kernel
+    """
+    target, expected = at.target, at.expected
     found: list[Step] = []
     chosen: dict[str, bool] = {}
     for step in steps:
@@ -108,7 +114,7 @@ def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
     shape, count = tuple(v.extent for v in at), len(kernel.params)
     narrow = body.v.value.dtype if isinstance(body.v, Cast) else F32
     stored = narrow if narrow in (BF16, F16) else F32
-    types = (*kernel.params, TensorType(F32, shape), TensorType(stored, shape))
+    more = replace(kernel, params=(*kernel.params, TensorType(F32, shape), TensorType(stored, shape)))
 
     dot = reduce("sum", body.depth, body.q * body.k)
     score = load(count, at, F32)
@@ -119,24 +125,19 @@ def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
     mean = reduce("sum", body.cols, cast(load(count + 1, at, stored), F32) * body.v)
     last = tuple(Store(s.target, s.index, substitute(s.value, {body.acc: mean})) for s in kernel.stores)
     return (
-        _piece(kernel, types, at, (Store(count, at, substitute(body.score, {body.dot: dot})),), "scores"),
-        _piece(kernel, types, at, (Store(count + 1, at, weight),), "weights"),
-        _piece(kernel, types, result, last, "means"),
+        _piece(more, at, (Store(count, at, substitute(body.score, {body.dot: dot})),), "scores"),
+        _piece(more, at, (Store(count + 1, at, weight),), "weights"),
+        _piece(more, result, last, "means"),
     )
 
 
-def _piece(
-    kernel: Kernel, types: Sequence[TensorType], domain: tuple[Var, ...], stores: Sequence[Store], what: str
-) -> Piece:
+def _piece(kernel: Kernel, domain: tuple[Var, ...], stores: Sequence[Store], what: str) -> Piece:
     exprs = [e for s in stores for e in (*s.index, s.value)]
     read = sorted({ld.source for e in exprs for ld in loads(e)})
     written = list(dict.fromkeys(s.target for s in stores))
-    params = (*read, *written)
-    number = {old: new for new, old in enumerate(params)}
-
-    own = tuple(moved(s, number) for s in stores)
-    found = recognise(Composed(tuple(types[k] for k in params), len(written), domain, own), f"{what} of {kernel.label}")
-    return Piece(replace(found, constants=frozenset(number[k] for k in kernel.constants if k in read)), params)
+    new = parameters(kernel, [*read, *written])
+    found = recognise(Composed(new.types, len(written), domain, new.stores(stores)), f"{what} of {kernel.label}")
+    return Piece(replace(found, constants=new.constants), (*read, *written))
 
 
 def in_three(step: KernelStep) -> list[Step]:

@@ -36,10 +36,10 @@ from gpucomp.ir.graph import Op, Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F16, F32, TensorType
 from gpucomp.kernel import Blocks, Contraction, Kernel, Store
 from gpucomp.kernel.forms.convolution import Pixels, long_axes, winograd_pixels
+from gpucomp.kernel.fuse import parameters
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernel.pipeline import Expected
-from gpucomp.kernel.rename import renumbered
+from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 from gpucomp.refusal import required
@@ -53,8 +53,14 @@ BETWEEN = Op("Between", lambda *, type: type)  # what one step of a convolution 
 MOST_BYTES = 256 << 20  # of pixels and products between the three launches: boards have little memory
 
 
-def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
-    """``steps`` with each convolution in three where the model of the device finds that clearly faster."""
+def split(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Computes 3 x 3 convolutions by Winograd's algorithms, in three kernels, where that is expected to be faster.
+
+    Takes  a 3 x 3 convolution with steps of 1 whose filters are constants and whose sums are strict f32
+    Gives  three kernels: transformed pixels, a batch of products with the transformed filters, the outputs with the
+           convolution's epilogue
+    Leaves other convolutions, and those that are expected to be faster as one kernel
+    """
     chosen: dict[str, int] = {}
     found: list[Step] = []
     for step in steps:
@@ -63,7 +69,7 @@ def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
             continue
         kernel = step.kernel
         if kernel.digest not in chosen:
-            chosen[kernel.digest] = _outputs(kernel, expected)
+            chosen[kernel.digest] = _outputs(kernel, at.expected)
         found += in_three(step, chosen[kernel.digest]) if chosen[kernel.digest] else [step]
     return found
 
@@ -127,19 +133,13 @@ def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) 
     at: dict[Expr, Expr] = {v: index(0) for v in body.m} | dict(zip(long_axes(body.m), of_rows, strict=True))
     at |= dict(zip(body.n, of_columns, strict=True))
     kept = _epilogue_inputs(kernel)
-    number = {k: new + 1 for new, k in enumerate(kept)}
-    number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
-
-    def moved(expr: Expr) -> Expr:
-        return renumbered(simplify(substitute(expr, at)), number)
-
-    stores = tuple(Store(number[s.target], tuple(map(moved, s.index)), moved(s.value)) for s in kernel.stores)
+    new = parameters(kernel, [products, *kept, *kernel.results])
+    stores = new.stores(s.mapped(lambda e: simplify(substitute(e, at))) for s in kernel.stores)
     value = load(0, (r[0] * side + r[1], _number(i), i[3]), F32)
     where = both([call("lt", y, index(form.out[0])), call("lt", x, index(form.out[1]))])
     made = Blocks(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.result), value, where, body.acc)
-    params = (products, *(kernel.params[k] for k in kept), *kernel.params[kernel.inputs :])
-    constants = frozenset(number[k] for k in kernel.constants if k in kept)
-    return Kernel("blocks", params, kernel.outputs, made, stores, f"{kernel.label}, F({outputs}, 3)", constants)
+    label = f"{kernel.label}, F({outputs}, 3)"
+    return Kernel("blocks", new.types, kernel.outputs, made, stores, label, new.constants)
 
 
 def _epilogue_inputs(kernel: Kernel) -> list[int]:

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
+from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.attention.mma.emit import mma_attention_hooks
 from gpucomp.kernels_templates.attention.simt import space as simt
-from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered
+from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, remembered
 
-PARAMS = (
-    Param("warps", (1, 2, 4, 8), "warps of a work-group, each with 16 rows (queries)"),
-    Param("tile_n", (16, 32, 64, 128), "columns (keys and values) of one shared-memory stage"),
-    simt.SPLITS,
-)
 BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
 CHUNK = 16  # bytes behind a shared row, so that eight rows that ldmatrix reads lie in different banks
 KEPT_BYTES = 256  # of the longest row of queries that stays in registers
-MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for addresses and what else the loops keep, at most
 SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
 STAGE_CYCLES = 150  # of a stage: its barriers, and the maxima that all scores of a row wait for
 FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared memory, which is aligned so
+
+
+class MmaAttentionSchedule(simt.AttentionSchedule):
+    warps: int = tunable((1, 2, 4, 8), "warps of a work-group, each with 16 rows (queries)")
+    tile_n: int = tunable((16, 32, 64, 128), "columns (keys and values) of one shared-memory stage")
+    splits: int = tunable(simt.SPLITS, "work-groups that share the columns of a tile of rows")
+
+
+class MmaAttentionProblem(simt.AttentionProblem):
+    """As for `simt`, but ``q_wide``, ``k_wide`` and ``v_wide`` are elements of one asynchronous copy."""
+
+    element_bytes: int  # of an operand
+    products: int  # of matrix units for one: 3 for 3xtf32
+
+
+class MmaAttentionSizes(simt.AttentionSizes):
+    tile_m: int
+    v_pitch: int  # elements from row to row of values
+    keep_q: int  # 1: queries stay in registers
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -45,7 +59,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def _operands(body: Attention) -> tuple:
+def _operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[Var, ...]], ...]:
     return (
         ("q", body.q, body.rows, body.depth),
         ("k", body.k, body.cols, body.depth),
@@ -53,17 +67,17 @@ def _operands(body: Attention) -> tuple:
     )
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """As for `simt`, and what one asynchronous copy takes and matrix units do.
-
-    q_wide, k_wide, v_wide   elements of a copy
-    element_bytes            of an operand; ``products`` of matrix units for one: 3 for 3xtf32
-    """
+def problem(kernel: Kernel) -> MmaAttentionProblem:
     body = kernel.body_as(Attention)
     nbytes = stored(body.q).dtype.nbytes
-    found = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)}
-    products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
-    return {**simt.problem(kernel), **found, "element_bytes": nbytes, "products": products}
+    widths = {
+        f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)
+    }
+    return MmaAttentionProblem(
+        **simt.problem(kernel).replace(**widths),
+        element_bytes=nbytes,
+        products=3 if body.math == "3xtf32" and nbytes == 4 else 1,
+    )
 
 
 def _up(value: int, block: int = BLOCK) -> int:
@@ -71,59 +85,59 @@ def _up(value: int, block: int = BLOCK) -> int:
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def derive(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> MmaAttentionSizes:
     tile_m, tiles_n = BLOCK * s.warps, -(-p.n // s.tile_n)
     chunk = CHUNK // p.element_bytes
     depth_pad, values_pad = _up(p.depth, 2 * chunk), _up(p.values)
     tiles_m = -(-p.m // tile_m)
-    return {
-        "threads": 32 * s.warps,
-        "tile_m": tile_m,
-        "depth_pad": depth_pad,
-        "values_pad": values_pad,
-        "pitch": depth_pad + chunk,
-        "v_pitch": values_pad + chunk,  # of f32 too: rows two apart that a warp reads are 8 banks apart
+    return MmaAttentionSizes(
+        threads=32 * s.warps,
+        tile_m=tile_m,
+        depth_pad=depth_pad,
+        values_pad=values_pad,
+        pitch=depth_pad + chunk,
+        v_pitch=values_pad + chunk,  # of f32 too: rows two apart that a warp reads are 8 banks apart
         # ptxas would keep both parts of split ones
-        "keep_q": int(depth_pad * p.element_bytes <= KEPT_BYTES and p.products == 1),
-        "out_vector": min(2, p.out_wide),
-        "part_words": 4 + values_pad // 2,
-        "tiles_m": max(1, tiles_m),
-        "tiles": tiles_m * p.batch,
-        "tiles_per_split": -(-tiles_n // s.splits),
-    }
+        keep_q=int(depth_pad * p.element_bytes <= KEPT_BYTES and p.products == 1),
+        out_vector=min(2, p.out_wide),
+        part_words=4 + values_pad // 2,
+        tiles_m=max(1, tiles_m),
+        tiles=tiles_m * p.batch,
+        tiles_per_split=-(-tiles_n // s.splits),
+    )
 
 
-def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def dynamic_shared_bytes(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
     """The rows of queries, and one stage of keys and of values."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     return p.element_bytes * ((d.tile_m + s.tile_n) * d.pitch + s.tile_n * d.v_pitch)
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
     return dynamic_shared_bytes(s, p) + (FLAG_BYTES if s.splits > 1 else 0)
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Sums of a warp's values and scores (kernels.md 2.10), queries where they stay, fragments, 40 for the rest."""
-    d = SimpleNamespace(**derive(s, p))
+def registers(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
+    """Sums of a warp's values and scores (kernels.md 2.10), queries where they stay, fragments, and 40 others."""
+    d = derive(s, p)
     if p.products == 3:  # measured: ptxas works on several sums of parts at once, for scores more than for values
         return d.values_pad * 9 // 8 + s.tile_n * 5 // 2 + 68
     queries = d.depth_pad * p.element_bytes // 8 if d.keep_q else 4
     return d.values_pad // 2 + s.tile_n // 2 + queries + 8 + 40
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_taken(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
     """At most what ptxas takes while registers are plenty."""
     return registers(s, p) + ADDRESSES
 
 
-def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    d = SimpleNamespace(**derive(s, p))
+def workspace_bytes(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
+    d = derive(s, p)
     return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    d = SimpleNamespace(**derive(s, p))
+def objections(s: MmaAttentionSchedule, p: MmaAttentionProblem, limits: Limits) -> Iterator[str]:
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
@@ -136,8 +150,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "the partial results of the splits need more than 2 GiB"
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Geometry:
+    d = derive(s, p)
     return Geometry(
         (d.tiles, s.splits if d.tiles else 1, 1),
         (d.threads, 1, 1),
@@ -147,28 +161,26 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: MmaAttentionProblem, limits: Limits) -> MmaAttentionSchedule:
     """FlashAttention-2's 64 rows, fewer where that leaves units idle; 64 columns, fewer for wide heads; then splits."""
-    candidates = [
-        {"warps": warps, "tile_n": tile_n, "splits": 1}
-        for warps in (4, 2, 1)
-        for tile_n in (64, 32, 16)
-        if not list(objections(SimpleNamespace(warps=warps, tile_n=tile_n, splits=1), p, limits))
+    tiles = [
+        MmaAttentionSchedule(warps=warps, tile_n=tile_n, splits=1) for warps in (4, 2, 1) for tile_n in (64, 32, 16)
     ]
-    if not candidates:  # too wide a head: another engine's business
-        return {"warps": 1, "tile_n": 16, "splits": 1}
-    filling = [s for s in candidates if p.batch * -(-p.m // (BLOCK * s["warps"])) >= 0.8 * limits.units]
-    schedule = filling[0] if filling else next(s for s in candidates if s["warps"] == candidates[-1]["warps"])
-    d = SimpleNamespace(**derive(SimpleNamespace(**schedule), p))
+    legal = [s for s in tiles if can_run(s, objections, p, limits)]
+    if not legal:  # too wide a head: another engine's business
+        return tiles[-1]
+    filling = [s for s in legal if p.batch * -(-p.m // (BLOCK * s.warps)) >= 0.8 * limits.units]
+    best = filling[0] if filling else next(s for s in legal if s.warps == legal[-1].warps)
 
     def is_legal(splits: int) -> bool:
-        return not list(objections(SimpleNamespace(**{**schedule, "splits": splits}), p, limits))
+        return can_run(best.replace(splits=splits), objections, p, limits)
 
-    return schedule | {"splits": simt.smallest_split(d.tiles, -(-p.n // schedule["tile_n"]), limits.units, is_legal)}
+    stages = -(-p.n // best.tile_n)
+    return best.replace(splits=simt.smallest_split(derive(best, p).tiles, stages, limits.units, is_legal))
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
-    d = SimpleNamespace(**derive(s, p))
+def work(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Work:
+    d = derive(s, p)
     stages, heads = d.tiles_per_split, d.depth_pad + d.values_pad
     scores = s.warps * BLOCK * s.tile_n * stages
     products = scores * heads * p.products * p.element_bytes / (BLOCK * 8 * 32)  # 32 bytes of depth each
@@ -191,7 +203,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 FAMILY = Family(
     "attention",
-    PARAMS,
+    MmaAttentionSchedule,
     problem,
     objections,
     derive,

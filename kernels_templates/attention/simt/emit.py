@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.printer import CPrinter
@@ -17,6 +16,13 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import count, places
 from gpucomp.kernels_templates.attention.emit import shared_hooks
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.attention.simt.space import (
+        AttentionProblem,
+        SimtAttentionSchedule,
+        SimtAttentionSizes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,12 @@ class _Tile:
     lines: int
     padded: int
     inside: bool  # an access runs along a row, else from row to row
-    width: int
+    wide: int  # elements that an access may take
+
+    @property
+    def width(self) -> int:
+        """Elements of an access."""
+        return math.gcd(self.wide, self.padded if self.inside else self.lines)
 
     @property
     def row_width(self) -> int:
@@ -78,27 +89,25 @@ class Loader:
 
 
 def attention_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: SimtAttentionSchedule, p: AttentionProblem, derived: SimtAttentionSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/simt/kernel.j2`` for what each hook is."""
     batch = var("batch", max(1, p.batch))
-    shared = shared_hooks(kernel, printer, batch, s, p, derived)
+    shared = shared_hooks(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
     tiles = _tiles(kernel.body_as(Attention), s, p, derived)
     return {**shared, **{tile.name: _loader(kernel, printer, tile, batch, derived.threads) for tile in tiles}}
 
 
-def _tiles(body: Attention, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> tuple[_Tile, ...]:
+def _tiles(
+    body: Attention, s: SimtAttentionSchedule, p: AttentionProblem, derived: SimtAttentionSizes
+) -> tuple[_Tile, ...]:
     """The tiles of queries, keys and values."""
 
-    def tile(name: str, value: Expr, rows: tuple[Var, ...], inner: tuple[Var, ...], lines: int, padded: int) -> _Tile:
-        inside = bool(getattr(p, f"{name}_inside"))
-        width = math.gcd(getattr(p, f"{name}_wide"), padded if inside else lines)
-        return _Tile(name, value, rows, inner, lines, padded, inside, width)
-
+    q_inside, k_inside, v_inside = (bool(inside) for inside in (p.q_inside, p.k_inside, p.v_inside))
     return (
-        tile("q", body.q, body.rows, body.depth, s.tile_m, derived.depth_pad),
-        tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad),
-        tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad),
+        _Tile("q", body.q, body.rows, body.depth, s.tile_m, derived.depth_pad, q_inside, p.q_wide),
+        _Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, k_inside, p.k_wide),
+        _Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, v_inside, p.v_wide),
     )
 
 

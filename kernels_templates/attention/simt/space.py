@@ -3,70 +3,114 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms import causal
-from gpucomp.kernel.forms.operand import fast_axis
+from gpucomp.kernel.forms.operand import count, fast_axis
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.attention.simt.emit import attention_hooks
-from gpucomp.schedule.space import Family, Param, Schedule, Work, cannot_meet, remembered, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, STATIC_SHARED, Family, Work, can_run, cannot_meet, remembered, too_wide
 
-SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
-PARAMS = (
-    Param("tile_m", (1, 2, 4, 8, 16, 32, 64, 128), "rows (queries) per work-group"),
-    Param("tile_n", (2, 4, 8, 16, 32, 64, 128), "columns (keys and values) of one shared-memory stage"),
-    Param("reg_m", (1, 2, 4, 8), "rows per work-item"),
-    Param("row_items", (1, 4, 8, 16, 32), "work-items that share a row"),
-    SPLITS,
-    Param("vector", (1, 4, 8, 16), "elements per accumulator, where one work-item a group computes with vectors"),
-)
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
-MAX_GROUPS = (1 << 31) - 1
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 MAX_WORKSPACE = 1 << 31  # bytes
 UNROLL = 4  # elements of depth, and columns, that a step of the inner loops takes
 STAGED = 64  # registers for what is on its way to shared memory: eight accesses of 16 bytes, of two operands
 ADDRESSES = 64  # registers for what an unrolled loop reads through
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes, and how memory runs: ``q_wide``, ``k_wide`` and ``v_wide`` are the elements an access may take at once.
+class AttentionSchedule(Tunables):
+    """What schedules of all engines have."""
 
-    ``q_inside``: neighbours along the head, not along the rows, are neighbours in memory; so ``k_inside`` and
-    ``v_inside``. ``causal``: how far right of its own number a row sees columns, -1 where that is no matter.
-    ``out_wide``: values that a store may take at once.
-    """
+    tile_n: int
+    splits: int
+
+
+class SimtAttentionSchedule(AttentionSchedule):
+    tile_m: int = tunable((1, 2, 4, 8, 16, 32, 64, 128), "rows (queries) per work-group")
+    tile_n: int = tunable((2, 4, 8, 16, 32, 64, 128), "columns (keys and values) of one shared-memory stage")
+    reg_m: int = tunable((1, 2, 4, 8), "rows per work-item")
+    row_items: int = tunable((1, 4, 8, 16, 32), "work-items that share a row")
+    splits: int = tunable(SPLITS, "work-groups that share the columns of a tile of rows")
+    vector: int = tunable((1, 4, 8, 16), "elements per accumulator, where one work-item a group computes with vectors")
+
+
+class AttentionProblem(Sizes):
+    """Sizes of an attention, and how its operands lie in memory."""
+
+    batch: int
+    m: int  # rows (queries)
+    n: int  # columns (keys and values)
+    depth: int
+    values: int
+    q_inside: int  # 1: neighbours along the head, not along the rows, are neighbours in memory; so for k and v
+    q_wide: int  # elements that an access may take at once; so for k and v
+    k_inside: int
+    k_wide: int
+    v_inside: int
+    v_wide: int
+    causal: int  # how far right of its own number a row sees columns; -1: it sees all of them
+    out_wide: int  # values that a store may take at once
+
+
+class AttentionSizes(Sizes):
+    """What all engines derive."""
+
+    threads: int
+    depth_pad: int  # a row of queries or keys, with the zeros behind it
+    values_pad: int  # a row of values, with the zeros behind it
+    pitch: int  # elements from row to row of queries, and of keys
+    out_vector: int  # values of a store
+    part_words: int  # what a work-item of a split leaves for the last: values, maximum and total of each row
+    tiles_m: int
+    tiles: int
+    tiles_per_split: int
+
+
+class SimtAttentionSizes(AttentionSizes):
+    alone: int  # 1: one work-item is the whole work-group
+    row_groups: int
+    reg_n: int  # columns of a work-item, or vectors of them
+    reg_v: int  # values of a work-item, or vectors of them
+    run_v: int  # values of a work-item that are neighbours
+    idle: int  # 1: more work-items share a row than there are columns
+    unroll_c: int
+    unroll_n: int
+    p_pitch: int  # elements from row to row of weights
+
+
+def problem(kernel: Kernel) -> AttentionProblem:
     body = kernel.body_as(Attention)
-    sizes = {
-        name: math.prod(v.extent for v in axes)
-        for name, axes in (
-            ("batch", body.batch),
-            ("m", body.rows),
-            ("n", body.cols),
-            ("depth", body.depth),
-            ("values", body.values),
-        )
-    }
-    layout = {}
-    for name, value, span, inner in (
-        ("q", body.q, body.rows, body.depth),
-        ("k", body.k, body.cols, body.depth),
-        ("v", body.v, body.cols, body.values),
-    ):
-        layout[f"{name}_inside"], layout[f"{name}_wide"] = fast_axis(kernel, value, span, inner)
-    return {**sizes, **layout, "causal": causal_offset(body), "out_wide": store_width(kernel)}
+    q_inside, q_wide = fast_axis(kernel, body.q, body.rows, body.depth)
+    k_inside, k_wide = fast_axis(kernel, body.k, body.cols, body.depth)
+    v_inside, v_wide = fast_axis(kernel, body.v, body.cols, body.values)
+    return AttentionProblem(
+        batch=count(body.batch),
+        m=count(body.rows),
+        n=count(body.cols),
+        depth=count(body.depth),
+        values=count(body.values),
+        q_inside=q_inside,
+        q_wide=q_wide,
+        k_inside=k_inside,
+        k_wide=k_wide,
+        v_inside=v_inside,
+        v_wide=v_wide,
+        causal=causal_offset(body),
+        out_wide=store_width(kernel),
+    )
 
 
 def causal_offset(body: Attention) -> int:
-    """As ``codegen.causal`` has it, of rows that are one axis."""
+    """As ``kernel.forms.causal`` has it; rows that are several axes have none."""
     return causal.causal_offset(body) if len(body.rows) <= 1 else causal.NOT_CAUSAL
 
 
-def threads_of(s: SimpleNamespace) -> int:
+def threads_of(s: SimtAttentionSchedule) -> int:
     return 1 if s.vector > 1 else (s.tile_m // s.reg_m) * s.row_items
 
 
@@ -75,43 +119,39 @@ def _up(value: int, step: int) -> int:
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``depth_pad``, ``values_pad``: a head with the zeros behind it. ``pitch``, ``p_pitch``: elements from row to
-    row. ``part_words``: what a work-item of a split leaves for the last: values, maximum and total of each row."""
+def derive(s: SimtAttentionSchedule, p: AttentionProblem) -> SimtAttentionSizes:
     alone = s.vector > 1
     depth_pad = p.depth if alone else _up(p.depth, UNROLL)
     reg_v = _up(p.values, s.vector) if alone else -(-p.values // s.row_items)
     run_v = 1 if alone else next(r for r in (4, 2, 1) if reg_v % r == 0)
-    values_pad = reg_v * s.row_items
-    # rows that the items of a warp read together lie in different banks: an odd number of 16-byte words apart
-    pitch = depth_pad if alone or depth_pad // UNROLL % 2 else depth_pad + UNROLL
     tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
-    return {
-        "threads": threads_of(s),
-        "alone": int(alone),
-        "row_groups": s.tile_m // s.reg_m,
-        "reg_n": s.tile_n // s.vector if alone else -(-s.tile_n // s.row_items),
-        "reg_v": reg_v // s.vector,
-        "run_v": run_v,
-        "idle": int(not alone and s.row_items > s.tile_n),
-        "unroll_c": UNROLL,
-        "unroll_n": min(UNROLL, s.tile_n),
-        "part_words": s.reg_m * (reg_v // s.vector + 2),
-        "depth_pad": depth_pad,
-        "values_pad": values_pad,
-        "pitch": pitch,
+    return SimtAttentionSizes(
+        threads=threads_of(s),
+        alone=int(alone),
+        row_groups=s.tile_m // s.reg_m,
+        reg_n=s.tile_n // s.vector if alone else -(-s.tile_n // s.row_items),
+        reg_v=reg_v // s.vector,
+        run_v=run_v,
+        idle=int(not alone and s.row_items > s.tile_n),
+        unroll_c=UNROLL,
+        unroll_n=min(UNROLL, s.tile_n),
+        part_words=s.reg_m * (reg_v // s.vector + 2),
+        depth_pad=depth_pad,
+        values_pad=reg_v * s.row_items,
+        # rows that the items of a warp read together lie in different banks: an odd number of 16-byte words apart
+        pitch=depth_pad if alone or depth_pad // UNROLL % 2 else depth_pad + UNROLL,
         # the items of a warp write to different banks
-        "p_pitch": _up(s.tile_n, 32) + s.row_items % 32 if s.tile_n >= 32 else s.tile_n,
-        "out_vector": math.gcd(p.out_wide, reg_v if alone else run_v),
-        "tiles_m": max(1, tiles_m),
-        "tiles": tiles_m * p.batch,
-        "tiles_per_split": -(-tiles_n // s.splits),
-    }
+        p_pitch=_up(s.tile_n, 32) + s.row_items % 32 if s.tile_n >= 32 else s.tile_n,
+        out_vector=math.gcd(p.out_wide, reg_v if alone else run_v),
+        tiles_m=max(1, tiles_m),
+        tiles=tiles_m * p.batch,
+        tiles_per_split=-(-tiles_n // s.splits),
+    )
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
     """Queries, keys, values; weights and the row's maxima where items share rows; the flag of the last to arrive."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     keys = p.depth * s.tile_n if d.alone else s.tile_n * d.pitch
     shared = s.tile_m * d.pitch + keys + s.tile_n * d.values_pad
     if not d.alone:
@@ -119,31 +159,31 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return 4 * shared + (4 if s.splits > 1 else 0)
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """What the sums need: scores, values, the larger step of the two products, each row's state, 30 for the rest."""
-    d = SimpleNamespace(**derive(s, p))
+def registers(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
+    """What the sums need: scores, values, the larger step of the two products, each row's state, and 30 others."""
+    d = derive(s, p)
     step = max(UNROLL * (s.reg_m + d.reg_n), d.unroll_n * s.reg_m + d.reg_v)
     return s.reg_m * (d.reg_n + d.reg_v) + step + 2 * s.reg_m + 30
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_taken(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
     """At most what ptxas takes while registers are plenty: it also holds accesses of the next tiles, and addresses."""
     return registers(s, p) + STAGED + ADDRESSES
 
 
-def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    d = SimpleNamespace(**derive(s, p))
+def workspace_bytes(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
+    d = derive(s, p)
     return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> Iterator[str]:
     if s.tile_m % s.reg_m:
         yield "reg_m must divide tile_m"
         return
     if (s.vector > 1) != (s.row_items == 1):
         yield "one work-item a row means one a group, and that computes with vectors"
         return
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if s.vector > 1 and not limits.is_cpu:
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
     yield from too_wide(s.vector, 4, limits)
@@ -164,8 +204,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from cannot_meet(s.splits, limits)
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: SimtAttentionSchedule, p: AttentionProblem) -> Geometry:
+    d = derive(s, p)
     return Geometry(
         (d.tiles, s.splits if d.tiles else 1, 1),
         (d.threads, 1, 1),
@@ -206,42 +246,42 @@ STAGE_CYCLES = 900  # a stage's way from memory to shared memory and its four ba
 ENOUGH_WAVES = 0.85  # of the best split's share of busy units (FlashAttention's num_splits_heuristic)
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The tile that a model of one unit's cycles finds fastest, then the smallest split that fills the device.
+def default(p: AttentionProblem, limits: Limits) -> SimtAttentionSchedule:
+    """On a GPU the tile that a model of one unit's cycles finds fastest, then the smallest split that fills the device.
 
-    A GPU's; a CPU runs one work-item a group.
+    A CPU runs one work-item a group.
     """
     if limits.is_cpu:
         return _one_at_a_time(p, limits)
-    names = ("tile_m", "tile_n", "reg_m", "row_items")
-    candidates = [dict(zip(names, t, strict=True)) | {"splits": 1, "vector": 1} for t in TILES]
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    schedule = min(legal, key=lambda s: cycles(s, p, limits))
-    return schedule | {"splits": _splits(schedule, p, limits)}
+    candidates = [
+        SimtAttentionSchedule(tile_m=tile_m, tile_n=tile_n, reg_m=reg_m, row_items=row_items, splits=1, vector=1)
+        for tile_m, tile_n, reg_m, row_items in TILES
+    ]
+    legal = [s for s in candidates if can_run(s, objections, p, limits)]
+    best = min(legal, key=lambda s: cycles(s, p, limits))
+    return best.replace(splits=_splits(best, p, limits))
 
 
-def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+def cycles(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
     """Cycles of the busiest unit: its share of work-groups, each so many stages, bound by sums, memory or latency."""
-    d = SimpleNamespace(**derive(SimpleNamespace(**s), p))
+    d = derive(s, p)
     share = max(1, -(-d.tiles // limits.units))
-    reads = 1 / s["reg_m"] + 1 / d.reg_n, 1 / s["reg_m"] + 1 / d.reg_v  # of shared memory, a multiply-add
-    work = s["tile_m"] * s["row_items"] * d.reg_n * (d.depth_pad * (1 + reads[0]) + d.values_pad * (1 + reads[1]))
-    work += 2 * (s["tile_n"] + 4) * (d.depth_pad + d.values_pad)  # the tile's way through registers
-    own = min(LANES, d.threads * min(1, s["reg_m"] * min(d.reg_n, d.reg_v) / LATENCY))  # what a group alone gets of it
-    return -(-p.n // s["tile_n"]) * max(share * work / LANES, STAGE_CYCLES + work / own)
+    reads = 1 / s.reg_m + 1 / d.reg_n, 1 / s.reg_m + 1 / d.reg_v  # of shared memory, a multiply-add
+    work = s.tile_m * s.row_items * d.reg_n * (d.depth_pad * (1 + reads[0]) + d.values_pad * (1 + reads[1]))
+    work += 2 * (s.tile_n + 4) * (d.depth_pad + d.values_pad)  # the tile's way through registers
+    own = min(LANES, d.threads * min(1, s.reg_m * min(d.reg_n, d.reg_v) / LATENCY))  # what a group alone gets of it
+    return -(-p.n // s.tile_n) * max(share * work / LANES, STAGE_CYCLES + work / own)
 
 
-def _splits(schedule: Schedule, p: SimpleNamespace, limits: Limits) -> int:
-    d = SimpleNamespace(**derive(SimpleNamespace(**schedule), p))
-
+def _splits(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> int:
     def is_legal(splits: int) -> bool:
-        return not list(objections(SimpleNamespace(**{**schedule, "splits": splits}), p, limits))
+        return can_run(s.replace(splits=splits), objections, p, limits)
 
-    return smallest_split(d.tiles, -(-p.n // schedule["tile_n"]), limits.units, is_legal)
+    return smallest_split(derive(s, p).tiles, -(-p.n // s.tile_n), limits.units, is_legal)
 
 
 def smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int], bool]) -> int:
-    """The smallest split whose last wave leaves few units idle; one where tiles of rows fill the device already."""
+    """The smallest split whose last wave leaves few units idle; 1 where tiles of rows fill the device already."""
     if tiles >= 0.8 * units or stages <= 4:
         return 1
 
@@ -249,29 +289,27 @@ def smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int]
         waves = tiles * splits / units
         return waves / math.ceil(waves)
 
-    useful = [n for n in SPLITS.choices if n <= stages // 2 and is_legal(n)]
+    useful = [n for n in SPLITS if n <= stages // 2 and is_legal(n)]
     best = max(map(busy, useful))
     return next(n for n in useful if busy(n) >= ENOUGH_WAVES * best)
 
 
-def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
+def _one_at_a_time(p: AttentionProblem, limits: Limits) -> SimtAttentionSchedule:
     """A CPU behind OpenCL: one work-item a group, blocks of rows in vector registers, tiles that fit its caches."""
     vector = max(w for w in (4, 8, 16) if w == 4 or (4 * w <= limits.vector_bytes and w < 2 * max(p.values, 4)))
     vectors = -(-p.values // vector)
     reg_m = next(r for r in (8, 4, 2, 1) if r == 1 or (r * vectors <= 16 and r < 2 * p.m))
     tile_m = max(reg_m, next((t for t in (8, 16, 32) if p.m <= t), 32))
-    schedule = {"tile_m": tile_m, "tile_n": 32, "reg_m": reg_m, "row_items": 1, "splits": 1, "vector": vector}
-    for name, fewest in (("tile_n", vector), ("tile_m", reg_m)):
-        while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule[name] > fewest:
-            schedule[name] //= 2
-    while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule["tile_m"] > 1:
-        schedule["tile_m"] //= 2
-        schedule["reg_m"] = min(schedule["reg_m"], schedule["tile_m"])
-    return schedule
+    s = SimtAttentionSchedule(tile_m=tile_m, tile_n=32, reg_m=reg_m, row_items=1, splits=1, vector=vector)
+    while s.tile_n > vector and not can_run(s, objections, p, limits):
+        s = s.replace(tile_n=s.tile_n // 2)
+    while s.tile_m > 1 and not can_run(s, objections, p, limits):
+        s = s.replace(tile_m=s.tile_m // 2, reg_m=min(s.reg_m, s.tile_m // 2))
+    return s
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
-    d = SimpleNamespace(**derive(s, p))
+def work(s: SimtAttentionSchedule, p: AttentionProblem) -> Work:
+    d = derive(s, p)
     stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
     columns = s.tile_n if d.alone else s.row_items * d.reg_n
     idle = -(-d.threads // 32) * 32 / d.threads  # lanes of a warp that is not full
@@ -296,7 +334,16 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 
 FAMILY = Family(
-    "attention", PARAMS, problem, objections, derive, geometry, default, "simt", work=work,
+    "attention",
+    SimtAttentionSchedule,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "simt",
+    work=work,
     registers=registers,
-    emit=attention_hooks, template="attention/simt/kernel.j2",
-)  # fmt: skip
+    emit=attention_hooks,
+    template="attention/simt/kernel.j2",
+)

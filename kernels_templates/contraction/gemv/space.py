@@ -22,12 +22,16 @@ from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.gemv.emit import gemv_hooks
 from gpucomp.schedule.space import (
+    LATENCY,
     MOST_REGISTERS,
+    SECTOR,
     Family,
     Work,
     groups_for_less_than_a_warp,
     groups_for_registers,
     remembered,
+    too_many_groups,
+    too_many_registers,
 )
 
 
@@ -72,7 +76,6 @@ class GemvSizes(Sizes):
 
 MOST_ROWS, MOST_COLUMNS = 8, 4  # more of them fill a tile of simt's
 LEAST_DEPTH = 64  # of a sum that several work-items share, where simt's tile would idle otherwise
-MAX_GROUPS = (1 << 31) - 1
 SHUFFLED = (F32, F64, I32, U32, I64)
 
 
@@ -180,10 +183,9 @@ def objections(s: GemvSchedule, p: GemvProblem, limits: Limits) -> Iterator[str]
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > min(limits.shared_bytes, 48 << 10):
         yield f"{shared} B of shared memory, the device has {min(limits.shared_bytes, 48 << 10)} B"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
-        yield f"about {used} registers per work-item, the device has {available}"
-    if d.groups > MAX_GROUPS:
-        yield f"{d.groups} work-groups, a launch has at most {MAX_GROUPS}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, d.threads, registers(s, p))
+    yield from too_many_groups(d.groups)
     if not s.shuffle:
         return
     if not (limits.subgroups and limits.warp == 32 and p.shuffles):
@@ -219,11 +221,9 @@ def default(p: GemvProblem, limits: Limits) -> GemvSchedule:
     return min([*candidates, least], key=lambda s: cycles(s, p, limits))
 
 
-LATENCY = 600  # cycles from asking memory to having it
 ACCESS_INSTRUCTIONS = 3  # of an access: it, its address, a conversion
 ADDING_INSTRUCTIONS = 10  # five exchanges in a warp, and their sums
 ADDING_CYCLES = 8  # of one part of a sum, in shared memory or from another lane
-SECTOR = 32  # bytes that memory moves at least
 UNIT_BYTES_PER_CYCLE = 32  # of one unit's share of the bandwidth, about
 
 

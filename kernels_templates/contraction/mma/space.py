@@ -11,7 +11,7 @@ from gpucomp.device.lockstep import gcd, least, most
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
-from gpucomp.kernel.forms.operand import along_memory, fast_axis
+from gpucomp.kernel.forms.operand import CHUNK_BYTES, along_memory, fast_axis
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.geometry import Geometry
@@ -20,7 +20,19 @@ from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernels_templates.contraction.mma.emit import mma_hooks
 from gpucomp.kernels_templates.contraction.tail import tail_counter_bytes, tail_cycles, tail_registers, tail_work
 from gpucomp.refusal import Refusal
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, remembered, worthwhile_splits
+from gpucomp.schedule.space import (
+    MAX_GROUPS,
+    MOST_REGISTERS,
+    RESERVED_BESIDE_FRAGMENTS,
+    WARP,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    remembered,
+    too_many_groups,
+    worthwhile_splits,
+)
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -34,13 +46,9 @@ PARAMS = (
     SPLITS,
     Param("raster", (1, 2, 4, 8), "columns of tiles that work-groups walk down together, for the second-level cache"),
 )
-WARP = 32
 STEP_BYTES = 32  # of one row of an operand that one mma takes
-CHUNK_BYTES = 16  # what shared memory is swizzled by
 STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would meet in four banks
 FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
-MAX_GROUPS = (1 << 31) - 1
-RESERVED = 40  # registers for addresses, predicates and loop counters (kernels.md 1.2)
 
 
 def operand_types(kernel: Kernel) -> tuple[DType, DType] | Refusal:
@@ -204,7 +212,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True
     # what other work-groups left is held while it is added, and the way to it: beside 128 sums there is room for that only
     # in second fragments
     left = fragments + 8 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
-    before = sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED
+    before = sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED_BESIDE_FRAGMENTS
     return most(before, tail_registers(d.threads, d.tile_m, p))
 
 
@@ -222,8 +230,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     available = least(limits.registers, REGISTER_FILE // d.threads)
     if (used := registers(s, p, async_copy=limits.async_copy)) > available:
         yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_many_groups(d.tiles)
     if (s.splits > 1) * d.tiles * s.splits * d.tile_m * d.tile_n * 4 > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
 

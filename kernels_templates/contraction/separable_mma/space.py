@@ -15,7 +15,7 @@ from gpucomp.kernels_templates.contraction import separable
 from gpucomp.kernels_templates.contraction.mma import space as mma
 from gpucomp.kernels_templates.contraction.separable import SeparableProblem
 from gpucomp.kernels_templates.contraction.separable_mma.emit import separable_mma_hooks
-from gpucomp.schedule.space import Family, Work, remembered, too_large
+from gpucomp.schedule.space import RESERVED_BESIDE_FRAGMENTS, WARP, Family, Work, remembered, too_large
 
 
 class SeparableMmaSchedule(separable.SeparableSchedule):
@@ -51,8 +51,6 @@ class SeparableMmaSizes(separable.SeparableSizes):
     sum_columns: int  # of a row of a warp's sums in shared memory
 
 
-WARP = 32
-RESERVED = 40  # registers for addresses, predicates and counters
 BARRIER_CYCLES = 60
 WARP_ROWS = (16, 32, 64)  # of a warp
 
@@ -117,7 +115,7 @@ def registers(s: SeparableMmaSchedule, p: SeparableMmaProblem) -> int:
     fragments = 2 * (4 * d.blocks_m + 2 * d.blocks_n)
     apart = 4 * d.blocks_n + 12 + fragments if p.products == 3 else 0
     first = separable.window_registers(s, p) + sums * (d.parts_per_split > 1)
-    return most(first, sums + fragments + apart + RESERVED)
+    return most(first, sums + fragments + apart + RESERVED_BESIDE_FRAGMENTS)
 
 
 def registers_taken(s: SeparableMmaSchedule, p: SeparableMmaProblem) -> int:

@@ -17,7 +17,7 @@ from gpucomp.kernels_templates.contraction.separable import SeparableProblem
 from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
 from gpucomp.kernels_templates.contraction.simt.space import passes
 from gpucomp.kernels_templates.contraction.stem_simt.space import STATIC_SHARED
-from gpucomp.schedule.space import Family, Work, cannot_meet, remembered, too_large
+from gpucomp.schedule.space import RESERVED, Family, Work, cannot_meet, remembered, too_large
 
 
 class SeparableSimtSchedule(separable.SeparableSchedule):
@@ -49,7 +49,6 @@ class SeparableSimtSizes(separable.SeparableSizes):
 
 
 STEP = 8  # the depth of a part is a multiple of it
-RESERVED = 44  # registers for addresses, predicates and counters
 BARRIER_CYCLES = 60
 PASS_BYTES = 128  # that shared memory's banks give in a cycle
 

@@ -13,7 +13,8 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.stem import CHUNK_BYTES, stem_of
+from gpucomp.kernel.forms.operand import CHUNK_BYTES
+from gpucomp.kernel.forms.stem import stem_of
 from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
 from gpucomp.refusal import required

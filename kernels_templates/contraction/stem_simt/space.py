@@ -16,7 +16,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Family, Work, fastest, remembered, too_large
+from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Work, fastest, remembered, too_large
 
 
 class StemSimtSchedule(ImageTile):
@@ -45,10 +45,8 @@ class StemSimtSizes(StagedImage):
     out_vector: int  # columns that a store takes
 
 
-STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MOST_TAPS = 16  # of a side of the window
-RESERVED = 44  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:

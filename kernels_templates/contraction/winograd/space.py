@@ -29,7 +29,6 @@ from gpucomp.kernels_templates.contraction.simt.space import (
     MULTIPLY_ADDS_PER_CYCLE,
     PASS_BYTES,
     SPLIT_CYCLES,
-    STATIC_SHARED,
     TRIP_INSTRUCTIONS,
     passes,
 )
@@ -41,6 +40,9 @@ from gpucomp.kernels_templates.contraction.winograd.emit import (
 )
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import (
+    MAX_GROUPS,
+    RESERVED,
+    STATIC_SHARED,
     Family,
     Work,
     cannot_meet,
@@ -118,9 +120,7 @@ BANKS = 32
 ROLLED = 160
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
 FLAG_BYTES = 16
-RESERVED = 44  # registers for addresses, predicates and loop counters
 PLENTY = 60  # more of them that ptxas takes while there are some, to read operands early
-MAX_GROUPS = (1 << 31) - 1
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
@@ -15,9 +14,12 @@ from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.refusal import required
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.loops.transpose.space import TransposeProblem, TransposeSchedule, TransposeSizes
+
 
 def transpose_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: TransposeSchedule, p: TransposeProblem, derived: TransposeSizes
 ) -> Mapping[str, Any]:
     """``load``: an element of the source, at (``reading``, ``writing``); ``store``: the results there."""
     found = required(transposed_of(kernel))

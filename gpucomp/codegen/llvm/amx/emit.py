@@ -1,4 +1,4 @@
-"""Contractions on tile registers (AMX): 16 rows by 16 columns of sums in an instruction. The schedule is ``tiles_space``'s.
+"""Contractions on tile registers (AMX): an instruction computes 16 rows by 16 columns of sums.
 
     task (batch, tiles of rows, panels of columns):
         copy a: rows, or lines of an image                              (or read a in place)
@@ -19,11 +19,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.amx.operands import image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.amx.rows import CopiedLines, CopiedRows, RowsInPlace, word_of
-from gpucomp.codegen.llvm.amx.space import COLUMNS, IN_PLACE, LINE, LINES, derive, packing, problem, registers
+from gpucomp.codegen.llvm.amx.space import (
+    COLUMNS,
+    IN_PLACE,
+    LINE,
+    LINES,
+    NarrowProblem,
+    NarrowSchedule,
+    TileSchedule,
+    derive,
+    packing,
+    problem,
+    registers,
+)
 from gpucomp.codegen.llvm.contraction.panels import transpose
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import I64, Slot, Type, Value
@@ -54,15 +65,14 @@ class Late:
 class Tiles:
     """Writes one kernel. ``dots`` writes the same nest around other instructions."""
 
-    def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel, c: Contraction, s: NarrowSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.code.native_bf16 = "avx512bf16" in target.features
         narrow = narrow_of(kernel)
         assert narrow is not None
         self.narrow, self.ops, self.acc = narrow, narrow.ops, c.acc
-        self.s = SimpleNamespace(**schedule)
-        self.p = SimpleNamespace(**problem(kernel))
+        self.s, self.p = s, problem(kernel)
         self.d = derive(self.s, self.p)
         self.bound: dict[Expr, LaneValue] = {}
         self.vector = Type(storage.register_scalar(c.acc.dtype), COLUMNS)
@@ -449,7 +459,7 @@ class Tiles:
             printer.store(store.target, self.stores.results[2 * k], self.stores.results[2 * k + 1])
 
 
-def _packed_columns(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> int | None:
+def _packed_columns(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> int | None:
     """The parameter that holds the columns as ``packing`` has them; ``None`` where they are to be copied."""
     body = kernel.body_as(Contraction)
     wanted = packing(kernel, s, p)
@@ -462,4 +472,4 @@ def _packed_columns(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> i
 def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     c = kernel.body_as(Contraction)
-    return Tiles(kernel, c, schedule, name, target).emit()
+    return Tiles(kernel, c, TileSchedule(**schedule), name, target).emit()

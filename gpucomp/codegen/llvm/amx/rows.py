@@ -9,10 +9,9 @@ far from the next one as ever; rows may then go on from line to line, over a few
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.amx.operands import Image, Narrow, Straight
-from gpucomp.codegen.llvm.amx.space import LINE, MOST_PLANES, line_counts
+from gpucomp.codegen.llvm.amx.space import LINE, MOST_PLANES, NarrowProblem, NarrowSizes, line_counts
 from gpucomp.codegen.llvm.contraction.image_lines import interleaved
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import Type, Value
@@ -29,7 +28,7 @@ PIXELS = 16  # of planes that are interleaved at a time
 class RowsInPlace:
     """Rows where they lie."""
 
-    def __init__(self, entry: Entry, narrow: Narrow, rows: Straight, d: SimpleNamespace, bound: Bound) -> None:
+    def __init__(self, entry: Entry, narrow: Narrow, rows: Straight, d: NarrowSizes, bound: Bound) -> None:
         self.code, self.entry, self.rows, self.bound, self.batch = entry.code, entry, rows, bound, narrow.ops.batch
         nbytes = narrow.dtype.nbytes
         self.row_bytes = rows.row * nbytes
@@ -113,7 +112,7 @@ def _vector(extent: int) -> int:
 class CopiedRows:
     """Rows that the task writes out, whatever they are computed from."""
 
-    def __init__(self, entry: Entry, narrow: Narrow, d: SimpleNamespace, bound: Bound) -> None:
+    def __init__(self, entry: Entry, narrow: Narrow, d: NarrowSizes, bound: Bound) -> None:
         self.entry, self.code, self.ops, self.bound, self.d = entry, entry.code, narrow.ops, bound, d
         self.nbytes = narrow.dtype.nbytes
         self.row_bytes = d.row_bytes
@@ -145,7 +144,7 @@ class CopiedRows:
 class CopiedLines:
     """Lines of an image; rows are counted along them, ``d.width`` from one line of the result to the next."""
 
-    def __init__(self, entry: Entry, image: Image, d: SimpleNamespace, p: SimpleNamespace, bound: Bound) -> None:
+    def __init__(self, entry: Entry, image: Image, d: NarrowSizes, p: NarrowProblem, bound: Bound) -> None:
         self.entry, self.code, self.image, self.bound, self.d = entry, entry.code, image, bound, d
         dtype = image.element.dtype
         self.pixel_bytes = d.pixel_bytes

@@ -1,15 +1,14 @@
-"""The schedules of contractions on tile registers (AMX): parameters, what cannot run, and a default by a model of a core.
+"""The schedules of contractions on tile registers (AMX): parameters, what cannot run, and a default by a cost model.
 
-A tile is 16 rows of 64 bytes. ``tdpbf16ps`` adds the product of a tile of rows (16 rows of 32 bf16) and a tile of columns
-(16 columns, k by pairs) to a tile of f32 sums; its kin for bytes take 64 of k, by quads, to i32. The emitter is ``tiles``.
+A tile has 16 rows of 64 bytes. ``tdpbf16ps`` adds the product of a tile of rows (16 rows of 32 bf16) and a tile of columns
+(16 columns, k in pairs) to a tile of f32 sums. The instructions for bytes take 64 points of k, in quads, and sum to i32.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterator
+from typing import ClassVar
 
 from gpucomp.codegen.llvm.amx.operands import WORD, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.contraction.operands import k_contiguous
@@ -18,7 +17,8 @@ from gpucomp.ir.types import BF16
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.schedule.space import Param, Problem, Schedule, remembered
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.schedule.space import can_run, remembered
 
 ROWS, COLUMNS, LINE = 16, 16, 64  # of a tile; bytes of a row of it
 REGISTERS = 8
@@ -27,17 +27,107 @@ FEATURES = {BF16: ("amx-tile", "amx-bf16")}
 BYTE_FEATURES = ("amx-tile", "amx-int8")
 DEEP_PIXEL = 1024  # bytes
 STACK_BYTES = 3 << 19  # scratch that one call may take
-MOST_PLANES = 16  # channels that are interleaved by shuffles written out
-PARAMS = (
-    Param("tiles_m", (1, 2, 3, 4), "tiles of rows of the register block"),
-    Param("tiles_n", (1, 2, 3, 4, 6), "tiles of columns of the register block"),
-    Param("tile_m", (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024), "rows of the result of a task, about"),
-    Param("panels", (1, 2, 3, 4, 6, 8, 12, 16, 32, 64), "panels of tiles_n tiles of columns of a task"),
-    Param("pack_a", (0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied lines of an image"),
-    Param("pack_b", (1, 2), "columns are 1: copied together, 2: together since the compilation"),
-    Param("across", (0, 1), "1: a tile of rows goes on in the next line of the image"),
-    Param("ahead", (0, 1), "1: a panel of columns is asked for while the one before it is multiplied"),
-)
+MOST_PLANES = 16  # channels that are interleaved by unrolled shuffles
+TASK_ROWS = (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024)
+
+
+class TaskSchedule(Tunables):
+    """A task of an engine for narrow operands: its part of the result, and how it reads the operands."""
+
+    tile_m: int = tunable(TASK_ROWS, "rows of the result of a task, about")
+    panels: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32, 64), "panels of tiles_n tiles of columns of a task")
+    pack_a: int = tunable((0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied image lines")
+    pack_b: int = tunable((1, 2), "columns are 1: copied together, 2: packed at compile time")
+    across: int = tunable((0, 1), "1: a tile of rows goes on in the next line of the image")
+    ahead: int = tunable((0, 1), "1: a panel of columns is prefetched while the one before it is multiplied")
+
+
+class TileBlock(Tunables):
+    """The register block of tile registers."""
+
+    rows: ClassVar[int] = ROWS  # of a tile, at most
+    tiles_m: int = tunable((1, 2, 3, 4), "tiles of rows of the register block")
+    tiles_n: int = tunable((1, 2, 3, 4, 6), "tiles of columns of the register block")
+
+
+class DotsBlock(Tunables):
+    """The register block of dot-product instructions. Its rows take the place of a tile's."""
+
+    tiles_m: ClassVar[int] = 1
+    rows: int = tunable((1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), "rows of the register block")
+    tiles_n: int = tunable((1, 2, 3, 4), "16 columns each, of the register block")
+
+
+class TileSchedule(TileBlock, TaskSchedule):
+    pass
+
+
+class DotsSchedule(DotsBlock, TaskSchedule):
+    pass
+
+
+NarrowSchedule = TileSchedule | DotsSchedule
+
+
+class NarrowProblem(Sizes):
+    """Sizes of the contraction, and how its operands may be read."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    run: int  # points of k in one row of memory
+    outer: int  # runs
+    nbytes: int  # of an element of a row or column
+    straight: int  # 1: rows can be read in place
+    b_constant: int  # 1: columns can be packed when the model is compiled
+    b_batched: int  # 1: each batch has columns of its own
+    b_along_k: int  # 1: neighbours in memory are neighbours in k
+    window: int  # 1: ``a`` is a window that slides over images; the numbers below describe it
+    images: int
+    out_y: int
+    out_x: int
+    taps_y: int
+    taps_x: int
+    stride_y: int
+    stride_x: int
+    channels: int
+    planes: int  # 1: each channel of an image is a plane
+
+
+class RowTiles(Sizes):
+    """How rows and k are cut into tiles. What copied lines of an image add is 0 for other rows."""
+
+    depth: int  # points of k of one tile
+    parts: int  # tiles of a run
+    runs: int
+    rows: int  # of a tile
+    tiles: int  # of rows: in all, or in a task that copies lines
+    task_tiles: int  # tiles of rows of a task
+    m_tasks: int  # tasks along the rows
+    channels: int = 0  # of a pixel of a copied line, padded
+    pixel_bytes: int = 0
+    taps_inside: bool = (
+        False  # each tile's points of k are read at all taps: the first cache holds that much of deep pixels
+    )
+    lines: int = 0  # lines of the result of a task
+    pitch: int = 0  # pixels of a copied line
+    width: int = 0  # rows from one line of the result to the next
+    flat: int = 0  # rows of a task, counted along copied lines
+    along: int = 0  # tiles of a line; 0: tiles go on in the next line
+
+
+class NarrowSizes(RowTiles):
+    """What follows from a schedule and a problem."""
+
+    group: int  # elements of a word
+    steps: int  # tiles of k
+    n_tiles: int  # tiles of columns
+    tiles_n: int  # of a panel
+    panel_count: int
+    panels: int  # of a task
+    panel_bytes: int
+    row_bytes: int  # from one copied row to the next
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -54,36 +144,52 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> Problem:
-    """Sizes, and how the operands may be read.
-
-    nbytes      of an element of a row or column
-    straight    rows can be read in place: ``outer`` runs of ``run`` points of k
-    window      ``a`` is a window that slides over ``images`` images of ``channels``; out_* and the rest describe it
-    b_constant  columns can be laid out when the model is compiled
-    """
+def problem(kernel: Kernel) -> NarrowProblem:
     c = kernel.body_as(Contraction)
     narrow, image = narrow_of(kernel), image_of(kernel)
     assert narrow is not None
     ops = narrow.ops
-    found = {
-        "batch": ops.batch.extent, "m": ops.m.extent, "n": ops.n.extent, "k": ops.k, "run": ops.ki.extent,
-        "outer": ops.outer, "nbytes": narrow.dtype.nbytes, "straight": int(straight_rows(narrow) is not None),
-        "b_constant": int(packable(kernel, "b")), "b_batched": int(any(v in c.b.free for v in c.batch)),
-        "b_along_k": int(k_contiguous(ops.b, ops, ops.n)), "window": 0, "images": 1, "out_y": 1, "out_x": 1,
-        "taps_y": 1, "taps_x": 1, "stride_y": 1, "stride_x": 1, "channels": 1, "planes": 0,
-    }  # fmt: skip
-    if image is not None and packable(kernel, "b"):
-        found |= {
-            "window": 1, "images": image.image.extent, "out_y": image.out_y, "out_x": image.out_x,
-            "taps_y": image.taps_y, "taps_x": image.taps_x, "stride_y": image.stride_y, "stride_x": image.stride_x,
-            "channels": image.channel.extent, "planes": int(image.planes),
-        }  # fmt: skip
-    return found
+    p = NarrowProblem(
+        batch=ops.batch.extent,
+        m=ops.m.extent,
+        n=ops.n.extent,
+        k=ops.k,
+        run=ops.ki.extent,
+        outer=ops.outer,
+        nbytes=narrow.dtype.nbytes,
+        straight=int(straight_rows(narrow) is not None),
+        b_constant=int(packable(kernel, "b")),
+        b_batched=int(any(v in c.b.free for v in c.batch)),
+        b_along_k=int(k_contiguous(ops.b, ops, ops.n)),
+        window=0,
+        images=1,
+        out_y=1,
+        out_x=1,
+        taps_y=1,
+        taps_x=1,
+        stride_y=1,
+        stride_x=1,
+        channels=1,
+        planes=0,
+    )
+    if image is None or not p.b_constant:
+        return p
+    return p.replace(
+        window=1,
+        images=image.image.extent,
+        out_y=image.out_y,
+        out_x=image.out_x,
+        taps_y=image.taps_y,
+        taps_x=image.taps_x,
+        stride_y=image.stride_y,
+        stride_x=image.stride_x,
+        channels=image.channel.extent,
+        planes=int(image.planes),
+    )
 
 
 def _parts(run: int, deepest: int, group: int) -> int:
-    """The fewest equal parts of ``run`` points of k that fit a tile, in whole words; 0 where there are none."""
+    """The smallest number of equal parts of ``run`` points of k that fit a tile in whole words; 0 if there is none."""
     for parts in range(-(-run // deepest), run + 1):
         if run % parts == 0 and run // parts % group == 0:
             return parts
@@ -95,88 +201,113 @@ def _up(value: int, to: int) -> int:
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
-    """Sizes that follow from the schedule.
+def derive(s: NarrowSchedule, p: NarrowProblem) -> NarrowSizes:
+    rows = _tiles_of_lines(s, p) if s.pack_a == LINES else _tiles_of_rows(s, p)
+    steps, n_tiles = rows.runs * rows.parts, -(-p.n // COLUMNS)
+    tiles_n = min(s.tiles_n, n_tiles)
+    panel_count = -(-n_tiles // tiles_n)
+    row_bytes = _up(steps * rows.depth * p.nbytes, LINE)
+    if row_bytes % 1024 == 0:
+        row_bytes += LINE  # rows that lie a power of two apart share few sets of the first-level cache
+    return NarrowSizes(
+        **rows,
+        group=WORD // p.nbytes,
+        steps=steps,
+        n_tiles=n_tiles,
+        tiles_n=tiles_n,
+        panel_count=panel_count,
+        panels=min(s.panels, panel_count),
+        panel_bytes=steps * tiles_n * rows.depth * COLUMNS * p.nbytes,
+        row_bytes=row_bytes,
+    )
 
-    group     elements of a word; ``depth``: points of k of one tile, ``parts`` tiles of a run, ``runs`` runs
-    channels  of a pixel of a copied line, filled up
-    rows      of a tile, ``s.rows`` or 16 at most; ``tiles``: of them in all (in a task, where lines are copied),
-              ``along`` of them in a line
-    taps_inside  a tile's points of k are read at all taps before the next ones are: so much of a deep pixel's neighbours
-              as the first cache holds
-    lines     of the result of a task; ``pitch``: pixels of a copied line, ``width``: rows between lines of the result
-    """
+
+def _tiles_of_lines(s: NarrowSchedule, p: NarrowProblem) -> RowTiles:
+    """Rows are counted along copied lines of an image."""
     group, deepest = WORD // p.nbytes, LINE // p.nbytes
-    most = getattr(s, "rows", ROWS)
-    d = SimpleNamespace(group=group, channels=0, pixel_bytes=0, taps_inside=False, lines=0, pitch=0, width=0)
-    if s.pack_a == LINES:
-        least = _up(p.channels, group)
-        d.taps_inside = p.taps_x * p.taps_y > 1 and least * p.nbytes >= DEEP_PIXEL
-        run = 1 if d.taps_inside else p.taps_x  # pixels
-        fits = [c for c in range(least, least + deepest, group) if _parts(run * c, deepest, group)]
-        d.channels = min(fits, key=lambda c: (_parts(run * c, deepest, group), c))
-        d.parts, d.runs = _parts(run * d.channels, deepest, group), p.taps_y * p.taps_x // run
-        d.depth = run * d.channels // d.parts
-        d.pixel_bytes = d.channels * p.nbytes
-        if d.taps_inside:
-            d.pixel_bytes = _up(d.pixel_bytes, 2 * LINE) + LINE
-        d.lines = min(max(1, round(s.tile_m / p.out_x)), p.out_y)
-        d.pitch = _up((p.out_x - 1) * p.stride_x + p.taps_x, p.stride_x)
-        d.width = d.pitch // p.stride_x
-        d.flat = (d.lines - 1) * d.width + p.out_x
-        if s.across:
-            d.tiles = -(-d.flat // most)
-            d.rows = -(-d.flat // d.tiles)
-        else:
-            d.along = -(-p.out_x // most)
-            d.rows, d.tiles = -(-p.out_x // d.along), d.along * d.lines
-        d.task_tiles = d.tiles
-        d.m_tasks = p.images * -(-p.out_y // d.lines)
+    least = _up(p.channels, group)
+    taps_inside = p.taps_x * p.taps_y > 1 and least * p.nbytes >= DEEP_PIXEL
+    run = 1 if taps_inside else p.taps_x  # pixels
+    fits = [c for c in range(least, least + deepest, group) if _parts(run * c, deepest, group)]
+    channels = min(fits, key=lambda c: (_parts(run * c, deepest, group), c))
+    parts = _parts(run * channels, deepest, group)
+    pixel_bytes = channels * p.nbytes
+    if taps_inside:
+        pixel_bytes = _up(pixel_bytes, 2 * LINE) + LINE
+    lines = min(max(1, round(s.tile_m / p.out_x)), p.out_y)
+    pitch = _up((p.out_x - 1) * p.stride_x + p.taps_x, p.stride_x)
+    width = pitch // p.stride_x
+    flat = (lines - 1) * width + p.out_x
+    if s.across:
+        along, tiles = 0, -(-flat // s.rows)
+        rows = -(-flat // tiles)
     else:
-        if s.pack_a == IN_PLACE:
-            d.runs, d.parts = p.outer, _parts(p.run, deepest, group) or 1
-            d.depth = p.run // d.parts
-        else:
-            d.runs, d.parts = 1, -(-p.k // deepest)
-            d.depth = _up(-(-p.k // d.parts), group)
-        d.tiles = -(-p.m // most)
-        d.rows = -(-p.m // d.tiles)
-        d.task_tiles = min(_up(max(1, s.tile_m // d.rows), s.tiles_m), d.tiles)
-        d.m_tasks = -(-d.tiles // d.task_tiles)
-    d.steps = d.runs * d.parts
-    d.n_tiles = -(-p.n // COLUMNS)
-    d.tiles_n = min(s.tiles_n, d.n_tiles)
-    d.panel_count = -(-d.n_tiles // d.tiles_n)
-    d.panels = min(s.panels, d.panel_count)
-    d.panel_bytes = d.steps * d.tiles_n * d.depth * COLUMNS * p.nbytes
-    d.row_bytes = _up(d.steps * d.depth * p.nbytes, LINE)
-    if d.row_bytes % 1024 == 0:
-        d.row_bytes += LINE  # rows a power of two apart fall into few sets of the first cache
-    return d
+        along = -(-p.out_x // s.rows)
+        rows, tiles = -(-p.out_x // along), along * lines
+    return RowTiles(
+        depth=run * channels // parts,
+        parts=parts,
+        runs=p.taps_y * p.taps_x // run,
+        rows=rows,
+        tiles=tiles,
+        task_tiles=tiles,
+        m_tasks=p.images * -(-p.out_y // lines),
+        channels=channels,
+        pixel_bytes=pixel_bytes,
+        taps_inside=taps_inside,
+        lines=lines,
+        pitch=pitch,
+        width=width,
+        flat=flat,
+        along=along,
+    )
 
 
-def line_counts(d: SimpleNamespace, p: SimpleNamespace) -> list[int]:
-    """Copied lines of each remainder by the stride, for a task's lines of the result."""
+def _tiles_of_rows(s: NarrowSchedule, p: NarrowProblem) -> RowTiles:
+    """Rows are read in place, or copied whole."""
+    group, deepest = WORD // p.nbytes, LINE // p.nbytes
+    if s.pack_a == IN_PLACE:
+        runs, parts = p.outer, _parts(p.run, deepest, group) or 1
+        depth = p.run // parts
+    else:
+        runs, parts = 1, -(-p.k // deepest)
+        depth = _up(-(-p.k // parts), group)
+    tiles = -(-p.m // s.rows)
+    rows = -(-p.m // tiles)
+    task_tiles = min(_up(max(1, s.tile_m // rows), s.tiles_m), tiles)
+    return RowTiles(
+        depth=depth,
+        parts=parts,
+        runs=runs,
+        rows=rows,
+        tiles=tiles,
+        task_tiles=task_tiles,
+        m_tasks=-(-tiles // task_tiles),
+    )
+
+
+def line_counts(d: NarrowSizes, p: NarrowProblem) -> list[int]:
+    """Copied lines of a task, for each remainder of a line's number modulo the stride."""
     span = (d.lines - 1) * p.stride_y + p.taps_y
     return [-(-(span - phase) // p.stride_y) for phase in range(min(p.stride_y, p.taps_y))]
 
 
-def copied_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Of rows or lines that a task copies."""
+def copied_bytes(s: NarrowSchedule, p: NarrowProblem) -> int:
+    """Bytes of the rows or lines that a task copies."""
     d = derive(s, p)
     if s.pack_a == LINES:
         return sum(line_counts(d, p)) * d.pitch * d.pixel_bytes + 8 * LINE
     return d.task_tiles * d.rows * d.row_bytes + 4 * LINE if s.pack_a == COPIED else 0
 
 
-def registers(s: SimpleNamespace) -> tuple[int, int]:
-    """Tile registers for rows and for columns beside the sums; too few of both where one is zero."""
+def registers(s: NarrowSchedule) -> tuple[int, int]:
+    """Tile registers for rows and for columns, besides those of the sums. A block with 0 of either cannot run."""
     left = REGISTERS - s.tiles_m * s.tiles_n
     rows = max(min(s.tiles_m, left - 1), 0)
     return rows, max(min(s.tiles_n, left - rows), 0)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: TileSchedule, p: NarrowProblem, limits: Limits) -> Iterator[str]:
     rows, columns = registers(s)
     if not rows or not columns or (rows < s.tiles_m and columns < s.tiles_n):
         yield f"{s.tiles_m} x {s.tiles_n} tiles of sums leave too few of {REGISTERS} registers"
@@ -184,8 +315,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from unreadable(s, p)
 
 
-def unreadable(s: SimpleNamespace, p: SimpleNamespace) -> Iterator[str]:
-    """Objections to how rows and columns would be read."""
+def unreadable(s: NarrowSchedule, p: NarrowProblem) -> Iterator[str]:
+    """Objections to the ways to read rows and columns."""
     if s.pack_a == IN_PLACE and not (p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes)):
         yield "pack_a=0: rows do not lie in memory as tiles of them do"
         return
@@ -204,7 +335,7 @@ def unreadable(s: SimpleNamespace, p: SimpleNamespace) -> Iterator[str]:
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def packing(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> Packing | None:
     """Panels of tiles of columns: [panel, step of k, tile, word of k, column, element of the word]."""
     if s.pack_b != 2:
         return None
@@ -225,36 +356,34 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
     return Packing("b", tuple(x for x in digits if x.extent > 1), filled=filled)
 
 
-# The model of a core, in cycles. Measured on Sapphire Rapids, whose tdpbf16ps and tdpbssd take a cycle a row of sums
+# The cost model of a core, in cycles. Measured on Sapphire Rapids: tdpbf16ps and tdpbssd take one cycle per row of sums.
 TILE_START = 2.6  # of a multiplication, besides ROW for each of its rows
 ROW = 0.84
 LOAD = 8.0  # of a tile of 16 rows
 STORE = 16.0
-VECTOR = 5.0  # of what is done with 16 sums
+VECTOR = 5.0  # of the epilogue of 16 sums
 BLOCK = 60.0
 TASK = 500.0
-FAR_BYTE = 0.12  # of columns that come from beyond the second cache
+FAR_BYTE = 0.12  # of columns from beyond the second-level cache
 NEAR_BYTES = 1 << 20
-PIXEL = 8.0  # of copying one, besides its bytes
+PIXEL = 8.0  # of copying a pixel, besides its bytes
 COPY_BYTE = 0.06
-FIRST_BYTES = 36 << 10  # of the first cache that rows and columns share, a little left for the sums
-SECOND_BYTE = 1 / 60  # cycles of a byte out of the second cache
-TURN = 140.0  # of a tile of columns that is turned
-PAIRS = 70.0  # of one whose words are put together
+FIRST_BYTES = 36 << 10  # of the first-level cache for rows and columns; the rest is for the sums
+SECOND_BYTE = 1 / 60  # of a byte from the second-level cache
+TURN = 140.0  # of transposing a tile of columns
+PAIRS = 70.0  # of interleaving the words of a tile of columns
 GHZ = 3.0
 THREADS = (1, 2, 4)
 TAIL = 0.15
 
 
-def _block(
-    rows_tiles: int, column_tiles: int, d: SimpleNamespace, nbytes: int, far_rows: bool, far_columns: bool
-) -> float:
-    """Of a register block. ``far_*``: they come out of the second cache each time."""
+def _block(rows_tiles: int, column_tiles: int, d: NarrowSizes, nbytes: int, far_rows: bool, far_columns: bool) -> float:
+    """Cycles of a register block. ``far_*``: they come from the second-level cache each time."""
     if not rows_tiles or not column_tiles:
         return 0.0
     count = rows_tiles * column_tiles
     work = count * (TILE_START + ROW * d.rows)
-    crossing = d.depth * nbytes / LINE if d.pixel_bytes % LINE else 0.0  # rows that begin anywhere in a line
+    crossing = d.depth * nbytes / LINE if d.pixel_bytes % LINE else 0.0  # rows are not aligned to cache lines
     load = LOAD * (1 + crossing)
     loads = rows_tiles * (1 + load * d.rows / ROWS) + column_tiles * (1 + LOAD)
     second = LINE * (rows_tiles * d.rows * far_rows + column_tiles * d.depth // d.group * far_columns) * SECOND_BYTE
@@ -262,8 +391,8 @@ def _block(
     return (max(work, 1.1 * loads, second) + 0.1 * second) * d.steps + finish + BLOCK
 
 
-def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
-    """About how long the busiest of ``threads`` takes."""
+def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
+    """Cycles of the busiest of ``threads``, about."""
     d = derive(s, p)
     n_tasks = -(-d.panel_count // d.panels)
     tasks = p.batch * d.m_tasks * n_tasks
@@ -295,7 +424,7 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
     return one * each * (1 + (TAIL / each if threads > 1 else 0.0))
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def estimate(s: TileSchedule, p: NarrowProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
     return _cycles(s, p, 2) / GHZ / 1e3
 
@@ -303,37 +432,35 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
 BLOCKS = ((2, 2), (1, 2), (2, 1), (1, 4), (4, 1), (1, 3), (3, 1), (1, 1))
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The schedule of a short list that takes least on ``THREADS``; the smallest one where none is legal."""
-    ways = [(way, across) for way in (IN_PLACE, COPIED, LINES) for across in ((0, 1) if way == LINES else (0,))]
-    if p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes) == -(-p.run * p.nbytes // LINE):
-        ways = [(IN_PLACE, 0)]
-    elif p.window:
-        ways = [way for way in ways if way[0] == LINES]
-    smallest = {"tiles_m": 1, "tiles_n": 1, "tile_m": 16, "panels": 1, "pack_a": COPIED,
-                "pack_b": 2 if p.b_constant else 1, "across": 0, "ahead": 0}  # fmt: skip
-    best, best_cost = smallest, math.inf
+def default(p: NarrowProblem, limits: Limits) -> TileSchedule:
+    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
+    smallest = TileSchedule(
+        tiles_m=1, tiles_n=1, tile_m=16, panels=1, pack_a=COPIED, pack_b=2 if p.b_constant else 1, across=0, ahead=0
+    )
+
+    def cost(s: TileSchedule) -> float:
+        return sum(_cycles(s, p, threads) * threads for threads in THREADS)
+
+    legal = (s for s in _candidates(smallest, p) if can_run(s, objections, p, limits))
+    return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
+
+
+def _candidates(smallest: TileSchedule, p: NarrowProblem) -> Iterator[TileSchedule]:
+    """Register blocks that the result fills, with every task and way to read the rows."""
     n_tiles = -(-p.n // COLUMNS)
-    for (way, across), (tiles_m, tiles_n) in itertools.product(ways, BLOCKS):
+    tasks = [n for n in TASK_ROWS if n <= 16 or n < 2 * p.m]
+    for (pack_a, across), (tiles_m, tiles_n) in itertools.product(_ways(p), BLOCKS):
         if tiles_n > n_tiles or (tiles_m > 1 and tiles_m * ROWS >= p.m + ROWS):
             continue
-        count = -(-n_tiles // tiles_n)
-        for tile_m in PARAMS[2].choices:
-            if tile_m > 16 and tile_m >= 2 * p.m:
-                break
-            for panels in PARAMS[3].choices:
-                if panels > 1 and panels >= 2 * count:
-                    break
-                trial = {**smallest, "tiles_m": tiles_m, "tiles_n": tiles_n, "tile_m": tile_m, "panels": panels,
-                         "pack_a": way, "across": across}  # fmt: skip
-                s = SimpleNamespace(**trial)
-                if list(objections(s, p, limits)):
-                    continue
-                cost = sum(_cycles(s, p, threads) * threads for threads in THREADS)
-                if cost < best_cost:
-                    best, best_cost = trial, cost
-    return {**best, "ahead": int(bool(p.b_constant))}
+        panels = [n for n in TileSchedule.choices("panels") if n == 1 or n < 2 * -(-n_tiles // tiles_n)]
+        block = smallest.replace(tiles_m=tiles_m, tiles_n=tiles_n, pack_a=pack_a, across=across)
+        for tile_m, count in itertools.product(tasks, panels):
+            yield block.replace(tile_m=tile_m, panels=count)
 
 
-def nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    return {}
+def _ways(p: NarrowProblem) -> list[tuple[int, int]]:
+    """``pack_a`` and ``across`` that are worth a try."""
+    if p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes) == -(-p.run * p.nbytes // LINE):
+        return [(IN_PLACE, 0)]
+    of_lines = [(LINES, 0), (LINES, 1)]
+    return of_lines if p.window else [(IN_PLACE, 0), (COPIED, 0), *of_lines]

@@ -15,14 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.attention.decode_space import derive, problem
+from gpucomp.codegen.llvm.attention.decode_space import DecodeSchedule, derive, problem
 from gpucomp.codegen.llvm.attention.emit import store_means
 from gpucomp.codegen.llvm.attention.parts import Scratch, parts_of
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
@@ -35,11 +34,11 @@ from gpucomp.schedule.space import Schedule
 
 
 class _Few(Scratch):
-    def __init__(self, kernel: Kernel, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel, s: DecodeSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
-        self.parts, self.lanes = parts_of(kernel), schedule["lanes"]
+        self.parts, self.lanes = parts_of(kernel), s.lanes
         super().__init__(self.entry.code, Type("float", self.lanes))
-        self.d = derive(SimpleNamespace(**schedule), SimpleNamespace(**problem(kernel)))
+        self.d = derive(s, problem(kernel))
         parts, d = self.parts, self.d
         self.m, self.n = parts.rows.extent, parts.cols.extent
         if parts.causal != NOT_CAUSAL:
@@ -115,7 +114,11 @@ class _Few(Scratch):
                 dot.set(code.const(0.0, self.vector))
 
             def chunk(
-                at: Value, mask: Value | None, dots: Sequence = dots, columns: Sequence = columns, row: Value = row
+                at: Value,
+                mask: Value | None,
+                dots: Sequence[Slot] = dots,
+                columns: Sequence[Value] = columns,
+                row: Value = row,
             ) -> None:
                 query = self._load(self.queries, row * self.d.head + at)
                 for dot, column in zip(dots, columns, strict=True):
@@ -217,4 +220,4 @@ def sums_of(vectors: Sequence[Value]) -> Value:
 
 def emit_few(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return _Few(kernel, schedule, name, target).emit()
+    return _Few(kernel, DecodeSchedule(**schedule), name, target).emit()

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.attention.parts import parts_of
+from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
 from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, span
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import loads
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.schedule.space import too_wide
 
 MOST_ROWS = 8
-PARAMS = (
-    Param("lanes", (4, 8, 16), "elements of a vector"),
-    Param("tile_n", (16, 32, 64, 128, 256, 512), "keys whose weights are at hand"),
-    Param("wide", (1, 2, 4, 8, 16), "vectors of values whose sums are in registers, for every row"),
-)
+
+
+class DecodeSchedule(Tunables):
+    lanes: int = tunable((4, 8, 16), "elements of a vector")
+    tile_n: int = tunable((16, 32, 64, 128, 256, 512), "keys whose weights are at hand")
+    wide: int = tunable((1, 2, 4, 8, 16), "vectors of values whose sums are in registers, for every row")
+
+
+class DecodeProblem(AttentionExtents):
+    key_bytes: int  # of a key and its value in memory
+
+
+class DecodeSizes(Sizes):
+    """What follows from a schedule and a problem."""
+
+    head: int  # elements of ``depth``, rounded up to vectors
+    means: int  # elements of ``values``, rounded up to vectors
+    tile_n: int
+    pitch: int  # from one row of weights to the next
+    wide: int  # vectors of values whose sums are in registers
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -28,28 +43,23 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
 
 
-def problem(kernel: Kernel) -> Problem:
-    """Sizes, and the bytes that keys and values of one batch take in memory."""
+def problem(kernel: Kernel) -> DecodeProblem:
     parts = parts_of(kernel)
     width = sum(
         max((ld.dtype.nbytes for ld in loads(e)), default=4) * inner.extent
         for e, inner in ((parts.k, parts.depth), (parts.v, parts.values))
     )
-    return {
-        **parts.sizes,
-        "key_bytes": width,
-    }
+    return DecodeProblem(**parts.extents, key_bytes=width)
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
-    """``head``, ``means``: elements rounded up to vectors; ``pitch``: from row to row of weights; ``wide`` as there are."""
+def derive(s: DecodeSchedule, p: DecodeProblem) -> DecodeSizes:
     tile_n = max(s.tile_n, s.lanes)
     head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
     wide = min(s.wide, means // s.lanes)
-    return SimpleNamespace(head=head, means=means, tile_n=tile_n, pitch=tile_n + s.lanes, wide=wide)
+    return DecodeSizes(head=head, means=means, tile_n=tile_n, pitch=tile_n + s.lanes, wide=wide)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> Iterator[str]:
     yield from too_wide(s.lanes, 4, limits)
     d = derive(s, p)
     if (used := p.m * d.wide + d.wide + 1) > limits.registers:
@@ -67,7 +77,7 @@ FAR_BYTE = 0.12  # out of a cache or memory beyond
 OVERLAP = 0.3  # of the shorter of computing and reading, that does not hide behind the other
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int) -> float:
+def cycles(s: DecodeSchedule, p: DecodeProblem, limits: Limits, threads: int) -> float:
     """About how long the busiest of ``threads`` takes."""
     d = derive(s, p)
     vectors = -(-p.n // s.lanes)
@@ -78,19 +88,19 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int)
     return span(p.batch, threads) * (max(work, memory) + OVERLAP * min(work, memory) + TASK)
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def estimate(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
     return cycles(s, p, limits, 2) / GHZ / 1e3
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: DecodeProblem, limits: Limits) -> DecodeSchedule:
     """As many vectors of values as the registers hold; the block of keys that the model finds best."""
     lanes = limits.vector_bytes // 4
-    wide = max((w for w in PARAMS[2].choices if p.m * w + w + 1 <= limits.registers - 2), default=1)
+    wide = max((w for w in DecodeSchedule.choices("wide") if p.m * w + w + 1 <= limits.registers - 2), default=1)
 
     def cost(tile_n: int) -> float:
-        s = SimpleNamespace(lanes=lanes, tile_n=tile_n, wide=wide)
+        s = DecodeSchedule(lanes=lanes, tile_n=tile_n, wide=wide)
         return sum(cycles(s, p, limits, count) * count for count in THREADS)
 
-    tiles = [t for t in PARAMS[1].choices if t == 16 or (t < 2 * p.n and t <= 128)]
-    return {"lanes": lanes, "tile_n": min(tiles, key=cost), "wide": wide}
+    tiles = [t for t in DecodeSchedule.choices("tile_n") if t == 16 or (t < 2 * p.n and t <= 128)]
+    return DecodeSchedule(lanes=lanes, tile_n=min(tiles, key=cost), wide=wide)

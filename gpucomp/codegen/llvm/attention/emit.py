@@ -1,4 +1,4 @@
-"""The attention family on the CPU: no score goes to memory. The schedule is ``attention_space``'s.
+"""The attention family on the CPU: scores are never written to memory.
 
     task (batch, some vectors of rows):
         turn the queries: rows side by side in vectors, element by element of the head
@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.attention.parts import Parts, Scratch, parts_of
-from gpucomp.codegen.llvm.attention.space import derive, problem
+from gpucomp.codegen.llvm.attention.space import AttentionSchedule, derive, problem
 from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.contraction.panels import transpose
 from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Stream
@@ -43,14 +42,14 @@ UNROLL = 4  # points of depth, and keys, that the innermost loops write out
 class _Tile(Scratch):
     """The function of a tile: ``void NAME.V(ptr ..., i64 batch, i64 row)`` computes ``V`` vectors of rows from ``row`` on."""
 
-    def __init__(self, kernel: Kernel, s: SimpleNamespace, vectors: int, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel, s: AttentionSchedule, vectors: int, name: str, target: Target) -> None:
         self.entry = Entry(kernel, f"{name}.{vectors}", target)
         super().__init__(self.entry.code, Type("float", s.lanes))
         self.batch, self.row = self.entry.first, self.entry.last
         self.parts, self.vectors, self.lanes = parts_of(kernel), vectors, s.lanes
         self.rows = vectors * s.lanes  # of the tile, and elements from one point of the head, or key, to the next
         self.m, self.n = self.parts.rows.extent, self.parts.cols.extent
-        self.d = derive(s, SimpleNamespace(**problem(kernel)))
+        self.d = derive(s, problem(kernel))
         self.block = RegisterBlock(self.code, F32, s.lanes, UNROLL)
         self.bound: dict[Expr, LaneValue] = {self.parts.batch: self.batch}
         d, parts = self.d, self.parts
@@ -119,8 +118,8 @@ class _Tile(Scratch):
             begins, ends = (at.integer_op("udiv", parts.last_rows) for at in (self.row, last))
             index = last.integer_op("urem", parts.last_rows)
             last = code.select(begins.equals(ends), index, code.integer(parts.last_rows - 1))
-        blocks = (last + (parts.causal + self.d.keys)).integer_op("udiv", self.d.keys)
-        return code.minimum(blocks * self.d.keys, self.n)
+        blocks = (last + (parts.causal + self.d.block_keys)).integer_op("udiv", self.d.block_keys)
+        return code.minimum(blocks * self.d.block_keys, self.n)
 
     # a block of keys
 
@@ -138,7 +137,9 @@ class _Tile(Scratch):
         for number in range(len(self.turned)):
             self._turn(number, n0, count)
         before = [top.get() for top in self.top]
-        self._blocks(count, d.keys, self.n % d.keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r))
+        self._blocks(
+            count, d.block_keys, self.n % d.block_keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r)
+        )
         shrunk = self._weigh(before, count, first=first)
         values = self.parts.values.extent
         self._blocks(code.integer(values), d.columns, values % d.columns, None,
@@ -308,8 +309,8 @@ def store_means(
 
 def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
-    s = SimpleNamespace(**schedule)
-    d = derive(s, SimpleNamespace(**problem(kernel)))
+    s = AttentionSchedule(**schedule)
+    d = derive(s, problem(kernel))
     parts, entry = parts_of(kernel), Entry(kernel, name, target)
     code = entry.code
     arguments = "".join(f"ptr {p.text}, " for p in entry.params)

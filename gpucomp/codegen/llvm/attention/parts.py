@@ -14,6 +14,15 @@ from gpucomp.expr.simplify import bounds, coefficient
 from gpucomp.ir.types import BOOL, F32, TensorType
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.causal import causal_offset
+from gpucomp.kernel.sizes import Sizes
+
+
+class AttentionExtents(Sizes):
+    batch: int
+    m: int  # rows of queries
+    n: int  # keys
+    depth: int  # elements of a query and of a key
+    values: int  # type: ignore[assignment]  # of Mapping; elements of a value
 
 
 @dataclass(frozen=True)
@@ -45,15 +54,14 @@ class Parts:
     last_rows: int
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """The extents by the names that problems have for them."""
-        return {
-            "batch": self.batch.extent,
-            "m": self.rows.extent,
-            "n": self.cols.extent,
-            "depth": self.depth.extent,
-            "values": self.values.extent,
-        }
+    def extents(self) -> AttentionExtents:
+        return AttentionExtents(
+            batch=self.batch.extent,
+            m=self.rows.extent,
+            n=self.cols.extent,
+            depth=self.depth.extent,
+            values=self.values.extent,
+        )
 
 
 class Scratch:

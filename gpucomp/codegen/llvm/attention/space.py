@@ -6,11 +6,9 @@ The emitter is ``attention``; no IR is written here.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.attention.parts import parts_of
+from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
     GHZ,
@@ -22,53 +20,77 @@ from gpucomp.codegen.llvm.core_space import (
 )
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
-
-PARAMS = (
-    Param("lanes", (4, 8, 16), "rows of a vector"),
-    Param("vectors", (1, 2, 3, 4, 6), "vectors of rows of a task"),
-    Param("keys", (1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values"),
-    Param(
-        "tile_n",
-        (16, 32, 64, 96, 128, 192, 256, 384, 512),
-        "keys whose weights are at hand, rounded up to whole blocks",
-    ),
-)
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.schedule.space import can_run, remembered, too_wide
 
 
-def problem(kernel: Kernel) -> Problem:
-    """Sizes; ``causal``: see ``codegen.causal``; how many of keys and values are ``copied``; ``turned`` loads of scores."""
+class AttentionSchedule(Tunables):
+    lanes: int = tunable((4, 8, 16), "rows of a vector")
+    vectors: int = tunable((1, 2, 3, 4, 6), "vectors of rows of a task")
+    keys_: int = tunable((1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values")
+    tile_n: int = tunable(
+        (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are at hand, rounded up to whole blocks"
+    )
+
+
+class AttentionProblem(AttentionExtents):
+    causal: int  # see ``kernel.forms.causal``
+    last_rows: int  # extent of the axis of rows that ``causal`` speaks of
+    copied_k: int  # 1: keys are copied before they are read
+    copied_v: int  # 1: values are
+    turned: int  # loads of the scores that run along columns
+
+
+class AttentionSizes(Sizes):
+    """What follows from a schedule and a problem."""
+
+    tiles: int  # of rows: the first ``wider`` of ``base + 1`` vectors, the others of ``base``
+    base: int
+    wider: int
+    widest: int  # vectors of the largest tile
+    block_keys: int  # of the register block
+    columns: int  # of the values, of the register block
+    tile_n: int  # keys of a block
+    blocks: int
+    head: int  # elements of ``depth``, rounded up to vectors
+    means: int  # elements of ``values``, rounded up to vectors
+
+
+def problem(kernel: Kernel) -> AttentionProblem:
     parts = parts_of(kernel)
-    return {
-        **parts.sizes,
-        "causal": parts.causal,
-        "last_rows": parts.last_rows,
-        "copied_k": int(parts.key_rows is None),
-        "copied_v": int(parts.value_rows is None),
-        "turned": len(parts.turned),
-    }
+    return AttentionProblem(
+        **parts.extents,
+        causal=parts.causal,
+        last_rows=parts.last_rows,
+        copied_k=int(parts.key_rows is None),
+        copied_v=int(parts.value_rows is None),
+        turned=len(parts.turned),
+    )
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
-    """Sizes that follow.
-
-    tiles         of rows: the first ``wider`` of ``base + 1`` vectors, the others of ``base``
-    tile_n        keys of a block, ``blocks`` of them
-    head, means   elements of depth and values, rounded up to vectors
-    """
+@remembered
+def derive(s: AttentionSchedule, p: AttentionProblem) -> AttentionSizes:
     count = -(-p.m // s.lanes)
     tiles = -(-count // s.vectors)
     base, wider = divmod(count, tiles)
-    keys = min(s.keys, p.n)
+    keys = min(s.keys_, p.n)
     tile_n = -(-min(s.tile_n, p.n) // keys) * keys
     head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
-    return SimpleNamespace(
-        tiles=tiles, base=base, wider=wider, keys=keys, columns=min(s.keys, p.values), tile_n=tile_n,
-        blocks=-(-p.n // tile_n), head=head, means=means, widest=base + (wider > 0),
-    )  # fmt: skip
+    return AttentionSizes(
+        tiles=tiles,
+        base=base,
+        wider=wider,
+        widest=base + (wider > 0),
+        block_keys=keys,
+        columns=min(s.keys_, p.values),
+        tile_n=tile_n,
+        blocks=-(-p.n // tile_n),
+        head=head,
+        means=means,
+    )
 
 
-def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def scratch_bytes(s: AttentionSchedule, p: AttentionProblem) -> int:
     """What the emitter puts on the stack."""
     d = derive(s, p)
     rows = d.widest * s.lanes
@@ -78,9 +100,9 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return 4 * (found + 8 * rows)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> Iterator[str]:
     yield from too_wide(s.lanes, 4, limits)
-    if (used := s.vectors * s.keys + s.vectors + 1) > limits.registers:
+    if (used := s.vectors * s.keys_ + s.vectors + 1) > limits.registers:
         yield f"{used} registers, the processor has {limits.registers}"
     if (scratch := scratch_bytes(s, p)) > STACK_BYTES:
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
@@ -100,11 +122,11 @@ NEAR = 32 << 10  # bytes of the first cache that the weights of a block may take
 SPILLED = 0.6  # of a vector of weights that lie in the second cache, each time that they are read
 
 
-def _tile(vectors: int, cols: float, s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def _tile(vectors: int, cols: float, s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
     """Cycles of a tile of ``vectors`` of rows that looks at ``cols`` columns."""
     d = derive(s, p)
     blocks = max(1.0, cols / d.tile_n)
-    products = cols / d.keys * (step(d.keys, vectors, limits) * p.depth + BLOCK)
+    products = cols / d.block_keys * (step(d.block_keys, vectors, limits) * p.depth + BLOCK)
     whole, rest = divmod(p.values, d.columns)
     passes = whole + (rest > 0)
     product = whole * step(d.columns, vectors, limits) + (step(rest, vectors, limits) if rest else 0.0)
@@ -121,14 +143,14 @@ def _tile(vectors: int, cols: float, s: SimpleNamespace, p: SimpleNamespace, lim
     return products + weights + ends + copies + TASK
 
 
-def _seen(p: SimpleNamespace, rows: int) -> float:
+def _seen(p: AttentionProblem, rows: int) -> float:
     """Columns that a tile of ``rows`` looks at, on average."""
     if p.causal < 0:
         return float(p.n)
     return min(float(p.n), max(1.0, (p.last_rows + rows) / 2 + p.causal))
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int) -> float:
+def cycles(s: AttentionSchedule, p: AttentionProblem, limits: Limits, threads: int) -> float:
     """About how long the busiest of ``threads`` takes."""
     d = derive(s, p)
     cols = _seen(p, d.widest * s.lanes)
@@ -139,21 +161,25 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int)
     return span(p.batch * d.tiles, threads) * one
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def estimate(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
     return cycles(s, p, limits, 2) / GHZ / 1e3
 
 
-def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS) -> Schedule:
+def default(p: AttentionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> AttentionSchedule:
     """The legal schedule that the model finds fastest on ``threads``."""
-    best, best_cost = {"lanes": 4, "vectors": 1, "keys": 1, "tile_n": 16}, math.inf
-    lanes = limits.vector_bytes // 4
-    for vectors, keys, tile_n in itertools.product(*(param.choices for param in PARAMS[1:])):
-        trial = {"lanes": lanes, "vectors": vectors, "keys": keys, "tile_n": tile_n}
-        s = SimpleNamespace(**trial)
-        if (tile_n > 16 and tile_n >= 2 * p.n) or list(objections(s, p, limits)):
-            continue
-        cost = sum(cycles(s, p, limits, count) * count for count in threads)
-        if cost < best_cost:
-            best, best_cost = trial, cost
-    return best
+    smallest = AttentionSchedule(lanes=4, vectors=1, keys_=1, tile_n=16)
+
+    def cost(s: AttentionSchedule) -> float:
+        return sum(cycles(s, p, limits, count) * count for count in threads)
+
+    legal = (s for s in _candidates(p, limits.vector_bytes // 4) if can_run(s, objections, p, limits))
+    return min(legal, key=cost, default=smallest)
+
+
+def _candidates(p: AttentionProblem, lanes: int) -> Iterator[AttentionSchedule]:
+    """Every schedule of vectors of ``lanes`` whose blocks of keys are not far more than there are."""
+    tiles = [n for n in AttentionSchedule.choices("tile_n") if n <= 16 or n < 2 * p.n]
+    choices = (AttentionSchedule.choices("vectors"), AttentionSchedule.choices("keys"), tiles)
+    for vectors, keys, tile_n in itertools.product(*choices):
+        yield AttentionSchedule(lanes=lanes, vectors=vectors, keys_=keys, tile_n=tile_n)

@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import engines as space
 from gpucomp.codegen.llvm.chain import space as chain_space
 from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, linked
 from gpucomp.codegen.llvm.contraction import space as contraction_space
 from gpucomp.device.limits import Limits
-from gpucomp.device.target import Target
-from gpucomp.ir.graph import Constant, Value
-from gpucomp.kernel import HANDED, Chain, Contraction, Kernel, Link
+from gpucomp.ir.graph import Value
+from gpucomp.kernel import HANDED, Chain, Contraction, Link
+from gpucomp.kernel.fuse import Splice
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.schedule.space import Schedule
 
@@ -51,9 +51,9 @@ class _Candidate:
         if row is None:
             (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
             problem = family.problem(kernel)
-            schedule = {**family.default(SimpleNamespace(**problem), limits), "tasks": 1}
+            schedule = {**family.default(problem, limits), "tasks": 1}
             return None if family.reasons(schedule, problem, limits) else (schedule, 0.0)
-        whole, one = (SimpleNamespace(**contraction_space.problem(k)) for k in (kernel, row))
+        whole, one = (contraction_space.problem(k) for k in (kernel, row))
         if one.form != contraction_space.FORMS.index("gemm") or not packable(kernel, "b") or not limits.vector_bytes:
             return None
         by_rows, at_once = (contraction_space.default(p, limits, threads=(1,)) for p in (one, whole))
@@ -77,9 +77,10 @@ class _Candidate:
         return sum(self.linked.kernel.params[k].nbytes for k in self.linked.kernel.constants)
 
 
-def chained(steps: Sequence[Step], outputs: Sequence[Value], target: Target) -> list[Step]:
-    """``steps`` with chains in place of the steps they are made of, each where its last step was."""
-    uses = Counter(value for step in steps for value in step.inputs) + Counter(outputs)
+def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """The pass ``fuse-depth-first``: ``lowering`` says what it takes and gives."""
+    target = at.target
+    uses = Counter(value for step in steps for value in step.inputs) + Counter(at.graph.outputs)
     writers = Counter(value for step in steps for value in step.outputs)
     ending: dict[Value, list[_Candidate]] = {}  # chains, by what they leave so far
     for step in steps:
@@ -131,8 +132,8 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     """Cycles that the links take more than each on its own, on one thread; negative where they gain."""
     if len(links) == 1:
         return 0.0
-    p = SimpleNamespace(**chain_space.sizes([c.linked for c in links]))
-    s = SimpleNamespace(**chain_space.default(p, limits))
+    p = chain_space.sizes([c.linked for c in links])
+    s = chain_space.default(p, limits)
     kept = chain_space.kept_bytes(s.rows, p)
     weights = sum(c.weights for c in links)
     if kept > limits.cache_bytes // chain_space.CACHE_SHARE or weights > limits.cache_bytes // WEIGHT_SHARE:
@@ -140,36 +141,20 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     images = [c.linked.result.nbytes for c in links[:-1]]
     spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if _is_far(nbytes, limits))
     spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
-    return float(GAIN * spent - spared)
+    return GAIN * spent - spared
 
 
 def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
     """The step of a chain; its links' weights are laid out for the rows that they will be multiplied with."""
     parts = [_laid_out(c, made) for c in links]
-    inputs: dict[Value, int] = {}
-    for part, candidate in zip(parts, links, strict=True):
-        for value in part.inputs:
-            if value is not candidate.handed:
-                inputs.setdefault(value, len(inputs))
+    splice = Splice(parts, handed=[v for part in parts[:-1] for v in part.outputs])
     found = []
-    for number, (part, candidate) in enumerate(zip(parts, links, strict=True)):
-        given = [HANDED if v is candidate.handed else inputs[v] for v in part.inputs]
-        given.append(HANDED if number < len(links) - 1 else len(inputs))
-        found.append(Link(part.kernel, tuple(given), candidate.schedule))
-    last = links[-1].step
-    first_kernel, last_kernel = links[0].step.kernel, last.kernel
-    constants = frozenset(k for v, k in inputs.items() if v.op is Constant)
-    params = (*(v.type for v in inputs), last_kernel.params[-1])
-    label = f"{len(links)} links: {first_kernel.label}"
-    kernel = Kernel("chain", params, 1, Chain(tuple(found)), (), label, constants)
-    return replace(
-        last,
-        name=f"{last.name.partition('_')[0]}_chain",
-        kernel=kernel,
-        inputs=tuple(inputs),
-        nodes=tuple(dict.fromkeys(n for c in links for n in c.step.nodes)),
-        prologue=tuple(dict.fromkeys(n for c in links for n in c.step.prologue)),
-    )
+    for part, candidate, new in zip(parts, links, splice.renumberings, strict=True):
+        params = tuple(new.numbers.get(k, HANDED) for k in range(len(part.kernel.params)))
+        found.append(Link(part.kernel, params, candidate.schedule))
+    first, last = parts[0], parts[-1]
+    kernel = splice.kernel("chain", Chain(tuple(found)), (), f"{len(links)} links: {first.kernel.label}")
+    return splice.step(kernel, f"{last.name.partition('_')[0]}_chain", last.why)
 
 
 def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
@@ -177,5 +162,5 @@ def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> Kernel
     if not isinstance(kernel.body, Contraction):
         return link.step
     family = space.REGISTER_BLOCKS
-    packing = family.packing(kernel, SimpleNamespace(**link.schedule), SimpleNamespace(**family.problem(kernel)))
+    packing = family.packing(kernel, family.schedule(link.schedule), family.problem(kernel))
     return link.step if packing is None else packed_step(link.step, pack(kernel, packing), made)

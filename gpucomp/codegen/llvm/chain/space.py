@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, links_of, stretches
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Chain, Kernel
-from gpucomp.schedule.space import Param, Problem, Schedule
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
 STACK_BYTES = 1 << 20  # of rows that one call may keep
 CACHE_SHARE = 2  # the part of the second cache that the rows at hand may take: weights and operands want some too
@@ -16,59 +15,72 @@ WIDEST_SHARE = 4  # the part above which more rows at a time gain nothing
 ENOUGH_ROWS = 4  # below which rows are moved more often than it takes to hide that
 CARRIED_BYTE = 0.06  # cycles of moving a byte of a row that the next band needs as well
 THREADS = (1, 2, 4, 8)  # a schedule is for all of them
-PARAMS = (
-    Param("rows", (1, 2, 4, 8, 16), "rows of the last link's result that are made at a time"),
-    Param("parts", (1, 2, 4, 8, 16), "parts of an image that the threads share; each makes its first rows' halo anew"),
-)
 
 
-def sizes(links: Sequence[Linked]) -> Problem:
-    """halo_bytes, row_bytes   what is kept for ``rows`` rows: halo_bytes + rows * row_bytes
-    work, halo               cycles of a whole image, and of what a part makes that the part before it made as well
-    carried_bytes            what is moved between one band of rows and the next
-    """
+class ChainSchedule(Tunables):
+    rows: int = tunable((1, 2, 4, 8, 16), "rows of the last link's result that are made at a time")
+    parts: int = tunable((1, 2, 4, 8, 16), "parts of an image that the threads share; each computes its own halo")
+
+
+class ChainProblem(Sizes):
+    images: int
+    out_rows: int  # of the last link's result
+    links: int
+    row_bytes: int  # ``rows`` rows take ``halo_bytes + rows * row_bytes``
+    halo_bytes: int
+    work: int  # cycles of a whole image
+    halo: int  # cycles of the rows that a part computes though the part before it has them
+    carried_bytes: int  # moved between one band of rows and the next
+
+
+def sizes(links: Sequence[Linked]) -> ChainProblem:
     one, two = (sum(4 * s.count * s.row_floats for s in stretches(links, rows)) for rows in (1, 2))
     kept = stretches(links, 1)
     halo = sum((s.count - s.fresh) * link.row_cycles for s, link in zip(kept, links, strict=False))
     carried = sum(4 * (s.count - s.fresh) * s.row_floats for s in kept)
     result = links[-1].result.shape
     work = sum(link.row_cycles * link.result.shape[ROW] for link in links)
-    return {
-        "images": result[IMAGE], "out_rows": result[ROW], "links": len(links), "row_bytes": two - one,
-        "halo_bytes": 2 * one - two, "work": round(work), "halo": round(halo),
-        "carried_bytes": carried,
-    }  # fmt: skip
+    return ChainProblem(
+        images=result[IMAGE],
+        out_rows=result[ROW],
+        links=len(links),
+        row_bytes=two - one,
+        halo_bytes=2 * one - two,
+        work=round(work),
+        halo=round(halo),
+        carried_bytes=carried,
+    )
 
 
-def problem(kernel: Kernel) -> Problem:
+def problem(kernel: Kernel) -> ChainProblem:
     return sizes(links_of(kernel.body_as(Chain)))
 
 
-def kept_bytes(rows: int, p: SimpleNamespace) -> int:
-    return int(p.halo_bytes + rows * p.row_bytes)
+def kept_bytes(rows: int, p: ChainProblem) -> int:
+    return p.halo_bytes + rows * p.row_bytes
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: ChainSchedule, p: ChainProblem, limits: Limits) -> Iterator[str]:
     if (kept := kept_bytes(s.rows, p)) > STACK_BYTES:
         yield f"{kept} bytes of rows at hand, {STACK_BYTES} are allowed"
 
 
-def cycles(parts: int, p: SimpleNamespace, threads: int) -> float:
+def cycles(parts: int, p: ChainProblem, threads: int) -> float:
     """About how long the busiest of ``threads`` takes for an image of many."""
     share = -(-p.images * parts // threads) / p.images
-    return float(share * (p.work / parts + p.halo))
+    return share * (p.work / parts + p.halo)
 
 
-def carrying(rows: int, p: SimpleNamespace) -> float:
+def carrying(rows: int, p: ChainProblem) -> float:
     """Cycles of moving rows from band to band, of an image."""
-    return float(p.out_rows / rows * p.carried_bytes * CARRIED_BYTE)
+    return p.out_rows / rows * p.carried_bytes * CARRIED_BYTE
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: ChainProblem, limits: Limits) -> ChainSchedule:
     def fits(rows: int) -> bool:
         share = CACHE_SHARE if rows <= ENOUGH_ROWS else WIDEST_SHARE
         return kept_bytes(rows, p) <= min(limits.cache_bytes // share, STACK_BYTES)
 
-    rows = max((n for n in PARAMS[0].choices if n <= 8 and fits(n)), default=1)
-    parts = min(PARAMS[1].choices, key=lambda n: (sum(t * cycles(n, p, t) for t in THREADS), n))
-    return {"rows": rows, "parts": parts}
+    rows = max((n for n in ChainSchedule.choices("rows") if n <= 8 and fits(n)), default=1)
+    parts = min(ChainSchedule.choices("parts"), key=lambda n: (sum(t * cycles(n, p, t) for t in THREADS), n))
+    return ChainSchedule(rows=rows, parts=parts)

@@ -1,6 +1,6 @@
-"""The schedules of contractions on the CPU: parameters, what cannot run, and a default by a model of one core.
+"""The schedules of contractions on the CPU: parameters, what cannot run, and a default by a cost model of one core.
 
-The emitters are ``contraction_forms``; no IR is written here.
+``forms.py`` writes the IR.
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.contraction.image_lines import MOST_PLANES, most_lines, windows_of
 from gpucomp.codegen.llvm.contraction.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
     GHZ,
-    LANES,
     STACK_BYTES,
     TASK,
     THREADS,
+    VectorSchedule,
     crowding,
     span,
     step,
@@ -27,27 +26,45 @@ from gpucomp.device.limits import Limits
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
+from gpucomp.kernel.sizes import Sizes, tunable
+from gpucomp.schedule.space import too_wide
 
-FORMS = ("gemm", "rows", "loops")  # register block; dot products, a row a result; any algorithm
-COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see operands.Rows
-WHOLE = 1 << 20  # more points of k than there are: one block
-PARAMS = (
-    LANES,
-    Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "rows of the register block"),
-    Param("nv", (1, 2, 3, 4, 6, 8, 12), "vectors of the register block"),
-    Param("kc", (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE), "points of k that are multiplied at a time"),
-    Param(
-        "tile_m",
-        (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512),
-        "rows of a task, rounded up to whole blocks",
-    ),
-    Param("panels", (1, 2, 3, 4, 6, 8, 12, 16, 32), "panels of nv vectors of a task"),
-    Param("pack_a", (0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied lines of an image"),
-    Param("pack_b", (0, 1, 2), "columns are 0: read in place, 1: copied together, 2: together since the compilation"),
-    Param("unroll_k", (1, 2, 4), "points of k written out in the innermost loop"),
-    Param("ahead", (0, 1), "1: a block of columns is asked for while the one before it is multiplied"),
-)
+FORMS = ("gemm", "rows", "loops")  # a register block; a dot product per result; plain loops
+COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see ``operands.Rows``
+WHOLE = 1 << 20  # all of k in one block
+DEPTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE)
+TILE_ROWS = (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512)
+
+
+class ContractionSchedule(VectorSchedule):
+    mr: int = tunable((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "rows of the register block")
+    nv: int = tunable((1, 2, 3, 4, 6, 8, 12), "vectors of the register block")
+    kc: int = tunable(DEPTHS, "points of k that are multiplied at a time")
+    tile_m: int = tunable(TILE_ROWS, "rows of a task, rounded up to whole blocks")
+    panels: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "panels of nv vectors of a task")
+    pack_a: int = tunable((0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied image lines")
+    pack_b: int = tunable((0, 1, 2), "columns are 0: read in place, 1: copied together, 2: packed at compile time")
+    unroll_k: int = tunable((1, 2, 4), "points of k written out in the innermost loop")
+    ahead: int = tunable((0, 1), "1: a block of columns is prefetched while the one before it is multiplied")
+
+
+class ContractionProblem(Sizes):
+    """Sizes of the contraction, and how its operands may be read."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    nbytes: int  # of one sum
+    form: int  # index in ``FORMS``
+    rows: int  # ``COPIED``, ``STRAIGHT`` or ``POINTERS``
+    run: int  # points of k in one row of memory
+    lines: int  # elements of a copied line of the image; 0 without an image
+    span: int  # rows of the result that read the same lines
+    b_place: int  # 1: columns can be read where they lie
+    b_along_k: int  # 1: neighbours in memory are neighbours in k
+    b_constant: int  # 1: columns can be packed when the model is compiled
+    b_batched: int  # 1: each batch has columns of its own
 
 
 def contraction_form(kernel: Kernel) -> str:
@@ -65,47 +82,49 @@ def contraction_form(kernel: Kernel) -> str:
     return "gemm"
 
 
-def problem(kernel: Kernel) -> Problem:
-    """Sizes, and how the operands may be read.
-
-    nbytes       of one sum
-    rows         ``COPIED``, ``STRAIGHT`` or ``POINTERS``; ``run`` points of k lie in a row of memory
-    lines        elements of a copied line of the image, of ``span`` rows; 0 where there are none
-    b_place      columns can be read where they lie
-    b_constant   columns can be laid out when the model is compiled
-    """
+def problem(kernel: Kernel) -> ContractionProblem:
     c = kernel.body_as(Contraction)
-    sizes = {
-        name: math.prod(a.extent for a in axes)
-        for name, axes in (("batch", c.batch), ("m", c.m), ("n", c.n), ("k", c.k))
-    }
+    batch, m, n, k = (math.prod(a.extent for a in axes) for axes in (c.batch, c.m, c.n, c.k))
     form = contraction_form(kernel)
-    found = {
-        **sizes, "nbytes": c.acc.dtype.nbytes, "form": FORMS.index(form), "rows": COPIED, "run": sizes["k"],
-        "lines": 0, "span": 1, "b_place": 0, "b_along_k": 0, "b_constant": 0, "b_batched": 0,
-    }  # fmt: skip
+    p = ContractionProblem(
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        nbytes=c.acc.dtype.nbytes,
+        form=FORMS.index(form),
+        rows=COPIED,
+        run=k,
+        lines=0,
+        span=1,
+        b_place=0,
+        b_along_k=0,
+        b_constant=0,
+        b_batched=0,
+    )
     if form != "gemm":
-        return found
+        return p
     ops = operands_of(kernel, 1)
     rows = rows_in_place(ops, c.acc.dtype)
     if rows is not None:
-        found |= {"rows": STRAIGHT if rows.row is not None else POINTERS, "run": ops.ki.extent}
+        p = p.replace(rows=STRAIGHT if rows.row is not None else POINTERS, run=ops.ki.extent)
     elif (windows := windows_of(kernel)) is not None:
-        found |= {"run": windows.ops.ki.extent, "lines": windows.line_elements, "span": windows.span}
+        p = p.replace(run=windows.ops.ki.extent, lines=windows.line_elements, span=windows.span)
     columns = columns_in_place(ops, c.acc.dtype, 1, [type.size for type in kernel.params])
-    found["b_place"] = int(columns is not None)
-    found["b_along_k"] = int(k_contiguous(ops.b, ops, ops.n))
-    found["b_constant"] = int(packable(kernel, "b"))
-    found["b_batched"] = int(any(v in c.b.free for v in c.batch))
-    return found
+    return p.replace(
+        b_place=int(columns is not None),
+        b_along_k=int(k_contiguous(ops.b, ops, ops.n)),
+        b_constant=int(packable(kernel, "b")),
+        b_batched=int(any(v in c.b.free for v in c.batch)),
+    )
 
 
-def _width(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def _width(s: ContractionSchedule, p: ContractionProblem) -> int:
     return max(2, s.lanes * 4 // p.nbytes)
 
 
-def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """An upper bound of what the emitter puts on the stack."""
+def scratch_bytes(s: ContractionSchedule, p: ContractionProblem) -> int:
+    """An upper bound of the emitter's stack frame."""
     width = _width(s, p)
     mr, nv = min(s.mr, p.m), min(s.nv, -(-p.n // width))
     tile_m = min(-(-s.tile_m // mr), -(-p.m // mr)) * mr
@@ -123,7 +142,7 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return found + (p.nbytes * tile_m * tile_n if p.k > s.kc else 0)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: ContractionSchedule, p: ContractionProblem, limits: Limits) -> Iterator[str]:
     yield from too_wide(s.lanes, 4, limits)
     if p.form != FORMS.index("gemm"):
         return
@@ -135,8 +154,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
-    """Panels of ``nv`` vectors of columns one after the other, k inside: what a register block reads is one stream."""
+def packing(kernel: Kernel, s: ContractionSchedule, p: ContractionProblem) -> Packing | None:
+    """Panels of ``nv`` vectors of columns, k by k inside a panel: a register block reads one stream."""
     if p.form != FORMS.index("gemm") or not s.lanes or s.pack_b != 2:
         return None
     width = _width(s, p)
@@ -151,30 +170,30 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
 FAR_BYTE = 0.06
 EPILOGUE = 3.0  # of a vector of sums
-POINTER = 3.0  # of finding one row at one outer point of k
+POINTER = 3.0  # of computing a row's pointer for one outer point of k
 RUN = 12.0  # of a loop over ki, besides a load for each row's pointer
-LINE_ELEMENT = 0.5  # of copying it
-SHORT_LIST = 5  # register blocks whose tiles are tried
+LINE_ELEMENT = 0.5  # of copying an element of an image's line
+SHORT_LIST = 5  # register blocks that are tried with all tiles
 MOST_POINTERS = 12  # rows that leave enough registers for the rest
-SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermost loop, for the stores' sake
+SPARE = 3  # of 32 registers: with fewer, LLVM spills sums in the innermost loop to have some for the stores
 
 
-def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
-    """Register blocks ``(rows, vectors)``: the sums, a step's columns and one factor fit into the registers."""
+def _blocks(p: ContractionProblem, limits: Limits) -> list[tuple[int, int]]:
+    """Register blocks ``(rows, vectors)`` whose sums, columns and one factor fit into the registers."""
     most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
     registers = limits.registers - SPARE
     if limits.registers < 32:
         most, registers = min(most, 6), limits.registers
     return [
         (rows, vectors)
-        for rows in PARAMS[1].choices
-        for vectors in PARAMS[2].choices
+        for rows in ContractionSchedule.choices("mr")
+        for vectors in ContractionSchedule.choices("nv")
         if rows * vectors + vectors + 1 <= registers and rows <= min(most, max(p.m, 1))
     ]
 
 
-def _one_block(rows: int, vectors: int, p: SimpleNamespace, limits: Limits, *, copied: bool) -> float:
-    """Cycles of a register block from its first k to its last store; ``copied``: its rows lie together."""
+def _one_block(rows: int, vectors: int, p: ContractionProblem, limits: Limits, *, copied: bool) -> float:
+    """Cycles of a register block from its first point of k to its last store. ``copied``: its rows are contiguous."""
     if not rows or not vectors:
         return 0.0
     runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
@@ -184,7 +203,15 @@ def _one_block(rows: int, vectors: int, p: SimpleNamespace, limits: Limits, *, c
 
 
 def _grid(
-    rows: int, columns: int, mr: int, nv: int, width: int, p: SimpleNamespace, limits: Limits, *, copied: bool = False
+    rows: int,
+    columns: int,
+    mr: int,
+    nv: int,
+    width: int,
+    p: ContractionProblem,
+    limits: Limits,
+    *,
+    copied: bool = False,
 ) -> float:
     """Cycles of ``rows`` by ``columns`` of the result in register blocks of ``mr`` rows by ``nv`` vectors."""
     panels, rest = divmod(-(-columns // width), nv)
@@ -200,8 +227,8 @@ def _grid(
     )
 
 
-def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
-    """About how long the busiest of ``threads`` takes."""
+def cycles(s: ContractionSchedule, p: ContractionProblem, threads: int, limits: Limits) -> float:
+    """Cycles of the busiest of ``threads``, about, for a contraction in register blocks."""
     width = _width(s, p)
     nr = s.nv * width
     tile_m = min(-(-s.tile_m // s.mr) * s.mr, p.m)
@@ -229,47 +256,44 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits
     return span(tasks, threads) * one
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def estimate(s: ContractionSchedule, p: ContractionProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return _cycles(s, p, 2, limits) / GHZ / 1e3
+    return cycles(s, p, 2, limits) / GHZ / 1e3
 
 
-def cycles(s: Schedule, p: SimpleNamespace, threads: int, limits: Limits) -> float:
-    """About how long the busiest of ``threads`` takes for a contraction in register blocks."""
-    return _cycles(SimpleNamespace(**s), p, threads, limits)
-
-
-def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS) -> Schedule:
-    """The register block that wastes least, then the tiles that share the work best among ``threads``, by the model."""
+def default(p: ContractionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> ContractionSchedule:
+    """The register blocks that waste least are tried with all tiles. The model chooses for ``threads``."""
     lanes = limits.vector_bytes // 4
-    constant = bool(p.b_constant)
-    kc = 512 if p.k <= 512 else 384  # one block where it takes little more than the first cache
-    base = {
-        "lanes": lanes, "mr": 4, "nv": 1, "kc": kc, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
-        "pack_b": 2 if constant else 1, "unroll_k": 4, "ahead": int(constant and p.m > 1),
-    }  # fmt: skip
+    base = ContractionSchedule(
+        lanes=lanes,
+        mr=4,
+        nv=1,
+        kc=512 if p.k <= 512 else 384,  # one block where it takes little more than the first cache
+        tile_m=64,
+        panels=1,
+        pack_a=int(p.rows == COPIED),
+        pack_b=2 if p.b_constant else 1,
+        unroll_k=4,
+        ahead=int(p.b_constant and p.m > 1),
+    )
     if p.form != FORMS.index("gemm") or not lanes:
         return base
-    width = max(2, lanes * 4 // p.nbytes)
+
+    def cost(s: ContractionSchedule) -> float:
+        return sum(cycles(s, p, n, limits) * n for n in threads)
+
+    legal = (s for s in _candidates(base, p, limits) if scratch_bytes(s, p) <= STACK_BYTES)
+    return min(legal, key=cost, default=base)
+
+
+def _candidates(base: ContractionSchedule, p: ContractionProblem, limits: Limits) -> Iterator[ContractionSchedule]:
+    """``base`` with every tile and way to read the operands, for the register blocks that waste least."""
+    width = _width(base, p)
+    ways_a = (2, 1) if p.lines else (base.pack_a,)
+    ways_b = (0, 1) if p.b_place and not p.b_constant else (base.pack_b,)
+    tiles = [n for n in TILE_ROWS if n <= 8 or n < 2 * p.m]
     blocks = sorted(_blocks(p, limits), key=lambda b: (_grid(p.m, p.n, b[0], b[1], width, p, limits), -b[0] * b[1]))
-    ways_a = (2, 1) if p.lines else (base["pack_a"],)
-    ways_b = (0, 1) if p.b_place and not constant else (base["pack_b"],)
-    best, best_cost = base, math.inf
     for mr, nv in blocks[:SHORT_LIST]:
-        count = -(-p.n // (nv * width))
-        for tile_m in PARAMS[4].choices:
-            if tile_m > 8 and tile_m >= 2 * p.m:
-                break
-            for panels in PARAMS[5].choices:
-                if panels >= 2 * count:
-                    break
-                for pack_a, pack_b in itertools.product(ways_a, ways_b):
-                    trial = {**base, "mr": mr, "nv": nv, "tile_m": tile_m, "panels": panels, "pack_a": pack_a,
-                             "pack_b": pack_b}  # fmt: skip
-                    s = SimpleNamespace(**trial)
-                    if scratch_bytes(s, p) > STACK_BYTES:
-                        continue
-                    cost = sum(_cycles(s, p, n, limits) * n for n in threads)
-                    if cost < best_cost:
-                        best, best_cost = trial, cost
-    return best
+        panels = [n for n in ContractionSchedule.choices("panels") if n < 2 * -(-p.n // (nv * width))]
+        for tile_m, count, pack_a, pack_b in itertools.product(tiles, panels, ways_a, ways_b):
+            yield base.replace(mr=mr, nv=nv, tile_m=tile_m, panels=count, pack_a=pack_a, pack_b=pack_b)

@@ -14,6 +14,7 @@ from gpucomp.codegen.llvm.loops.nest import (
     lane_index,
     lower,
     merge_axes,
+    narrowed,
     offsets,
     operations,
     vector_score,
@@ -40,10 +41,7 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
         vector = max(reversed(axes), key=lambda a: vector_score(a, where, reads, width))
         if vector_score(vector, where, reads, width) <= 0:
             vector = None
-    if vector is None:
-        width = 0
-    while width > 2 and vector is not None and vector.extent <= width // 2:
-        width //= 2
+    width = narrowed(width, vector)
     outer = [a for a in axes if a is not vector]
     extent = vector.extent if vector is not None else 1
     work = operations(exprs) / max(width, 1)

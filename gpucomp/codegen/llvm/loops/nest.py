@@ -212,6 +212,15 @@ class Entry:
         return result[::-1]
 
 
+def narrowed(width: int, axis: Var | None) -> int:
+    """How many of ``width`` lanes run over ``axis``: half of them where these hold it; none without an axis."""
+    if axis is None:
+        return 0
+    while width > 2 and axis.extent <= width // 2:
+        width //= 2
+    return width
+
+
 def lane_index(position: Value, width: int) -> LaneValue:
     return Affine(position, 1) if width else position
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
@@ -18,6 +18,7 @@ from gpucomp.codegen.llvm.loops.nest import (
     lane_index,
     lower,
     merge_axes,
+    narrowed,
     offsets,
     operations,
     vector_score,
@@ -138,89 +139,98 @@ def _multiplied(work: _Rows, totals: Sequence[Hole]) -> dict[Hole, Hole]:
     return reciprocal
 
 
-def _over_columns(work: _Rows, width: int) -> int:
+class _Columns:
     """Lanes run over the last column axis; a statistic has several accumulators to hide the latency of its operation."""
-    entry, code, bound = work.entry, work.code, work.bound
-    *outer, inner = work.cols
-    while width > 2 and inner.extent <= width // 2:
-        width //= 2
-    copies = max(1, min(work.schedule["copies"], inner.extent // width))
-    columns = max(1, inner.extent)
-    for axis in outer:
-        columns *= axis.extent
-    tasks = cut(work.rows, 1, 1, work.schedule["tasks"], operations(work.exprs) * columns / width)
-    programs = [
-        work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
-    ]
-    reciprocals = _multiplied(work, _at_least_one(work))
-    kept = _keep(work, width)
-    more = [*reciprocals.values(), *([kept.hole] if kept else [])]
-    elements = _store_program(work, work.stores, [*work.rows, *work.cols, *more])
-    once = _store_program(work, work.row_stores, work.rows)
 
-    def statistic(position: int) -> Value:
-        stat, program = work.statistics[position], programs[position]
-        dtype, fn = stat.hole.dtype, REDUCTIONS[stat.op]
-        type = Type(storage.register_scalar(dtype), width)
-        slots = [code.slot(type) for _ in range(copies)]
-        neutral = work.identity(stat, width)
+    def __init__(self, work: _Rows, width: int) -> None:
+        self.work, self.entry, self.code, self.bound = work, work.entry, work.code, work.bound
+        *self.outer, self.inner = work.cols
+        self.width = narrowed(width, self.inner)
+        self.copies = max(1, min(work.schedule["copies"], self.inner.extent // self.width))
+        axes = [*work.rows, *work.cols]
+        self.programs = [work.program([s.value], axes, work.holes[:i]) for i, s in enumerate(work.statistics)]
+        self.reciprocals = _multiplied(work, _at_least_one(work))
+        self.kept = _keep(work, self.width)
+        more = [*self.reciprocals.values(), *([self.kept.hole] if self.kept else [])]
+        self.elements = _store_program(work, work.stores, [*axes, *more])
+        self.once = _store_program(work, work.row_stores, work.rows)
+
+    def emit(self) -> int:
+        """The number of tasks."""
+        work = self.work
+        columns = math.prod(axis.extent for axis in self.outer) * max(1, self.inner.extent)
+        effort = operations(work.exprs) * columns / self.width
+        tasks = cut(work.rows, 1, 1, work.schedule["tasks"], effort)
+        with self.code.loop(self.entry.first, self.entry.last) as task:
+            parts = self.entry.decompose(task, [a.extent for a in tasks.axes])
+            self.bound.update(zip(tasks.axes, parts, strict=True))
+            with self.entry.nested(tasks.inner, self.bound):
+                self._row()
+        return tasks.count
+
+    def _row(self) -> None:
+        """The statistics of a row, then its stores."""
+        work = self.work
+        for position, stat in enumerate(work.statistics):
+            total = self.bound[stat.hole] = self._statistic(position)
+            if stat.hole in self.reciprocals:
+                self.bound[self.reciprocals[stat.hole]] = self.code.const(1.0, total.type) / total
+        if work.row_stores:
+            work.store(work.row_stores, self.once, 0, None)
+        if work.stores:
+            with self.entry.nested(self.outer, self.bound):
+                self.entry.chunks(0, self.inner.extent, self.width, self._element, self.inner.extent)
+
+    def _statistic(self, position: int) -> Value:
+        code, width, extent = self.code, self.width, self.inner.extent
+        stat = self.work.statistics[position]
+        dtype = stat.hole.dtype
+        slots = [code.slot(Type(storage.register_scalar(dtype), width)) for _ in range(self.copies)]
+        neutral = self.work.identity(stat, width)
         for slot in slots:
             slot.set(neutral)
 
         def add(slot: Slot, at: Value, mask: Value | None) -> None:
-            bound[inner] = lane_index(at, width)
-            value = entry.printer(program, bound, width, mask).lanes(program.results[0])
-            if kept and kept.statistic == position:
-                code.store(value, kept.address(at), 4)
+            value = self._term(position, at, mask)
             if mask is not None:
                 value = code.select(mask, value, neutral)
-            slot.set(arithmetic.apply(fn, dtype, [slot.get(), value]))
+            slot.set(arithmetic.apply(REDUCTIONS[stat.op], dtype, [slot.get(), value]))
 
-        with entry.nested(outer, bound):
-            several = inner.extent - inner.extent % (width * copies) if copies > 1 else 0
+        with self.entry.nested(self.outer, self.bound):
+            several = extent - extent % (width * self.copies) if self.copies > 1 else 0
             if several:
-                with code.loop(0, several, width * copies) as at:
+                with code.loop(0, several, width * self.copies) as at:
                     for copy, slot in enumerate(slots):
                         add(slot, at + copy * width, None)
-            entry.chunks(several, inner.extent, width, lambda at, mask: add(slots[0], at, mask), inner.extent)
+            self.entry.chunks(several, extent, width, lambda at, mask: add(slots[0], at, mask), extent)
         total = slots[0].get()
         for slot in slots[1:]:
-            total = arithmetic.apply(fn, dtype, [total, slot.get()])
+            total = arithmetic.apply(REDUCTIONS[stat.op], dtype, [total, slot.get()])
         return across(total, stat.op, dtype)
 
-    def element(at: Value, mask: Value | None) -> None:
-        bound[inner] = lane_index(at, width)
-        if kept:
-            bound[kept.hole] = code.load(kept.address(at), Type("float", width), 4)
-        work.store(work.stores, elements, width, mask)
+    def _term(self, position: int, at: Value, mask: Value | None) -> Value:
+        """What the columns from ``at`` on add to a statistic; kept where the stores need it."""
+        program = self.programs[position]
+        self.bound[self.inner] = lane_index(at, self.width)
+        value = self.entry.printer(program, self.bound, self.width, mask).lanes(program.results[0])
+        if self.kept and self.kept.statistic == position:
+            self.code.store(value, self.kept.address(at), 4)
+        return value
 
-    with code.loop(entry.first, entry.last) as task:
-        bound.update(zip(tasks.axes, entry.decompose(task, [a.extent for a in tasks.axes]), strict=True))
-        with entry.nested(tasks.inner, bound):
-            for position, stat in enumerate(work.statistics):
-                total = bound[stat.hole] = statistic(position)
-                if stat.hole in reciprocals:
-                    bound[reciprocals[stat.hole]] = code.const(1.0, total.type) / total
-            if work.row_stores:
-                work.store(work.row_stores, once, 0, None)
-            if work.stores:
-                with entry.nested(outer, bound):
-                    entry.chunks(0, inner.extent, width, element, inner.extent)
-    return tasks.count
+    def _element(self, at: Value, mask: Value | None) -> None:
+        self.bound[self.inner] = lane_index(at, self.width)
+        if self.kept:
+            self.bound[self.kept.hole] = self.code.load(self.kept.address(at), Type("float", self.width), 4)
+        self.work.store(self.work.stores, self.elements, self.width, mask)
 
 
 def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
     """Lanes run over a row axis (or there are none); columns are looped."""
     entry, code, bound = work.entry, work.code, work.bound
-    while width > 2 and lanes is not None and lanes.extent <= width // 2:
-        width //= 2
-    if lanes is None:
-        width = 0
+    width = narrowed(width, lanes)
     outer = [a for a in work.rows if a is not lanes]
     extent = lanes.extent if lanes is not None else 1
-    columns = 1
-    for axis in work.cols:
-        columns *= axis.extent
+    columns = math.prod(axis.extent for axis in work.cols)
     tasks = cut(outer, extent, width, work.schedule["tasks"], operations(work.exprs) * columns / max(width, 1))
     programs = [
         work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
@@ -246,25 +256,18 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
             with entry.nested(work.cols, bound):
                 work.store(work.stores, elements, width, mask)
 
-    _for_rows(entry, tasks.axes, tasks.inner, tasks.block, tasks.blocks, bound, lanes, extent, width, row)
-    return tasks.count
-
-
-def _for_rows(entry: Entry, taken: Sequence[Var], inner: Sequence[Var], block: int, blocks: int,
-              bound: dict[Expr, LaneValue], lanes: Var | None, extent: int, width: int,
-              row: Callable[[Value, Value | None], None]) -> None:  # fmt: skip
-    code = entry.code
     with code.loop(entry.first, entry.last) as task:
-        parts = entry.decompose(task, [*(a.extent for a in taken), blocks])
-        bound.update(zip(taken, parts, strict=False))
-        with entry.nested(inner, bound):
+        parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])
+        bound.update(zip(tasks.axes, parts, strict=False))
+        with entry.nested(tasks.inner, bound):
             if lanes is None:
                 row(code.integer(0), None)
-            elif blocks == 1:
+            elif tasks.blocks == 1:
                 entry.chunks(0, extent, width, row, extent)
             else:
-                start = parts[-1] * block
-                entry.chunks(start, code.minimum(start + block, extent), width, row, extent)
+                start = parts[-1] * tasks.block
+                entry.chunks(start, code.minimum(start + tasks.block, extent), width, row, extent)
+    return tasks.count
 
 
 def emit_rowwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
@@ -287,7 +290,7 @@ def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, targ
         few = columns <= 0 or math.prod(a.extent for a in work.cols) < width
         rows = vector_score(work.rows[-1], element_stores + (row_stores if few else []), reads, width)
     if columns > 0 and columns >= rows:
-        count = _over_columns(work, width)
+        count = _Columns(work, width).emit()
     else:
         count = _over_rows(work, work.rows[-1] if rows > 0 else None, width)
     return work.entry.text(), count

@@ -6,6 +6,8 @@ A sum is that of adding one by one: off by at most ``(n - 1) * 2**-24 * sum |x|`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
@@ -13,88 +15,112 @@ from gpucomp.codegen.llvm.loops.nest import (
     Entry,
     FlatStore,
     Flattener,
+    Tasks,
     cut,
     lane_index,
     lower,
     merge_axes,
+    narrowed,
     offsets,
     operations,
     vector_score,
 )
 from gpucomp.device.target import Target
-from gpucomp.expr.core import REDUCTIONS, Expr, identity_of
+from gpucomp.expr.core import REDUCTIONS, Expr, Var, identity_of
 from gpucomp.kernel import Kernel, Scan
 from gpucomp.schedule.space import Schedule
 
 BLOCK = 1024  # rows side by side whose running values are kept: 4 KiB of f32
 
 
+class _Scan:
+    """One kernel's rows and expressions after merging, the rows that lanes run over, and the running values."""
+
+    def __init__(self, kernel: Kernel, body: Scan, schedule: Schedule, name: str, target: Target) -> None:
+        self.entry, self.body = Entry(kernel, name, target), body
+        code = self.code = self.entry.code
+        flat = Flattener(kernel.params)
+        stores = flat.stores(kernel)
+        exprs = [flat(body.value), *(s.offset for s in stores), *(s.value for s in stores)]
+        self.rows, exprs = merge_axes(body.rows, exprs, flat.simplify)
+        count = len(stores)
+        self.stores = [FlatStore(s.target, exprs[1 + i], exprs[1 + count + i]) for i, s in enumerate(stores)]
+        self.vector = self._vector(exprs, schedule["lanes"])
+        self.width = narrowed(schedule["lanes"], self.vector)
+        self.extent = self.vector.extent if self.vector is not None else 1
+        self.exprs = exprs
+        axes, unroll = [*self.rows, body.axis], schedule["unroll"]
+        self.value = lower([exprs[0]], axes, unroll)
+        self.stored = lower([e for s in self.stores for e in (s.offset, s.value)], [*axes, body.acc], unroll)
+        self.bound: dict[Expr, LaneValue] = {}
+        self.type = Type(storage.register_scalar(body.acc.dtype), self.width)
+        step = max(self.width, 1)
+        self.block = min(BLOCK, -(-self.extent // step) * step)
+        self.neutral = arithmetic.constant(code, identity_of(body.op, body.acc.dtype), body.acc.dtype, self.width)
+        self.running = code.stack(f"[{self.block} x {self.type.scalar}]", 64)
+
+    def _vector(self, exprs: Sequence[Expr], width: int) -> Var | None:
+        """The axis of rows that lanes run over: one along which memory runs, more than along the rows."""
+        if not width:
+            return None
+        where, reads = [s.offset for s in self.stores], offsets(exprs)
+
+        def score(axis: Var) -> float:
+            return vector_score(axis, where, reads, width)
+
+        best = max(self.rows, key=score, default=None)
+        return best if best is not None and score(best) > max(0.0, score(self.body.axis)) else None
+
+    def tasks(self, wanted: int) -> Tasks:
+        outer = [a for a in self.rows if a is not self.vector]
+        work = operations(self.exprs) * self.body.axis.extent / max(self.width, 1)
+        return cut(outer, self.extent, self.width, wanted, work)
+
+    def rows_of(self, first: Value | int, stop: Value | int) -> None:
+        """All of the rows ``first .. stop``, at most ``block`` of them."""
+        code, axis = self.code, self.body.axis
+        with code.loop(0, self.block, max(self.width, 1)) as at:
+            code.store(self.neutral, self._place(at), self.type.bits // 8)
+        with code.loop(0, axis.extent) as i:
+            self.bound[axis] = code.integer(axis.extent - 1) - i if self.body.reverse else i
+            if self.vector is None:
+                self._step(code.integer(0), None, 0)
+            else:
+                self.entry.chunks(first, stop, self.width, lambda at, mask: self._step(at, mask, first), self.extent)
+
+    def _place(self, row: Value) -> Value:
+        """Where the running value of a row of the block stands."""
+        return self.code.gep(self.running, row, self.type.scalar)
+
+    def _step(self, at: Value, mask: Value | None, first: Value | int) -> None:
+        """One element of each lane's row: ``at`` is the first lane's row, ``first`` that of the block."""
+        entry, code, body = self.entry, self.code, self.body
+        if self.vector is not None:
+            self.bound[self.vector] = lane_index(at, self.width)
+        address, align = self._place(at - first), self.type.bits // 8
+        before = code.load(address, self.type, align)
+        element = entry.printer(self.value, self.bound, self.width, mask).lanes(self.value.results[0])
+        after = arithmetic.apply(REDUCTIONS[body.op], body.acc.dtype, [before, element])
+        code.store(after, address, align)
+        self.bound[body.acc] = before if body.exclusive else after
+        printer = entry.printer(self.stored, self.bound, self.width, mask)
+        for i, store in enumerate(self.stores):
+            printer.store(store.target, self.stored.results[2 * i], self.stored.results[2 * i + 1])
+
+
 def emit_scan(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    body = kernel.body_as(Scan)
-    entry = Entry(kernel, name, target)
-    code, width = entry.code, schedule["lanes"]
-    flat = Flattener(kernel.params)
-    stores = flat.stores(kernel)
-    exprs = [flat(body.value), *(s.offset for s in stores), *(s.value for s in stores)]
-    rows, exprs = merge_axes(body.rows, exprs, flat.simplify)
-    count = len(stores)
-    stores = [FlatStore(s.target, exprs[1 + i], exprs[1 + count + i]) for i, s in enumerate(stores)]
-    where, reads = exprs[1 : 1 + count], offsets(exprs)
-    vector = max(rows, key=lambda a: vector_score(a, where, reads, width), default=None) if width else None
-    if vector is not None and (
-        vector_score(vector, where, reads, width) <= max(0.0, vector_score(body.axis, where, reads, width))
-    ):
-        vector = None
-    width = width if vector is not None else 0
-    while width > 2 and vector is not None and vector.extent <= width // 2:
-        width //= 2
-    outer = [a for a in rows if a is not vector]
-    extent = vector.extent if vector is not None else 1
-    work = operations(exprs) * body.axis.extent / max(width, 1)
-    tasks = cut(outer, extent, width, schedule["tasks"], work)
-    value = lower([exprs[0]], [*rows, body.axis], schedule["unroll"])
-    stored = lower([e for s in stores for e in (s.offset, s.value)], [*rows, body.axis, body.acc], schedule["unroll"])
-    bound: dict[Expr, LaneValue] = {}
-    dtype = body.acc.dtype
-    type, fn = Type(storage.register_scalar(dtype), width), REDUCTIONS[body.op]
-    neutral = arithmetic.constant(code, identity_of(body.op, dtype), dtype, width)
-    block = min(BLOCK, -(-extent // max(width, 1)) * max(width, 1))
-    running, align = code.stack(f"[{block} x {type.scalar}]", 64), type.bits // 8
-
-    def step(at: Value, mask: Value | None, first: Value | int) -> None:
-        """One element of each lane's row: ``at`` is the first lane's row, ``first`` that of the block."""
-        if vector is not None:
-            bound[vector] = lane_index(at, width)
-        address = code.gep(running, at - first, type.scalar)
-        before = code.load(address, type, align)
-        element = entry.printer(value, bound, width, mask).lanes(value.results[0])
-        after = arithmetic.apply(fn, dtype, [before, element])
-        code.store(after, address, align)
-        bound[body.acc] = before if body.exclusive else after
-        printer = entry.printer(stored, bound, width, mask)
-        for i, store in enumerate(stores):
-            printer.store(store.target, stored.results[2 * i], stored.results[2 * i + 1])
-
-    def rows_of(first: Value | int, stop: Value | int) -> None:
-        """All of the rows ``first .. stop``, at most ``block`` of them."""
-        with code.loop(0, block, max(width, 1)) as at:
-            code.store(neutral, code.gep(running, at, type.scalar), align)
-        with code.loop(0, body.axis.extent) as i:
-            bound[body.axis] = code.integer(body.axis.extent - 1) - i if body.reverse else i
-            if vector is None:
-                step(code.integer(0), None, 0)
-            else:
-                entry.chunks(first, stop, width, lambda at, mask: step(at, mask, first), extent)
-
+    scan = _Scan(kernel, kernel.body_as(Scan), schedule, name, target)
+    entry, code, extent = scan.entry, scan.code, scan.extent
+    tasks = scan.tasks(schedule["tasks"])
     with code.loop(entry.first, entry.last) as task:
         parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])
-        bound.update(zip(tasks.axes, parts, strict=False))
-        with entry.nested(tasks.inner, bound):
-            if tasks.blocks == 1 and extent <= block:
-                rows_of(0, extent)
+        scan.bound.update(zip(tasks.axes, parts, strict=False))
+        with entry.nested(tasks.inner, scan.bound):
+            if tasks.blocks == 1 and extent <= scan.block:
+                scan.rows_of(0, extent)
             else:
                 start = parts[-1] * tasks.block if tasks.blocks > 1 else code.integer(0)
-                with code.loop(start, code.minimum(start + tasks.block, extent), block) as first:
-                    rows_of(first, code.minimum(code.minimum(first + block, start + tasks.block), extent))
+                with code.loop(start, code.minimum(start + tasks.block, extent), scan.block) as first:
+                    scan.rows_of(first, code.minimum(code.minimum(first + scan.block, start + tasks.block), extent))
     return entry.text(), tasks.count

@@ -8,6 +8,8 @@ which are then gathered and scattered: no two lanes meet. Without such lines the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.ir.builder import I1, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
@@ -17,10 +19,12 @@ from gpucomp.codegen.llvm.loops.nest import (
     FlatStore,
     Flattener,
     Program,
+    Tasks,
     cut,
     lane_index,
     lower,
     merge_axes,
+    narrowed,
     operations,
 )
 from gpucomp.device.target import Target
@@ -54,10 +58,19 @@ class _Walk:
         self.fast: Var | None = None
         if self.width and lines and all(coefficient(e, lines[-1]) == 1 for e in self.offsets):
             self.fast = lines.pop()
-            while self.width > 2 and self.fast.extent <= self.width // 2:
-                self.width //= 2
+            self.width = narrowed(self.width, self.fast)
         self.outer, self.axes = lines, [*lines, *([self.fast] if self.fast else [])]
         self.bound: dict[Expr, LaneValue] = {}
+
+    @property
+    def extent(self) -> int:
+        """Of the axis of lines that lanes run over; 1 where they run over none."""
+        return self.fast.extent if self.fast is not None else 1
+
+    @property
+    def lanes(self) -> int:
+        """Lanes that run over lines."""
+        return self.width if self.fast is not None else 0
 
     @property
     def slices(self) -> bool:
@@ -78,111 +91,161 @@ class _Walk:
         return [printer.value(result) for result in program.results]
 
 
-def emit_scatter(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
-    body = kernel.body_as(Scatter)
-    w = _Walk(kernel, body, schedule, name, target)
-    entry, code, bound = w.entry, w.code, w.bound
-    extent = w.fast.extent if w.fast is not None else 1
-    width = w.width if w.fast is not None else 0
-    points, looks = w.place.extent, w.number.extent
-    work = points * operations([w.initial]) / max(w.width, 1) + looks * operations([w.hit, w.after]) / max(width, 1)
-    tasks = cut(w.outer, extent, width, schedule["tasks"], work)
-    lines = extent * math.prod(v.extent for v in w.outer)
-    wanted = min(schedule["tasks"], int(lines * work / SMALLEST_TASK)) // tasks.count
-    parts = max(1, min(wanted, points, max(READERS, points // max(1, looks))))
-    step = max(w.width, 1)
-    part = -(-points // (parts * step)) * step
-    parts = -(-points // part)
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a task owns: lines ``first .. stop`` of those that lanes run over, places ``begin .. end`` of each."""
 
-    stores = [FlatStore(t, o, w.initial) for t, o in zip(w.targets, w.offsets, strict=True)]
-    copying = w.program([e for s in stores for e in (s.offset, s.value)], w.place)
-    changes = [w.changed(k) for k in range(len(stores))]
-    changing = w.program([e for s in changes for e in (s.offset, s.value)], w.place, w.number)
-    looking, guarding = w.program([w.hit, w.found], w.number), w.program([w.guard])
-    along = all(coefficient(s.offset, w.place) == 1 for s in stores) and w.fast is None
+    first: Value | int
+    stop: Value | int
+    begin: Value
+    end: Value
 
-    def store(program: Program, lanes: int, mask: Value | None) -> None:
-        printer = entry.printer(program, bound, lanes, mask)
-        for k, one in enumerate(stores):
-            printer.store(one.target, program.results[2 * k], program.results[2 * k + 1])
 
-    def copy(first: Value | int, stop: Value | int, begin: Value, end: Value) -> None:
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """How lines are shared out among ``tasks``, and the places of a line among ``parts`` of ``part``, whole vectors."""
+
+    tasks: Tasks
+    parts: int
+    part: int
+
+    @property
+    def count(self) -> int:
+        return self.tasks.count * self.parts
+
+    @staticmethod
+    def of(w: _Walk, wanted: int) -> _Split:
+        points, looks = w.place.extent, w.number.extent
+        copied, changed = operations([w.initial]), operations([w.hit, w.after])
+        work = points * copied / max(w.width, 1) + looks * changed / max(w.lanes, 1)
+        tasks = cut(w.outer, w.extent, w.lanes, wanted, work)
+        lines = w.extent * math.prod(v.extent for v in w.outer)
+        more = min(wanted, int(lines * work / SMALLEST_TASK)) // tasks.count
+        parts = max(1, min(more, points, max(READERS, points // max(1, looks))))
+        step = max(w.width, 1)
+        part = -(-points // (parts * step)) * step
+        return _Split(tasks, -(-points // part), part)
+
+    def share(self, w: _Walk, block: Value, number: Value) -> _Share:
+        """Of block ``block`` of the lines, part ``number`` of the places."""
+        begin = number * self.part
+        end = w.code.minimum(begin + self.part, w.place.extent)
+        if self.tasks.blocks == 1:
+            return _Share(0, w.extent, begin, end)
+        first = block * self.tasks.block
+        return _Share(first, w.code.minimum(first + self.tasks.block, w.extent), begin, end)
+
+
+class _Phases:
+    """The two phases of a task: it copies its places, then it makes the updates that fall into them."""
+
+    def __init__(self, w: _Walk) -> None:
+        self.w, self.entry, self.code = w, w.entry, w.code
+        stores = [FlatStore(t, o, w.initial) for t, o in zip(w.targets, w.offsets, strict=True)]
+        changes = [w.changed(k) for k in range(len(stores))]
+        self.copying = w.program([e for s in stores for e in (s.offset, s.value)], w.place)
+        self.changing = w.program([e for s in changes for e in (s.offset, s.value)], w.place, w.number)
+        self.looking, self.guarding = w.program([w.hit, w.found], w.number), w.program([w.guard])
+        self.along = all(coefficient(s.offset, w.place) == 1 for s in stores) and w.fast is None
+
+    def store(self, program: Program, lanes: int, mask: Value | None) -> None:
+        printer = self.entry.printer(program, self.w.bound, lanes, mask)
+        for k, target in enumerate(self.w.targets):
+            printer.store(target, program.results[2 * k], program.results[2 * k + 1])
+
+    def copy(self, share: _Share) -> None:
+        w = self.w
+
         def element(variable: Var, lanes: int, at: Value, mask: Value | None) -> None:
-            bound[variable] = lane_index(at, lanes)
-            store(copying, lanes, mask)
+            w.bound[variable] = lane_index(at, lanes)
+            self.store(self.copying, lanes, mask)
 
-        if w.fast is not None:
-            fast = w.fast
-            with code.loop(begin, end) as place:
-                bound[w.place] = place
-                entry.chunks(first, stop, width, lambda at, mask: element(fast, width, at, mask), extent)
-        elif along and w.width:
-            entry.chunks(begin, end, w.width, lambda at, mask: element(w.place, w.width, at, mask), points)
+        if (fast := w.fast) is not None:
+            with self.code.loop(share.begin, share.end) as place:
+                w.bound[w.place] = place
+                self._lines(share, lambda at, mask: element(fast, w.width, at, mask))
+        elif self.along and w.width:
+            extent = w.place.extent
+            self.entry.chunks(
+                share.begin, share.end, w.width, lambda at, mask: element(w.place, w.width, at, mask), extent
+            )
         else:
-            with code.loop(begin, end) as place:
+            with self.code.loop(share.begin, share.end) as place:
                 element(w.place, 0, place, None)
 
-    def change(first: Value | int, stop: Value | int, begin: Value, end: Value) -> None:
-        def together(at: Value, mask: Value | None) -> None:
-            assert w.fast is not None
-            bound[w.fast] = lane_index(at, width)
-            store(changing, width, mask)
+    def update(self, share: _Share) -> None:
+        """Every update of the lines, where the guard holds: without it there is nothing to read."""
+        w = self.w
+        if w.fast is not None and not w.slices:
+            with self.code.loop(0, w.number.extent) as number:
+                w.bound[w.number] = number
+                self._lines(share, lambda at, mask: self._apart(share, at, mask))
+        elif isinstance(w.guard, Const):
+            self._together(share)
+        else:
+            (allowed,) = w.scalar(self.guarding)
+            with self.code.when(allowed):
+                self._together(share)
 
-        def apart(at: Value, mask: Value | None) -> None:
-            assert w.fast is not None
-            bound[w.fast] = lane_index(at, width)
-            allowed = mask
-            if not isinstance(w.guard, Const):  # where it does not hold there is nothing to read
-                holds = entry.printer(guarding, bound, width, mask).lanes(guarding.results[0])
-                allowed = holds if mask is None else holds & mask
-            printer = entry.printer(looking, bound, width, allowed)
-            hit, found = (printer.lanes(result) for result in looking.results)
-            active = hit & (found >= begin) & (found < end)
-            active = active if allowed is None else active & allowed
-            with code.when(code.any(active)):
-                bound[w.place] = found
-                store(changing, width, active)
+    def _lines(self, share: _Share, body: Callable[[Value, Value | None], None]) -> None:
+        self.entry.chunks(share.first, share.stop, self.w.lanes, body, self.w.extent)
 
-        with code.loop(0, looks) as number:
-            bound[w.number] = number
-            if w.fast is not None and not w.slices:
-                entry.chunks(first, stop, width, apart, extent)
-                return
-            hit, found = w.scalar(looking)
-            with code.when(hit & (found >= begin) & (found < end)):
-                bound[w.place] = found
+    def _together(self, share: _Share) -> None:
+        """All lines of an update change the same place."""
+        w = self.w
+
+        def line(at: Value, mask: Value | None) -> None:
+            assert w.fast is not None
+            w.bound[w.fast] = lane_index(at, w.width)
+            self.store(self.changing, w.width, mask)
+
+        with self.code.loop(0, w.number.extent) as number:
+            w.bound[w.number] = number
+            hit, found = w.scalar(self.looking)
+            with self.code.when(hit & (found >= share.begin) & (found < share.end)):
+                w.bound[w.place] = found
                 if w.slices:
-                    entry.chunks(first, stop, width, together, extent)
+                    self._lines(share, line)
                 else:
-                    store(changing, 0, None)
+                    self.store(self.changing, 0, None)
 
-    def guarded(first: Value | int, stop: Value | int, begin: Value, end: Value) -> None:
-        if isinstance(w.guard, Const) or (w.fast is not None and not w.slices):
-            change(first, stop, begin, end)
-            return
-        (allowed,) = w.scalar(guarding)
-        with code.when(allowed):
-            change(first, stop, begin, end)
+    def _apart(self, share: _Share, at: Value, mask: Value | None) -> None:
+        """Each lane changes a place of its own, which is looked up where the guard holds."""
+        w, width = self.w, self.w.width
+        assert w.fast is not None
+        w.bound[w.fast] = lane_index(at, width)
+        allowed = mask
+        if not isinstance(w.guard, Const):
+            holds = self.entry.printer(self.guarding, w.bound, width, mask).lanes(self.guarding.results[0])
+            allowed = holds if mask is None else holds & mask
+        printer = self.entry.printer(self.looking, w.bound, width, allowed)
+        hit, found = (printer.lanes(result) for result in self.looking.results)
+        active = hit & (found >= share.begin) & (found < share.end)
+        active = active if allowed is None else active & allowed
+        with self.code.when(self.code.any(active)):
+            w.bound[w.place] = found
+            self.store(self.changing, width, active)
 
+
+def emit_scatter(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    w = _Walk(kernel, kernel.body_as(Scatter), schedule, name, target)
+    entry, code = w.entry, w.code
+    split, phases = _Split.of(w, schedule["tasks"]), _Phases(w)
+    tasks = split.tasks
     data = copied_in_place(kernel)
     fresh: Value | None = None
     if data is not None:
         fresh = code.let(f"icmp ne ptr {entry.params[w.targets[0]].text}, {entry.params[data].text}", I1)
     with code.loop(entry.first, entry.last) as task:
-        *axes, block, number = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks, parts])
-        bound.update(zip(tasks.axes, axes, strict=True))
-        begin = number * part
-        end = code.minimum(begin + part, points)
-        first: Value | int = block * tasks.block if tasks.blocks > 1 else 0
-        stop: Value | int = extent
-        if isinstance(first, Value):
-            stop = code.minimum(first + tasks.block, extent)
-        with entry.nested(tasks.inner, bound):
+        *axes, block, number = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks, split.parts])
+        w.bound.update(zip(tasks.axes, axes, strict=True))
+        share = split.share(w, block, number)
+        with entry.nested(tasks.inner, w.bound):
             if fresh is None:
-                copy(first, stop, begin, end)
+                phases.copy(share)
             else:
                 with code.when(fresh):
-                    copy(first, stop, begin, end)
-            guarded(first, stop, begin, end)
-    return entry.text(), tasks.count * parts
+                    phases.copy(share)
+            phases.update(share)
+    return entry.text(), split.count

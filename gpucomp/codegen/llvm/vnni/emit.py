@@ -1,21 +1,20 @@
-"""Contractions on dot-product instructions: the nest of ``tiles`` around a register block of vectors.
+"""Contractions on dot-product instructions: AMX's nest of loops around a register block of vectors.
 
     for each word of k (two bf16, four bytes):
         sums[row][vector] += the word of the row, in every lane, times the words of 16 columns
 
-``vdpbf16ps`` takes denormals for zero, rounds to nearest even and raises no exceptions. ``vpdpbusd`` takes one factor
-unsigned and one signed; signed rows are read as ``byte + 128``, and 128 sums of a column are taken away at the end.
+``vdpbf16ps`` flushes denormals to zero, rounds to nearest even and raises no exceptions. ``vpdpbusd`` multiplies unsigned
+by signed bytes: signed rows are read as ``byte + 128``, and 128 times the sum of a column is subtracted at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.amx.emit import Tiles
-from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE
+from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, DotsSchedule
 from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
-from gpucomp.codegen.llvm.vnni.space import as_tiles, parts_of_tile
+from gpucomp.codegen.llvm.vnni.space import parts_of_tile
 from gpucomp.device.target import Target
 from gpucomp.ir.types import BF16, I8
 from gpucomp.kernel import Contraction, Kernel
@@ -26,8 +25,8 @@ ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
 class _Dots(Tiles):
-    def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
-        super().__init__(kernel, c, vars(as_tiles(SimpleNamespace(**schedule))), name, target)
+    def __init__(self, kernel: Kernel, c: Contraction, s: DotsSchedule, name: str, target: Target) -> None:
+        super().__init__(kernel, c, s, name, target)
         self.parts = parts_of_tile(target.limits)
         self.lanes = COLUMNS // self.parts
         self.sum_type = Type(self.vector.scalar, self.lanes)
@@ -104,4 +103,4 @@ class _Dots(Tiles):
 def emit_dots(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     c = kernel.body_as(Contraction)
-    return _Dots(kernel, c, schedule, name, target).emit()
+    return _Dots(kernel, c, DotsSchedule(**schedule), name, target).emit()

@@ -1,32 +1,39 @@
 """The schedules of contractions on dot-product instructions: ``vdpbf16ps`` on pairs of bf16, ``vpdpbusd`` on quads of bytes.
 
-Rows, columns and tasks are those of ``tiles_space``, with the register block's rows in place of a tile's.
+Operands are read and tasks are cut as for AMX. The rows of the register block take the place of a tile's.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.amx import space as tiles_space
-from gpucomp.codegen.llvm.amx.operands import narrow_of
-from gpucomp.codegen.llvm.amx.space import COLUMNS, COPIED, IN_PLACE, LINE, LINES, WORD, derive, line_counts
+from gpucomp.codegen.llvm.amx import space as amx
+from gpucomp.codegen.llvm.amx.operands import WORD, narrow_of
+from gpucomp.codegen.llvm.amx.space import (
+    COLUMNS,
+    COPIED,
+    IN_PLACE,
+    LINE,
+    LINES,
+    DotsSchedule,
+    NarrowProblem,
+    derive,
+    line_counts,
+)
 from gpucomp.codegen.llvm.core_space import crowding
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.schedule.space import Param, Problem, Schedule
+from gpucomp.schedule.space import can_run
 
-PARAMS = (
-    Param("rows", (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), "rows of the register block"),
-    Param("tiles_n", (1, 2, 3, 4), "16 columns each, of the register block"),
-    *(p for p in tiles_space.PARAMS if p.name not in {"tiles_m", "tiles_n"}),
-)
 SPARE = 2  # registers besides the sums, a word of the columns and one of the rows
+
+
+class DotsProblem(NarrowProblem):
+    signed: int  # 1: rows and columns are both signed, which takes sums of the columns as well
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -45,17 +52,11 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return "" if features & {"avx512vnni", "avxvnni"} else "the processor has neither avx512vnni nor avxvnni"
 
 
-def problem(kernel: Kernel) -> Problem:
-    """``tiles_space.problem``, and ``signed``: rows and columns are both signed, which takes a sum of the columns more."""
+def problem(kernel: Kernel) -> DotsProblem:
     narrow = narrow_of(kernel)
     assert narrow is not None
     both = narrow.ops.a.dtype is I8 and narrow.ops.b.dtype is I8
-    return {**tiles_space.problem(kernel), "signed": int(both)}
-
-
-def as_tiles(s: SimpleNamespace) -> SimpleNamespace:
-    """The schedule as ``tiles_space`` reads it."""
-    return SimpleNamespace(**vars(s), tiles_m=1)
+    return DotsProblem(**amx.problem(kernel), signed=int(both))
 
 
 def parts_of_tile(limits: Limits) -> int:
@@ -63,24 +64,23 @@ def parts_of_tile(limits: Limits) -> int:
     return COLUMNS * WORD // min(limits.vector_bytes, LINE)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[str]:
     if limits.vector_bytes < 32:
         yield f"{limits.vector_bytes}-byte vectors have no dot products"
         return
     vectors = s.tiles_n * parts_of_tile(limits)
     if s.rows * vectors + vectors * (1 + p.signed) + 1 > limits.registers:
         yield f"{s.rows} x {vectors} vectors of sums leave too few of {limits.registers} registers"
-    yield from tiles_space.unreadable(as_tiles(s), p)
+    yield from amx.unreadable(s, p)
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
-    return tiles_space.packing(kernel, as_tiles(s), p)
+def packing(kernel: Kernel, s: DotsSchedule, p: DotsProblem) -> Packing | None:
+    return amx.packing(kernel, s, p)
 
 
-def _cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int) -> float:
-    """About how long the busiest of ``threads`` takes: by the processor's dot products, and else as ``tiles_space`` reckons."""
-    t = as_tiles(s)
-    d = derive(t, p)
+def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> float:
+    """Cycles of the busiest of ``threads``, about. All but the dot products is counted as for AMX."""
+    d = derive(s, p)
     parts = parts_of_tile(limits)
     dot = (limits.core.pairs if p.nbytes == 2 else limits.core.quads) / parts
     tiles = min(d.n_tiles, d.panels * d.tiles_n)
@@ -93,46 +93,50 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int
         words = d.steps * d.depth // d.group
         if s.pack_a == IN_PLACE:
             work += crowding(d.rows, p.k * p.nbytes, WORD, limits)
-        return work * words + d.rows * columns * tiles_space.VECTOR + tiles_space.BLOCK
+        return work * words + d.rows * columns * amx.VECTOR + amx.BLOCK
 
     whole, last = divmod(tiles, d.tiles_n)
-    one = tiles_space.TASK + d.task_tiles * (whole * block(d.tiles_n) + block(last))
+    one = amx.TASK + d.task_tiles * (whole * block(d.tiles_n) + block(last))
     if s.pack_a == LINES:
         pixels = sum(line_counts(d, p)) * d.pitch
-        one += pixels * (tiles_space.PIXEL + d.channels * p.nbytes * tiles_space.COPY_BYTE)
+        one += pixels * (amx.PIXEL + d.channels * p.nbytes * amx.COPY_BYTE)
     elif s.pack_a == COPIED:
-        one += d.task_tiles * d.rows * (d.row_bytes * tiles_space.COPY_BYTE + tiles_space.PIXEL * (p.k // p.run))
+        one += d.task_tiles * d.rows * (d.row_bytes * amx.COPY_BYTE + amx.PIXEL * (p.k // p.run))
     if s.pack_b == 1:
-        one += tiles * d.steps * (tiles_space.TURN if p.b_along_k else tiles_space.PAIRS)
+        one += tiles * d.steps * (amx.TURN if p.b_along_k else amx.PAIRS)
     else:
-        far = d.panel_bytes * d.panels * tiles_space.FAR_BYTE
+        far = d.panel_bytes * d.panels * amx.FAR_BYTE
         one += far * min(threads, d.m_tasks) / d.m_tasks if d.panel_bytes * d.panel_count <= limits.cache_bytes else far
     each = -(-p.batch * d.m_tasks * -(-d.panel_count // d.panels) // threads)
-    return one * each * (1 + (tiles_space.TAIL / each if threads > 1 else 0.0))
+    return one * each * (1 + (amx.TAIL / each if threads > 1 else 0.0))
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def estimate(s: DotsSchedule, p: DotsProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return _cycles(s, p, limits, 2) / tiles_space.GHZ / 1e3
+    return _cycles(s, p, limits, 2) / amx.GHZ / 1e3
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The schedule of a short list that takes least; the smallest one where none is legal."""
-    smallest = {"rows": 1, "tiles_n": 1, "tile_m": 16, "panels": 1, "pack_a": COPIED, "pack_b": 2 if p.b_constant else 1,
-                "across": 0, "ahead": 0}  # fmt: skip
+def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
+    """The candidate that the cost model finds fastest; the smallest schedule if no candidate is legal."""
+    smallest = DotsSchedule(
+        rows=1, tiles_n=1, tile_m=16, panels=1, pack_a=COPIED, pack_b=2 if p.b_constant else 1, across=0, ahead=0
+    )
+
+    def cost(s: DotsSchedule) -> float:
+        return sum(_cycles(s, p, limits, threads) * threads for threads in amx.THREADS)
+
+    legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
+    return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
+
+
+def _candidates(smallest: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[DotsSchedule]:
+    """The largest register blocks, with a few tasks and every way to read the rows."""
     ways = ((IN_PLACE, 0),) if p.straight else ((COPIED, 0), (LINES, 0), (LINES, 1))
-    best, best_cost = smallest, math.inf
     budget = limits.registers - SPARE
-    for (way, across), tiles_n in itertools.product((*ways, (COPIED, 0)), (4, 3, 2, 1)):
+    for (pack_a, across), tiles_n in itertools.product((*ways, (COPIED, 0)), (4, 3, 2, 1)):
         vectors = tiles_n * parts_of_tile(limits)
-        rows = [r for r in PARAMS[0].choices if r * vectors + vectors * (1 + p.signed) + 1 <= budget]
-        for r, tile_m, panels in itertools.product(rows[-3:], (16, 64, 192, 512), (1, 4, 16)):
-            trial = {**smallest, "rows": r, "tiles_n": tiles_n, "tile_m": tile_m, "panels": panels, "pack_a": way,
-                     "across": across}  # fmt: skip
-            s = SimpleNamespace(**trial)
-            if r > max(p.m, 1) or list(objections(s, p, limits)):
-                continue
-            cost = sum(_cycles(s, p, limits, threads) * threads for threads in tiles_space.THREADS)
-            if cost < best_cost:
-                best, best_cost = trial, cost
-    return {**best, "ahead": int(bool(p.b_constant))}
+        fits = [r for r in DotsSchedule.choices("rows") if r * vectors + vectors * (1 + p.signed) + 1 <= budget]
+        block = smallest.replace(tiles_n=tiles_n, pack_a=pack_a, across=across)
+        for rows, tile_m, panels in itertools.product(fits[-3:], (16, 64, 192, 512), (1, 4, 16)):
+            if rows <= max(p.m, 1):
+                yield block.replace(rows=rows, tile_m=tile_m, panels=panels)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from gpucomp.codegen.llvm.windows import bytes_emit as byte_windows
 from gpucomp.codegen.llvm.windows import emit as windows
-from gpucomp.codegen.llvm.windows.space import edges, window_sizes
+from gpucomp.codegen.llvm.windows.space import WindowProblem, WindowSchedule, edges, window_sizes
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
 from gpucomp.refusal import required
-from gpucomp.schedule.space import Problem, Schedule
 
 
-def problem(kernel: Kernel) -> Problem:
+def problem(kernel: Kernel) -> WindowProblem:
     found = required(byte_windows.byte_windows_of(kernel))
     return window_sizes(found.windows)
 
@@ -21,7 +18,7 @@ def problem(kernel: Kernel) -> Problem:
 COLUMN, OUTPUT = 4.0, 9.0  # instructions that put a column's word together, and that an output takes
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
     """The tile that takes the fewest instructions, where columns are put together once a tile; a line of channels."""
     lanes = limits.vector_bytes // 4
     words = -(-p.taps_y // 4)
@@ -35,4 +32,4 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         return total * (1 + 0.01 * edges(tile, p))
 
     tiles = [t for t in range(1, windows.WIDEST_TILE + 1) if edges(t, p) <= windows.MOST_EDGE_TILES]
-    return {"lanes": lanes, "tile_x": min(tiles, key=cost), "vectors": 4, "tasks": 64}
+    return WindowSchedule(lanes=lanes, tile_x=min(tiles, key=cost), vectors=4, tasks=64)

@@ -2,56 +2,70 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.core_space import LANES
+from gpucomp.codegen.llvm.core_space import VectorSchedule
 from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.sizes import Sizes, tunable
 from gpucomp.refusal import required
-from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
+from gpucomp.schedule.space import too_wide
 
-PARAMS = (
-    LANES,
-    Param(
-        "tile_x", tuple(range(1, windows.WIDEST_TILE + 1)), "neighbouring outputs of a row that share what they read"
-    ),
-    Param("vectors", (1, 2, 3, 4), "vectors of channels of a tile"),
-    Param("tasks", (1, 16, 64, 256), "parts wanted for the threads to share; rows of the result may be more"),
-)
+TILES = tuple(range(1, windows.WIDEST_TILE + 1))
 
 
-def problem(kernel: Kernel) -> Problem:
+class WindowSchedule(VectorSchedule):
+    tile_x: int = tunable(TILES, "neighbouring outputs of a row that share what they read")
+    vectors: int = tunable((1, 2, 3, 4), "vectors of channels of a tile")
+    tasks: int = tunable((1, 16, 64, 256), "parts wanted for the threads to share; rows of the result may be more")
+
+
+class WindowProblem(Sizes):
+    lead: int  # points of the axes before an image's rows
+    out_y: int
+    out_x: int
+    channels: int
+    taps_y: int
+    taps_x: int
+    stride_x: int
+    dilation_x: int
+    low_x: int  # columns of the image that may be read: from this one on
+    high_x: int  # up to, but not including, this one
+    weighted: int  # 1: taps have weights
+
+
+def problem(kernel: Kernel) -> WindowProblem:
     found = required(windows.windows_of(kernel))
     return window_sizes(found)
 
 
-def window_sizes(found: windows.Windows) -> Problem:
+def window_sizes(found: windows.Windows) -> WindowProblem:
     s = found.sliding
-    return {
-        "lead": math.prod(a.extent for a in s.lead),
-        "out_y": s.y.outputs,
-        "out_x": s.x.outputs,
-        "channels": s.channel.extent,
-        "taps_y": s.y.taps,
-        "taps_x": s.x.taps,
-        "stride_x": s.x.stride,
-        "dilation_x": s.x.dilation,
-        "low_x": found.columns[0],
-        "high_x": found.columns[1],
-        "weighted": int(s.weight is not None),
-    }
+    return WindowProblem(
+        lead=math.prod(a.extent for a in s.lead),
+        out_y=s.y.outputs,
+        out_x=s.x.outputs,
+        channels=s.channel.extent,
+        taps_y=s.y.taps,
+        taps_x=s.x.taps,
+        stride_x=s.x.stride,
+        dilation_x=s.x.dilation,
+        low_x=found.columns[0],
+        high_x=found.columns[1],
+        weighted=int(s.weight is not None),
+    )
 
 
-def edges(tile: int, p: SimpleNamespace) -> int:
+def edges(tile: int, p: WindowProblem) -> int:
     """Tiles that are written out with their place."""
     slide = windows.slide(p.out_x, p.taps_x, p.stride_x, p.dilation_x)
     return len(windows.edge_tiles(slide, (p.low_x, p.high_x), tile)[0])
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: WindowSchedule, p: WindowProblem, limits: Limits) -> Iterator[str]:
     yield from too_wide(s.lanes, 4, limits)
     if not s.lanes:
         yield "lanes run over channels: there must be some"
@@ -59,27 +73,27 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{written} tiles at the image's edges would be written out, {windows.MOST_EDGE_TILES} are allowed"
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The tile with the fewest loads for a result that leaves registers to spare, and few tiles that are cut short."""
+def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
+    """The tile with the fewest loads per result that leaves registers to spare. Few tiles should be cut short."""
     lanes = limits.vector_bytes // 4
-    best, best_cost = {"lanes": lanes, "tile_x": 1, "vectors": 1, "tasks": 64}, math.inf
-    for tile in range(1, windows.WIDEST_TILE + 1):
-        if tile > max(1, p.out_x) or (tile > 4 and p.out_x > 14):
-            continue  # wide images come from memory: a tile touches fewer lines of them at a time
-        if edges(tile, p) > windows.MOST_EDGE_TILES:
-            continue
-        for vectors in (1, 2, 3, 4):
-            used = vectors * (tile + p.weighted * p.taps_x + 1) + 1
-            if used > limits.registers and (tile, vectors) != (1, 1):
-                continue
-            if vectors > 1 and (p.channels // lanes) % vectors:
-                continue
-            tiles = -(-p.out_x // tile)
-            columns = len({i * p.stride_x + tap * p.dilation_x for i in range(tile) for tap in range(p.taps_x)})
-            loads = tiles * (columns + p.weighted * p.taps_x + 4 / vectors)
-            cost = max(loads, tiles * tile * p.taps_x) + 0.3 * loads + 0.5 * edges(tile, p)
-            if cost < best_cost:
-                best, best_cost = best | {"tile_x": tile, "vectors": vectors}, cost
-    if best_cost == math.inf:  # the narrowest tile has too many at the edges: the widest has the fewest
-        best["tile_x"] = min(range(1, windows.WIDEST_TILE + 1), key=lambda tile: edges(tile, p))
-    return best
+    least = WindowSchedule(lanes=lanes, tile_x=1, vectors=1, tasks=64)
+    tiles = [tile for tile in TILES if tile <= max(1, p.out_x) and edges(tile, p) <= windows.MOST_EDGE_TILES]
+    if p.out_x > 14:  # wide images come from memory: a tile touches fewer lines of them at a time
+        tiles = [tile for tile in tiles if tile <= 4]
+
+    def fits(s: WindowSchedule) -> bool:
+        used = s.vectors * (s.tile_x + p.weighted * p.taps_x + 1) + 1
+        return used <= limits.registers and (s.vectors == 1 or (p.channels // lanes) % s.vectors == 0)
+
+    def cost(s: WindowSchedule) -> float:
+        count = -(-p.out_x // s.tile_x)
+        columns = len({i * p.stride_x + tap * p.dilation_x for i in range(s.tile_x) for tap in range(p.taps_x)})
+        loads = count * (columns + p.weighted * p.taps_x + 4 / s.vectors)
+        return max(loads, count * s.tile_x * p.taps_x) + 0.3 * loads + 0.5 * edges(s.tile_x, p)
+
+    pairs = itertools.product(tiles, WindowSchedule.choices("vectors"))
+    candidates = [least.replace(tile_x=tile, vectors=vectors) for tile, vectors in pairs]
+    if runnable := [s for s in candidates if fits(s) or s == least]:
+        return min(runnable, key=cost)
+    # the narrowest tile has too many at the edges: the widest has the fewest
+    return least.replace(tile_x=min(TILES, key=lambda tile: edges(tile, p)))

@@ -1,4 +1,4 @@
-"""Winograd's algorithms on the CPU, in strict f32. The schedule's numbers come from ``winograd_space``.
+"""Winograd's algorithms on the CPU, in strict f32.
 
     task (block of tiles, group of panels of nv vectors of output channels):
         for each part of the channels:
@@ -17,13 +17,12 @@ in the second cache from task to task.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.ir.builder import F32, I64, PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.ir.storage import from_memory, memory_scalar
 from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
-from gpucomp.codegen.llvm.winograd.space import LINE_FLOATS, algorithm_of, derive, pixels, problem
+from gpucomp.codegen.llvm.winograd.space import LINE_FLOATS, WinogradSchedule, algorithm_of, derive, pixels, problem
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
@@ -37,12 +36,11 @@ POINTERS = 8  # of a row of a tile's pixels: no tile has more
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel, c: Contraction, s: WinogradSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
-        self.s = SimpleNamespace(**schedule)
-        self.p = SimpleNamespace(**problem(kernel))
-        self.d = SimpleNamespace(**derive(self.s, self.p))
+        self.s, self.p = s, problem(kernel)
+        self.d = derive(self.s, self.p)
         algorithm = algorithm_of(self.s, self.p)
         self.to_data, self.to_results = floats(algorithm.data), floats(algorithm.result)
         self.side, self.factors = algorithm.positions, algorithm.factors
@@ -300,4 +298,4 @@ class _Emitter:
 def emit_winograd(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks. Raises ``ScheduleError`` where the filters are not packed."""
     c = kernel.body_as(Contraction)
-    return _Emitter(kernel, c, schedule, name, target).emit()
+    return _Emitter(kernel, c, WinogradSchedule(**schedule), name, target).emit()

@@ -7,8 +7,7 @@ With steps of 2 it is two outputs of each phase, see ``gpucomp.kernel.winograd_m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F32
@@ -16,21 +15,68 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernel.winograd_matrices import ALL, Algorithm
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
+from gpucomp.schedule.space import remembered, too_wide
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
 PARTS = (32, 64, 128, 256, 512, 1024)
-PARAMS = (
-    Param("lanes", (4, 8, 16), "elements of a vector"),
-    Param("outputs", (2, 4, 6), "rows, and columns, of results of a tile"),
-    Param("block", BLOCKS, "tiles of a task, rounded up to whole blocks of mr"),
-    Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "tiles of the register block"),
-    Param("nv", (1, 2, 3, 4), "vectors of output channels of the register block, and of a panel"),
-    Param("part", PARTS, "channels that are transformed at a time"),
-    Param("panels", (1, 2, 4, 8), "panels of a task"),
-)
+
+
+class WinogradSchedule(Tunables):
+    lanes: int = tunable((4, 8, 16), "elements of a vector")
+    outputs: int = tunable((2, 4, 6), "rows, and columns, of results of a tile")
+    block: int = tunable(BLOCKS, "tiles of a task, rounded up to whole blocks of mr")
+    mr: int = tunable((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "tiles of the register block")
+    nv: int = tunable((1, 2, 3, 4), "vectors of output channels of the register block, and of a panel")
+    part: int = tunable(PARTS, "channels that are transformed at a time")
+    panels: int = tunable((1, 2, 4, 8), "panels of a task")
+
+
+class WinogradProblem(Sizes):
+    images: int
+    height: int
+    width: int
+    depth: int  # channels of the image
+    out_y: int
+    out_x: int
+    first_y: int  # the pixel of the first output's first tap
+    first_x: int
+    n: int  # channels of the result
+    step: int  # 1 or 2 pixels from one output to the next
+    # Only narrow pixels have it, so that records of f32 are not used for them: other engines take these faster.
+    pixel_bytes: int = 4
+
+
+class WinogradSizes(Sizes):
+    """What follows from a schedule and a problem. Offsets and lengths of scratch are in floats.
+
+    The positions of a tile lie side by side: transforms touch few pages. Tiles lie a line further apart than they need,
+    so that the rows of a register block do not share a set of the cache.
+    """
+
+    positions: int  # of a transformed tile of pixels
+    factors: int  # transformed filters of a pair of channels
+    tiles_y: int
+    tiles_x: int
+    tiles: int
+    block: int  # tiles of a task
+    blocks: int
+    nr: int  # columns of a panel
+    panels: int
+    groups: int  # of panels: tasks along the columns
+    part: int  # channels that are transformed at a time
+    parts: int
+    data_tile: int  # from one tile of transformed pixels to the next
+    data_position: int
+    data_floats: int
+    product_tile: int  # from one tile of products to the next
+    product_position: int
+    product_panel: int
+    product_floats: int
+
+
 SCRATCH_BYTES = 5 << 18  # that one call may take of the stack
 LINE_FLOATS = 16  # of a cache line
 STEPS = (1, 2)
@@ -52,29 +98,24 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return "the processor does not convert f16" if slow else ""
 
 
-def problem(kernel: Kernel) -> Problem:
+def problem(kernel: Kernel) -> WinogradProblem:
     form = required(pixels(kernel))
-    found = {**winograd_sizes(kernel, form), "step": form.steps[0]}
-    # records of f32 are not for narrow pixels: other engines take these faster
-    return found if form.dtype is F32 else {**found, "pixel_bytes": form.dtype.nbytes}
+    p = WinogradProblem(**winograd_sizes(kernel, form), step=form.steps[0])
+    return p if form.dtype is F32 else p.replace(pixel_bytes=form.dtype.nbytes)
 
 
-def transform_of(s: SimpleNamespace, p: SimpleNamespace) -> str:
+def transform_of(s: WinogradSchedule, p: WinogradProblem) -> str:
     outputs = int(s.outputs)  # one number, where many schedules are asked about at once
     return f"winograd{outputs}3" if p.step == 1 else f"winograd{outputs}3by{p.step}"
 
 
-def algorithm_of(s: SimpleNamespace, p: SimpleNamespace) -> Algorithm:
+def algorithm_of(s: WinogradSchedule, p: WinogradProblem) -> Algorithm:
     """In one dimension."""
     return ALL[transform_of(s, p)]
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """Positions, factors, tiles, blocks of them, panels; and in floats the scratch: rows of tiles, what lies between positions.
-
-    The positions of a tile lie side by side: transforms touch few pages. Tiles lie a line further apart than they need,
-    so that the rows of a register block do not share a set of the cache.
-    """
+@remembered
+def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     algorithm = algorithm_of(s, p)
     positions = algorithm.positions**2
     tiles_y, tiles_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
@@ -88,35 +129,35 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     panels = -(-p.n // nr)
     data_tile, product_tile = positions * part + LINE_FLOATS, positions * nr + LINE_FLOATS
     kept = min(s.panels, panels) if parts > 1 else 1
-    return {
-        "positions": positions,
-        "factors": algorithm.factors**2,
-        "tiles_y": tiles_y,
-        "tiles_x": tiles_x,
-        "tiles": tiles,
-        "block": block,
-        "blocks": -(-tiles // block),
-        "nr": nr,
-        "panels": panels,
-        "groups": -(-panels // s.panels),
-        "part": part,
-        "parts": parts,
-        "data_tile": data_tile,
-        "data_position": part,
-        "data_floats": block * data_tile,
-        "product_tile": product_tile,
-        "product_position": nr,
-        "product_panel": block * product_tile,
-        "product_floats": kept * block * product_tile,
-    }
+    return WinogradSizes(
+        positions=positions,
+        factors=algorithm.factors**2,
+        tiles_y=tiles_y,
+        tiles_x=tiles_x,
+        tiles=tiles,
+        block=block,
+        blocks=-(-tiles // block),
+        nr=nr,
+        panels=panels,
+        groups=-(-panels // s.panels),
+        part=part,
+        parts=parts,
+        data_tile=data_tile,
+        data_position=part,
+        data_floats=block * data_tile,
+        product_tile=product_tile,
+        product_position=nr,
+        product_panel=block * product_tile,
+        product_floats=kept * block * product_tile,
+    )
 
 
-def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    d = SimpleNamespace(**derive(s, p))
+def scratch_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
+    d = derive(s, p)
     return int(4 * (d.data_floats + d.product_floats + d.part + s.outputs**2 * s.lanes) + 512)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[str]:
     yield from too_wide(s.lanes, 4, limits)
     if transform_of(s, p) not in ALL:
         yield f"outputs={s.outputs}: not with steps of {p.step}"
@@ -125,8 +166,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{scratch} bytes of scratch, {SCRATCH_BYTES} are allowed"
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: WinogradSchedule, p: WinogradProblem) -> Geometry:
+    d = derive(s, p)
     return Geometry((d.blocks * d.groups, 1, 1))
 
 
@@ -149,12 +190,9 @@ HEADROOM = 0.9  # of the plain engine's time that it may take to be preferred: t
 MANY = 4  # tasks a thread, from which on the last ones do not matter
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
-    """About how long the busiest of ``threads`` takes."""
-    return _cycles(s, p, SimpleNamespace(**derive(s, p)), threads, limits)
-
-
-def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads: int, limits: Limits) -> float:
+def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits) -> float:
+    """Cycles of the busiest of ``threads``, about."""
+    d = derive(s, p)
     slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
     tasks = d.blocks * d.groups
     share = -(-tasks // threads)
@@ -183,16 +221,16 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads:
     panels = min(s.panels, d.panels)
     one = data + panels * (multiply + results) + TASK_CYCLES
     even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / rows / threads
-    pixels = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
-    pixels *= getattr(p, "pixel_bytes", 4) / PIXEL_BYTES / threads
-    return float(max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels)
+    elements = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
+    pixels = elements * (p.pixel_bytes / PIXEL_BYTES / threads)
+    return max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels
 
 
 def _register_blocks(rows: int, mr: int) -> list[int]:
     return [mr] * (rows // mr) + [rows % mr] * (rows % mr > 0)
 
 
-def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, limits: Limits) -> float:
+def _block(rows: int, s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes, limits: Limits) -> float:
     """Cycles of one register block: multiply-adds or loads, filters out of the second cache."""
     step = max(
         rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4
@@ -201,7 +239,7 @@ def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def estimate(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
     """Microseconds on two threads, about, and ``HEADROOM`` besides."""
     return cycles(s, p, 2, limits) / CYCLES_PER_MICROSECOND / HEADROOM
 
@@ -210,40 +248,36 @@ ROWS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 10, 8, 4), 1: (14, 12, 4)}  # of a r
 ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
     """The schedule of a short list that takes least on ``THREADS``; the smallest one where none is legal."""
-    lanes = limits.vector_bytes // 4
-    vectors = -(-p.n // lanes)
+    smallest = WinogradSchedule(lanes=limits.vector_bytes // 4, outputs=2, block=4, mr=1, nv=1, part=32, panels=1)
+
+    def cost(s: WinogradSchedule) -> float:
+        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+
+    legal = (s for s in _candidates(smallest, p, limits) if scratch_bytes(s, p) <= SCRATCH_BYTES)
+    return min(legal, key=cost, default=smallest)
+
+
+def _candidates(smallest: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[WinogradSchedule]:
+    """Register blocks that leave no vector empty, and the widest ones, with every tile and task that the image fills."""
+    vectors = -(-p.n // smallest.lanes)
     table = ROWS if limits.registers >= 32 else ROWS_16
     fewest = min(-(-vectors // nv) * nv for nv in table)
-    # a register block that leaves no vector empty, and the widest anyway
     widths = [nv for nv in table if -(-vectors // nv) * nv == fewest][:2]
-    best: tuple[float, Schedule] | None = None
-    smallest = {"lanes": lanes, "outputs": 2, "block": 4, "mr": 1, "nv": 1, "part": 32, "panels": 1}
-    for outputs in (2, 4, 6) if p.step == 1 else (2,):
+    parts = [part for part in PARTS if part == PARTS[0] or part < 2 * p.depth]
+    for outputs, nv in itertools.product((2, 4, 6) if p.step == 1 else (2,), widths):
         tiles = p.images * -(-p.out_y // outputs) * -(-p.out_x // outputs)
-        for nv in widths:
-            panels = -(-vectors // nv)
-            for mr, block, part, group in itertools.product(table[nv], BLOCKS, PARTS, (1, 2, 4, 8)):
-                if (block > 2 * tiles and block > BLOCKS[0]) or (part >= 2 * p.depth and part > PARTS[0]):
-                    continue
-                if (block < mr and block < tiles) or group > panels:
-                    continue
-                trial = {"lanes": lanes, "outputs": outputs, "block": block, "mr": mr, "nv": nv, "part": part,
-                         "panels": group}  # fmt: skip
-                s = SimpleNamespace(**trial)
-                if scratch_bytes(s, p) > SCRATCH_BYTES:
-                    continue
-                d = SimpleNamespace(**derive(s, p))
-                cost = LOSS[outputs] * sum(threads * _cycles(s, p, d, threads, limits) for threads in THREADS)
-                if best is None or cost < best[0]:
-                    best = cost, trial
-    return best[1] if best is not None else smallest
+        blocks = [block for block in BLOCKS if block == BLOCKS[0] or block <= 2 * tiles]
+        groups = [group for group in WinogradSchedule.choices("panels") if group <= -(-vectors // nv)]
+        for mr, block, part, panels in itertools.product(table[nv], blocks, parts, groups):
+            if block >= min(mr, tiles):
+                yield smallest.replace(outputs=outputs, block=block, mr=mr, nv=nv, part=part, panels=panels)
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
     """Transformed filters [panel, factor, input channel, column of the panel]; the last panel is filled up."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     digits = (
         Digit("span", d.nr, d.panels), Digit("k", p.depth, d.factors), Digit("k", 1, p.depth), Digit("span", 1, d.nr),
     )  # fmt: skip

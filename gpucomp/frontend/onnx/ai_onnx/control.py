@@ -1,5 +1,5 @@
-"""Control flow: what can be decided is decided, loops of known length are unrolled. What only values decide is left for
-the run, when they are known and this translation goes on (``compose.answering``). Nothing here runs dynamically.
+"""Control flow: constant conditions are evaluated, and loops of known length are unrolled. Control flow that depends on
+values is translated while the model runs, when the values are known (``compose.answering``). Nothing runs dynamically.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Steps = Generator[Any, list[Any], list[Any]]
 
 @translates("If")
 def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site) -> Steps:
-    """One branch for a constant condition; else both, and a choice between results of equal type."""
+    """One branch if the condition is constant. Otherwise both, and a Where between results of equal types."""
     if condition.type.size != 1:
         raise ValueError(f"a condition of one element expected, {condition.type} given")
     decided = static(condition, "condition") if is_running() else constant_value(condition)
@@ -49,7 +49,7 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
     if UNKNOWN in yes or UNKNOWN in no:
         return [UNKNOWN] * len(site.outputs)
     if not all(isinstance(v, Value) for v in (*yes, *no)):
-        static(condition, "condition")  # which of two sequences it is cannot wait until run time
+        static(condition, "condition")  # there is no Where for sequences
     if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
         raise UnsupportedError(
             "a condition computed at run time with branches of different result types", code="GPC4005"
@@ -59,15 +59,15 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
 
 
 def _stacked(rows: Sequence[Value], axis: int = 0) -> Value:
-    """A scan output. Raises ``ModelError`` where a row is a sequence or nothing."""
+    """A scan output. Raises ``ModelError`` if a row is a sequence or an optional."""
     if not all(isinstance(row, Value) for row in rows):
-        raise ModelError("a scan output of the body is no tensor", code="GPC3015")
+        raise ModelError("a scan output of the body is not a tensor", code="GPC3015")
     axis = axis_of(axis, len(rows[0].shape) + 1)
     return concat([unsqueeze(row, (axis,)) for row in rows], axis)
 
 
 def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
-    """The stack of no rows, as far as the body declares their type."""
+    """A stack of zero rows, of the type that the body declares."""
     info = graph.output[position].type.tensor_type
     if not info.HasField("shape") or any(not d.HasField("dim_value") for d in info.shape.dim):
         raise UnsupportedError("a loop that never runs, with results of unknown shape", code="GPC4007")
@@ -76,7 +76,7 @@ def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
-    """Whether the condition that ``body`` gives is plainly the one that it was given: then it never ends a loop."""
+    """Whether ``body`` returns its condition unchanged, through Identity nodes only, so that it never ends a loop."""
     before = {
         node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity" and node.input and node.output
     }
@@ -90,7 +90,7 @@ def _goes_on(body: onnx.GraphProto) -> bool:
 def loop(
     trips: Value | None = None, condition: Value | None = None, *carried: Value, body: onnx.GraphProto, site: Site
 ) -> Steps:
-    """Unrolled: the trip count, if any, and the condition of every step have to be constants."""
+    """Unrolled: the trip count, if there is one, and the condition after every step must be constants."""
     limit = None if trips is None else int(scalar(trips, "trip count"))
     going = True if condition is None else bool(scalar(condition, "condition"))
     state: list[Any] = list(carried)
@@ -132,7 +132,7 @@ def scan(
     scan_output_directions: tuple[int, ...] | None = None,
     site: Site,
 ) -> Steps:
-    """Unrolled over the scanned axis, whose length is a shape and so is known."""
+    """Unrolled over the scanned axis, whose length is known from the shape."""
     states = len(operands) - num_scan_inputs
     scans = len(body.output) - states
     if num_scan_inputs < 1 or states < 0 or scans < 0:
@@ -184,21 +184,21 @@ def scan_8(
     directions: tuple[int, ...] | None = None,
     site: Site,
 ) -> Steps:
-    """Opset 8: every operand has a batch axis in front; each batch is scanned on its own."""
+    """Opset 8: every operand has a leading batch axis; each batch is scanned separately."""
     if lengths is not None:
         raise UnsupportedError("sequence lengths of Scan-8 are not supported")
     batch = operands[0].shape[0]
     results: list[list[Any]] = []
     for b in range(batch):
         own = [squeeze(part(v, 0, b, 1), (0,)) for v in operands]
-        one = yield from scan(
+        batch_results = yield from scan(
             *own,
             body=body,
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
             site=site,
         )
-        if UNKNOWN in one:
+        if UNKNOWN in batch_results:
             return [UNKNOWN] * len(site.outputs)
-        results.append(one)
+        results.append(batch_results)
     return [_stacked(column) for column in zip(*results, strict=True)]

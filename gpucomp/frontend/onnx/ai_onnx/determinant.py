@@ -8,14 +8,14 @@ from gpucomp.frontend.onnx.compose import accumulation, cast, expand, iota, like
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value
 
-BY_COFACTORS = 4  # rows: no divisions, and few products
-MOST = 128  # rows that are eliminated
-STEP_NODES = 20  # about as many make one step
+BY_COFACTORS = 4  # matrices of up to so many rows need few products, and no divisions
+MOST = 128  # largest number of rows
+STEP_NODES = 20  # approximate number of nodes of one elimination step
 
 
 @translates("Det", since=11)
 def determinant(x: Value, *, site: Site) -> Value:
-    """[..., n, n] to [...]; 1 where n is 0."""
+    """[..., n, n] to [...]; 1 if n is 0."""
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"square matrices expected, {x.type} given")
     n, rank = x.shape[-1], len(x.shape)
@@ -31,7 +31,7 @@ def determinant(x: Value, *, site: Site) -> Value:
 
 
 def _by_cofactors(cells: dict[tuple[int, int], Value], rows: list[int], columns: list[int]) -> Value:
-    """Along the first row."""
+    """The determinant by expansion along the first row."""
     if len(rows) == 1:
         return cells[rows[0], columns[0]]
     total: Value | None = None
@@ -44,7 +44,7 @@ def _by_cofactors(cells: dict[tuple[int, int], Value], rows: list[int], columns:
 
 
 def _by_elimination(x: Value) -> Value:
-    """The product of the pivots, each the largest of its column, negated for each row that changed its place."""
+    """The product of the pivots, negated for each exchange of rows. Each pivot is the largest element of its column."""
     batch, rank = x.shape[:-2], len(x.shape)
     result = expand(scalar_of(x.type.dtype, 1), batch)
     while (m := x.shape[-1]) > 0:
@@ -60,8 +60,8 @@ def _by_elimination(x: Value) -> Value:
             break
         others = part(
             ops.Where(chosen, part(x, rank - 2, 0, 1), x), rank - 2, 1, m - 1
-        )  # the first in the pivot's place
-        divisor = ops.Where(ops.Equal(pivot, like(pivot, 0)), like(pivot, 1), pivot)  # the product is 0 already
+        )  # with the first row where the pivot's was
+        divisor = ops.Where(ops.Equal(pivot, like(pivot, 0)), like(pivot, 1), pivot)  # then the result is 0 already
         factor = ops.Div(part(others, rank - 1, 0, 1), divisor)
         x = ops.Sub(part(others, rank - 1, 1, m - 1), ops.Mul(factor, part(row, rank - 1, 1, m - 1)))
     return result

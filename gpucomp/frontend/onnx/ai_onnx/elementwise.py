@@ -51,7 +51,7 @@ for _name in SAME:
 
 @translates("Shrink")
 def shrink(x: Value, *, lambd: float, bias: float) -> Value:
-    """Integers too: what is left of one goes towards zero, as onnxruntime and ONNX's evaluator have it."""
+    """Also for integers, rounded towards zero, as in onnxruntime and ONNX's evaluator."""
     if x.type.dtype.is_float:
         return ops.Shrink(x, lambd=lambd, bias=bias)
     return cast(ops.Shrink(cast(x, t.F64), lambd=lambd, bias=bias), x.type.dtype)
@@ -103,7 +103,7 @@ def mod(a: Value, b: Value, *, fmod: int) -> Value:
 
 @translates("Mod", since=28)
 def mod_28(a: Value, b: Value, *, fmod: int) -> Value:
-    """Floats too may take the sign of the divisor: the truncated remainder plus b where the signs differ."""
+    """Without ``fmod``, the result has the divisor's sign, for floats too: truncated remainder, plus b if signs differ."""
     if fmod or not a.type.dtype.is_float:
         return ops.Mod(a, b, fmod=bool(fmod))
     zero = like(a, 0)
@@ -118,7 +118,7 @@ UNSIGNED = {t.I8: t.U8, t.I16: t.U16, t.I32: t.U32, t.I64: t.U64}
 
 @translates("BitShift", since=11)
 def bit_shift(a: Value, b: Value, *, direction: str) -> Value:
-    """Signed numbers are shifted as unsigned ones: ~(~a >> b) where a < 0 shifts the sign in."""
+    """Signed numbers are shifted as unsigned ones. For a < 0, ~(~a >> b) shifts in the sign."""
     if direction not in ("LEFT", "RIGHT"):
         raise ValueError(f"direction={direction!r}: 'LEFT' or 'RIGHT' expected")
     dtype = a.type.dtype
@@ -137,7 +137,7 @@ def bit_shift(a: Value, b: Value, *, direction: str) -> Value:
 
 @translates("Pow")
 def power(base: Value, exponent: Value) -> Value:
-    """The result has the base's type; the power is computed in the wider of the two, as numpy promotes them."""
+    """The result has the base's type. The power is computed in the common type of numpy's promotion rules."""
     result, other = base.type.dtype, exponent.type.dtype
     if result is other:
         return ops.Pow(base, exponent)
@@ -174,7 +174,7 @@ def clip_by_attributes(x: Value, *, min: float = -3.4028234663852886e38, max: fl
 
 @translates("Clip", since=11)
 def clip(x: Value, low: Value | None = None, high: Value | None = None) -> Value:
-    """min(max(x, low), high), in this order: where low > high the result is high."""
+    """min(max(x, low), high), in this order: if low > high, the result is high."""
     if all(v is None or constant_value(v) is not None for v in (low, high)):
         bounds = [None if v is None else scalar(v, "bound") for v in (low, high)]
         return ops.Clip(x, low=bounds[0], high=bounds[1]) if bounds != [None, None] else x
@@ -234,7 +234,7 @@ def cast_like(x: Value, target: Value, *, saturate: int = 1, round_mode: str = "
 
 @translates("BitCast", since=26)
 def bit_cast(x: Value, *, to: int) -> Value:
-    """Only of constants: the IR has no operator that reads bits."""
+    """Only for constants: the IR has no operator that reinterprets bits."""
     dtype = element_type(to, "to")
     if dtype.bits != x.type.dtype.bits:
         raise ValueError(f"{x.type.dtype} and {dtype} differ in size")
@@ -246,7 +246,7 @@ def bit_cast(x: Value, *, to: int) -> Value:
 
 @translates("Hardmax")
 def hardmax_of_rows(x: Value, *, axis: int) -> Value:
-    """Below opset 13: one row is everything from ``axis`` on."""
+    """Below opset 13: the axes from ``axis`` on form one row."""
     axis = axis % max(len(x.shape), 1) if axis < len(x.shape) else axis
     rows = int(np.prod(x.shape[:axis], dtype=np.int64))
     flat = reshape(x, (rows, x.type.size // rows if rows else 0))

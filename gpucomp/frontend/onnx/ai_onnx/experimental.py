@@ -1,5 +1,7 @@
-"""Operators that ONNX tried out in its first opsets and took back before they had a schema here. Converters of that time wrote
-them (Core ML's and Caffe2's: networks for style and detection; torch up to 1.1: ConstantFill), and onnxruntime runs most.
+"""Experimental operators of ONNX's first opsets, which were removed and have no schema in today's onnx.
+
+Converters of that time wrote them: those of Core ML and Caffe2 in networks for style transfer and detection, torch up
+to 1.1 ConstantFill. onnxruntime runs most of them.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def parametric_softplus(x: Value, *, alpha: float, beta: float) -> Value:
 
 @translates("ImageScaler")
 def image_scaler(x: Value, *, bias: tuple[float, ...], scale: float = 1.0) -> Value:
-    """``x`` [N, C, H, W] times ``scale``, and a bias a channel."""
+    """``x`` [N, C, H, W] times ``scale``, plus one bias per channel."""
     if len(x.shape) != 4 or len(bias) != x.shape[1]:
         raise ValueError(f"[N, {len(bias)}, H, W] expected, as there are as many biases, {x.type} given")
     return ops.Add(ops.Mul(x, like(x, scale)), channels(constant(np.array(bias).astype(x.type.dtype.numpy)), 4))
@@ -48,7 +50,7 @@ def image_scaler(x: Value, *, bias: tuple[float, ...], scale: float = 1.0) -> Va
 
 @translates("Crop")
 def crop(x: Value, *, border: tuple[int, ...], scale: tuple[int, ...] = ()) -> Value:
-    """``x`` [N, C, H, W] without ``border`` (left, top, right, bottom); with ``scale``, a height and a width, that much of it."""
+    """``x`` [N, C, H, W] without ``border`` (left, top, right, bottom); with ``scale``, height and width are given."""
     if len(x.shape) != 4 or len(border) != 4 or len(scale) not in (0, 2) or min((*border, *scale)) < 0:
         raise ValueError(f"[N, C, H, W], 4 borders and 0 or 2 sizes expected, {x.type}, {border} and {scale} given")
     left, top, right, bottom = border
@@ -69,7 +71,7 @@ def constant_fill(
     value: float = 0.0,
     site: Site,
 ) -> Value:
-    """``value`` in the shape ``shape``, or that of ``x``, or the one that ``x`` holds, these with ``extra_shape`` behind them."""
+    """``value`` in the shape ``shape``, or in the shape of ``x`` or given by its elements, extended by ``extra_shape``."""
     if (x is None) == (shape is None) or (input_as_shape and x is None):
         raise ValueError("an input or a shape expected")
     own = shape if x is None else ints(x, "the input that is a shape") if input_as_shape else x.shape
@@ -81,9 +83,9 @@ def constant_fill(
 
 @translates("MeanVarianceNormalization", until=9)
 def mean_variance_normalization(x: Value, *, across_channels: int = 0, normalize_variance: int = 1) -> Value:
-    """``x`` [N, C, ...], or every channel of it, over all images, less its mean and divided by its standard deviation.
+    """``x`` [N, C, ...] minus its mean, divided by its standard deviation, over all images; per channel by default.
 
-    So onnxruntime computes it; the operator that the standard has since opset 9 does the latter by default.
+    This is how onnxruntime computes it. The operator of the standard since opset 9 has the same default.
     """
     if len(x.shape) < 2:
         raise ValueError(f"[N, C, ...] expected, {x.type} given")

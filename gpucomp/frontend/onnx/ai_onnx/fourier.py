@@ -1,9 +1,10 @@
 """Discrete Fourier transforms of any length as graphs: matrices of sines and cosines, factors, and chirps for large primes.
 
-A short transform is a product with its matrix. A longer one is split in two (Cooley and Tukey, "An algorithm for the machine
-calculation of complex Fourier series", 1965) as long as its length has a small factor; a length that has none becomes a
-convolution with a chirp, of a power of two (Bluestein, "A linear filtering approach to the computation of discrete Fourier
-transform", 1970). Angles are reduced to one turn in whole numbers, so that no table loses digits at large arguments.
+A short transform is a product with its matrix. A longer one is split in two while its length has a small factor (Cooley
+and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965). A length without small factors
+becomes a convolution with a chirp, whose length is a power of two (Bluestein, "A linear filtering approach to the
+computation of discrete Fourier transform", 1970). Angles are reduced to one turn in integers, so that tables are
+accurate for large ones.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from gpucomp.frontend.onnx.compose import checked_size, concat, like, pad, part,
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import DType
 
-DENSE = 512  # a transform of this length is one product: a matrix of 1 MiB in f32
-RADIX = 64  # the largest factor that is split off: wide enough to keep a product busy
-Complex = tuple[Value, Value | None]  # real and imaginary part; None: there is none
+DENSE = 512  # transforms up to this length are one product: a matrix of 1 MiB in f32
+RADIX = 64  # the largest factor that is split off: wide enough for an efficient product
+Complex = tuple[Value, Value | None]  # real part and imaginary part, if there is one
 
 
 def transform(x: Complex, *, inverse: bool) -> tuple[Value, Value]:
-    """The transform of every row of ``x``, two matrices [rows, n]; the inverse is divided by n."""
+    """The transform of every row of ``x``, as two matrices [rows, n]. The inverse is divided by n."""
     n = x[0].shape[1]
     real, imaginary = _unscaled(x, 1 if inverse else -1)
     if not inverse:
@@ -32,7 +33,7 @@ def transform(x: Complex, *, inverse: bool) -> tuple[Value, Value]:
 
 
 def hermitian(x: Complex, n: int) -> Complex:
-    """All ``n`` frequencies of a real signal, of the first n // 2 + 1: the others are their conjugates, from the back."""
+    """All ``n`` frequencies of a real signal from the first n // 2 + 1. The others are conjugates, in reverse order."""
     mirrored = n - (n // 2 + 1)
 
     def whole(half: Value, sign: int) -> Value:
@@ -66,7 +67,7 @@ def _unscaled(x: Complex, sign: int) -> tuple[Value, Value]:
 
 
 def _chirp(x: Complex, sign: int) -> tuple[Value, Value]:
-    """By k t = (k^2 + t^2 - (k - t)^2) / 2: a convolution with e^(-sign pi i t^2 / n), here a circular one of 2^m >= 2 n - 1."""
+    """By k t = (k^2 + t^2 - (k - t)^2) / 2: a circular convolution with e^(-sign pi i t^2 / n), of length 2^m >= 2 n - 1."""
     n, dtype = x[0].shape[1], x[0].type.dtype
     length = 1 << (2 * n - 2).bit_length()
     checked_size(length, 16)

@@ -1,4 +1,4 @@
-"""ImageDecoder: a stream that is known at compile time is decoded there, by Pillow, which is needed for nothing else."""
+"""ImageDecoder: Pillow decodes constant streams at compile time. Nothing else needs Pillow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 
 FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
-# what Pillow raises for streams that are broken
+# exceptions that Pillow raises for damaged streams
 BROKEN = (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, SyntaxError, TypeError, ValueError,
           struct.error, zlib.error)  # fmt: skip
 MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
@@ -23,7 +23,7 @@ MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
 @translates("ImageDecoder", since=20)
 def image_decoder(stream: Value, *, pixel_format: str) -> Value:
-    """[height, width, channels] of u8; no pixels for a stream that is no image."""
+    """u8[height, width, channels], without pixels if the stream is not an image."""
     if pixel_format not in MODES:
         raise ValueError(f"pixel_format {', '.join(MODES)} expected, got {pixel_format!r}")
     data = static(stream, "encoded stream").tobytes()
@@ -35,7 +35,7 @@ def image_decoder(stream: Value, *, pixel_format: str) -> Value:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is checked below
-            image = Image.open(io.BytesIO(data), formats=FORMATS)  # reads the header alone
+            image = Image.open(io.BytesIO(data), formats=FORMATS)  # reads only the header
         with image:
             checked_size(image.width * image.height, max(4, channels))
             pixels = np.asarray(image.convert(MODES[pixel_format])).reshape(image.height, image.width, channels)

@@ -1,7 +1,7 @@
-"""Operators as opsets 1 to 6 had them: broadcasting and sizes by attributes, and training by default.
+"""Operators of opsets 1 to 6: broadcasting and sizes are attributes, and training is the default.
 
-What differs from the next version by a default alone, or by an attribute that says nothing about the result
-(``consumed_inputs``, ``output_sequence``), goes by today's translator.
+Versions that differ from the next one only in defaults, or in attributes without effect on the result
+(``consumed_inputs``, ``output_sequence``), use the current translators.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value
 
 Binary = Callable[[Value, Value], Value]
-BY_ATTRIBUTE = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")  # since 7 as numpy
+BY_ATTRIBUTE = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")  # as numpy since 7
 
 
 def _fitted(a: Value, b: Value, axis: int | None, broadcast: int) -> Value:
-    """``b`` so that it broadcasts to ``a``: its axes are those of ``a`` from ``axis`` on, or the last ones."""
+    """``b`` reshaped to broadcast to ``a``. Its axes are the axes of ``a`` from ``axis`` on, or the last ones."""
     if not broadcast:
         if a.shape != b.shape:
             raise ValueError(f"{a.type} and {b.type}: equal shapes expected where broadcast is not 1")
@@ -58,7 +58,7 @@ for _name in BY_ATTRIBUTE:
 
 @translates("PRelu", until=7)
 def prelu(x: Value, slope: Value) -> Value:
-    """A slope for all elements, or one a channel, which is axis 1."""
+    """One slope for all elements, or one per channel (axis 1)."""
     if math.prod(slope.shape) == 1:
         return ops.PRelu(x, reshape(slope, ()))
     if len(x.shape) < 2 or slope.shape != x.shape[1:2]:
@@ -130,7 +130,7 @@ def lp_pool_of_a_real_power(x: Value, *, auto_pad: str, p: float, kernel_shape: 
 def cast_by_name(x: Value, *, to: str) -> Value:
     kinds = onnx.TensorProto.DataType
     if to.upper() not in kinds.keys():  # noqa: SIM118 - not a mapping
-        raise ValueError(f"to={to[:40]!r} is no element type")
+        raise ValueError(f"to={to[:40]!r} is not an element type")
     return cast_to(x, to=kinds.Value(to.upper()))
 
 
@@ -144,7 +144,7 @@ def split_by_either(
     x: Value, sizes: Value | None = None, *, axis: int = 0, split: tuple[int, ...] | None = None, site: Site
 ) -> list[Value]:
     if sizes is not None:
-        split = tuple(int(size) for size in static(sizes, "sizes").ravel())  # of the type of x: floats
+        split = tuple(int(size) for size in static(sizes, "sizes").ravel())  # the type of x: floats
     return split_attribute(x, axis=axis, split=split, site=site)
 
 

@@ -33,25 +33,25 @@ from gpucomp.ops.registry import broadcast
 
 @translates("Reshape")
 def reshape_to(x: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """0 copies a dimension (unless ``allowzero``), one -1 takes the rest."""
-    wanted = list(ints(shape, "shape"))
-    if wanted.count(-1) > 1 or any(d < -1 for d in wanted):
-        raise ValueError(f"the shape {wanted} is not possible")
+    """0 copies a dimension (unless ``allowzero``), and a single -1 is inferred."""
+    sizes = list(ints(shape, "shape"))
+    if sizes.count(-1) > 1 or any(d < -1 for d in sizes):
+        raise ValueError(f"the shape {sizes} is not possible")
     if allowzero:
-        if 0 in wanted and -1 in wanted:
-            raise ValueError(f"the shape {wanted} has a 0 and a -1")
+        if 0 in sizes and -1 in sizes:
+            raise ValueError(f"the shape {sizes} has a 0 and a -1")
     else:
-        for axis, d in enumerate(wanted):
+        for axis, d in enumerate(sizes):
             if d == 0:
                 if axis >= len(x.shape):
-                    raise ValueError(f"the shape {wanted} copies axis {axis}, which {x.type} does not have")
-                wanted[axis] = x.shape[axis]
-    if -1 in wanted:
-        rest = math.prod(d for d in wanted if d != -1)
+                    raise ValueError(f"the shape {sizes} copies axis {axis}, which {x.type} does not have")
+                sizes[axis] = x.shape[axis]
+    if -1 in sizes:
+        rest = math.prod(d for d in sizes if d != -1)
         if rest == 0 or x.type.size % rest:
-            raise ValueError(f"{x.type} does not fit in shape {wanted}")
-        wanted[wanted.index(-1)] = x.type.size // rest
-    return reshape(x, wanted)
+            raise ValueError(f"{x.type} does not fit in shape {sizes}")
+        sizes[sizes.index(-1)] = x.type.size // rest
+    return reshape(x, sizes)
 
 
 @translates("Transpose")
@@ -127,7 +127,7 @@ def split_input(x: Value, split: Value | None = None, *, axis: int, site: Site) 
 def split_count(
     x: Value, split: Value | None = None, *, axis: int, num_outputs: int | None = None, site: Site
 ) -> list[Value]:
-    """Without sizes: equal parts, the last one smaller when they do not go up."""
+    """Without sizes, the parts are equal; the last one is smaller if the extent is not a multiple."""
     if split is not None:
         if num_outputs is not None:
             raise ValueError("either sizes or num_outputs expected, both given")
@@ -153,7 +153,7 @@ def _slice(
         if step == 0:
             raise ValueError("a step of 0")
         n = x.shape[axis]
-        if step < 0:  # from before the first the standard begins with the first, where Python gives nothing
+        if step < 0:  # a start before the first element: ONNX clamps it to the first, Python's slice is empty
             start = max(start, -n)
         kept = range(*slice(start, end, step).indices(n))
         ranges[axis] = (kept.start if len(kept) else 0, step if len(kept) > 1 else 1, len(kept))
@@ -215,10 +215,10 @@ def pad_inputs(x: Value, pads: Value, value: Value | None = None, axes: Value | 
 
 @translates("Expand", since=8)
 def expand_to(x: Value, shape: Value) -> Value:
-    wanted = ints(shape, "shape")
-    if any(d < 0 for d in wanted):
-        raise ValueError(f"the shape {list(wanted)} has a negative dimension")
-    return expand(x, broadcast(x.shape, wanted))
+    sizes = ints(shape, "shape")
+    if any(d < 0 for d in sizes):
+        raise ValueError(f"the shape {list(sizes)} has a negative dimension")
+    return expand(x, broadcast(x.shape, sizes))
 
 
 @translates("Tile")
@@ -241,7 +241,7 @@ def depth_to_space(x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _blocks(x, blocksize)
     b = blocksize
     if c % (b * b):
-        raise ValueError(f"{c} channels are no multiple of {b * b}")
+        raise ValueError(f"{c} channels are not a multiple of {b * b}")
     if mode not in ("DCR", "CRD"):
         raise ValueError(f"mode {mode!r}: 'DCR' or 'CRD' expected")
     if mode == "DCR":
@@ -256,7 +256,7 @@ def space_to_depth(x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _blocks(x, blocksize)
     b = blocksize
     if h % b or w % b:
-        raise ValueError(f"{h} x {w} is no multiple of {b}")
+        raise ValueError(f"{h} x {w} is not a multiple of {b}")
     if mode not in ("DCR", "CRD"):
         raise ValueError(f"mode {mode!r}: 'DCR' or 'CRD' expected")
     perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -288,11 +288,11 @@ def reverse_sequence(x: Value, lengths: Value, *, batch_axis: int, time_axis: in
 def center_crop_pad(x: Value, shape: Value, *, axes: tuple[int, ...] | None = None) -> Value:
     rank = len(x.shape)
     places = axes_of(range(rank) if axes is None else axes, rank)
-    wanted = ints(shape, "shape")
-    if len(wanted) != len(places) or any(d < 0 for d in wanted):
-        raise ValueError(f"the shape {list(wanted)} for {len(places)} axes")
+    sizes = ints(shape, "shape")
+    if len(sizes) != len(places) or any(d < 0 for d in sizes):
+        raise ValueError(f"the shape {list(sizes)} for {len(places)} axes")
     amounts = [0] * (2 * rank)
-    for axis, size in zip(places, wanted, strict=True):
+    for axis, size in zip(places, sizes, strict=True):
         have = x.shape[axis]
         if size < have:
             x = part(x, axis, (have - size) // 2, size)

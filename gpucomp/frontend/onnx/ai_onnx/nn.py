@@ -1,4 +1,4 @@
-"""Translators of contractions and normalisations: Gemm, MatMul, Conv, BatchNormalization and their kin."""
+"""Translators of contractions and normalisations: Gemm, MatMul, Conv, BatchNormalization and so on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def gemm(a: Value, b: Value, c: Value | None = None, *, alpha: float, beta: floa
     product = ops.MatMul(transpose(a, (1, 0)) if transA else a, transpose(b, (1, 0)) if transB else b)
     dtype = product.type.dtype
     if dtype.is_integer and not (float(alpha).is_integer() and float(beta).is_integer()):
-        product, c = cast(product, t.F64), c if c is None else cast(c, t.F64)  # only the result is cut off
+        product, c = cast(product, t.F64), c if c is None else cast(c, t.F64)  # only the result is truncated
     y = scaled(product, alpha)
     if c is None or beta == 0:
         return cast(y, dtype)
@@ -128,19 +128,19 @@ def conv_transpose(
     if any(v < 1 for v in (*strides, *dilations)) or any(v < 0 for v in extra):
         raise ValueError("strides and dilations of at least 1 and output_padding of at least 0 expected")
     full = [strides[d] * (x.shape[2 + d] - 1) + (w.shape[2 + d] - 1) * dilations[d] + 1 + extra[d] for d in range(rank)]
-    wanted: list[int] | None = None
+    fixed_extents: list[int] | None = None
     if output_shape is not None:
-        wanted = list(output_shape[-rank:])
-        if len(wanted) != rank:
+        fixed_extents = list(output_shape[-rank:])
+        if len(fixed_extents) != rank:
             raise ValueError(f"output_shape for {rank} spatial axes expected")
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [x.shape[2 + d] * strides[d] for d in range(rank)]
-    if wanted is not None:
-        totals = [max(0, f - o) for f, o in zip(full, wanted, strict=True)]
+        fixed_extents = [x.shape[2 + d] * strides[d] for d in range(rank)]
+    if fixed_extents is not None:
+        totals = [max(0, f - o) for f, o in zip(full, fixed_extents, strict=True)]
         small = [total // 2 for total in totals]
         large = [total - total // 2 for total in totals]
         pads = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
-        out = wanted
+        out = fixed_extents
     else:
         if auto_pad == "VALID":
             pads = (0,) * (2 * rank)
@@ -155,7 +155,7 @@ def conv_transpose(
 
 @translates("Einsum", since=12)
 def einsum(*operands: Value, equation: str) -> Value:
-    """The equation made plain for the IR: no blanks, no ellipsis, an explicit result, no letter twice in an operand."""
+    """Normalises the equation for the IR: no blanks, no ellipsis, an explicit result, no repeated letter in an operand."""
     text = "".join(equation.split())
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -186,7 +186,7 @@ def einsum(*operands: Value, equation: str) -> Value:
                 raise ValueError(f"{c!r} is {extents[c]} and {size}")
             extents[c] = max(extents[c], size) if 0 not in (extents[c], size) else min(extents[c], size)
         plain.append(_diagonal(term, value))
-    # size-1 axes broadcast: they are dropped from the operand (another one has the letter)
+    # axes of extent 1 that broadcast are dropped from the operand; another operand has the letter
     reduced = []
     for term, value in plain:
         for axis in reversed(range(len(term))):
@@ -199,7 +199,7 @@ def einsum(*operands: Value, equation: str) -> Value:
 
 
 def _diagonal(term: str, x: Value) -> tuple[str, Value]:
-    """A letter that is twice in a term: the diagonal of its two axes, a strided slice of them flattened."""
+    """Replace two axes with the same letter by their diagonal, which is a strided slice of the two axes flattened."""
     while repeated := next((c for c in term if term.count(c) > 1), None):
         first = term.index(repeated)
         second = term.index(repeated, first + 1)
@@ -217,7 +217,7 @@ def _diagonal(term: str, x: Value) -> tuple[str, Value]:
 
 
 def _batch_norm(x: Value, scale: Value, bias: Value, mean: Value, variance: Value, epsilon: float) -> Value:
-    """x c + d with c = scale / sqrt(variance + epsilon), d = bias - mean c; computed here when all is constant."""
+    """x c + d with c = scale / sqrt(variance + epsilon), d = bias - mean c. If all are constant, c and d are computed here."""
     if len(x.shape) < 2:
         raise ValueError(f"[N, C, ...] expected, {x.type} given")
     for v in (scale, bias, mean, variance):
@@ -253,7 +253,7 @@ def batch_normalization(
     spatial: int = 1,
     site: Site,
 ) -> tuple[Value, ...]:
-    """Below opset 14. Whoever reads the statistics trains; without ``spatial`` there is one of each an element, not a channel."""
+    """Below opset 14. If the statistics are used, it is training. Without ``spatial``, statistics are per element."""
     axes = tuple(a for a in range(len(x.shape)) if a != 1)
     training = any(site.wants(k) for k in range(1, 5))
     if spatial:
@@ -263,7 +263,7 @@ def batch_normalization(
         return y, *running, now, now_variance
     if any(v.shape != x.shape[1:] for v in (scale, bias, mean, variance)):
         raise ValueError(f"statistics of shape {list(x.shape[1:])} expected, {scale.type} given")
-    flat = reshape(x, (x.shape[0], scale.type.size))  # every element is a channel of its own
+    flat = reshape(x, (x.shape[0], scale.type.size))  # every element is a separate channel
     factor, offset, before, spread = (reshape(v, (scale.type.size,)) for v in (scale, bias, mean, variance))
     if not training:
         return (reshape(_batch_norm(flat, factor, offset, before, spread, epsilon), x.shape),)
@@ -281,7 +281,7 @@ def _trained(
     momentum: float,
     axes: tuple[int, ...],
 ) -> tuple[Value, Value, Value, list[Value]]:
-    """``x`` normalised by its own statistics over ``axes``, those, and the running ones moved towards them."""
+    """``x`` normalised by its own mean and variance over ``axes``, the two, and the updated running mean and variance."""
     wide = accumulation(x.type.dtype)
     now = ops.ReduceMean(cast(x, wide), axes=axes, keepdims=True)
     spread = ops.Sub(cast(x, wide), now)
@@ -340,7 +340,7 @@ def rms_normalization(x: Value, scale: Value, *, axis: int, epsilon: float, stas
 
 
 def normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
-    """Every one of ``groups`` groups of channels to mean 0 and variance 1, an image on its own."""
+    """Normalise each of ``groups`` groups of channels to mean 0 and variance 1, for each image separately."""
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
         raise ValueError(f"{groups} groups of channels in {x.type}")
     size = math.prod(x.shape[2:]) * (x.shape[1] // groups)
@@ -357,7 +357,7 @@ def instance_normalization(x: Value, scale: Value, bias: Value, *, epsilon: floa
 
 @translates("GroupNormalization", since=18)
 def group_normalization_18(x: Value, scale: Value, bias: Value, *, epsilon: float, num_groups: int) -> Value:
-    """Scale and bias a group."""
+    """Scale and bias are per group."""
     y = normalized_groups(x, num_groups, epsilon)
     grouped = reshape(y, (x.shape[0], num_groups, x.type.size // max(1, x.shape[0] * num_groups)))
     return reshape(_affine(grouped, reshape(scale, (num_groups, 1)), reshape(bias, (num_groups, 1))), x.shape)
@@ -382,7 +382,7 @@ def mean_variance_normalization(x: Value, *, axes: tuple[int, ...]) -> Value:
 
 @translates("LRN")
 def local_response_normalization(x: Value, *, alpha: float, beta: float, bias: float, size: int) -> Value:
-    """x / (bias + alpha / size * s)^beta; s sums the squares of the ``size`` channels around."""
+    """x / (bias + alpha / size * s)^beta, where s is the sum of the squares of the ``size`` channels around."""
     if not 1 <= size <= 1024 or len(x.shape) < 2:
         raise ValueError(f"size {size} on {x.type}")
     rank, count = len(x.shape), x.shape[1]

@@ -86,7 +86,7 @@ def lp_pool(
     ceil_mode: int = 0,
     dilations: tuple[int, ...] | None = None,
 ) -> Value:
-    """(sum |x|^p)^(1/p): the sum is a convolution with ones, a channel on its own."""
+    """(sum |x|^p)^(1/p). The sum is a convolution of each channel with ones."""
     win = _windows(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     if p < 1:
         raise ValueError(f"p={p}")
@@ -140,7 +140,7 @@ def max_unpool(
     pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
 ) -> Value:
-    """Every element stored at its flat index in the tensor that the pool had read; zero elsewhere."""
+    """Stores every element at its flat index in the tensor that the pool read. Other elements are zero."""
     rank = len(x.shape) - 2
     strides, pads = strides or (1,) * rank, pads or (0,) * (2 * rank)
     if rank < 1 or not len(kernel_shape) == len(strides) == rank or len(pads) != 2 * rank:

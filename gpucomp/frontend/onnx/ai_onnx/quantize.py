@@ -1,4 +1,7 @@
-"""Translators of quantisation: scale and zero point made explicit, products in i32."""
+"""Translators of quantisation, with explicit scales and zero points, and products in i32.
+
+Codes are quantized values.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from gpucomp.ir.types import DType
 
 
 def spread(parameter: Value, x: Value, axis: int, block_size: int = 0) -> Value:
-    """A scale or zero point so that it broadcasts against ``x``: a tensor's, an axis's or a block's."""
+    """A scale or zero point per tensor, axis or block, shaped to broadcast against ``x``."""
     rank = len(x.shape)
     if parameter.type.size == 1 and len(parameter.shape) <= 1:
         return reshape(parameter, ())
@@ -48,12 +51,12 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 
 def quantized(x: Value, scale: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
-    """saturate(round(x / scale) + zero_point), halves to even; the operands broadcast. Floats are not rounded."""
+    """saturate(round(x / scale) + zero_point), with halves to even. Operands broadcast. Float codes are not rounded."""
     return code(ops.Div(x, scale), zero_point, to, saturate=saturate)
 
 
 def code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
-    """saturate(round(ratio) + zero_point), halves to even. Floats are not rounded; their zero point is rarely other than 0."""
+    """saturate(round(ratio) + zero_point), with halves to even. Float codes are not rounded; their zero point is usually 0."""
     if to.is_float:
         if zero_point is not None and not _is_zero(zero_point):
             ratio = ops.Add(ratio, cast(zero_point, ratio.type.dtype))
@@ -67,24 +70,24 @@ def code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool = 
 
 
 def _is_zero(x: Value) -> bool:
-    """Whether ``x`` is known to be 0, whose sum with -0 would lose its sign."""
+    """Whether ``x`` is a constant 0. Adding it would change -0 to 0."""
     array = constant_value(x)
     return array is not None and not np.any(array.astype(np.float32))
 
 
 def requantized(total: Value, factor: Value, divisor: Value, zero_point: Value | None, to: DType) -> Value:
-    """saturate(round(total (factor / divisor)) + zero_point) of integer sums; the three broadcast.
+    """saturate(round(total (factor / divisor)) + zero_point) of integer sums. Operands broadcast.
 
-    The operators say what is computed over the reals and not in which order it is rounded. This is onnxruntime's
-    order, so that codes are the same to the bit: one multiplier in f32, ``factor`` over the result's scale, the sum
-    converted to f32 and multiplied by it, halves to even, and only then the zero point.
+    The operators define the result over the reals, but not the order of rounding. This is the order of onnxruntime, so
+    that codes are equal to the bit: the multiplier ``factor / divisor`` is in f32, the sum is converted to f32 and
+    multiplied by it, rounded with halves to even, and then the zero point is added.
     """
     multiplier = ops.Div(cast(factor, t.F32), cast(divisor, t.F32))
     return code(ops.Mul(cast(total, t.F32), multiplier), zero_point, to)
 
 
 def dequantized(x: Value, scale: Value, zero_point: Value | None) -> Value:
-    """(x - zero_point) scale, the difference taken where it is exact."""
+    """(x - zero_point) scale. The difference is computed in a type in which it is exact."""
     to = scale.type.dtype
     wide = t.F64 if x.type.dtype.bits > 16 else t.F32
     value = cast(x, wide)
@@ -104,7 +107,7 @@ def quantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """Below opset 23 the standard does not say in what the division is made: in f32, as onnxruntime makes it."""
+    """Below opset 23 the standard does not define the type of the division. It is f32, as in onnxruntime."""
     return quantize_linear_23(
         *(x, scale, zero_point),
         axis=axis,
@@ -127,7 +130,7 @@ def quantize_linear_23(
     output_dtype: int,
     precision: int,
 ) -> Value:
-    """The division is made in the type of the scale, as the standard says, unless ``precision`` is given."""
+    """The division is in the type of the scale, unless ``precision`` is given."""
     to = zero_point.type.dtype if zero_point is not None else t.U8
     if output_dtype:
         chosen = element_type(output_dtype, "output_dtype")
@@ -159,7 +162,7 @@ def dequantize_linear(
 
 @translates("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: Value) -> tuple[Value, Value, Value]:
-    """The range of x, with 0 in it, on 0..255. Where all of x is 0 the scale is 1, as onnxruntime has it: 0 / 0 is none."""
+    """Maps the range of x, extended to contain 0, to 0..255. If all of x is 0, the scale is 1, as in onnxruntime."""
     axes = tuple(range(len(x.shape)))
     zero = scalar_of(x.type.dtype, 0)
     low = ops.Min(ops.ReduceMin(x, axes=axes, keepdims=False), zero)
@@ -179,7 +182,7 @@ def centred(x: Value, zero_point: Value | None) -> Value:
 
 
 def matrix_parameter(parameter: Value, x: Value, *, row: bool) -> Value:
-    """A parameter of a matrix operand: one for all, one a row (left operand) or one a column (right operand)."""
+    """A parameter of a matrix operand: one for all, one per row (left operand) or one per column (right operand)."""
     if parameter.type.size == 1:
         return reshape(parameter, ())
     if len(parameter.shape) == 1 and len(x.shape) >= 2:
@@ -198,7 +201,7 @@ def matmul_integer(a: Value, b: Value, a_zero: Value | None = None, b_zero: Valu
 def qlinear_matmul(
     a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, y_scale: Value, y_zero: Value
 ) -> Value:
-    """The scale of the result is one, or one a row: see ``requantized`` for the order of the roundings."""
+    """The result has one scale, or one per row. See ``requantized`` for the order of rounding."""
     product = matmul_integer(a, b, a_zero, b_zero)
     rows, columns = (
         cast(matrix_parameter(scale, operand, row=row), t.F32)
@@ -239,7 +242,7 @@ def qlinear_conv(
     bias: Value | None = None,
     **attributes: Any,
 ) -> Value:
-    """The bias is i32, of scale x_scale w_scale. See ``requantized`` for the order of the roundings."""
+    """The bias is i32, with the scale x_scale w_scale. See ``requantized`` for the order of rounding."""
     total = conv_integer(x, w, x_zero, w_zero, **attributes)
     if bias is not None:
         total = ops.Add(total, channels(bias, len(total.shape)))

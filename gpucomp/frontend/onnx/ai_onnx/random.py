@@ -1,4 +1,4 @@
-"""Translators of operators that draw random numbers. What is drawn is the host's; what is made of it, a kernel's."""
+"""Translators of operators that draw random numbers. The host draws the numbers; kernels compute with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _streams = count(1)
 
 
 def _drawn(op: Op, shape: tuple[int, ...], dtype: DType, seed: float | None, **parameters: Any) -> Value:
-    """Drawn in f32 for the narrow floats; a seed is a whole number written as a float."""
+    """Random numbers, drawn in f32 for 16-bit floats. ``seed`` is an integer stored as a float."""
     if not dtype.is_float or dtype.storage_only:
         raise ValueError(f"float elements expected, got {dtype}")
     if any(d < 0 for d in shape):
@@ -62,23 +62,21 @@ def random_normal_like(
 
 @translates("Multinomial", since=7)
 def multinomial(x: Value, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Value:
-    """Classes of [batch, classes] logarithms of weights: the greatest of logarithm + Gumbel noise (the Gumbel-max trick)."""
+    """Draws classes from [batch, classes] logarithms of weights: argmax(logarithm + Gumbel noise), the Gumbel-max trick."""
     if len(x.shape) != 2 or sample_size < 1:
         raise ValueError(f"[batch, classes] and a sample_size of at least 1 expected, got {x.type}, {sample_size}")
     if not x.shape[1]:
         raise ValueError("no class to choose")
     checked_size(x.type.size * sample_size, 4)
     shape = (x.shape[0], sample_size, x.shape[1])
-    uniform = _drawn(
-        ops.RandomUniform, shape, F64, seed, low=1e-12, high=1.0
-    )  # in f32 it would round to 1 now and then
+    uniform = _drawn(ops.RandomUniform, shape, F64, seed, low=1e-12, high=1.0)  # in f32 some would round to 1
     noise = cast(ops.Neg(ops.Log(ops.Neg(ops.Log(uniform)))), F32)
     scores = ops.Add(cast(ops.Reshape(x, shape=(x.shape[0], 1, x.shape[1])), F32), noise)
     return cast(ops.ArgMax(scores, axis=2, keepdims=False, select_last_index=False), element_type(dtype, "dtype"))
 
 
 def dropped(x: Value, rate: float, seed: Any) -> tuple[Value, Value]:
-    """``x`` with each element left out by chance ``rate`` and the others scaled to keep the sum; and which are kept."""
+    """``x`` with each element zeroed with probability ``rate`` and the others scaled up, and a mask of the kept elements."""
     if not 0 <= rate < 1:
         raise UnsupportedError(f"a ratio of {rate}")
     shares = _drawn(ops.RandomUniform, x.shape, F64, seed, low=0.0, high=1.0)

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, unrolled into primitive operators: the length of the sequence is a shape and so is known."""
+"""RNN, GRU and LSTM, unrolled into primitive operators. The length of the sequence is known from the shape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
 
 MAX_STEPS = 4096
-STEP_NODES = 3  # of the budget of nodes, which take as long to translate as a step
+STEP_NODES = 3  # nodes that take as long to translate as one step, for the limit on nodes
 
 Activation = Callable[[Value], Value]
 State = tuple[Value, ...]
@@ -40,7 +40,7 @@ def _affine(x: Value, alpha: float, beta: float) -> Value:
     return ops.Add(ops.Mul(x, like(x, alpha)), like(x, beta))
 
 
-# name -> (default alpha, default beta, what it builds)
+# name -> (default alpha, default beta, function that builds it)
 ACTIVATIONS: dict[str, tuple[float, float, Callable[[Value, float, float], Value]]] = {
     "relu": (0, 0, lambda x, a, b: ops.Relu(x)),
     "tanh": (0, 0, lambda x, a, b: ops.Tanh(x)),
@@ -65,7 +65,7 @@ def chosen_activations(
     alphas: Sequence[float],
     betas: Sequence[float],
 ) -> list[list[Activation]]:
-    """Per direction the activations f, g, h; alphas and betas are used up in order by those that take one."""
+    """The activations f, g, h of each direction. Those with an alpha or a beta take the given ones in order."""
     names = list(defaults) * directions if not names else list(names)
     if len(names) != len(defaults) * directions:
         raise ValueError(f"{len(defaults) * directions} activations expected, {len(names)} given")
@@ -83,11 +83,11 @@ def chosen_activations(
 
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-DIRECTIONS["foward"] = DIRECTIONS["forward"]  # the default of the GRU of opset 1, as its schema spells it
+DIRECTIONS["foward"] = DIRECTIONS["forward"]  # misspelt default in the schema of GRU, opset 1
 
 
 class Recurrence:
-    """What the three operators share: operands checked and split by direction, unrolling, masking, stacking."""
+    """The common part of the three operators: checks operands, splits them by direction, unrolls, masks and stacks."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Recurrence:
         self.lengths = None if lengths is None else reshape(cast(lengths, t.I64), (self.batch, 1))
 
     def weights(self, value: Value, d: int) -> Value:
-        """Direction ``d`` of w or r, transposed for a product from the right."""
+        """Direction ``d`` of w or r, transposed to be a right operand."""
         return transpose(squeeze(part(value, 0, d, 1), (0,)), (1, 0))
 
     def vector(self, value: Value | None, d: int, size: int) -> Value | None:
@@ -143,12 +143,12 @@ class Recurrence:
         return squeeze(part(value, 0, d, 1), (0,))
 
     def of_input(self, d: int) -> Activation:
-        """The product of the input and its weights of direction ``d``."""
+        """The product of the input with its weights of direction ``d``."""
         weights = self.weights(self.w, d)
         return lambda x: ops.MatMul(x, weights)
 
     def of_state(self, d: int) -> Activation:
-        """The product of the state before and its weights of direction ``d``."""
+        """The product of the previous state with its weights of direction ``d``."""
         weights = self.weights(self.r, d)
         return lambda h: ops.MatMul(h, weights)
 
@@ -220,7 +220,7 @@ def rnn(
 ) -> tuple[Value, ...]:
     """h' = f(x w^T + h r^T + wb + rb)"""
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout, site)
-    if activations == ("Tanh", "Tanh"):  # the standard's default names both directions
+    if activations == ("Tanh", "Tanh"):  # the default of the schema is for two directions
         activations = None
     functions = chosen_activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)

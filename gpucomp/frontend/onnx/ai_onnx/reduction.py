@@ -1,4 +1,4 @@
-"""Translators of reductions, scans, softmax and everything else that works along rows."""
+"""Translators of reductions, scans, softmax and other operators along rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpucomp.ir import Value
 from gpucomp.ir import types as t
 from gpucomp.ops.compose import top_k as ranked_top_k
 
-TOP_K_WORK = 1 << 18  # elements one row may read before ranking it first is better
+TOP_K_WORK = 1 << 18  # if TopK reads more elements than this per row, ranking them first is faster
 
 Reduction = Callable[[Value, tuple[int, ...], bool], Value]
 
@@ -57,7 +57,7 @@ def _sum_square(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
 
 
 def _in_floats(build: Reduction) -> Reduction:
-    """Square roots, logarithms and exponentials of integers are taken in f64."""
+    """``build``, computed in f64 for integers: square roots, logarithms and exponentials."""
 
     def wrapped(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
         if x.type.dtype.is_float:
@@ -79,7 +79,7 @@ def _log_sum(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
 
 @_in_floats
 def _log_sum_exp(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
-    """log(sum(exp(x - m))) + m with m the maximum, or 0 where that is infinite: exp never overflows."""
+    """log(sum(exp(x - m))) + m, so that exp never overflows. m is the maximum, or 0 if that is infinite."""
     top = ops.ReduceMax(x, axes=axes, keepdims=True)
     shift = ops.Where(ops.IsInf(top, detect_negative=True, detect_positive=True), like(x, 0), top)
     total = _sum(ops.Exp(ops.Sub(x, shift)), axes, True)
@@ -109,7 +109,7 @@ def _translators(build: Reduction) -> tuple[Callable[..., Value], Callable[..., 
     def by_input(x: Value, axes: Value | None = None, *, keepdims: int, noop_with_empty_axes: int) -> Value:
         places = () if axes is None else ints(axes, "axes")
         if not places and noop_with_empty_axes:
-            # the reduction of one element each: L1 and friends still do their arithmetic
+            # reduce each element alone, as L1 and others still change it
             return build(reshape(x, (*x.shape, 1)), (len(x.shape),), False)
         return by_attribute(x, axes=places or None, keepdims=keepdims)
 
@@ -153,7 +153,7 @@ def top_k_attribute(x: Value, *, axis: int, k: int) -> tuple[Value, Value]:
 
 @translates("TopK", since=10)
 def top_k(x: Value, k: Value, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Value, Value]:
-    """An unsorted result may have any order: it is given sorted."""
+    """The result is always sorted. With ``sorted`` 0, any order is allowed."""
     return _top_k(x, int(scalar(k, "k")), axis, largest=bool(largest))
 
 
@@ -177,7 +177,7 @@ def _rows(name: str) -> Callable[..., Value]:
 
 def _flat_rows(name: str) -> Callable[..., Value]:
     def translate(x: Value, *, axis: int) -> Value:
-        """Below opset 13 one row is everything from ``axis`` on."""
+        """Below opset 13, the axes from ``axis`` on form one row."""
         rank = len(x.shape)
         place = rank if axis == rank else axis_of(axis, rank)
         flat = reshape(x, (math.prod(x.shape[:place]), math.prod(x.shape[place:])))
@@ -193,7 +193,7 @@ for _name in ("Softmax", "LogSoftmax"):
 
 @translates("LpNormalization")
 def lp_normalization(x: Value, *, axis: int, p: int) -> Value:
-    """x / norm; 0 where the norm is 0."""
+    """x / norm, or 0 if the norm is 0."""
     if p not in (1, 2):
         raise ValueError(f"p={p}: 1 or 2 expected")
     place = axis_of(axis, len(x.shape))

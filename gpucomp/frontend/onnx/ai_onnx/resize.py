@@ -25,7 +25,7 @@ def _scaled(x: Value, scales: Sequence[float]) -> tuple[int, ...]:
 
 
 def _simple(x: Value, scales: Sequence[float], mode: str) -> Value:
-    """What Upsample and the first Resize do: position i comes from i / scale, rounded down for ``nearest``."""
+    """Upsample and the first version of Resize: position i is at i / scale, rounded down for ``nearest``."""
     return ops.Resize(
         x,
         sizes=_scaled(x, scales),
@@ -118,7 +118,7 @@ def resize(
 def _resolve_sizes(
     x: Value, places: Sequence[int], wanted: Sequence[int], policy: str, scales: list[float], sizes: list[int]
 ) -> None:
-    """Fill in ``scales`` and ``sizes``; a policy keeps the aspect ratio by one scale for all of ``places``."""
+    """Fill in ``scales`` and ``sizes``. Except for ``stretch``, a policy has one scale for all of ``places``."""
     if any(not 0 <= s <= LIMIT for s in wanted):
         raise ValueError(f"sizes {list(wanted)}")
     if any(x.shape[axis] == 0 for axis in places):

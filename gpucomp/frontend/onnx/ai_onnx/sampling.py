@@ -24,7 +24,7 @@ def grid_sample_2d(x: Value, grid: Value, *, align_corners: int, mode: str, padd
 
 @translates("GridSample", since=20)
 def grid_sample(x: Value, grid: Value, *, align_corners: int, mode: str, padding_mode: str) -> Value:
-    """Integers and bools are sampled as floats that hold them, and what is between is cut off."""
+    """Integers and bools are sampled as floats that can represent them. The result is truncated."""
     wide = x if x.type.dtype.is_float else cast(x, t.F64 if x.type.dtype.bits > 16 else t.F32)
     y = ops.GridSample(wide, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners))
     return cast(y, x.type.dtype)
@@ -32,17 +32,18 @@ def grid_sample(x: Value, grid: Value, *, align_corners: int, mode: str, padding
 
 @translates("AffineGrid", since=20)
 def affine_grid(theta: Value, size: Value, *, align_corners: int) -> Value:
-    """theta [N, d, d + 1] at every pixel of [N, C, spatial...]: [N, spatial..., d], coordinates from the last axis to the first.
+    """theta [N, d, d + 1] times every pixel of [N, C, spatial...]: [N, spatial..., d], with the last axis' coordinate first.
 
-    Pixels lie between -1 and 1: at their ends with ``align_corners``, where an axis of one pixel is at -1, or half a
-    pixel inside. The body that ONNX 1.23 gives for the operator squeezes a batch of one away, and then fails.
+    Coordinates are from -1 to 1. With ``align_corners``, the first and last pixels are at -1 and 1, and a single pixel
+    is at -1. Otherwise they are half a pixel inside. The function body of ONNX 1.23 fails for N = 1, because it
+    squeezes the batch.
     """
     count, _, *spatial = ints(size, "size")
     d = len(spatial)
     if d not in (2, 3) or min(spatial) < 0 or theta.shape != (count, d, d + 1):
         raise ValueError(f"size {[count, _, *spatial]} with {theta.type}")
     points = math.prod(spatial)
-    checked_size(max(points * (d + 1), *spatial), 8)  # one extent may be 0
+    checked_size(max(points * (d + 1), *spatial), 8)  # an extent can be 0
     along = [_pixels(n, align_corners=bool(align_corners)) for n in spatial]
     grid = np.stack([*np.meshgrid(*along, indexing="ij")[::-1], np.ones(spatial)], -1)
     pixels = constant(grid.reshape(points, d + 1).astype(theta.type.dtype.numpy))
@@ -61,7 +62,7 @@ def roi_align(
     rois: Value,
     batch_indices: Value,
     *,
-    coordinate_transformation_mode: str = "output_half_pixel",  # until opset 16 there was no other
+    coordinate_transformation_mode: str = "output_half_pixel",  # the only mode before opset 16
     mode: str,
     output_height: int,
     output_width: int,

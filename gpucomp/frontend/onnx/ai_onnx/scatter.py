@@ -1,4 +1,4 @@
-"""Translators of gathers and scatters, and of what is composed of them."""
+"""Translators of gathers and scatters, and of operators composed of them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
 def _checked_indices(indices: Value, size: int) -> Value:
-    """Constant indices outside [-size, size) break the standard; others are clamped by the kernels."""
+    """Raise ``ValueError`` for constant indices outside [-size, size). Kernels clamp other indices."""
     array = constant_value(indices)
     if array is not None and array.size:
         (least,), (greatest,) = extremes(array)
         if int(least) < -size or int(greatest) >= size:
-            raise ValueError(f"an index lies outside -{size}..{size - 1}")
+            raise ValueError(f"an index is outside -{size}..{size - 1}")
     return indices
 
 
 def _inside(array: np.ndarray, sizes: np.ndarray) -> bool:
-    """Whether every row of indices lies in [-sizes, sizes)."""
+    """Whether every row of indices is in [-sizes, sizes)."""
     least, greatest = extremes(array, len(sizes))
     return bool(np.all(least >= -sizes) and np.all(greatest < sizes))
 
@@ -61,7 +61,7 @@ def gather_nd(x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     if array is not None and array.size:
         sizes = np.asarray(x.shape[batch_dims : batch_dims + array.shape[-1]], np.int64)
         if len(sizes) == array.shape[-1] and not _inside(array, sizes):
-            raise ValueError(f"an index lies outside {sizes.tolist()}")
+            raise ValueError(f"an index is outside {sizes.tolist()}")
     return ops.GatherND(x, indices, batch_dims=batch_dims)
 
 
@@ -81,9 +81,9 @@ def scatter_elements(x: Value, indices: Value, updates: Value, *, axis: int, red
 
 
 def _reducible(x: Value, updates: Value, reduction: str) -> tuple[Value, Value, str, DType]:
-    """The operands in a type that can be reduced, the reduction, and what type to bring the result to.
+    """The operands in a type that can be reduced, the reduction, and the type of the result.
 
-    Of bools a sum is whether any is true, a product whether all are.
+    For bools, a sum is true if any element is, and a product if all are.
     """
     dtype = x.type.dtype
     if dtype is not t.BOOL or reduction == "none":
@@ -99,14 +99,14 @@ def scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str = "no
     if array is not None and array.ndim and array.size:
         sizes = np.asarray(x.shape[: array.shape[-1]], np.int64)
         if len(sizes) == array.shape[-1] and not _inside(array, sizes):
-            raise ValueError(f"an index lies outside {sizes.tolist()}")
+            raise ValueError(f"an index is outside {sizes.tolist()}")
     x, updates, reduction, dtype = _reducible(x, updates, reduction)
     return cast(ops.ScatterND(x, indices, updates, reduction=reduction), dtype)
 
 
 @translates("TensorScatter", since=24)
 def tensor_scatter(past: Value, update: Value, write_indices: Value | None = None, *, axis: int, mode: str) -> Value:
-    """``update`` written into the cache ``past`` along ``axis``, from each batch's own position on."""
+    """Writes ``update`` into the cache ``past`` along ``axis``. Each batch has its own start position."""
     rank = len(past.shape)
     place = axis_of(axis, rank)
     if place == 0 or mode not in ("linear", "circular"):
@@ -130,7 +130,7 @@ def col2im(
     pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
 ) -> Value:
-    """Overlapping blocks summed into the image they were cut from: a scatter-add at constant places."""
+    """Sums overlapping blocks into the image that they are from: a scatter-add with constant indices."""
     image, block = ints(image_shape, "image_shape"), ints(block_shape, "block_shape")
     rank = len(image)
     dilations, strides = dilations or (1,) * rank, strides or (1,) * rank

@@ -1,4 +1,4 @@
-"""Translators of operators that select by value: how long their results are is asked for, and known when the values are."""
+"""Translators of operators whose results have data-dependent lengths. The lengths are known once the values are."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpucomp.ir import Op, Value, constant, constant_value, spend
 from gpucomp.ir import types as t
 from gpucomp.ops.interpreter import evaluate
 
-ELEMENTS_A_UNIT = 10  # that are sorted, for a microsecond
-PAIRS_A_UNIT = 100  # of boxes that are compared, for a microsecond
-BOX_EFFORT = 5  # microseconds for each, besides
+ELEMENTS_A_UNIT = 10  # elements sorted per microsecond
+PAIRS_A_UNIT = 100  # pairs of boxes compared per microsecond
+BOX_EFFORT = 5  # additional microseconds per box
 
 
 def _made(op: Op, *operands: Value, **attrs: Any) -> tuple[Value, ...]:
-    """The results of a node; constants where its operands are, so that their lengths can be told."""
+    """The results of a node. If its operands are constants, so are its results, so that their lengths are known."""
     node = op.node(*operands, **attrs)
     if any(constant_value(v) is None for v in operands):
         return node.values
@@ -29,7 +29,7 @@ def _made(op: Op, *operands: Value, **attrs: Any) -> tuple[Value, ...]:
 
 
 def _count(x: Value) -> int:
-    """How many elements of ``x`` are not 0."""
+    """The number of elements of ``x`` that are not 0."""
     array = constant_value(x)
     if array is not None:
         return int(np.count_nonzero(array))
@@ -64,8 +64,8 @@ def compress(x: Value, condition: Value, *, axis: int | None = None) -> Value:
 @translates("Unique", since=11)
 def unique(x: Value, *, axis: int | None = None, sorted: int) -> tuple[Value, ...]:
     place = None if axis is None else axis_of(axis, len(x.shape))
-    values, first, inverse, counts, found = _made(ops.Unique, x, axis=place, sorted=bool(sorted))
-    count = int(static(found, "operand"))
+    values, first, inverse, counts, total = _made(ops.Unique, x, axis=place, sorted=bool(sorted))
+    count = int(static(total, "operand"))
     return part(values, place or 0, 0, count), part(first, 0, 0, count), inverse, part(counts, 0, 0, count)
 
 
@@ -87,7 +87,7 @@ def non_max_suppression(
     if known and (size > 1 << 16 or size * kept_at_most > 1 << 24):
         raise UnsupportedError(f"{size} scores are too many at compile time", code="GPC4008")
     spend(size * BOX_EFFORT + size * kept_at_most // PAIRS_A_UNIT if known else 0)
-    kept, found = _made(
+    kept, kept_count = _made(
         ops.NonMaxSuppression,
         boxes,
         scores,
@@ -96,4 +96,4 @@ def non_max_suppression(
         least=least,
         centred=bool(center_point_box),
     )
-    return part(kept, 0, 0, int(static(found, "boxes")))
+    return part(kept, 0, 0, int(static(kept_count, "boxes")))

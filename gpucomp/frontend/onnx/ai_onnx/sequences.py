@@ -1,4 +1,4 @@
-"""Translators of sequences and optionals: all is settled while translating, only the tensors remain."""
+"""Translators of sequences and optionals. They are resolved during translation; only their tensors remain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpucomp.ir.types import F32, OptionalType, SequenceType
 
 
 def _position(position: Value, count: int, *, end: bool = False) -> int:
-    """A position in a sequence of ``count`` tensors, counted from the front; ``end`` allows the one behind the last."""
+    """A position in a sequence of ``count`` tensors, counted from the front. ``end`` allows the position after the last."""
     place = int(scalar(position, "position"))
     if not -count <= place < count + end:
         raise ValueError(f"position {place} in a sequence of {count} tensors")
@@ -69,7 +69,7 @@ def sequence_length(sequence: SequenceValue) -> Value:
 
 @translates("SplitToSequence", since=11)
 def split_to_sequence(x: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1) -> SequenceValue:
-    """Parts of the lengths ``split``, or of one length and a shorter rest; without it slices, squeezed on demand."""
+    """Parts of the lengths ``split``, or of one length and a shorter rest. Without ``split``, slices of one element."""
     place = axis_of(axis, len(x.shape))
     extent = x.shape[place]
     if split is None:
@@ -124,5 +124,5 @@ def optional_has_element(value: Value | SequenceValue | OptionalValue | None = N
 def optional_get_element(value: Value | SequenceValue | OptionalValue) -> Value | SequenceValue:
     content = value.content if isinstance(value, OptionalValue) else value
     if content is None:
-        raise ValueError("the optional holds nothing")
+        raise ValueError("the optional is empty")
     return content

@@ -1,4 +1,4 @@
-"""Translators of Fourier transforms: products with constant matrices of sines and cosines, factored where they are long."""
+"""Translators of Fourier transforms: products with constant matrices of sines and cosines. Long ones are factored."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 
-MATRIX = 1024  # a longer transform is factored: the matrix of this one has 4 MiB in f32
+MATRIX = 1024  # longer transforms are factored: the matrix of this length has 4 MiB in f32
 
 
 def fourier(x: Value, axis: int, length: int | None, *, inverse: bool, onesided: bool) -> Value:
     """The transform along ``axis`` of x [..., 1] (real) or [..., 2] (complex): [..., 2], or [..., 1] for the inverse
-    of a one-sided spectrum. ``length`` cuts or zero-extends the axis."""
+    of a one-sided spectrum. ``length`` truncates the axis or pads it with zeros."""
     rank = len(x.shape)
     if rank < 2 or x.shape[-1] not in (1, 2) or axis == rank - 1:
         raise ValueError(f"[..., 1] or [..., 2] and another axis expected, {x.type} and axis {axis} given")
@@ -80,8 +80,8 @@ def _long(x: Value, axis: int, length: int, taken: int, bins: int, *, inverse: b
         given = hermitian(given, length)
     else:
         given = pad(given[0], (0, 0, 0, length - taken)), given[1] and pad(given[1], (0, 0, 0, length - taken))
-    found = transform(given, inverse=inverse)
-    parts = [reshape(part(v, 1, 0, bins), (*rows.shape[:-2], bins)) for v in found[: 1 if to_real else 2]]
+    transformed = transform(given, inverse=inverse)
+    parts = [reshape(part(v, 1, 0, bins), (*rows.shape[:-2], bins)) for v in transformed[: 1 if to_real else 2]]
     stacked = concat([unsqueeze(p, (rank - 1,)) for p in parts], rank - 1)
     return move_axis(stacked, rank - 2, axis)
 
@@ -125,7 +125,7 @@ def stft(
     frames = (signal.shape[1] - size) // hop + 1
     checked_size(frames, 8)
     starts = constant((np.arange(frames) * hop).reshape(frames, 1))
-    places = ops.Add(starts, iota(size))  # no constant: there may be more of them than of the signal
+    places = ops.Add(starts, iota(size))  # not folded: it can be larger than the signal
     framed = ops.Gather(signal, places, axis=1)  # [batch, frames, size, 1 or 2]
     if window is not None:
         framed = ops.Mul(framed, reshape(window, (size, 1)))

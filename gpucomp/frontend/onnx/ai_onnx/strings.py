@@ -1,4 +1,4 @@
-"""Translators of operators on strings. Those whose results' shapes depend on the text need it at compile time."""
+"""Translators of operators on strings. If the shape of a result depends on strings, they must be known at compile time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpucomp.ir.types import F32, I64, STRING
 from gpucomp.ops.regex import Pattern, without_accents
 
 ML = "ai.onnx.ml"
-STATE_EFFORT = 10  # of building a state of a pattern's automaton, as ``functions.EFFORT`` is counted
-LETTERS_A_UNIT = 16  # of a text that is taken apart, for one of effort
-PART_BYTES = 64  # about, of a part of a text
-EXPANSION = 18  # letters that one may become when it is taken apart (Unicode Standard Annex 15, U+FDFA)
+STATE_EFFORT = 10  # cost of building a state of a pattern's automaton, in units of ``functions.EFFORT``
+LETTERS_A_UNIT = 16  # characters of text that are processed per unit of effort
+PART_BYTES = 64  # approximate size of a part of a string
+EXPANSION = 18  # characters that one character can decompose into (Unicode Standard Annex 15, U+FDFA)
 _WORD = re.compile(r"\S+")
 
 
@@ -46,7 +46,7 @@ def regex_full_match(x: Value, *, pattern: str | None = None) -> Value:
 
 @translates("StringSplit", since=20)
 def string_split(x: Value, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[Value, Value]:
-    """Every text's parts, padded with empty ones to a common number, and how many there are. White space by default."""
+    """The parts of every string, padded with empty strings, and their number. The default delimiter is white space."""
     array = static(x, "operand")
     limit = -1 if maxsplit is None else maxsplit
     spend(sum(map(len, array.reshape(-1))) // LETTERS_A_UNIT)
@@ -60,7 +60,7 @@ def string_split(x: Value, *, delimiter: str | None = None, maxsplit: int | None
 
 
 def _most_parts(text: str, delimiter: str | None, limit: int) -> int:
-    """How many parts ``text.split(delimiter, limit)`` has, before they are made."""
+    """The number of parts of ``text.split(delimiter, limit)``, computed without splitting."""
     parts = sum(1 for _ in _WORD.finditer(text)) if delimiter is None else text.count(delimiter) + 1
     return parts if limit < 0 else min(parts, limit + 1)
 
@@ -74,9 +74,9 @@ def string_normalizer(
     locale: str | None = None,
     stopwords: tuple[str, ...] = (),
 ) -> Value:
-    """Stop words left out, the rest in another case; one empty text where nothing is left.
+    """Removes stop words and changes the case of the rest. If no word is left, the result is one empty string.
 
-    Case is Unicode's, whatever the locale. Without ``is_case_sensitive`` stop words are compared in small letters.
+    Case conversion is Unicode's and ignores the locale. Without ``is_case_sensitive``, comparisons are in lower case.
     """
     array = static(x, "operand")
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[0] != 1):
@@ -108,7 +108,7 @@ def tf_idf_vectorizer(
     pool_strings: tuple[str, ...] | None = None,
     weights: tuple[float, ...] | None = None,
 ) -> Value:
-    """The pool is all grams of one element, then all of two and so on; ``ngram_counts`` says where each kind begins."""
+    """The pool holds all n-grams of one element, then all of two, and so on. ``ngram_counts`` has the start of each length."""
     if (pool_int64s is None) == (pool_strings is None):
         raise ValueError("exactly one of pool_int64s and pool_strings expected")
     pool: tuple[Any, ...] = pool_strings if pool_int64s is None else pool_int64s  # type: ignore[assignment]
@@ -120,7 +120,7 @@ def tf_idf_vectorizer(
     grams = []
     for length, (start, end) in enumerate(pairwise(bounds), start=1):
         if (end - start) % length:
-            raise ValueError(f"{end - start} elements are no grams of {length}")
+            raise ValueError(f"{end - start} elements do not form n-grams of {length}")
         grams += [tuple(pool[k : k + length]) for k in range(start, end, length)]
     checked_size(max(ngram_indexes, default=0) + 1, 4)
     return ops.TfIdfVectorizer(
@@ -138,7 +138,7 @@ def tf_idf_vectorizer(
 def label_encoder_1(
     x: Value, *, classes_strings: tuple[str, ...] = (), default_int64: int = -1, default_string: str = "_Unused"
 ) -> Value:
-    """The place of a string in a list, or the string at a place."""
+    """The index of a string in a list, or the string at an index."""
     places = tuple(range(len(classes_strings)))
     if x.type.dtype is STRING:
         return ops.LabelEncoder(x, keys=classes_strings, values=places, default=default_int64, to=I64)
@@ -178,10 +178,10 @@ def label_encoder(
 
 
 def _one(what: str, *given: tuple[Any, ...] | np.ndarray | None) -> tuple[Any, ...]:
-    found = [g for g in given if g is not None]
-    if len(found) != 1:
-        raise ValueError(f"exactly one attribute with {what} expected, {len(found)} given")
-    return tuple(found[0].reshape(-1).tolist()) if isinstance(found[0], np.ndarray) else tuple(found[0])
+    values = [g for g in given if g is not None]
+    if len(values) != 1:
+        raise ValueError(f"exactly one attribute with {what} expected, {len(values)} given")
+    return tuple(values[0].reshape(-1).tolist()) if isinstance(values[0], np.ndarray) else tuple(values[0])
 
 
 def text_cast(x: Value, to: DType) -> Value:

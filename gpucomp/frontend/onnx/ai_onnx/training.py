@@ -1,4 +1,4 @@
-"""Translators of the training operators: one step of an optimiser is elementwise, a gradient is a walk back."""
+"""Translators of the training operators: optimisers are elementwise, Gradient is reverse-mode differentiation."""
 
 from __future__ import annotations
 
@@ -107,28 +107,28 @@ def momentum(
 
 @translates("Gradient", since=1, domain=TRAINING)
 def gradient(*operands: Value, xs: tuple[str, ...], y: str, zs: tuple[str, ...] = (), site: Site) -> list[Value]:
-    """The derivative of the sum of ``y`` by each of ``xs``, where the operands are those tensors themselves."""
+    """The derivative of the sum of ``y`` by each of ``xs``. The operands must be the tensors that ``xs`` and ``zs`` name."""
     named = [site.scope.find(name) for name in (*xs, *zs)]
     target = site.scope.find(y)
     if not isinstance(target, Value) or any(not isinstance(v, Value) for v in named):
-        raise ValueError("xs, zs and y have to name tensors that are computed before")
+        raise ValueError("xs, zs and y must name tensors that are computed before")
     if len(operands) != len(named):
         raise ValueError(f"{len(named)} operands expected, {len(operands)} given")
     if any(a is not b for a, b in zip(operands, named, strict=True)):
-        raise UnsupportedError("a gradient at other values than those that the tensors have")
+        raise UnsupportedError("a gradient at values other than those of the named tensors")
     sums: dict[Value, Value] = {target: expand(like(target, 1), target.shape)}
     depends = _depending(target, operands[: len(xs)])
     for node in reversed(topological([target.node])):
         flowing = sums.get(node[0])
         if flowing is None or node[0] in operands[: len(xs)]:
             continue
-        wanted = [v in depends for v in node.inputs]
-        if not any(wanted):
+        needs_gradient = [v in depends for v in node.inputs]
+        if not any(needs_gradient):
             continue
         rule = BACKWARD.get(node.op.name)
         if rule is None or len(node.types) != 1:
             raise UnsupportedError(f"the derivative of {quote(node.op.name)} is not supported")
-        for value, part, needed in zip(node.inputs, rule(flowing, node[0], *node.inputs), wanted, strict=True):
+        for value, part, needed in zip(node.inputs, rule(flowing, node[0], *node.inputs), needs_gradient, strict=True):
             if needed:
                 part = _summed_to(part, value.shape)
                 sums[value] = ops.Add(sums[value], part) if value in sums else part
@@ -137,15 +137,15 @@ def gradient(*operands: Value, xs: tuple[str, ...], y: str, zs: tuple[str, ...] 
 
 def _depending(target: Value, sources: Sequence[Value]) -> set[Value]:
     """The values between ``sources`` and ``target``, both included."""
-    found = set(sources)
+    depending = set(sources)
     for node in topological([target.node]):
-        if any(v in found for v in node.inputs):
-            found.update(node.values)
-    return found
+        if any(v in depending for v in node.inputs):
+            depending.update(node.values)
+    return depending
 
 
 def _summed_to(x: Value, shape: tuple[int, ...]) -> Value:
-    """What broadcasting repeated, added up again."""
+    """``x`` summed over the axes that were broadcast from ``shape``."""
     if x.shape == shape:
         return x
     extra = len(x.shape) - len(shape)

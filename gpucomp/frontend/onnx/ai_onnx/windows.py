@@ -11,7 +11,7 @@ LIMIT = 1 << 31
 
 @dataclass(frozen=True)
 class Windows:
-    """Static windows over ``spatial`` axes; ``pads`` is all begins, then all ends."""
+    """Static windows over the spatial axes. ``pads`` holds all begins, then all ends."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -38,7 +38,7 @@ def windows(
     auto_pad: str,
     ceil_mode: bool = False,
 ) -> Windows:
-    """Resolve ``auto_pad`` and ``ceil_mode``. Raises ``ValueError`` for attributes that make no sense."""
+    """Resolve ``auto_pad`` and ``ceil_mode``. Raises ``ValueError`` for invalid attributes."""
     rank = len(spatial)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     pads = tuple(pads) if pads else (0,) * (2 * rank)
@@ -68,7 +68,7 @@ def windows(
             extent = room // stride + 1
             if ceil_mode and room % stride:
                 extent += 1
-                if (extent - 1) * stride >= size + begin:  # no window begins in the padding at the end
+                if (extent - 1) * stride >= size + begin:  # no window may begin in the padding at the end
                     extent -= 1
             begins.append(begin)
             ends.append(end)

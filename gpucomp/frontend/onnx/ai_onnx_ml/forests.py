@@ -1,5 +1,6 @@
-"""TreeEnsembleRegressor and TreeEnsembleClassifier, which list their nodes by tree and number: as scikit-learn's, LightGBM's
-and XGBoost's converters write them. How samples go down the trees is in trees.py.
+"""TreeEnsembleRegressor and TreeEnsembleClassifier, whose nodes are listed by tree and number.
+
+The converters of scikit-learn, LightGBM and XGBoost write them. trees.py evaluates the trees.
 """
 
 from __future__ import annotations
@@ -28,30 +29,31 @@ NO_TEXTS = Categorical((), np.zeros(0, np.uint8))
 
 @dataclass(frozen=True)
 class Places:
-    """Where the node of each (tree, number) is, found by binary search: a forest has a million of them."""
+    """Finds the place of the node (tree, number) by binary search: a forest can have a million nodes."""
 
-    trees: np.ndarray  # each once, ascending, as the numbers
-    numbers: np.ndarray
-    keys: np.ndarray  # ascending, one a node: the rank of its tree times the numbers there are, and the rank of its own
-    places: np.ndarray  # of the nodes, in the order of their keys
+    trees: np.ndarray  # distinct, ascending
+    numbers: np.ndarray  # distinct, ascending
+    keys: np.ndarray  # ascending, one per node: rank of its tree * count of distinct numbers + rank of its number
+    places: np.ndarray  # places of the nodes, in the order of their keys
 
     @classmethod
     def listed(cls, trees: np.ndarray, ranks: np.ndarray, numbers: np.ndarray, places: np.ndarray) -> Places:
-        """Of the nodes of these numbers in the trees, each there once, of these ranks. Raises ``ValueError`` for a node that is
-        there twice.
+        """The places of nodes given by the ranks of their trees and by their numbers. ``trees`` are the distinct trees.
+
+        Raises ``ValueError`` if a node occurs twice.
         """
-        nobody = np.zeros(0, np.int64)
-        found = cls(trees, _once(numbers), nobody, nobody)
-        keys = _in_pieces(found._keys, np.int64, ranks, numbers)
-        del ranks, numbers  # what is sorted takes as much again
+        empty = np.zeros(0, np.int64)
+        table = cls(trees, _once(numbers), empty, empty)
+        keys = _in_pieces(table._keys, np.int64, ranks, numbers)
+        del ranks, numbers  # sorting takes as much memory again
         order = np.argsort(keys)
         keys = keys[order]
         if np.any(keys[1:] == keys[:-1]):
-            raise ValueError("a node of a tree is there twice")
-        return replace(found, keys=keys, places=places[order])
+            raise ValueError("a node of a tree occurs twice")
+        return replace(table, keys=keys, places=places[order])
 
     def of(self, ranks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """The place of each, by the rank of its tree and its number; -1 where there is no such node."""
+        """The place of each node, given by the rank of its tree and its number; -1 if there is no such node."""
         return _in_pieces(self._found, np.int32, ranks, numbers)
 
     def _found(self, ranks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -64,16 +66,16 @@ class Places:
 
 
 def _once(numbers: np.ndarray) -> np.ndarray:
-    """Ascending, each once: by sorting, where np.unique may keep a table of some times their size."""
+    """The distinct numbers, ascending. Sorts, because np.unique can need a table of several times their size."""
     ascending = np.sort(numbers)
-    return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+    return np.asarray(ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])])
 
 
 def _rank(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The place of each of ``wanted`` among different numbers, -1 where it is not among them.
+    """The position of each of ``wanted`` in ``ascending``, which has distinct numbers; -1 if it is not there.
 
-    They are looked for in their order: among a million, one beside the last is found in the cache, any other is not. Clipped,
-    they fit in the type of what they are looked for in, which np.searchsorted would else convert whole.
+    ``wanted`` is sorted first, so that successive searches stay in the cache. It is clipped to fit the type of
+    ``ascending``; otherwise np.searchsorted would convert all of ``ascending``.
     """
     order = np.argsort(wanted)
     sought = wanted[order]
@@ -88,7 +90,7 @@ def _ranks(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _in_pieces(function: Callable[..., np.ndarray], dtype: type[np.integer], *arrays: np.ndarray) -> np.ndarray:
-    """``function`` of a piece of the arrays at a time: what lies between takes some times more than the result."""
+    """``function`` of the arrays, a piece at a time: intermediate arrays are several times larger than the result."""
     result = np.empty(len(arrays[0]), dtype)
     for start in range(0, len(result), PIECE):
         result[start : start + PIECE] = function(*(array[start : start + PIECE] for array in arrays))
@@ -113,9 +115,9 @@ def _trees(
     nodes_hitrates: FloatList = (),
     nodes_hitrates_as_tensor: np.ndarray | None = None,
 ) -> tuple[Trees, Places]:
-    """The trees with their branches in front of their leaves, and where each node of the lists is among them.
+    """The trees, with all branches before all leaves, and the places of the listed nodes in them.
 
-    A tree begins with the first of its nodes that is listed.
+    The root of a tree is the first of its nodes in the list.
     """
     count = len(nodes_treeids)
     require_floats(nodes_values_as_tensor=nodes_values_as_tensor)
@@ -136,14 +138,14 @@ def _trees(
     ranks = _ranks(different, treeids)
     del treeids
     firsts = np.empty(len(different), np.int32)
-    firsts[ranks[::-1]] = np.arange(count - 1, -1, -1, dtype=np.int32)  # of a tree's nodes the first is written last
+    firsts[ranks[::-1]] = np.arange(count - 1, -1, -1, dtype=np.int32)  # the first node of each tree is written last
     places = Places.listed(different, ranks, ids(nodes_nodeids), place)
 
     def links(targets: IntList) -> np.ndarray:
-        found = places.of(ranks[inner], ids(targets)[inner])
-        if np.any(found < 0):
+        linked = places.of(ranks[inner], ids(targets)[inner])
+        if np.any(linked < 0):
             raise ValueError("a branch leads to a node that does not exist")
-        return np.concatenate([found, np.arange(branches, count, dtype=np.int32)])
+        return np.concatenate([linked, np.arange(branches, count, dtype=np.int32)])
 
     trees = Trees(
         features=ids(nodes_featureids)[inner],
@@ -165,17 +167,18 @@ def _forest(
     weights: np.ndarray,
     count: int,
 ) -> tuple[Trees, np.ndarray, np.ndarray]:
-    """The trees; [nodes and leaves, count] what each gives to each target, and whether it gives anything.
+    """The trees, and two tables [nodes and leaves, count]: the weight for each target, and whether there is one.
 
-    ``leaves``, by tree and number, ``targets`` and ``weights`` go together; what a leaf gives to a target twice is summed.
+    ``leaves`` (trees and numbers), ``targets`` and ``weights`` are parallel lists. Weights of the same leaf and target
+    are summed.
     """
     trees, places = _trees(**nodes)
     lengths = {len(leaves[0]), len(leaves[1]), len(targets), len(weights)}
     if lengths == {0} or len(lengths) != 1:
-        raise ValueError("weights of at least a leaf, and attributes of equal lengths that say of which, expected")
+        raise ValueError("weights of at least one leaf, in attributes of equal lengths, expected")
     rows = places.of(_ranks(places.trees, ids(leaves[0])), ids(leaves[1]))
     if np.any((targets < 0) | (targets >= count)) or np.any(rows < 0):
-        raise ValueError("weights of leaves that do not exist, or for targets that do not")
+        raise ValueError("weights of a leaf or target that does not exist")
     checked_size(len(trees.yes) * count, 9)
     table = np.zeros((len(trees.yes), count), (F64 if x.type.dtype is F64 else F32).numpy)
     given = np.zeros(table.shape, bool)
@@ -200,7 +203,7 @@ def tree_ensemble_regressor(
     post_transform: str = "NONE",
     **nodes: IntList | FloatList | Categorical | np.ndarray,
 ) -> Value:
-    """[N, F] to [N, n_targets] in f32: the weights of the leaves that a sample ends in, and the base values."""
+    """[N, F] to [N, n_targets] in f32: the aggregated weights of the leaves that a sample reaches, plus the base values."""
     kinds = {name.upper(): number for number, name in SUMS.items()}
     if aggregate_function not in kinds:
         raise ValueError(f"aggregate_function={aggregate_function!r}: one of {', '.join(kinds)} expected")
@@ -232,8 +235,10 @@ def tree_ensemble_classifier(
     post_transform: str = "NONE",
     **nodes: IntList | FloatList | Categorical | np.ndarray,
 ) -> tuple[Value, Value]:
-    """The label of the greatest score, and the scores in f32. Where leaves weigh one of two classes by s, as onnxruntime has it:
-    the second is meant, for s above a half where all weights are positive, else above 0; the first has 1 - s or -s.
+    """The label of the greatest score, and the scores in f32.
+
+    If there are two classes and weights for only one, onnxruntime's rules hold: the score s is that of the second
+    class. It wins above 0.5 if no weight is negative, otherwise above 0. The score of the first class is 1 - s or -s.
     """
     labels = classlabels_int64s or classlabels_strings
     if len(labels) < 2:
@@ -243,18 +248,18 @@ def tree_ensemble_classifier(
     trees, table, given = _forest(x, nodes, (class_treeids, class_nodeids), classes, weights, len(labels))
     weighed: np.ndarray = np.unique(classes)
     base = _numbers(base_values, base_values_as_tensor)
-    one = len(labels) == 2 and len(weighed) == 1
-    if len(base) not in {0, 1 if one else len(labels)}:
+    single_score = len(labels) == 2 and len(weighed) == 1
+    if len(base) not in {0, 1 if single_score else len(labels)}:
         raise UnsupportedError(
-            f"{len(base)} base values for {len(labels)} classes of which leaves weigh {len(weighed)}"
+            f"{len(base)} base values for {len(labels)} classes, {len(weighed)} of which have weights"
         )
-    if one:
+    if single_score:
         table, given = (array[:, weighed] for array in (table, given))
     scores = aggregated(leaf_of(x, trees), table, given, 1)
     if len(base):
         scores = ops.Add(scores, constant(base.astype(scores.type.dtype.numpy)))
     scores = cast(scores, F32)
-    if not one:
+    if not single_score:
         return named(ops.ArgMax(scores, axis=1, keepdims=False, select_last_index=False), labels), transformed(
             scores, post_transform
         )

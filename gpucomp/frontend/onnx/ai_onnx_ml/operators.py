@@ -1,4 +1,4 @@
-"""Translators of the ai.onnx.ml operators that are arithmetic on tensors, and ZipMap. Those that read maps are refused."""
+"""Translators of ai.onnx.ml operators: arithmetic on tensors, and ZipMap. Operators that read maps are not supported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Value:
-    """``x`` with one value replaced; that value may be NaN."""
+    """``x`` with one value, which can be NaN, replaced."""
     is_float = x.type.dtype.is_float
     values: Sequence[float] | None = imputed_value_floats if is_float else imputed_value_int64s
     if not values:
@@ -53,7 +53,7 @@ def imputer(
 
 @translates("Normalizer", since=1, domain=ML)
 def normalizer(x: Value, *, norm: str) -> Value:
-    """Rows divided by their largest magnitude (MAX), the sum of magnitudes (L1) or of squares, its root (L2)."""
+    """Rows divided by their largest magnitude (MAX), sum of magnitudes (L1) or root of the sum of squares (L2)."""
     if len(x.shape) not in (1, 2):
         raise ValueError(f"[C] or [N, C] expected, {x.type} given")
     wide = cast(x, F32)
@@ -72,7 +72,7 @@ def normalizer(x: Value, *, norm: str) -> Value:
 
 @translates("FeatureVectorizer", since=1, domain=ML)
 def feature_vectorizer(*operands: Value, inputdimensions: tuple[int, ...] | None = None) -> Value:
-    """The operands' rows one behind the other."""
+    """Concatenates the rows of the operands."""
     rows = [reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x for x in operands]
     if inputdimensions is not None and [x.shape[-1] for x in rows] != list(inputdimensions):
         raise ValueError(f"inputdimensions are {list(inputdimensions)}, the operands {[str(x.type) for x in operands]}")
@@ -102,15 +102,15 @@ def linear_classifier(
     multi_class: int = 0,
     post_transform: str = "NONE",
 ) -> tuple[Value, Value]:
-    """The label of the greatest score, and the scores; one score for two classes is that of the second."""
+    """The label of the greatest score, and the scores. A single score for two classes is that of the second."""
     labels: Any = classlabels_ints or classlabels_strings
     if not labels or len(labels) < 2:
         raise UnsupportedError("a classifier of fewer than two classes")
     rows = reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
     width = rows.shape[-1]
-    one = len(coefficients) == width and len(labels) == 2
-    scores = _scores(rows, coefficients, intercepts, 1 if one else len(labels))
-    if one:
+    single_score = len(coefficients) == width and len(labels) == 2
+    scores = _scores(rows, coefficients, intercepts, 1 if single_score else len(labels))
+    if single_score:
         scores = concat([ops.Neg(scores), scores], 1)
     scores = transformed(scores, post_transform)
     return named(ops.ArgMax(scores, axis=1, keepdims=False, select_last_index=False), labels), scores
@@ -125,7 +125,7 @@ def named(places: Value, labels: Sequence[int] | Sequence[str]) -> Value:
 
 
 def _scores(x: Value, coefficients: Sequence[float], intercepts: Sequence[float], targets: int) -> Value:
-    """[N, C] to [N, targets]; the coefficients of a target lie together."""
+    """[N, C] to [N, targets]. The coefficients of each target are contiguous."""
     if len(x.shape) != 2 or targets < 1 or len(coefficients) != targets * x.shape[1]:
         raise ValueError(f"{targets} times {x.shape[-1:]} coefficients expected, {len(coefficients)} given")
     dtype = F64 if x.type.dtype is F64 else F32
@@ -139,7 +139,7 @@ def _scores(x: Value, coefficients: Sequence[float], intercepts: Sequence[float]
 
 
 def transformed(scores: Value, how: str) -> Value:
-    """What ``post_transform`` makes of scores. SOFTMAX_ZERO: Softmax of those that are not zero, which stay about that."""
+    """Apply ``post_transform`` to scores. SOFTMAX_ZERO is a Softmax of non-zero scores; others stay near zero."""
     match how:
         case "NONE":
             return scores
@@ -163,7 +163,7 @@ def transformed(scores: Value, how: str) -> Value:
 
 
 def _probit(p: Value) -> Value:
-    """sqrt(2) erfinv(2 p - 1), for p between 0 and 1, with S. Winitzki's approximation of erfinv (2008), a = 0.147."""
+    """sqrt(2) erfinv(2 p - 1) for 0 < p < 1, with S. Winitzki's approximation of erfinv (2008), a = 0.147."""
     z = ops.Sub(ops.Add(p, p), like(p, 1))
     log = ops.Log(ops.Mul(ops.Sub(like(p, 1), z), ops.Add(like(p, 1), z)))
     inner = ops.Add(like(p, 2 / (np.pi * 0.147)), ops.Mul(log, like(p, 0.5)))
@@ -176,7 +176,7 @@ def _probit(p: Value) -> Value:
 def one_hot_encoder(
     x: Value, *, cats_int64s: tuple[int, ...] = (), cats_strings: tuple[str, ...] = (), zeros: int = 1
 ) -> Value:
-    """A 1 at the place of each element's category. An element of none gives zeros alone; without ``zeros`` a run fails."""
+    """A 1 at the index of each element's category. Unknown elements become all zeros; without ``zeros``, the run fails."""
     if bool(cats_int64s) == bool(cats_strings) or bool(cats_strings) != (x.type.dtype is STRING):
         raise ValueError(f"categories of {x.type.dtype} expected, of one kind")
     if not zeros:
@@ -194,7 +194,7 @@ def one_hot_encoder(
 def zip_map(
     x: Value, *, classlabels_int64s: tuple[int, ...] | None = None, classlabels_strings: tuple[str, ...] | None = None
 ) -> MapsValue:
-    """A map from labels to scores for each row of ``x`` [N, K] or [K]; nothing computes with it, so it is a model's output."""
+    """A map from labels to scores for each row of ``x`` [N, K] or [K]. It must be an output: no operator reads maps."""
     labels = classlabels_strings or classlabels_int64s or ()
     if (
         bool(classlabels_strings) == bool(classlabels_int64s)
@@ -216,7 +216,7 @@ def category_mapper(
     default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Value:
-    """Strings to integers or back, by two lists that go together."""
+    """Strings to integers or back, by two parallel lists."""
     if x.type.dtype is STRING:
         return ops.LabelEncoder(x, keys=cats_strings, values=cats_int64s, default=default_int64, to=I64)
     return ops.LabelEncoder(x, keys=cats_int64s, values=cats_strings, default=default_string, to=STRING)
@@ -226,8 +226,8 @@ def category_mapper(
 def max_roi_pool(x: Value, rois: Value, *, pooled_shape: tuple[int, int], spatial_scale: float = 1.0) -> Value:
     """The greatest element of each of ``pooled_shape`` windows of each region (R. Girshick, Fast R-CNN, 2015).
 
-    A region is (image, x1, y1, x2, y2), scaled and rounded; windows that lie outside the image give 0. Computed as a
-    maximum over masked columns, then over masked rows.
+    A region is (image, x1, y1, x2, y2), scaled and rounded. Windows outside the image give 0. Computed as a maximum
+    over masked columns, then over masked rows.
     """
     if (
         len(x.shape) != 4
@@ -257,12 +257,12 @@ def max_roi_pool(x: Value, rois: Value, *, pooled_shape: tuple[int, int], spatia
 
 
 def _half_away(x: Value) -> Value:
-    """Rounded, halves away from zero."""
+    """``x`` rounded, with halves away from zero."""
     return ops.Mul(ops.Sign(x), ops.Floor(ops.Add(ops.Abs(x), like(x, 0.5))))
 
 
 def _inside(start: Value, end: Value, windows: int, extent: int) -> Value:
-    """[R, windows, extent]: whether a place lies in a window; a region is at least 1 wide."""
+    """[R, windows, extent]: whether a position is in a window. Regions are at least 1 wide."""
     step = ops.Div(ops.Max(ops.Add(ops.Sub(end, start), like(end, 1)), like(end, 1)), like(end, windows))
     number = reshape(iota(windows, F32), (1, windows))
     low = ops.Add(ops.Floor(ops.Mul(number, step)), start)

@@ -1,6 +1,6 @@
-"""SVMRegressor and SVMClassifier of ai.onnx.ml as products of matrices, as scikit-learn's converter writes them.
+"""SVMRegressor and SVMClassifier of ai.onnx.ml as matrix products. scikit-learn's converter writes them.
 
-In f32, as onnxruntime computes them: what the samples have in common with the support vectors, times coefficients.
+The kernel function of samples and support vectors, times coefficients, is computed in f32, as in onnxruntime.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, I64
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
-LEAST = 1e-7  # a pair's probability is kept between this and one less it
+LEAST = 1e-7  # probabilities of pairs are clipped to this and one minus this
 Floats = tuple[float, ...]
 
 
 def _rows(x: Value) -> Value:
-    """[N, features] in f32; one sample may come without the first axis."""
+    """``x`` as [N, features] in f32. A single sample can lack the first axis."""
     if len(x.shape) not in (1, 2):
         raise ValueError(f"[features] or [N, features] expected, {x.type} given")
     return cast(reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x, F32)
@@ -72,13 +72,13 @@ def svm_regressor(
     rho: Floats = (),
     support_vectors: Floats = (),
 ) -> Value:
-    """[N, 1] in f32; with ``one_class`` 1 or -1, whether it is above 0. Without support vectors the coefficients are the one."""
+    """[N, 1] in f32; with ``one_class``, 1 if it is above 0 and -1 otherwise. Without support vectors, it is linear."""
     _checked(kernel_type, kernel_params)
     x = _rows(x)
     if not rho or not coefficients:
         raise ValueError("rho and coefficients expected")
     if post_transform != "NONE":
-        raise UnsupportedError(f"post_transform {post_transform}, which no other engine applies")
+        raise UnsupportedError(f"post_transform {post_transform}")
     if n_supports > 0:
         vectors = _table(support_vectors, n_supports, x.shape[1], "support_vectors")
         weights = _table(coefficients, n_supports, 1, "coefficients")
@@ -105,11 +105,12 @@ def svm_classifier(
     support_vectors: Floats = (),
     vectors_per_class: tuple[int, ...] = (),
 ) -> tuple[Value, Value]:
-    """The label, and in f32 the probability of each class, or a score for each pair of classes.
+    """The label, and in f32 the probability of each class or a score for each pair of classes.
 
-    A pair's score s votes for the first of the two where it is above 0, and the most votes win; for two classes the scores
-    are -s and s, of which SOFTMAX is one of two as the standard's evaluator has it (onnxruntime gives 1 - s and s, which sum
-    to 1 but are no probabilities). Without support vectors there is a row of coefficients, and so a score, for each class.
+    If the score s of a pair is above 0, it is a vote for the first class of the pair. The class with most votes wins.
+    For two classes the scores are -s and s. SOFTMAX is applied to these two, as in the standard's evaluator;
+    onnxruntime returns 1 - s and s, which sum to 1 but are not probabilities. Without support vectors, each class has a
+    row of coefficients and a score.
     """
     _checked(kernel_type, kernel_params)
     labels: tuple[int, ...] | tuple[str, ...] = classlabels_strings or classlabels_ints
@@ -157,14 +158,14 @@ def _linear(
     best = cast(ops.ArgMax(scores, axis=1, keepdims=False, select_last_index=False), I64)
     if (
         len(labels) == 2 and table.min() >= 0
-    ):  # a score of a half is enough for the second class, where no weight is negative
+    ):  # if no weight is negative, the second class wins if a score is at least 0.5
         highest = ops.ReduceMax(scores, axes=(1,), keepdims=False)
         best = ops.Where(ops.LessOrEqual(like(highest, 0.5), highest), like(best, 1), best)
     return named(best, labels), transformed(scores, post_transform)
 
 
 def _pair_weights(table: np.ndarray, counts: Sequence[int], pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """[vectors, pairs]: of pair (i, j) row j - 1 of the coefficients for the vectors of class i, and row i for those of j."""
+    """[vectors, pairs]. Pair (i, j): row j - 1 of the coefficients for the vectors of class i, row i for those of class j."""
     ends = np.cumsum(counts)
     weights = np.zeros((table.shape[1], len(pairs)), np.float32)
     for column, (i, j) in enumerate(pairs):
@@ -175,7 +176,7 @@ def _pair_weights(table: np.ndarray, counts: Sequence[int], pairs: Sequence[tupl
 
 
 def _pair_probabilities(scores: Value, prob_a: Floats, prob_b: Floats) -> Value:
-    """1 / (1 + exp(a s + b)) of each pair, for the first of the two (J. Platt, 1999)."""
+    """The probability 1 / (1 + exp(a s + b)) of the first class of each pair (J. Platt, 1999)."""
     a, b = (constant(np.asarray(v, np.float32)) for v in (prob_a, prob_b))
     one = like(scores, 1)
     p = ops.Sub(one, ops.Sigmoid(ops.Add(ops.Mul(scores, a), b)))

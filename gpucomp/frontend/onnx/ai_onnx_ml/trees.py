@@ -1,4 +1,4 @@
-"""TreeEnsemble as a tensor program: every sample's place in every tree goes one level down at a time, by gathers."""
+"""TreeEnsemble as a tensor program. Gathers move the node of every sample in every tree down one level at a time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 @dataclass(frozen=True)
 class Trees:
-    """Nodes that branch, and behind them leaves. ``features`` to ``missing`` are of those that branch, ``yes`` and ``no``,
-    where a node leads, of all: a leaf leads to itself. ``sets`` are the members of each node's set, padded with NaN.
+    """Branches, followed by leaves. ``features`` to ``missing`` have entries for the branches only.
+
+    ``yes`` and ``no`` are the next nodes, for branches and leaves; a leaf leads to itself. ``sets`` holds the members
+    of each node's set, padded with NaN.
     """
 
     features: np.ndarray
@@ -38,7 +40,7 @@ class Trees:
 
 
 def _links(nodes: int, leaves: int, targets: IntList, are_leaves: IntList) -> np.ndarray:
-    """Where each node leads, leaves numbered behind the nodes; a leaf leads to itself."""
+    """The next node of each node. Leaves are numbered after the branches; a leaf leads to itself."""
     places = ids(targets).astype(np.int64) + nodes * (ids(are_leaves) != 0)
     if np.any(places < 0) or np.any(places >= nodes + leaves):
         raise ValueError("a branch leads to a node that does not exist")
@@ -46,62 +48,62 @@ def _links(nodes: int, leaves: int, targets: IntList, are_leaves: IntList) -> np
 
 
 def ids(listed: IntList) -> np.ndarray:
-    """The numbers of a list, in 32 bits where all fit: a million of them count."""
+    """The numbers of a list, in 32 bits if all fit, which saves memory: there can be millions."""
     wide = as_array(listed, np.int64)
     fit = not len(wide) or (wide.min() >= -(1 << 31) and wide.max() < 1 << 31)
     return wide.astype(np.int32) if fit else wide
 
 
 def require_floats(**given: np.ndarray | None) -> None:
-    """Raise ``ValueError`` for an attribute's tensor that is of no floating-point type."""
+    """Raise ``ValueError`` if an attribute's tensor does not have a floating-point type."""
     for name, array in given.items():
         if array is not None and array.dtype.kind != "f":
             raise ValueError(f"{name} of floating-point elements expected, {array.dtype} given")
 
 
 def flags(given: IntList, nodes: int) -> np.ndarray:
-    """Whether each node is marked: none is where the list is empty."""
+    """Whether each node is marked. If the list is empty, none is."""
     return ids(given) != 0 if len(given) else np.zeros(nodes, bool)
 
 
 def _levels(trees: Trees) -> int:
-    """How many steps lead from the roots to leaves everywhere. Raises for a cycle, which never ends there.
+    """The number of steps after which every path from a root has reached a leaf. Raises for a cycle.
 
-    A node is looked at twice, however many ways lead to it: where it is reached, and behind all that lead to it, which is the
-    topological order of A. B. Kahn (1962).
+    Each node is visited only twice, even if many paths lead to it: first when it is reached, then in the topological
+    order of A. B. Kahn (1962), after all of its predecessors.
     """
     nodes = len(trees.features)
     refused = UnsupportedError(f"trees with a cycle, or of more than {MAX_LEVELS} levels")
 
-    def below(here: np.ndarray) -> np.ndarray:
-        there = np.concatenate([trees.yes[here], trees.no[here]])
-        return there[there < nodes]
+    def below(frontier: np.ndarray) -> np.ndarray:
+        successors = np.concatenate([trees.yes[frontier], trees.no[frontier]])
+        return successors[successors < nodes]
 
-    reached, before = np.zeros(nodes, bool), np.zeros(nodes, np.int32)  # ways to each that are not yet gone
-    here, steps = np.unique(trees.roots[trees.roots < nodes]), 0
-    while len(here):
+    reached, before = np.zeros(nodes, bool), np.zeros(nodes, np.int32)  # unvisited edges to each node
+    frontier, steps = np.unique(trees.roots[trees.roots < nodes]), 0
+    while len(frontier):
         steps += 1
         if steps > MAX_LEVELS:
             raise refused
-        reached[here] = True
-        there, ways = np.unique(below(here), return_counts=True)
-        before[there] += ways.astype(np.int32)
-        here = there[~reached[there]]
-    here, level = np.flatnonzero(reached & (before == 0)), 0
-    while len(here):
+        reached[frontier] = True
+        successors, ways = np.unique(below(frontier), return_counts=True)
+        before[successors] += ways.astype(np.int32)
+        frontier = successors[~reached[successors]]
+    frontier, level = np.flatnonzero(reached & (before == 0)), 0
+    while len(frontier):
         level += 1
         if level > MAX_LEVELS:
             raise refused
-        there, ways = np.unique(below(here), return_counts=True)
-        before[there] -= ways.astype(np.int32)
-        here = there[before[there] == 0]
+        successors, ways = np.unique(below(frontier), return_counts=True)
+        before[successors] -= ways.astype(np.int32)
+        frontier = successors[before[successors] == 0]
     if np.any(before):
         raise refused
     return level
 
 
 def _sets(values: np.ndarray | None, modes: np.ndarray) -> np.ndarray:
-    """The set of each MEMBER node, padded with NaN, which no number equals. In the attribute a NaN ends each."""
+    """The set of each MEMBER node, padded with NaN, which equals no number. In the attribute, each set ends with a NaN."""
     flat = np.zeros(0) if values is None else values.reshape(-1)
     ends = np.flatnonzero(np.isnan(flat))
     owners = np.flatnonzero(modes == MEMBER)
@@ -139,7 +141,7 @@ def tree_ensemble(
     nodes_hitrates: np.ndarray | None = None,
     nodes_missing_value_tracks_true: IntList = (),
 ) -> Value:
-    """[N, F] to [N, n_targets]: the leaves that a sample ends in, summed (or the mean, least, greatest) a target."""
+    """[N, F] to [N, n_targets]: the sum (or mean, minimum, maximum) per target of the leaves that a sample reaches."""
     if len(x.shape) != 2 or not x.shape[1]:
         raise ValueError(f"[N, F] with features expected, {x.type} given")
     if aggregate_function not in SUMS or post_transform not in range(5):
@@ -174,14 +176,14 @@ def tree_ensemble(
 
 
 def _narrowed(sets: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """In the samples' type, without the members that it does not reach."""
+    """``sets`` in the type of the samples, without the members that overflow it."""
     with np.errstate(over="ignore"):
         narrow = sets.astype(dtype)
     return np.where(np.isinf(narrow) & np.isfinite(sets), np.array(np.nan, dtype), narrow)
 
 
 def leaf_of(x: Value, trees: Trees) -> Value:
-    """[N, F] to [N, trees]: the place of the leaf that each sample ends in. Integers are compared as f32, as in onnxruntime."""
+    """[N, F] to [N, trees]: the leaf that each sample reaches. Integers are compared as f32, as in onnxruntime."""
     x = x if x.type.dtype.is_float else cast(x, F32)
     nodes, leaves, dtype = len(trees.features), len(trees.yes) - len(trees.features), x.type.dtype
     if len(x.shape) != 2:
@@ -189,12 +191,12 @@ def leaf_of(x: Value, trees: Trees) -> Value:
     if np.any(trees.features < 0) or np.any(trees.features >= x.shape[1]):
         raise ValueError("a feature that does not exist")
 
-    def table(numbers: np.ndarray) -> Value:  # one row more for each leaf, which nothing depends on
+    def table(numbers: np.ndarray) -> Value:  # an additional row per leaf, which has no effect
         padded = np.zeros((nodes + leaves, *numbers.shape[1:]), numbers.dtype)
         padded[:nodes] = numbers
         return constant(padded)
 
-    with np.errstate(over="ignore"):  # beyond what samples can be, a split is infinite
+    with np.errstate(over="ignore"):  # splits outside the range of samples become infinite
         splits = trees.splits.astype(dtype.numpy)
     at_node = {
         "feature": table(trees.features),
@@ -207,16 +209,18 @@ def leaf_of(x: Value, trees: Trees) -> Value:
     kinds = [int(mode) for mode in np.unique(trees.modes)]
     place = expand(constant(trees.roots[None, :].astype(np.int32)), (x.shape[0], len(trees.roots)))
     for _ in range(_levels(trees)):
-        here = {name: ops.Gather(values, place, axis=0) for name, values in at_node.items()}
-        value = ops.GatherElements(x, here["feature"], axis=1)
+        at_place = {name: ops.Gather(values, place, axis=0) for name, values in at_node.items()}
+        value = ops.GatherElements(x, at_place["feature"], axis=1)
         holds = None
         for mode in kinds:
-            passed = _compared(mode, value, here["split"], place, members)
+            passed = _compared(mode, value, at_place["split"], place, members)
             holds = (
-                passed if holds is None else ops.Where(ops.Equal(here["mode"], like(here["mode"], mode)), passed, holds)
+                passed
+                if holds is None
+                else ops.Where(ops.Equal(at_place["mode"], like(at_place["mode"], mode)), passed, holds)
             )
         assert holds is not None
-        holds = ops.Or(holds, ops.And(ops.IsNaN(value), here["missing"]))
+        holds = ops.Or(holds, ops.And(ops.IsNaN(value), at_place["missing"]))
         yes, no = (ops.Gather(branch, place, axis=0) for branch in links)
         place = ops.Where(holds, yes, no)
     return place
@@ -246,15 +250,15 @@ def _compared(mode: int, value: Value, split: Value, place: Value, members: Valu
 def aggregated(place: Value, table: np.ndarray, given: np.ndarray, aggregate: int) -> Value:
     """[N, trees] to [N, targets]: the rows of ``table`` at ``place``, reduced over the trees where they are ``given``.
 
-    What is not given is 0 in the table. A target that no leaf of a sample gives anything is 0.
+    Entries that are not given are 0 in the table. A target without any entry is 0.
     """
     kind = SUMS[aggregate]
     if kind in ("min", "max"):
         table = np.where(given, table, np.array(np.inf if kind == "min" else -np.inf, table.dtype))
-    found = ops.Gather(constant(table), place, axis=0)
+    weights = ops.Gather(constant(table), place, axis=0)
     if kind in ("min", "max"):
         reduce = ops.ReduceMin if kind == "min" else ops.ReduceMax
-        best = reduce(found, axes=(1,), keepdims=False)
+        best = reduce(weights, axes=(1,), keepdims=False)
         return ops.Where(ops.IsInf(best), like(best, 0), best)
     reduce = ops.ReduceMean if kind == "average" else ops.ReduceSum
-    return reduce(found, axes=(1,), keepdims=False)
+    return reduce(weights, axes=(1,), keepdims=False)

@@ -1,6 +1,6 @@
-"""onnxruntime's attention operators, domain com.microsoft, as products, masks and Softmax, which are then fused for the target.
+"""onnxruntime's attention operators, domain com.microsoft, as products, masks and Softmax. Passes fuse them for the target.
 
-Shapes: B sentences, S queries, P keys before, T = P + L keys in all, H heads of h elements (values of e).
+Shapes: B sentences, S queries, P past keys, L new keys, T = P + L keys in total, H heads of h elements (values: e).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
 
-MASKED = -10000.0  # what is added to the score of a key that a mask excludes, where the model does not say
+MASKED = -10000.0  # default of the number that is added to the scores of masked keys
 
 
 def heads(x: Value, count: int) -> Value:
@@ -62,14 +62,15 @@ def attended(
     mask_filter_value: float,
     unidirectional: int,
 ) -> tuple[Value, Value, Value, Value]:
-    """softmax(q k^T scale + mask + bias) v, [B, S, H e], keys and values in all, and the scores.
+    """softmax(q k^T scale + mask + bias) v, [B, S, H e], all keys, all values, and the scores.
 
-    ``q`` [B, H, S, h], ``k`` [B, H, L, h] and ``v`` [B, H, L, e]; ``past`` keys and values stand in front of theirs. ``bias`` is
-    [B or 1, H or 1, S, T]. With ``unidirectional``, row i sees the keys up to P + i, and what is beyond scores the least that
-    there is: also where L > S, where onnxruntime lets the last row see them all. Raises ``ValueError`` for other shapes.
+    ``q`` [B, H, S, h], ``k`` [B, H, L, h] and ``v`` [B, H, L, e]; ``past`` keys and values come before the new ones.
+    ``bias`` is [B or 1, H or 1, S, T]. With ``unidirectional``, row i sees the keys up to P + i; the scores of later
+    keys are the lowest number of the type. This also holds if L > S, where onnxruntime's last row sees all keys. Raises
+    ``ValueError`` for other shapes.
     """
     if q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3] or v.shape[:3] != k.shape[:3]:
-        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not go together")
+        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not fit together")
     before = 0
     if past is not None:
         for kept, new in zip(past, (k, v), strict=True):
@@ -90,7 +91,7 @@ def attended(
 
 
 def expected_bias(bias: Value, scores: tuple[int, ...]) -> Value:
-    """``bias``. Raises ``ValueError`` where it is not [B or 1, H or 1, S, T] for ``scores`` [B, H, S, T]."""
+    """``bias``. Raises ``ValueError`` if it is not [B or 1, H or 1, S, T] for ``scores`` [B, H, S, T]."""
     batch, count, *each = scores
     shape = bias.shape
     if len(shape) != 4 or shape[0] not in (1, batch) or shape[1] not in (1, count) or shape[2:] != tuple(each):
@@ -99,8 +100,10 @@ def expected_bias(bias: Value, scores: tuple[int, ...]) -> Value:
 
 
 def _masked(scores: Value, kept: Value, value: float) -> Value:
-    """``scores`` + ``value`` where a key is not kept. What is below all numbers of the type, where a sum would be infinite and a
-    row of them have no Softmax, is the least of them whatever the score: so it is in f32, in which onnxruntime adds.
+    """``scores``, plus ``value`` for keys that are not ``kept``.
+
+    If ``value`` is below all numbers of the type, sums would be infinite, and a row of them would have no Softmax. Such
+    scores are the lowest number instead, which is also the result in f32, the type of onnxruntime's addition.
     """
     least = LOWEST[scores.type.dtype]
     if value <= least:
@@ -109,10 +112,11 @@ def _masked(scores: Value, kept: Value, value: float) -> Value:
 
 
 def _counting(mask: Value, batch: int, queries: int, total: int) -> Value:
-    """Which keys count by a mask i32, bool[B, 1, 1 or S, T].
+    """The keys that an i32 ``mask`` keeps, as bool[B, 1, 1 or S, T].
 
-    [B, T] and [B, S, T] are 0 for keys that are left out; [B] says how many count, and so do the first B of [3 B + 2], the rest
-    of which is for kernels that store no padding; [2 B] where they end and begin.
+    Masks [B, T] and [B, S, T] are 0 for keys that are left out. [B] holds the number of keys, as do the first B
+    elements of [3 B + 2], whose other elements are for kernels without padding. [2 B] holds the ends of the keys, then
+    their beginnings.
     """
     expect_types((t.I32,), mask)
     match mask.shape:
@@ -142,7 +146,7 @@ def _of_one_operand(
     mask_filter_value: float,
     unidirectional: int,
 ) -> tuple[Value, Value | None]:
-    """[B, S, H e], and the keys and values in all, [2, B, H, T, h], where both are of one size."""
+    """[B, S, H e], and all keys and values, [2, B, H, T, h], if the two have the same size."""
     q, k, v = (heads(columns, num_heads) for columns in thirds(projected, sizes))
     before = None
     if past is not None:
@@ -180,7 +184,7 @@ def attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value, Value | None]:
-    """Queries, keys and values by one product with ``weights`` [D, columns], equal thirds of it or ``qkv_hidden_sizes``."""
+    """One product with ``weights`` [D, columns] gives queries, keys and values: equal thirds, or ``qkv_hidden_sizes``."""
     expect_none(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
     expect_floats(x, weights, bias, past, attention_bias)
     projected = matmul(x, weights)
@@ -214,7 +218,7 @@ def quantized_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value, Value | None]:
-    """Attention whose first product is one of codes; all behind it is in floats."""
+    """Attention whose first product is of quantized values. Everything after it is in floats."""
     expect_none(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
     projected = matmul_integer_to_float(x, weights, x_scale, weight_scale, x_zero, weight_zero, bias)
     expect_floats(projected, past)
@@ -256,18 +260,19 @@ def multi_head_attention(
     unidirectional: int = 0,
     site: Site,
 ) -> tuple[Value | None, ...]:
-    """``query`` [B, S, H h] with ``key`` and ``value`` [B, L, H h] or as heads, [B, H, L, h]; or ``key`` [B, L, H, 2, h] with
-    its values; or ``query`` [B, S, H, 3, h] with both. Results: [B, S, H e], keys and values in all, and the scores.
+    """``query`` [B, S, H h] with ``key`` and ``value`` [B, L, H h] or [B, H, L, h]; or ``key`` [B, L, H, 2, h], which contains
+    the values; or ``query`` [B, S, H, 3, h], which contains both. Results: [B, S, H e], all keys, all values, and the
+    scores.
 
-    What was before goes with keys and values of columns only: in front of heads onnxruntime has it or not, by the results that
-    are asked for.
+    Past keys and values are supported only with keys and values [B, L, H h]. With [B, H, L, h], onnxruntime uses or
+    ignores them depending on the requested results.
     """
     expect_none(past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
     expect_floats(query, key, value, bias, attention_bias, past_key, past_value)
     if mask is not None and len(mask.shape) == 1 and mask.shape[0] == 2 * query.shape[0] > 0:
-        raise ValueError(f"a mask that says how many keys count expected, {mask.type} given")
+        raise ValueError(f"a mask of the numbers of keys expected, {mask.type} given")
     if (past_key is None) != (past_value is None):
-        raise ValueError("past keys and past values go together")
+        raise ValueError("past keys without past values, or the reverse")
     if len(query.shape) == 5 and key is None and value is None:
         query, key, value = _interleaved(query, 3, num_heads)
     elif key is not None and len(key.shape) == 5 and value is None:
@@ -296,7 +301,7 @@ def multi_head_attention(
 
 
 def _columns(x: Value) -> int:
-    """Of all heads of ``x``, [B, L, columns] or [B, H, L, h]."""
+    """The number of columns of all heads of ``x``, [B, L, columns] or [B, H, L, h]."""
     return x.shape[2] if len(x.shape) == 3 else x.shape[1] * x.shape[3]
 
 

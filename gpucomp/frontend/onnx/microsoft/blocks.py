@@ -1,4 +1,7 @@
-"""onnxruntime's products and tables with weights of few bits in blocks, domain com.microsoft, as language models have them."""
+"""onnxruntime's matrix products and tables with block-quantized weights of 2, 4 or 8 bits, domain com.microsoft.
+
+Language models have them.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ def matmul_nbits(
 ) -> Value:
     """a [..., K] times the transpose of N rows of weights of ``bits`` bits, in blocks of ``block_size`` along K.
 
-    ``b`` u8[N, blocks, block_size bits / 8] holds them, the first in the lowest bits; ``scales`` one a block, and
-    ``zero_points`` one a block: packed as the weights, row by row, or floats; 2^(bits - 1) where there are
-    none. ``accuracy_level`` allows rounding ``a``, which is not done.
+    ``b`` u8[N, blocks, block_size bits / 8] holds the weights, the first in the lowest bits. Each block has one scale
+    and one zero point. ``zero_points`` are packed like the weights, row by row, or are floats; the default is 2^(bits -
+    1). ``accuracy_level`` would allow ``a`` to be rounded, and is ignored.
     """
     if g_idx is not None or weight_prepacked:
-        raise UnsupportedError("an order of the groups of its own, or weights packed for one device")
+        raise UnsupportedError("a custom order of groups (g_idx), or weights prepacked for a device")
     expect_floats(a, scales, bias)
     expect_types((t.U8, t.F16, t.BF16, t.F32), zero_points)
     if bias is not None and bias.shape != (N,):
@@ -68,7 +71,7 @@ def matmul_nbits(
 
 
 def _unpacked(packed: Value, bits: int) -> Value:
-    """u8[..., n] to u8[..., n 8 / bits]: the numbers of ``bits`` bits in each byte, from the lowest."""
+    """u8[..., n] to u8[..., n 8 / bits]: the numbers of ``bits`` bits in each byte, lowest bits first."""
     if bits == 8:
         return packed
     shifts = constant(np.arange(0, 8, bits, dtype=np.uint8))
@@ -89,10 +92,10 @@ def gather_block_quantized(
     gather_axis: int = 0,
     quantize_axis: int = 1,
 ) -> Value:
-    """Rows of a table, and only they made real: gathered along one axis, in blocks of a scale along another.
+    """Gathers rows of a quantized table along one axis, and dequantizes only these. Blocks are along another axis.
 
-    ``data`` i4 or u4, or u8 that holds numbers of ``bits`` bits along its last axis, the first in the lowest bits, whose
-    zero points are packed like it, and 2^(bits - 1) where there are none.
+    ``data`` is i4 or u4, or u8 with packed numbers of ``bits`` bits along its last axis, lowest bits first. Zero points
+    are packed in the same way; the default for u8 is 2^(bits - 1).
     """
     packed, rank = data.type.dtype is t.U8, len(data.shape)
     gathered, blocked = axis_of(gather_axis, rank), axis_of(quantize_axis, rank)

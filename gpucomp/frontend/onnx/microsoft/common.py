@@ -1,4 +1,4 @@
-"""What the translators of com.microsoft share: its layouts, and what its schemas ask of operands, which ONNX does not have."""
+"""Helpers of the translators of com.microsoft: layouts, and checks of operands, because onnx has no schemas of this domain."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def to_channels_last(x: Value) -> Value:
 
 
 def expect_types(allowed: tuple[t.DType, ...], *operands: Value | None) -> None:
-    """Raises ``ValueError`` for an operand of none of these element types; absent ones are of every type."""
+    """Raises ``ValueError`` unless every operand that is present has one of these element types."""
     if other := next((x for x in operands if x is not None and x.type.dtype not in allowed), None):
         raise ValueError(f"{' or '.join(map(str, allowed))} expected, {other.type} given")
 
 
 def expect_codes(*operands: Value | None) -> None:
-    """Raises ``ValueError`` for operands that are not all i8 or all u8; absent ones are of every type."""
+    """Raises ``ValueError`` unless all operands that are present are i8, or all are u8."""
     expect_types((t.I8, t.U8), *operands)
     _expect_one_type(*operands)
 
 
 def expect_floats(*operands: Value | None) -> None:
-    """Raises ``ValueError`` for operands that are not of one type of floats; absent ones are of every type."""
+    """Raises ``ValueError`` unless all operands that are present have the same floating-point type."""
     expect_types((t.F16, t.BF16, t.F32, t.F64), *operands)
     _expect_one_type(*operands)
 

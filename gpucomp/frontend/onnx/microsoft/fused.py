@@ -1,6 +1,6 @@
-"""onnxruntime's fused operators, domain com.microsoft, as its graph and transformer optimisers leave them in saved models.
+"""onnxruntime's fused operators, domain com.microsoft. Its graph and transformer optimisers write them into saved models.
 
-Each becomes the operators that it was fused from, which are then fused for the target.
+Each is decomposed into the operators that it was fused from. Passes then fuse these for the target.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def bias_add(x: Value, bias: Value, skip: Value) -> Value:
 
 @translates("BiasSplitGelu", since=1, domain=MICROSOFT)
 def bias_split_gelu(x: Value, bias: Value) -> Value:
-    """Of x + bias, the first half of the last axis times the Gelu of the second."""
+    """The first half of x + bias along the last axis, times the Gelu of the second half."""
     total = ops.Add(x, bias)
     last = len(total.shape) - 1
     half, odd = divmod(total.shape[last], 2)
@@ -80,7 +80,9 @@ def bias_split_gelu(x: Value, bias: Value) -> Value:
 
 @translates("BiasSoftmax", since=1, domain=MICROSOFT)
 def bias_softmax(x: Value, bias: Value, *, axis: int = 1, is_inner_broadcast: int) -> Value:
-    """Rows from ``axis`` on; the bias lacks axes of ``x``: the inner ones of its front, or the outer ones."""
+    """Softmax of x + bias; the axes from ``axis`` on form one row. The bias lacks axes of ``x``: those directly before ``axis``
+    with ``is_inner_broadcast``, otherwise the first ones.
+    """
     place = axis_of(axis, len(x.shape))
     if is_inner_broadcast and len(bias.shape) < len(x.shape):
         tail = len(x.shape) - place
@@ -91,7 +93,7 @@ def bias_softmax(x: Value, bias: Value, *, axis: int = 1, is_inner_broadcast: in
     return reshape(ops.Softmax(flat, axis=1), x.shape)
 
 
-FUSED: Mapping[str, tuple[Callable[..., Value], tuple[str, ...]]] = {  # and the parameters that it takes
+FUSED: Mapping[str, tuple[Callable[..., Value], tuple[str, ...]]] = {  # function and the names of its parameters
     "Relu": (ops.Relu, ()),
     "Sigmoid": (ops.Sigmoid, ()),
     "Tanh": (ops.Tanh, ()),
@@ -108,7 +110,7 @@ FUSED: Mapping[str, tuple[Callable[..., Value], tuple[str, ...]]] = {  # and the
 
 
 def activated(y: Value, activation: str, parameters: Mapping[str, float | None]) -> Value:
-    """``y`` through what was fused behind it. A parameter that it does not take is ignored, as onnxruntime ignores it."""
+    """Apply the fused activation to ``y``. Parameters that it does not have are ignored, as in onnxruntime."""
     if not activation:
         return y
     if activation not in FUSED:
@@ -172,7 +174,7 @@ def nhwc_conv(
     pads: Ints = None,
     strides: Ints = None,
 ) -> Value:
-    """``x``, ``z`` and the result [N, spatial..., C], ``w`` [M, spatial..., C / group]."""
+    """``x``, ``z`` and the result are [N, spatial..., C], ``w`` is [M, spatial..., C / group]."""
     y = fused_conv(
         *(to_channels_first(x), to_channels_first(w), bias, None if z is None else to_channels_first(z)),
         activation=activation,
@@ -225,7 +227,7 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Value:
-    """alpha a b, the last two axes swapped before (trans), or the first brought behind the batch's (transBatch)."""
+    """alpha a b. ``trans`` swaps the last two axes first; ``transBatch`` moves the first axis after the other batch axes."""
 
     def turned(x: Value, inner: int, batch: int) -> Value:
         rank = len(x.shape)
@@ -254,7 +256,7 @@ def fused_gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """activation(alpha a b + beta c). An absent parameter is the standard's; onnxruntime refuses the model."""
+    """activation(alpha a b + beta c). Absent parameters have the standard's defaults; onnxruntime refuses such models."""
     if activation == "Clip":
         raise UnsupportedError("activation 'Clip'")  # its two limits have no attributes
     y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
@@ -267,12 +269,12 @@ def gemm_fast_gelu(x: Value, w: Value, bias: Value | None = None) -> Value:
     return fast_gelu(matmul(x, w), bias)
 
 
-# --- what the standard has by now, or nearly
+# --- operators that the standard has now, in the same or a similar form
 
 
 @translates("CDist", since=1, domain=MICROSOFT)
 def pairwise_distances(a: Value, b: Value, *, metric: str = "sqeuclidean") -> Value:
-    """[m, d] and [n, d] to [m, n]: how far each row is from each, squared or not."""
+    """[m, d] and [n, d] to [m, n]: the distances, or squared distances, of all pairs of rows."""
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[1] or metric not in ("sqeuclidean", "euclidean"):
         raise ValueError(f"rows of one length expected, {a.type} and {b.type} given, metric {metric!r}")
     apart = ops.Sub(unsqueeze(a, (1,)), unsqueeze(b, (0,)))
@@ -316,7 +318,7 @@ def microsoft_grid_sample(
 
 @translates("UnfoldTensor", since=1, domain=MICROSOFT)
 def unfold_tensor(x: Value, *, dim: int = -1, size: int, step: int = 1) -> Value:
-    """All windows of ``size`` elements, ``step`` apart, along ``dim``: the elements of each in a new last axis."""
+    """All windows of ``size`` elements along ``dim``, ``step`` apart. A new last axis holds the elements of each window."""
     place = axis_of(dim, len(x.shape))
     if size < 1 or step < 1 or size > x.shape[place]:
         raise ValueError(f"windows of {size}, {step} apart, in {x.type}")

@@ -1,4 +1,4 @@
-"""onnxruntime's norms, fused with the sums in front of them, domain com.microsoft: of rows and of groups of channels."""
+"""onnxruntime's norms of rows and of groups of channels, fused with preceding sums, domain com.microsoft."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def early_layer_normalization(
     stash_type: int = 1,
     site: Site,
 ) -> tuple[Value, ...]:
-    """As onnxruntime writes it into models of opsets that have none yet. ``x`` may be of other floats than the rest."""
+    """onnxruntime writes it into models of opsets without LayerNormalization. ``x`` can have another type than the others."""
     x, wide = _widened(x, scale)
     bias = None if bias is None else cast(bias, wide.type.dtype)
     y, *statistics = layer_normalization(*(x, wide, bias), axis=axis, epsilon=epsilon, stash_type=stash_type, site=site)
@@ -41,7 +41,7 @@ def early_layer_normalization(
 
 
 def _widened(x: Value, scale: Value) -> tuple[Value, Value]:
-    """Both in the wider of their types, in which the norm is made; what it makes is of the type of ``scale``."""
+    """Both operands in the wider of their types, in which the norm is computed. The result has the type of ``scale``."""
     for operand in (x, scale):
         expect_floats(operand)
     kinds = {x.type.dtype, scale.type.dtype}
@@ -54,9 +54,9 @@ def _widened(x: Value, scale: Value) -> tuple[Value, Value]:
 def simplified_layer_normalization(
     x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, site: Site
 ) -> tuple[Value, ...]:
-    """x / sqrt(mean of squares + epsilon) scale, and the reciprocal of the root. onnxruntime has it in the standard's domain.
+    """x / sqrt(mean of squares + epsilon) scale, and the reciprocal of the root. onnxruntime also uses the standard's domain.
 
-    ``x`` may be of other floats than ``scale`` and the result.
+    The floating-point type of ``x`` can differ from that of ``scale`` and the result.
     """
     place = axis_of(axis, len(x.shape))
     x, factor = _widened(x, scale)
@@ -75,7 +75,7 @@ def _with_skip(x: Value, skip: Value, bias: Value | None) -> Value:
 
 
 def _of_rows(x: Value, skip: Value, *vectors: Value | None) -> None:
-    """Raises ``ValueError`` for other than rows, the same rows for all sentences or each one's, and vectors of their length."""
+    """Raises ``ValueError`` unless the rows of ``x`` and ``skip`` have equal shapes, and ``vectors`` the length of a row."""
     if len(x.shape) not in (2, 3) or len(skip.shape) not in (2, 3) or skip.shape[-2:] != x.shape[-2:]:
         raise ValueError(f"{skip.type} is not added to {x.type}")
     if other := next((v for v in vectors if v is not None and v.shape != x.shape[-1:]), None):
@@ -93,7 +93,7 @@ def skip_layer_normalization(
     epsilon: float = 1e-12,
     site: Site,
 ) -> tuple[Value | None, ...]:
-    """The layer norm of x + skip + bias, its statistics, and that sum."""
+    """The layer norm of x + skip + bias, its statistics, and the sum."""
     _of_rows(x, skip, gamma, beta, bias)
     total = _with_skip(x, skip, bias)
     y, *statistics = layer_normalization(total, gamma, beta, axis=-1, epsilon=epsilon, stash_type=1, site=site)
@@ -126,9 +126,9 @@ def embed_layer_normalization(
     mask_index_type: int = 0,
     site: Site,
 ) -> tuple[Value, ...]:
-    """The norm of the sum of three rows for each word: its own, its place's and its segment's.
+    """The layer norm of the sum of three embeddings of each word: word, position and segment.
 
-    Also how many of each sentence the mask keeps, i32[batch], and the sum itself.
+    Other results: the number of words of each sentence that the mask keeps, i32[batch], and the sum.
     """
     if len(ids.shape) != 2 or (segments is None) != (segment_table is None):
         raise ValueError(f"[batch, length] expected, {ids.type} given, and segments with their table")
@@ -160,7 +160,7 @@ def group_norm(
     epsilon: float = 1e-5,
     groups: int,
 ) -> Value:
-    """The norm of each group of channels, and with ``activation`` 1 its Swish."""
+    """The norm of each group of channels, followed by Swish if ``activation`` is 1."""
     if activation not in (0, 1):
         raise ValueError(f"activation 0 or 1 expected, {activation} given")
     first = to_channels_first(x) if channels_last else x
@@ -184,7 +184,7 @@ def skip_group_norm(
     epsilon: float = 1e-5,
     groups: int,
 ) -> tuple[Value, Value]:
-    """``skip`` [N, H, W, C], or [N, 1, 1, C] or [N, C] for all places; ``bias`` [C]."""
+    """``skip`` is [N, H, W, C], or [N, 1, 1, C] or [N, C] for all pixels; ``bias`` is [C]."""
     if not channels_last:
         raise UnsupportedError("channels_last=0")
     skip = reshape(skip, (skip.shape[0], 1, 1, skip.shape[1])) if len(skip.shape) == 2 else skip

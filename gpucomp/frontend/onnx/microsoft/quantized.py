@@ -1,7 +1,7 @@
 """onnxruntime's own quantised operators, domain com.microsoft, which its quantiser writes into int8 and int4 models.
 
-They have no standard: the formulas, and the order of the roundings, are those of onnxruntime's kernels, so that codes are
-the same. An absent zero point is 0.
+There is no standard for them. Formulas and the order of rounding are those of onnxruntime's kernels, so that the codes
+(the quantized values) are equal. An absent zero point is 0.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from gpucomp.ir import types as t
 
 
 def _read(x: Value, scale: Value, zero_point: Value | None) -> Value:
-    """What the codes ``x`` stand for, in f32."""
+    """The codes ``x`` dequantized to f32."""
     expect_codes(x, zero_point)
     return dequantized(x, single(scale), single_or_none(zero_point))
 
@@ -78,8 +78,8 @@ def qlinear_add(
 ) -> Value:
     """saturate(round(a ra + (b rb + rest))), with ra = a_scale / y_scale, rb = b_scale / y_scale and
 
-    rest = y_zero - (ra a_zero + rb b_zero), in f32 with ra a_zero not rounded: onnxruntime's formula on processors with
-    fused multiply-add. The operator is its own, and so is the order of its roundings.
+    rest = y_zero - (ra a_zero + rb b_zero), all in f32, but ra a_zero is not rounded. This is onnxruntime's formula on
+    processors with fused multiply-add, which also defines the order of rounding.
     """
     expect_codes(a, a_zero, b, b_zero, y_zero)
     scale = single(y_scale)
@@ -87,7 +87,7 @@ def qlinear_add(
     zeros = [scalar_of(t.F32, 0) if zero is None else cast(single(zero), t.F32) for zero in (a_zero, b_zero, y_zero)]
     fused = ops.Add(
         ops.Mul(cast(left, t.F64), cast(zeros[0], t.F64)), cast(ops.Mul(right, zeros[1]), t.F64)
-    )  # constants, but for models that compute their scales
+    )  # constants, unless the model computes its scales
     rest = ops.Sub(zeros[2], cast(fused, t.F32))
     total = ops.Add(ops.Mul(cast(a, t.F32), left), ops.Add(ops.Mul(cast(b, t.F32), right), rest))
     return code(total, None, a.type.dtype)
@@ -104,7 +104,7 @@ def qlinear_mul(
     y_scale: Value,
     y_zero: Value | None = None,
 ) -> Value:
-    """saturate(round((a - a_zero) (b - b_zero) (a_scale b_scale / y_scale)) + y_zero), the product of codes in i32."""
+    """saturate(round((a - a_zero) (b - b_zero) (a_scale b_scale / y_scale)) + y_zero), with the product of codes in i32."""
     expect_codes(a, a_zero, b, b_zero, y_zero)
     product = ops.Mul(centred(a, single_or_none(a_zero)), centred(b, single_or_none(b_zero)))
     factor = ops.Mul(single(a_scale), single(b_scale))
@@ -137,7 +137,7 @@ def qlinear_where(
     z_scale: Value,
     z_zero: Value,
 ) -> Value:
-    """The codes of ``x`` or ``y``, both brought to the scale and zero point of the result."""
+    """The codes of ``x`` or ``y``, both converted to the scale and zero point of the result."""
     expect_codes(x, y, z_zero)
     x, y = (
         _written(_read(v, scale, zero), z_scale, z_zero, z_zero.type.dtype)
@@ -148,7 +148,7 @@ def qlinear_where(
 
 @translates("QLinearConcat", since=1, domain=MICROSOFT)
 def qlinear_concat(y_scale: Value, y_zero: Value, *operands: Value, axis: int) -> Value:
-    """Threes of codes, scale and zero point, each brought to the scale and zero point of the result, and joined."""
+    """Concatenates operands (codes, scale, zero point), each converted to the scale and zero point of the result."""
     if not operands or len(operands) % 3:
         raise ValueError(f"threes of codes, scale and zero point expected, {len(operands)} inputs given")
     parts = []
@@ -160,7 +160,7 @@ def qlinear_concat(y_scale: Value, y_zero: Value, *operands: Value, axis: int) -
 
 
 def _equal(a: Value, b: Value) -> bool:
-    """Whether both are known to be the same."""
+    """Whether both are known to be equal."""
     arrays = constant_value(a), constant_value(b)
     return a is b or (
         a.type.dtype is b.type.dtype
@@ -183,12 +183,12 @@ def qlinear_softmax(
     axis: int = -1,
     opset: int,
 ) -> Value:
-    """Below ``opset`` 13 one row is everything from ``axis`` on. Rounded to the next code: with its table of exponentials as
-    integers onnxruntime may land on the one beside it.
+    """Below ``opset`` 13, the axes from ``axis`` on form one row. Results are rounded to the nearest code. onnxruntime uses a
+    table of integer exponentials, and its codes can differ by one.
     """
     expect_codes(x, x_zero)
     place = axis_of(axis, len(x.shape))
-    real = _read(x, x_scale, None)  # what is added to a row changes nothing
+    real = _read(x, x_scale, None)  # the zero point does not change the Softmax of a row
     if opset >= 13:
         y = ops.Softmax(real, axis=place)
     else:
@@ -213,7 +213,7 @@ def qlinear_average_pool(
     pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
 ) -> Value:
-    """The mean of what the codes stand for; padding stands for 0."""
+    """The mean of the dequantized codes. Padding is 0."""
     real = _read(x, x_scale, x_zero)
     y = average_pool(
         to_channels_first(real) if channels_last else real,
@@ -268,7 +268,7 @@ def _mean(
     axes: range | tuple[int, ...],
     keepdims: bool,
 ) -> Value:
-    """The sum of the codes over ``axes`` in i32, and one multiplier that divides by how many there are."""
+    """The sum of the codes over ``axes`` in i32. The multiplier includes the division by their number."""
     expect_codes(x, x_zero, y_zero)
     total = ops.ReduceSum(centred(x, single_or_none(x_zero)), axes=tuple(axes), keepdims=keepdims)
     points = scalar_of(t.F32, math.prod(x.shape[axis] for axis in axes))
@@ -322,7 +322,7 @@ def qlinear_conv_of_either_layout(
     pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
 ) -> Value:
-    """The standard's, and with ``channels_last`` of [N, spatial..., C]; the weights are [M, C / group, spatial...]."""
+    """The standard's operator, or with ``channels_last`` for [N, spatial..., C]. Weights are [M, C / group, spatial...]."""
     expect_codes(x, x_zero)
     expect_codes(w, w_zero)
     expect_types((t.I8, t.U8), y_zero)
@@ -358,17 +358,18 @@ def qgemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """(a - a_zero) (b - b_zero) + c in i32, times alpha a_scale b_scale; as codes where there are ``y_scale`` and ``y_zero``,
+    """(a - a_zero) (b - b_zero) + c in i32, times alpha a_scale b_scale.
 
-    else in f32. ``b_scale`` and ``b_zero`` are one, or one a column. ``c`` is i32, of scale alpha a_scale b_scale.
-    onnxruntime lets ``y_zero`` alone decide; one without the other is refused.
+    With ``y_scale`` and ``y_zero`` the result is quantized, otherwise it is f32. ``b_scale`` and ``b_zero`` are one
+    number or one per column. ``c`` is i32, with the scale alpha a_scale b_scale. In onnxruntime, ``y_zero`` alone
+    decides; here, one without the other is refused.
     """
     expect_codes(a, a_zero)
     expect_codes(b, b_zero)
     expect_types((t.I32,), c)
     expect_types((t.I8, t.U8), y_zero)
     if (y_scale is None) != (y_zero is None):
-        raise ValueError("the scale and the zero point of the result go together")
+        raise ValueError("a scale of the result without its zero point, or the reverse")
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError("matrices expected")
     left = transpose(centred(a, single(a_zero)), (1, 0) if transA else (0, 1))
@@ -393,7 +394,7 @@ def matmul_integer_to_float(
     b_zero: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """The product of codes in i32, times a_scale b_scale, and the bias; ``b_scale`` and ``b_zero`` are one, or one a column."""
+    """The product of codes in i32, times a_scale b_scale, plus the bias. ``b_scale`` and ``b_zero`` can be per column."""
     expect_codes(a, a_zero)
     expect_codes(b, b_zero)
     expect_floats(a_scale, b_scale, bias)
@@ -410,19 +411,19 @@ def matmul_integer_to_float(
 def dynamic_quantize_matmul(
     a: Value, b: Value, b_scale: Value, b_zero: Value | None = None, bias: Value | None = None
 ) -> Value:
-    """``a`` as codes of its own range, multiplied as codes."""
+    """Quantizes ``a`` by its own range, and multiplies codes."""
     codes, scale, zero = dynamic_quantize_linear(a)
     return matmul_integer_to_float(codes, b, scale, b_scale, zero, b_zero, bias)
 
 
 @translates("MatMulInteger16", since=1, domain=MICROSOFT)
 def matmul_integer_16(a: Value, b: Value) -> Value:
-    """In i32, which overflows as integers do."""
+    """The product in i32, where overflow wraps."""
     expect_types((t.I16, t.U16), a, b)
     return matmul(cast(a, t.I32), cast(b, t.I32))
 
 
-# --- the standard's operators for types that it learned later
+# --- the standard's operators, for types that the standard added later
 
 
 @translates("QuantizeLinear", since=1, domain=MICROSOFT)

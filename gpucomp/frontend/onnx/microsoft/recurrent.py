@@ -1,4 +1,4 @@
-"""onnxruntime's LSTM with weights in bytes, domain com.microsoft, as its dynamic quantisation leaves every LSTM."""
+"""onnxruntime's LSTM with 8-bit weights, domain com.microsoft. Its dynamic quantisation replaces every LSTM by it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gpucomp.ir import Value
 
 Weights = tuple[
     Value, Value, Value
-]  # codes [directions, inputs, columns], and a scale and a zero point a direction or a column
+]  # codes [directions, inputs, columns], scale and zero point, both per direction or per column
 
 
 class QuantizedRecurrence(Recurrence):
-    """Both products are of codes: what the weights are multiplied by is brought to bytes by its own range each time.
+    """Both products are of codes. The operand of the weights is quantized dynamically, by its own range.
 
-    That is the range of all steps for the input, and of all sentences for the state.
+    For the input, this is the range over all steps; for the state, the range over all sentences.
     """
 
     def __init__(

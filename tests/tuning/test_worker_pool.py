@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from gpucomp.tuning import messages
-from gpucomp.tuning.crew import Builders, Runner, Worker
 from gpucomp.tuning.measure import Patience
+from gpucomp.tuning.worker_pool import Builders, Runner, Worker
 from testing.kernels import add_relu
 from tests.tuning.test_study import task
 
@@ -142,7 +142,7 @@ def test_an_answer_that_waits_to_be_read_is_no_timeout(worker):
 
 
 def test_builders_learn_from_the_build_and_not_from_who_fetches_it(monkeypatch):
-    monkeypatch.setattr("gpucomp.tuning.crew.Worker", lambda role, target: Worker(role, target, command=COMMAND))
+    monkeypatch.setattr("gpucomp.tuning.worker_pool.Worker", lambda role, target: Worker(role, target, command=COMMAND))
     builders = Builders("cpu", 1)
     try:
         number = builders.submit({"do": "echo", "seconds": 0.25}, {})

@@ -1,7 +1,7 @@
-"""The processes that build and measure, seen from the coordinator: killed when they hang, replaced when they die.
+"""The processes that build and measure, as the coordinator sees them: killed when they hang, replaced when they die.
 
-``Crew`` is all that a search needs of them: ``submit``, ``gather``, ``close``. The one here has processes of this
-machine; workers elsewhere would be another. The runner is alone with its device, behind a lock where others measure too.
+A search builds through ``WorkerPool``: ``submit``, ``gather``, ``close``. The pool here has processes of this machine. A
+``Runner`` is the one process with the device; a lock file keeps other measurements off the device meanwhile.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from gpucomp.tuning import messages
 from gpucomp.tuning.measure import Patience
 from gpucomp.tuning.messages import Arrays, Message
 
-REST_S = 5.0  # that an answer takes at most from its first byte to its last, where its time is over
-SAID = 500  # characters of what a dead process said last
+REST_S = 5.0  # time limit from an answer's first byte to its last, if the job's time is over
+SAID = 500  # characters kept of the last line of a dead process
 Answer = tuple[Message, dict[str, np.ndarray]]
 
 
-class Crew(Protocol):
-    """Does jobs that do not depend on each other, in any order."""
+class WorkerPool(Protocol):
+    """Runs independent jobs, in any order."""
 
     def submit(self, job: Message, arrays: Arrays) -> int:
-        """Take a job; its number."""
+        """Take a job; return its number."""
         ...
 
     def gather(self, seconds: float) -> list[tuple[int, Answer]]:
-        """What has been answered since, waiting for at least one for at most ``seconds``. A job that killed its process
-        or took too long is answered too, with ``invalidity`` ``killed`` or ``timeout``.
+        """The answers since the last call; waits at most ``seconds`` for the first one. A job that killed its process or
+        took too long is answered too, with ``invalidity`` ``killed`` or ``timeout``.
         """
         ...
 
     def close(self) -> None:
-        """End all processes, whatever they do."""
+        """Kill all processes."""
         ...
 
 
 class Process(Protocol):
-    """What a runner needs of the process that has its device. ``started`` counts those that there have been."""
+    """The process that has a runner's device, on this machine or another. ``started`` counts its restarts."""
 
     @property
     def alive(self) -> bool: ...
@@ -65,13 +65,13 @@ class Process(Protocol):
 
 
 class Worker:
-    """One process in a role. ``ask`` is answered, or the process is dead afterwards."""
+    """One process in a role. After ``ask`` it has either answered or is dead."""
 
     def __init__(self, role: str, target: str, *, command: list[str] | None = None) -> None:
         self._command = command or [sys.executable, "-m", "gpucomp.tuning.worker", role, target, str(os.getpid())]
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the worker
-        self.started = 0  # how many processes there were
+        self.started = 0  # number of processes so far
         self.since = 0.0
 
     @property
@@ -99,7 +99,7 @@ class Worker:
         self.started += 1
 
     def send(self, job: Message, arrays: Arrays, limit: float) -> str:
-        """Give the process a job, starting one where there is none; why it could not, if so."""
+        """Send the process a job, starting a process if there is none. Return why that failed, or ""."""
         if not self.alive:
             self._start()
         assert self._process is not None
@@ -120,9 +120,9 @@ class Worker:
         return ""
 
     def receive(self, limit: float) -> Answer:
-        """The answer to what was sent; ``invalidity`` says how the process died instead.
+        """The answer to the last ``send``; if the process died instead, ``invalidity`` says how.
 
-        What has come is read however late it is: who asks may have been busy, and only silence is a timeout.
+        An answer that has arrived is read however late it is: the caller may have been busy, so only silence is a timeout.
         """
         deadline = [self.since + limit]
         heard: list[bool] = []
@@ -140,7 +140,7 @@ class Worker:
                     raise EOFError
                 if not heard:
                     heard.append(True)
-                    deadline[0] = max(deadline[0], time.monotonic() + REST_S)  # the pipe holds less than an answer
+                    deadline[0] = max(deadline[0], time.monotonic() + REST_S)  # the pipe cannot hold it all
                 parts += part
             return bytes(parts)
 
@@ -152,7 +152,7 @@ class Worker:
             return {"invalidity": why[0], "fault": fault, "seconds": took}, {}
 
     def ask(self, job: Message, arrays: Arrays, limit: float) -> Answer:
-        """``receive`` after ``send``."""
+        """``send``, then ``receive``."""
         if fault := self.send(job, arrays, limit):
             return {"invalidity": "killed", "fault": fault}, {}
         return self.receive(limit)
@@ -187,7 +187,7 @@ class Worker:
 
 @dataclass
 class Builders:
-    """Processes of this machine that build, each one job at a time."""
+    """A pool of processes on this machine that build, one job at a time each."""
 
     target: str
     count: int
@@ -246,11 +246,11 @@ class Builders:
 
 
 class Runner:
-    """The one process with the device. What was sent to it once is not sent again.
+    """The one process with the device. Arrays that it already has are not sent again.
 
-    lock   a file that is locked while anything is timed, so that programs that share a device take turns
-    worker the process, where it is none that is started here
-    gone   why it can not be asked any more, empty where it can: a process is replaced, a machine may not come back
+    lock   a file that is locked during each job, so that programs that share a device take turns
+    worker the process, if it is not one started here
+    gone   why it cannot be asked any more, else "": a process is replaced, but a machine may not come back
     """
 
     gone = ""
@@ -264,35 +264,35 @@ class Runner:
         self._starts = 0
         self.patience = Patience()
         self._held = False
-        self.waited = 0.0  # seconds that others had the lock
+        self.waited = 0.0  # seconds in which others had the lock
 
     @property
     def pid(self) -> int:
         return self._worker.pid
 
     def facts(self) -> Message:
-        """What the device is. Raises ``DeviceError`` when it cannot be opened."""
+        """The facts of the device. Raises ``DeviceError`` if it cannot be opened."""
         answer, _ = self.ask({"do": "facts"}, {}, limit=120.0)
         if "facts" not in answer:
             raise DeviceError(answer.get("fault", "the device does not answer"), code=answer.get("code"))
         return answer
 
     def forget(self) -> None:
-        """Let go of all arrays and of what was learned: another kernel's turn."""
+        """Drop all arrays and the learned time limit, before another kernel's turn."""
         if self._worker.alive:
             self.ask({"do": "forget"}, {}, limit=30.0)
         self._sent.clear()
         self.patience = Patience()
 
     def fresh(self) -> None:
-        """A new process for what comes next."""
+        """Let the next job start a new process."""
         self._worker.end()
 
     def ask(self, job: Message, arrays: Arrays, *, limit: float | None = None) -> Answer:
-        """The answer to a job; ``invalidity`` in it where the process died over it."""
+        """The answer to a job; it has ``invalidity`` if the process died over the job."""
         patience = self.patience.limit if limit is None else limit
         with self.exclusive():
-            # only now: while others had the device the process may have died, and what it had with it
+            # checked under the lock: while others had the device, the process may have died and lost its arrays
             if not self._worker.alive or self._worker.started != self._starts:
                 self._sent.clear()
             new = {name: array for name, array in arrays.items() if name not in self._sent}
@@ -308,7 +308,7 @@ class Runner:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Nobody else measures within; what is within it already goes on."""
+        """Hold the device's lock in the block; can be nested."""
         if self._held:
             yield
             return
@@ -328,7 +328,7 @@ class Runner:
 
 
 def required(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``answer``, or what it says raised as a ``GpucompError``."""
+    """Return ``answer``, or raise the error in it as a ``GpucompError``."""
     if "invalidity" in answer or "error" in answer:
         raise GpucompError(str(answer.get("fault") or answer.get("error")), code=answer.get("code"))
     return answer
