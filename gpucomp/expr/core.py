@@ -159,7 +159,7 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cast(Expr):
-    """Conversion as C does it; float to integer rounds to zero and saturates; to bool is ``!= 0``."""
+    """Conversion as in C. Float to integer rounds to zero and saturates; a conversion to bool is ``!= 0``."""
 
     value: Expr
 
@@ -192,11 +192,11 @@ E = TypeVar("E", bound=Expr)
 
 def _intern(cls: type[E], *fields: Any) -> E:
     key = (cls, *fields)
-    found: E | None = _interned.get(key)
-    if found is None:
-        found = cls(*fields)
-        _interned[key] = found
-    return found
+    expr: E | None = _interned.get(key)
+    if expr is None:
+        expr = cls(*fields)
+        _interned[key] = expr
+    return expr
 
 
 def literal(value: Number, dtype: DType) -> Const:
@@ -211,11 +211,11 @@ def literal(value: Number, dtype: DType) -> Const:
     else:
         value = int(value)
         key = (Const, dtype, "int", value)
-    found: Const | None = _interned.get(key)
-    if found is None:
-        found = Const(dtype, value)
-        _interned[key] = found
-    return found
+    const: Const | None = _interned.get(key)
+    if const is None:
+        const = Const(dtype, value)
+        _interned[key] = const
+    return const
 
 
 def index(value: int) -> Const:

@@ -30,7 +30,7 @@ def Attention(
     if any(t.dtype is not q.dtype for t in (k, v)) or min(q.rank, k.rank, v.rank) < 2:
         raise ValueError(f"matrices of one element type expected, got {q}, {k} and {v}")
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"q {q}, k {k} and v {v} do not go together")
+        raise ValueError(f"q {q}, k {k} and v {v} do not fit together")
     scores = (*broadcast(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
     if mask is not None:
         if mask.dtype not in (BOOL, q.dtype):

@@ -230,10 +230,10 @@ def _scatter_elements_algorithm(
     def at(place: Expr) -> tuple[Expr, ...]:
         return (*axes[:axis], place, *axes[axis + 1 :])
 
-    found = _wrapped(load(1, at(k), indices.dtype), data.shape[axis])
+    target = _wrapped(load(1, at(k), indices.dtype), data.shape[axis])
     body = _scattered(
         load(0, axes, data.dtype),
-        call("eq", found, axes[axis]),
+        call("eq", target, axes[axis]),
         (k,),
         (k.extent,),
         lambda place: load(2, at(place[0]), data.dtype),

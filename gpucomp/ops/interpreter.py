@@ -38,8 +38,8 @@ def _checked_input(array: np.ndarray, type: TensorType, label: str) -> np.ndarra
     except TypeError as error:
         raise InputError(f"input {quote(label)}: {error}") from None
     if dtype is not type.dtype or array.shape != type.shape:
-        found = f"{dtype}[{','.join(map(str, array.shape))}]"
-        raise InputError(f"input {quote(label)}: {type} expected, {found} given")
+        actual = f"{dtype}[{','.join(map(str, array.shape))}]"
+        raise InputError(f"input {quote(label)}: {type} expected, {actual} given")
     return array
 
 
@@ -122,6 +122,6 @@ def _results(
     checked = tuple(np.asarray(r) for r in results)
     for array, type in zip(checked, node.types, strict=True):
         if array.dtype != type.dtype.numpy or array.shape != type.shape:
-            found = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-            raise VerifyError(f"{node!r}: the reference gives {found}")
+            actual = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            raise VerifyError(f"{node!r}: the reference gives {actual}")
     return checked

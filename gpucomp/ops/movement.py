@@ -41,7 +41,7 @@ def _reshape_push(operand: int, at: Sequence[Expr], x: TensorType, *, shape: tup
 def Transpose(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     """Axis ``i`` of the result is axis ``perm[i]`` of ``x``."""
     if sorted(perm) != list(range(x.rank)):
-        raise ValueError(f"perm {list(perm)} is no permutation of {x.rank} axes")
+        raise ValueError(f"perm {list(perm)} is not a permutation of {x.rank} axes")
     return x.with_shape(tuple(x.shape[p] for p in perm))
 
 
@@ -73,7 +73,7 @@ def Concat(*parts: TensorType, axis: int) -> TensorType:
     expect_axis(axis, first.rank)
     for part in parts:
         if part.dtype is not first.dtype or part.rank != first.rank:
-            raise ValueError(f"{part} does not go with {first}")
+            raise ValueError(f"{part} and {first} differ in element type or rank")
         if any(a != b for d, (a, b) in enumerate(zip(part.shape, first.shape, strict=True)) if d != axis):
             raise ValueError(f"{part} and {first} differ outside axis {axis}")
     total = sum(part.shape[axis] for part in parts)

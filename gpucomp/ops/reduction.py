@@ -221,8 +221,10 @@ def _order(x: np.ndarray, axis: int, largest: bool) -> np.ndarray:
 def _rank_of(x: TensorType, at: tuple[Expr, ...], axis: int, largest: bool) -> Expr:
     """The number of elements along ``axis`` that come before the one at ``at``."""
     other = var("k", x.shape[axis])
-    there = load(0, [other if d == axis else a for d, a in enumerate(at)], x.dtype)
-    return reduce("sum", (other,), select(_before(there, other, load(0, at, x.dtype), at[axis], largest), index(1), 0))
+    element = load(0, [other if d == axis else a for d, a in enumerate(at)], x.dtype)
+    return reduce(
+        "sum", (other,), select(_before(element, other, load(0, at, x.dtype), at[axis], largest), index(1), 0)
+    )
 
 
 @op("Rank")
@@ -277,8 +279,8 @@ def _topk_algorithm(x: TensorType, *, k: int, axis: int, largest: bool = True) -
 
     def place_of(axes: tuple[Var, ...]) -> Expr:
         j = var("j", x.shape[axis])
-        found = call("eq", _rank_of(x, along(axes, j), axis, largest), axes[axis])
-        return reduce("max", (j,), select(found, j, 0))
+        is_ranked = call("eq", _rank_of(x, along(axes, j), axis, largest), axes[axis])
+        return reduce("max", (j,), select(is_ranked, j, 0))
 
     values, indices = axes_of(shape), axes_of(shape)
     return (

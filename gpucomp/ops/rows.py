@@ -54,11 +54,11 @@ def _softmax_reference(x: np.ndarray, *, axis: int) -> np.ndarray:
 
 @Softmax.define("algorithm")
 def _softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
-    axes, element, here = _row(x, axis, axis + 1)
+    axes, element, own = _row(x, axis, axis + 1)
     highest = reduce("max", *element())
     inner, other = element()
     total = reduce("sum", inner, call("exp", other - highest))
-    return Algorithm(axes, cast(call("exp", here - highest) / total, x.dtype))
+    return Algorithm(axes, cast(call("exp", own - highest) / total, x.dtype))
 
 
 @op("LogSoftmax")
@@ -78,11 +78,11 @@ def _log_softmax_reference(x: np.ndarray, *, axis: int) -> np.ndarray:
 
 @LogSoftmax.define("algorithm")
 def _log_softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
-    axes, element, here = _row(x, axis, axis + 1)
+    axes, element, own = _row(x, axis, axis + 1)
     highest = reduce("max", *element())
     inner, other = element()
     total = reduce("sum", inner, call("exp", other - highest))
-    return Algorithm(axes, cast(here - highest - call("log", total), x.dtype))
+    return Algorithm(axes, cast(own - highest - call("log", total), x.dtype))
 
 
 @op("LayerNorm")
@@ -105,12 +105,12 @@ def _layer_norm_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) ->
 
 @LayerNorm.define("algorithm")
 def _layer_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
-    axes, element, here = _row(x, axis, x.rank)
+    axes, element, own = _row(x, axis, x.rank)
     count = math.prod(x.shape[axis:])
     mean = reduce("sum", *element()) / count
     inner, other = element()
     variance = reduce("sum", inner, (other - mean) * (other - mean)) / count
-    return Algorithm(axes, cast((here - mean) * (1 / call("sqrt", variance + epsilon)), x.dtype))
+    return Algorithm(axes, cast((own - mean) * (1 / call("sqrt", variance + epsilon)), x.dtype))
 
 
 @op("RMSNorm")
@@ -132,10 +132,10 @@ def _rms_norm_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) -> n
 
 @RMSNorm.define("algorithm")
 def _rms_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
-    axes, element, here = _row(x, axis, x.rank)
+    axes, element, own = _row(x, axis, x.rank)
     inner, other = element()
     square = reduce("sum", inner, other * other) / math.prod(x.shape[axis:])
-    return Algorithm(axes, cast(here * (1 / call("sqrt", square + epsilon)), x.dtype))
+    return Algorithm(axes, cast(own * (1 / call("sqrt", square + epsilon)), x.dtype))
 
 
 @op("RowStatistics")
@@ -146,8 +146,8 @@ def RowStatistics(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> tuple[T
     """
     expect(x, "f")
     expect_axis(axis, x.rank)
-    found = TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))
-    return found, found
+    statistic = TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))
+    return statistic, statistic
 
 
 @RowStatistics.define("reference")

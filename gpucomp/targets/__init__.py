@@ -93,12 +93,13 @@ def attempt(
         try:
             for batch, future in waiting:  # the list can grow during the loop
                 tell("compile", number, len(wanted))
-                try:
+                error = future.exception()
+                if not isinstance(error, KernelBuildError):
                     binaries |= future.result()
-                except KernelBuildError as error:
-                    if len(batch) > 1:  # build each kernel alone to find the refused one
-                        waiting += [start([source]) for source in batch]
-                        continue
+                elif len(batch) > 1:  # build each kernel alone to find the refused one
+                    waiting += [start([source]) for source in batch]
+                    continue
+                else:
                     refused[batch[0].name] = error
                 number += len(batch)
         finally:

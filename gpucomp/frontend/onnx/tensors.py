@@ -209,10 +209,10 @@ def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> 
             code="GPC4006",
         )
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
-        raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")
+        raise ModelError(f"{where}: {indices.shape} indices do not fit {values.shape} values", code="GPC3034")
     if indices.ndim == 2:
         if np.any(indices < 0) or np.any(indices >= np.asarray(shape, np.int64)):
-            raise ModelError(f"{where}: an index lies outside {list(shape)}", code="GPC3034")
+            raise ModelError(f"{where}: an index is outside {list(shape)}", code="GPC3034")
         indices = np.ravel_multi_index(tuple(indices.T), shape) if len(shape) else np.zeros(len(values), np.int64)
     if np.any(indices < 0) or np.any(indices >= size) or np.any(np.diff(indices) <= 0):
         raise ModelError(f"{where}: indices must ascend and be inside {list(shape)}", code="GPC3034")

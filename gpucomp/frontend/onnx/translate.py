@@ -310,11 +310,11 @@ def checked_attributes(
         seen.add(name)
         expected = signature.attribute_types[name]
         if attribute.type != expected:
-            found = (
+            actual = (
                 A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
             )
             raise ModelError(
-                f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
+                f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {actual} found",
                 code="GPC3014",
             )
         as_it_is = translator is not None and _takes_list(translator, name, expected)
@@ -372,7 +372,7 @@ def _annotated(translator: Translator) -> inspect.Signature:
 def _is_annotated(value: Any, kind: Any) -> bool:
     """Whether an attribute's value matches the annotation of a parameter: a type, a tuple of one type, or a union."""
     if isinstance(kind, UnionType):
-        return any(_is_annotated(value, one) for one in get_args(kind))
+        return any(_is_annotated(value, member) for member in get_args(kind))
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(isinstance(v, get_args(kind)[0]) for v in value)
     return isinstance(value, kind)

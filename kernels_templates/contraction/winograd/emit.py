@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
@@ -17,6 +16,9 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import loadable_pixels
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, Algorithm, floats
 from gpucomp.refusal import required
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.winograd.space import WinogradProblem, WinogradSchedule, WinogradSizes
 
 COLUMN_ACCESS = 4  # output channels that one access takes
 CHANNEL_ACCESS = 4  # input channels, of stages that have so many
@@ -32,7 +34,7 @@ def algorithm_of(outputs: int) -> Algorithm:
 
 
 def winograd_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: WinogradSchedule, p: WinogradProblem, derived: WinogradSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/winograd/kernel.j2`` for what each hook is."""
     form = required(loadable_pixels(kernel))

@@ -26,7 +26,7 @@ from gpucomp.targets import cpu
 from gpucomp.tuning import reference
 from testing.kernel_oracle import expected, run_steps
 from testing.tolerance import assert_matches
-from tests.builders import graph_of, tensor, weights
+from tests.builders import graph_of, setting, tensor, weights
 from tests.native import Library
 from tests.schedules_together import assert_agrees
 
@@ -94,7 +94,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chained(graph: Graph, target: Target = HOST) -> list[Step]:
-    return chains.chained(partition(graph), graph.outputs, target)
+    return chains.fuse(partition(graph), setting(graph, target))
 
 
 def data(graph: Graph) -> dict[str, np.ndarray]:
@@ -220,7 +220,7 @@ def test_other_numbers_than_f32_are_no_link(eager: None) -> None:
     graph = GRAPHS["bottleneck"]
     narrow = precision.apply(partition(graph), graph, "bf16")
 
-    assert [s.kernel.family for s in chains.chained(narrow, graph.outputs, HOST)] == [
+    assert [s.kernel.family for s in chains.fuse(narrow, setting(graph, HOST))] == [
         "contraction",
         "loops",
         "contraction",
