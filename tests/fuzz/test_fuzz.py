@@ -12,7 +12,8 @@ import onnx
 import pytest
 
 from gpucomp.frontend.onnx import load, translate
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.pipeline import run_pipeline
 from testing.kernel_oracle import run_steps
 from tests.fuzz import control, fleet, learned, lists, microsoft, rare

@@ -6,7 +6,8 @@ from itertools import takewhile
 
 import pytest
 
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
 from gpucomp.kernel.step import Step
 from gpucomp.kernel.verify import verify_steps

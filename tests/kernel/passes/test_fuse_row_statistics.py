@@ -14,7 +14,8 @@ from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.device.limits import Limits
 from gpucomp.frontend import onnx as frontend
 from gpucomp.kernel import Contraction, Rowwise
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.fuse_row_statistics import followed, join
 from gpucomp.kernel.step import Step
 from gpucomp.ops.interpreter import interpret

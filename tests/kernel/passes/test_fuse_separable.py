@@ -12,7 +12,8 @@ from gpucomp import lowering, targets
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Contraction, Kernel, Separable
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import fuse_separable as separable
 from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
 from gpucomp.kernels_templates.engines import engines_of
