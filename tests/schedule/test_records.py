@@ -17,7 +17,6 @@ from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, device_of
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
@@ -30,7 +29,7 @@ FAMILY = engines_of(KERNEL)[0]
 
 
 def default(kernel=KERNEL):
-    return dict(FAMILY.default(sized(FAMILY.problem(kernel)), HERE.limits))
+    return dict(FAMILY.default(FAMILY.problem(kernel), HERE.limits).numbers)
 
 
 def another(kernel=KERNEL):
@@ -238,7 +237,7 @@ IMAGE, *IMAGES = (dataclasses.replace(conv((1, size, size, 64), 64, (3, 3), pad=
 WINOGRAD, *_, DIRECT = engines_of(IMAGE)
 
 
-SCHEDULES = functools.cache(lambda family: dict(family.default(sized(family.problem(IMAGE)), HERE.limits)))
+SCHEDULES = functools.cache(lambda family: dict(family.default(family.problem(IMAGE), HERE.limits).numbers))
 
 
 def engine_pick(family, kernel):

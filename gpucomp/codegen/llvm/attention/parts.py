@@ -22,7 +22,7 @@ class AttentionExtents(Sizes):
     m: int  # rows of queries
     n: int  # keys
     depth: int  # elements of a query and of a key
-    values: int  # type: ignore[assignment]  # of Mapping; elements of a value
+    values: int  # elements of a value
 
 
 @dataclass(frozen=True)
