@@ -106,13 +106,13 @@ def test_a_default_that_the_model_finds_little_wrong_with_is_left_alone(monkeypa
 
 def test_a_default_under_register_pressure_is_not(monkeypatch):
     keeps = dataclasses.replace(SIMT, registers=lambda s, p: 100 + 2 * s.tile_m)  # over 240 from 128 rows
-    wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits).numbers | WIDE)
+    wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits).numbers.replace(**WIDE))
     monkeypatch.setattr(choosing, "CLEAR_GAIN", 1e9)
 
     choice = choose(LAYER, [wide], LIMITS, DEVICE)
 
     assert choice.tier == "analytic"
-    assert keeps.registers(family.schedule(choice.schedule), None) <= rank.PRESSURE
+    assert keeps.registers(keeps.schedule(choice.schedule), None) <= rank.PRESSURE
 
 
 WIDE = {"tile_m": 128, "tile_n": 64, "tile_k": 8, "reg_m": 8, "reg_n": 8, "slices": 1, "splits": 1}

@@ -238,7 +238,7 @@ def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
     ):  # fmt: skip
 
         def done(kernel, shuffles, family=family, schedule=schedule, **change):
-            p, s = family.problem(kernel), family.schedule(schedule | change)
+            p, s = family.problem(kernel), family.schedule({**schedule, **change})
             return family.work_with(shuffles)(s, p)
 
         cuda_s, opencl_s = done(kernel, True), done(kernel, False)
