@@ -433,8 +433,12 @@ def test_only_sessions_that_are_measured_are_made_elsewhere():
     }
 
     assert found == {
-        "gpucomp/cli/compare.py", "bench/suite.py", "bench/cpu/accuracy.py", "bench/cpu/adapters.py", "bench/gpu/models.py",
-    }  # fmt: skip
+        "gpucomp/cli/compare.py",
+        "bench/suite.py",
+        "bench/cpu/accuracy.py",
+        "bench/cpu/adapters.py",
+        "bench/gpu/models.py",
+    }
 
 
 def test_every_module_has_a_layer():

@@ -32,8 +32,15 @@ from gpucomp.tuning.setups import poisoned, setup
 
 NAME = "correct"
 DRAWN = 3  # random schedules besides the default
-DRY = ("loops-add_relu", "contraction-conv_stem", "contraction-f16", "rowwise-softmax", "pool-3x3",
-       "gemv-cases-bf16", "attention_mma-cases-copies_of_4_bytes")  # fmt: skip
+DRY = (
+    "loops-add_relu",
+    "contraction-conv_stem",
+    "contraction-f16",
+    "rowwise-softmax",
+    "pool-3x3",
+    "gemv-cases-bf16",
+    "attention_mma-cases-copies_of_4_bytes",
+)
 SHOWN = 8  # wrong results in a summary
 TOOLS = ("memcheck", "racecheck", "synccheck")
 WATCHED = 8  # kernels that each tool of compute-sanitizer watches
@@ -141,8 +148,22 @@ def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> 
 def watched(context: Any, watch: Watch) -> dict[str, Any]:
     """Repeat the named cases in a process that a tool of compute-sanitizer watches."""
     folder = tempfile.mkdtemp(prefix="gpucomp-")
-    command = [watch.path, "--tool", watch.tool, "--error-exitcode", "86", sys.executable, "-m", "bench.gpu", NAME,
-               "--inline", "--again", "--out", folder, *(f"--only={n}" for n in watch.names)]  # fmt: skip
+    command = [
+        watch.path,
+        "--tool",
+        watch.tool,
+        "--error-exitcode",
+        "86",
+        sys.executable,
+        "-m",
+        "bench.gpu",
+        NAME,
+        "--inline",
+        "--again",
+        "--out",
+        folder,
+        *(f"--only={n}" for n in watch.names),
+    ]
     root = Path(__file__).parents[2]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, timeout=230)

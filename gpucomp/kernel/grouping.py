@@ -48,8 +48,27 @@ FEW_CHOICES = 8  # of a kernel between two values: each more may double the text
 MANY_ELEMENTS = 4096  # that are stored, for a launch more, rather than that each of their readers looks for them
 MANY_CODES = 4096  # that columns or windows would each quantize again, instead of a launch more
 MANY_COLUMNS = 256  # that a tile of a product's columns does not hold
-EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-                       "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
+EXPENSIVE = frozenset(
+    {
+        "exp",
+        "log",
+        "pow",
+        "erf",
+        "tanh",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "sqrt",
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ CASES = {
     "vit": ({"tiles_m": 7}, attention(197, 197, 64, 64, heads=1, merged=True), tile(32, 32, 4, 16, 1)),
     "f16": ({"k_wide": 8}, attention(17, 40, 64, 64, dtype=F16, residual=True), SMALL),
     "bf16": ({"v_wide": 8}, attention(17, 40, 40, 64, dtype=BF16, mask="add"), tile(16, 32, 4, 8, 2)),
-}  # fmt: skip
+}
 
-RACES = {"one work-group": (attention(9, 21, 8, 8), tile(8, 8, 2, 8, 1), 5),
-         "splits": (attention(5, 40, 8, 8, causal=35), tile(8, 8, 1, 8, 3), 7)}  # fmt: skip
+RACES = {
+    "one work-group": (attention(9, 21, 8, 8), tile(8, 8, 2, 8, 1), 5),
+    "splits": (attention(5, 40, 8, 8, causal=35), tile(8, 8, 1, 8, 3), 7),
+}

@@ -60,7 +60,9 @@ ROWS = {
 }
 
 # flags of work-groups that look back: its operands are constants, so that nothing else keeps it from starting early
-LOOKS_BACK = {"looks back": (
-    replace(scan("sum", 5, 83), constants=frozenset({0, 1})),
-    {"look_back": 1, "lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2},
-)}  # fmt: skip
+LOOKS_BACK = {
+    "looks back": (
+        replace(scan("sum", 5, 83), constants=frozenset({0, 1})),
+        {"look_back": 1, "lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2},
+    )
+}

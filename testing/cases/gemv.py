@@ -30,11 +30,15 @@ CASES = {
 }
 
 WATCHED = {
-    "by shuffles": (matmul(3, 9, 600, b_transposed=True),
-                    {"many_items": 2, "depth_items": 128, "accesses": 2, "unroll": 2, "shuffle": 1}),
-    "in shared memory": (matmul(2, 24, 19),
-                         {"many_items": 4, "depth_items": 8, "accesses": 1, "unroll": 1, "shuffle": 0}),
-}  # fmt: skip
+    "by shuffles": (
+        matmul(3, 9, 600, b_transposed=True),
+        {"many_items": 2, "depth_items": 128, "accesses": 2, "unroll": 2, "shuffle": 1},
+    ),
+    "in shared memory": (
+        matmul(2, 24, 19),
+        {"many_items": 4, "depth_items": 8, "accesses": 1, "unroll": 1, "shuffle": 0},
+    ),
+}
 
 PLACES = {
     "across the depth": matmul(1, 1000, 2048, dtype=F16),

@@ -44,8 +44,11 @@ KERNELS = {
     "into_odd_part": into_part(conv((1, 5, 6, 8), 12, (3, 3), pad=1), 3, 3, 2),
 }
 
-CASES = {f"{name}-{how}": (k if how == "dynamic" else with_constant_weights(k))
-         for name, k in KERNELS.items() for how in ("dynamic", "packed")}  # fmt: skip
+CASES = {
+    f"{name}-{how}": (k if how == "dynamic" else with_constant_weights(k))
+    for name, k in KERNELS.items()
+    for how in ("dynamic", "packed")
+}
 
 TINY = {
     "odd": matmul(5, 7, 9),

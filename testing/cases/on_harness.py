@@ -28,8 +28,11 @@ FEATURES = {
     "split-K of two stages": ({"stages": 2}, matmul(9, 20, 70, batch=(2,)), TILE | {"splits": 2, "stages": 2}),
     "two stages": ({"stages": 2}, matmul(19, 37, 45), TILE | {"stages": 2}),
     "vector loads": ({"a_vector": 4, "b_vector": 4, "out_vector": 4}, matmul(11, 24, 36), TILE),
-    "vector loads of two stages": ({"a_vector": 4, "stages": 2}, conv((2, 6, 5, 8), 12, (3, 3), pad=1),
-                                   TILE | {"stages": 2}),
+    "vector loads of two stages": (
+        {"a_vector": 4, "stages": 2},
+        conv((2, 6, 5, 8), 12, (3, 3), pad=1),
+        TILE | {"stages": 2},
+    ),
     "vectors of f16": ({"a_vector": 8, "b_vector": 8}, matmul(11, 24, 32, dtype=F16), TILE),
     "vectors of bf16": ({"a_vector": 8, "b_vector": 8}, matmul(11, 24, 32, dtype=BF16), TILE | {"stages": 2}),
     "operands across": ({"a_vector": 4, "b_vector": 4}, matmul(12, 20, 17, a_transposed=True), TILE),
@@ -56,9 +59,12 @@ FEATURES = {
     "window unrolled": ({"points": 24}, max_pool((1, 9, 7, 8), 3, 2, 0), POINTS | {"unroll": 1}),
     "window in a loop": ({"points": 150}, max_pool((1, 9, 14, 4), 2, 1, 1), POINTS | {"unroll": 0, "vector": 4}),
     "window of f16": ({"taps": 9}, max_pool((2, 5, 7, 8), 3, 1, 1, dtype=F16), POINTS | {"unroll": 1, "vector": 8}),
-    "window into a part": ({"taps": 4}, into_part(max_pool((2, 6, 8, 5), 2, 2, 0), 3, 2, 9),
-                           POINTS | {"unroll": 1, "vector": 1}),
-}  # fmt: skip
+    "window into a part": (
+        {"taps": 4},
+        into_part(max_pool((2, 6, 8, 5), 2, 2, 0), 3, 2, 9),
+        POINTS | {"unroll": 1, "vector": 1},
+    ),
+}
 
 RACES = {
     "loops": (add_relu(5, 11, 4), POINTS),

@@ -39,9 +39,11 @@ TINY = {
 FILTERS = {"filters": replace(conv((1, 5, 7, 4), 6, (3, 3), pad=1), constants=frozenset({1}))}
 # their filters as the engine has them: taps, then columns filled up to those of a tile
 STEMS = {
-    "stem-planar": pack(stem((1, 5, 8, 3), 7, (3, 3), stride=2, pad=1),
-                        Packing("b", (Digit("k", 1, 27), Digit("span", 1, 8)))).kernel,
-    "stem-channels-last": pack(stem((2, 5, 6, 2), 7, (3, 2), pad=1, planar=False),
-                               Packing("b", (Digit("k", 1, 12), Digit("span", 1, 8)))).kernel,
-}  # fmt: skip
+    "stem-planar": pack(
+        stem((1, 5, 8, 3), 7, (3, 3), stride=2, pad=1), Packing("b", (Digit("k", 1, 27), Digit("span", 1, 8)))
+    ).kernel,
+    "stem-channels-last": pack(
+        stem((2, 5, 6, 2), 7, (3, 2), pad=1, planar=False), Packing("b", (Digit("k", 1, 12), Digit("span", 1, 8)))
+    ).kernel,
+}
 KERNELS: dict[str, Kernel] = CASES | FILTERS | STEMS | {f"tiny-{name}": kernel for name, kernel in TINY.items()}

@@ -17,8 +17,17 @@ TILE = {**PLAIN, "tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2,
 
 FEW = TILE | {"tile_m": 4, "tile_n": 8}  # eight threads: they do not shuffle
 
-WARPS = {"warp_m": 16, "warp_n": 16, "warps_m": 1, "warps_n": 2, "warps_k": 1, "k_steps": 1, "stages": 2, "splits": 1,
-         "raster": 1}  # fmt: skip
+WARPS = {
+    "warp_m": 16,
+    "warp_n": 16,
+    "warps_m": 1,
+    "warps_n": 2,
+    "warps_k": 1,
+    "k_steps": 1,
+    "stages": 2,
+    "splits": 1,
+    "raster": 1,
+}
 
 
 def residual(m, n, k, dtype=F32):
@@ -61,28 +70,69 @@ CASES = {
     "wgmma tf32": (WGMMA, S(with_math(matmul(65, 40, 100, b_transposed=True))), WGMMA_TILE | {"stages": 3}),
     "wgmma, one tile of columns": (WGMMA, S(matmul(137, 23, 328, dtype=BF16, b_transposed=True)), TWO),
     "wgmma, batches": (WGMMA, S(matmul(70, 71, 24, batch=(3, 2), dtype=F16, b_transposed=True)), WGMMA_TILE),
-    "wgmma, split": (WGMMA, S(matmul(70, 36, 648, dtype=F16, b_transposed=True)), WGMMA_TILE | {"splits": 8, "stages": 3}),
-    "wgmma, split, one tile of columns": (WGMMA, S(matmul(70, 23, 328, dtype=BF16, b_transposed=True)),
-                                          WGMMA_TILE | {"splits": 2}),
-    "wgmma, three share, split": (WGMMA, S(constant_b(matmul(200, 40, 136, dtype=F16, b_transposed=True))),
-                                  THREE | {"splits": 4, "overlap": 2}),
-    "wgmma, tma store": (WGMMA, S(one_result(matmul(139, 72, 72, batch=(2,), dtype=F16, b_transposed=True))), TMA_STORE),
-    "wgmma, tma store, one tile of columns": (WGMMA, S(one_result(matmul(137, 24, 72, dtype=BF16, b_transposed=True))),
-                                              TWO | {"tma_store": 1}),
-    "wgmma, tma store of tf32": (WGMMA, S(with_math(one_result(matmul(131, 52, 40, b_transposed=True)))),
-                                 TMA_STORE | {"tile_m": 128, "tile_n": 48}),
+    "wgmma, split": (
+        WGMMA,
+        S(matmul(70, 36, 648, dtype=F16, b_transposed=True)),
+        WGMMA_TILE | {"splits": 8, "stages": 3},
+    ),
+    "wgmma, split, one tile of columns": (
+        WGMMA,
+        S(matmul(70, 23, 328, dtype=BF16, b_transposed=True)),
+        WGMMA_TILE | {"splits": 2},
+    ),
+    "wgmma, three share, split": (
+        WGMMA,
+        S(constant_b(matmul(200, 40, 136, dtype=F16, b_transposed=True))),
+        THREE | {"splits": 4, "overlap": 2},
+    ),
+    "wgmma, tma store": (
+        WGMMA,
+        S(one_result(matmul(139, 72, 72, batch=(2,), dtype=F16, b_transposed=True))),
+        TMA_STORE,
+    ),
+    "wgmma, tma store, one tile of columns": (
+        WGMMA,
+        S(one_result(matmul(137, 24, 72, dtype=BF16, b_transposed=True))),
+        TWO | {"tma_store": 1},
+    ),
+    "wgmma, tma store of tf32": (
+        WGMMA,
+        S(with_math(one_result(matmul(131, 52, 40, b_transposed=True)))),
+        TMA_STORE | {"tile_m": 128, "tile_n": 48},
+    ),
     "wgmma, b for two, tma store, one tile of columns": (
-        WGMMA, S(image((1, 9, 11, 40), 24, (1, 1), dtype=F16)), TMA_STORE | {"multicast": 1}),
-    "wgmma, b for two, one tile of columns": (WGMMA, S(matmul(150, 29, 136, dtype=F16, b_transposed=True)),
-                                              WGMMA_TILE | {"multicast": 1}),
-    "wgmma, a for two, tma store": (WGMMA, S(one_result(matmul(139, 72, 136, batch=(2,), dtype=F16, b_transposed=True))),
-                                    TMA_STORE | {"multicast": 2}),
-    "wgmma, a for two, columns of one": (WGMMA, S(matmul(67, 24, 72, dtype=F16, b_transposed=True)),
-                                         WGMMA_TILE | {"multicast": 2}),
-    "wgmma, b for two": (WGMMA, S(matmul(150, 40, 328, batch=(2,), dtype=F16, b_transposed=True)),
-                         WGMMA_TILE | {"multicast": 1, "stages": 3}),
-    "wgmma, a for two": (WGMMA, S(matmul(70, 90, 200, batch=(3,), dtype=BF16, b_transposed=True)),
-                         WGMMA_TILE | {"multicast": 2}),
-    "wgmma, everything": (WGMMA, S(image((1, 13, 11, 72), 48, (3, 3), stride=2, pad=1, dtype=F16)),
-                          TWO | {"setmaxnreg": 1, "multicast": 1, "tma_store": 1, "overlap": 2, "stages": 4}),
-}  # fmt: skip
+        WGMMA,
+        S(image((1, 9, 11, 40), 24, (1, 1), dtype=F16)),
+        TMA_STORE | {"multicast": 1},
+    ),
+    "wgmma, b for two, one tile of columns": (
+        WGMMA,
+        S(matmul(150, 29, 136, dtype=F16, b_transposed=True)),
+        WGMMA_TILE | {"multicast": 1},
+    ),
+    "wgmma, a for two, tma store": (
+        WGMMA,
+        S(one_result(matmul(139, 72, 136, batch=(2,), dtype=F16, b_transposed=True))),
+        TMA_STORE | {"multicast": 2},
+    ),
+    "wgmma, a for two, columns of one": (
+        WGMMA,
+        S(matmul(67, 24, 72, dtype=F16, b_transposed=True)),
+        WGMMA_TILE | {"multicast": 2},
+    ),
+    "wgmma, b for two": (
+        WGMMA,
+        S(matmul(150, 40, 328, batch=(2,), dtype=F16, b_transposed=True)),
+        WGMMA_TILE | {"multicast": 1, "stages": 3},
+    ),
+    "wgmma, a for two": (
+        WGMMA,
+        S(matmul(70, 90, 200, batch=(3,), dtype=BF16, b_transposed=True)),
+        WGMMA_TILE | {"multicast": 2},
+    ),
+    "wgmma, everything": (
+        WGMMA,
+        S(image((1, 13, 11, 72), 48, (3, 3), stride=2, pad=1, dtype=F16)),
+        TWO | {"setmaxnreg": 1, "multicast": 1, "tma_store": 1, "overlap": 2, "stages": 4},
+    ),
+}

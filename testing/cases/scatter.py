@@ -28,4 +28,4 @@ FEATURES = {
     "u32": (scatter((9, 3), (4, 1), "min", dtype=U32, index_dtype=U8), BASE),
     "f64": (scatter((9, 3), (14, 1), "mul", dtype=F64), BASE),
     "bool": (scatter((5, 3), (2, 3), axis=0, dtype=BOOL), BASE),
-}  # fmt: skip
+}

@@ -6,11 +6,33 @@ from testing.kernels import separable
 
 SIMT, MMA = FAMILIES["contraction/separable_simt"], FAMILIES["contraction/separable_mma"]
 
-S = {"tile_y": 2, "tile_x": 8, "tile_n": 16, "reg_m": 2, "reg_n": 4, "vector": 4, "reg_y": 1, "reg_x": 2, "parts": 1,
-     "splits": 1, "asynchronous": 1}  # fmt: skip
+S = {
+    "tile_y": 2,
+    "tile_x": 8,
+    "tile_n": 16,
+    "reg_m": 2,
+    "reg_n": 4,
+    "vector": 4,
+    "reg_y": 1,
+    "reg_x": 2,
+    "parts": 1,
+    "splits": 1,
+    "asynchronous": 1,
+}
 
-M = {"tile_y": 2, "tile_x": 8, "warp_n": 16, "warps_m": 1, "warps_n": 1, "warps_k": 1, "vector": 4, "reg_y": 1, "reg_x": 2,
-     "parts": 1, "splits": 1}  # fmt: skip
+M = {
+    "tile_y": 2,
+    "tile_x": 8,
+    "warp_n": 16,
+    "warps_m": 1,
+    "warps_n": 1,
+    "warps_k": 1,
+    "vector": 4,
+    "reg_y": 1,
+    "reg_x": 2,
+    "parts": 1,
+    "splits": 1,
+}
 
 FEATURES = {  # engine, kernel, schedule: tails of pixels, channels and columns everywhere
     "plain": (SIMT, separable((1, 7, 9, 12), 20, (3, 3), pad=1), S),

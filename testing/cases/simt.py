@@ -42,6 +42,8 @@ FEATURES = {
     "rows apart": (matmul(70, 70, 24), TILE | {"tile_m": 64, "tile_n": 64, "reg_m": 8, "reg_n": 8}),
     "lanes in quads": (matmul(70, 131, 24), LATE | {"tile_m": 64, "tile_n": 128, "reg_m": 8, "reg_n": 8}),
     "quads of runs of two": (matmul(35, 40, 24), TILE | {"tile_m": 16, "tile_n": 32, "reg_m": 2, "reg_n": 2}),
-    "tiles past 48 KiB": (matmul(140, 136, 70), LATE | {"tile_m": 128, "tile_n": 128, "tile_k": 32, "reg_m": 8,
-                                                        "reg_n": 8}),
-}  # fmt: skip
+    "tiles past 48 KiB": (
+        matmul(140, 136, 70),
+        LATE | {"tile_m": 128, "tile_n": 128, "tile_k": 32, "reg_m": 8, "reg_n": 8},
+    ),
+}

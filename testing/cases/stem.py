@@ -57,18 +57,28 @@ MMA_CASES = {
 SIMT_SMALL = {"tile_y": 2, "tile_x": 8, "tile_n": 8, "reg_m": 2, "reg_n": 4}
 
 SIMT_CASES = {
-    "7 x 7 by 2": ({"group": 4, "shift": 1, "depth": 4}, stem((1, 19, 20, 3), 20, (7, 7), stride=2, pad=3),
-                   SIMT_SMALL | {"tile_n": 32, "reg_n": 8}),
-    "3 x 3 by 2, odd sizes": ({"group": 1, "out_vector": 1}, stem((2, 9, 13, 3), 17, (3, 3), stride=2, pad=1),
-                              SIMT_SMALL | {"tile_y": 4, "reg_m": 8}),
+    "7 x 7 by 2": (
+        {"group": 4, "shift": 1, "depth": 4},
+        stem((1, 19, 20, 3), 20, (7, 7), stride=2, pad=3),
+        SIMT_SMALL | {"tile_n": 32, "reg_n": 8},
+    ),
+    "3 x 3 by 2, odd sizes": (
+        {"group": 1, "out_vector": 1},
+        stem((2, 9, 13, 3), 17, (3, 3), stride=2, pad=1),
+        SIMT_SMALL | {"tile_y": 4, "reg_m": 8},
+    ),
     "3 x 3 by 1": ({"out_vector": 2}, stem((1, 7, 12, 3), 26, (3, 3), pad=1), SIMT_SMALL | {"tile_n": 16, "reg_n": 16}),
     "no padding": ({"shift": 0}, stem((1, 11, 18, 3), 12, (3, 5), stride=2), SIMT_SMALL | {"tile_y": 1, "reg_m": 4}),
     "one channel": ({"depth": 1}, stem((1, 10, 8, 1), 6, (5, 5)), SIMT_SMALL),
     "two channels": ({"depth": 2}, stem((3, 6, 8, 2), 8, (4, 2), stride=2, pad=1), SIMT_SMALL | {"reg_m": 1}),
     "five channels": ({"depth": 8}, stem((1, 7, 12, 5), 16, (3, 3), pad=2), SIMT_SMALL),
-    "channels last": ({"planar": 0, "group": 4}, stem((1, 9, 12, 3), 16, (3, 3), stride=2, pad=1, planar=False), SIMT_SMALL),
+    "channels last": (
+        {"planar": 0, "group": 4},
+        stem((1, 9, 12, 3), 16, (3, 3), stride=2, pad=1, planar=False),
+        SIMT_SMALL,
+    ),
     "f16, sums of f32": ({"image_bytes": 4}, stem((1, 9, 12, 3), 12, (3, 3), stride=2, pad=1, dtype=F16), SIMT_SMALL),
-}  # fmt: skip
+}
 
 REFUSED = {  # kernel, and why it is none
     "eight f16 side by side": (stem((1, 9, 9, 8), 8, (3, 3), dtype=F16, source=F16, planar=False), "of their own"),
@@ -76,8 +86,11 @@ REFUSED = {  # kernel, and why it is none
     "a single tap": (stem((1, 9, 9, 3), 8, (1, 1), dtype=F16), "a window of (1, 1)"),
     "taps that are no neighbours": (stem((1, 9, 9, 3), 8, (3, 3), dilation=2, dtype=F16), "2) apart"),
     "large patches": (stem((1, 16, 16, 3), 8, (8, 8), stride=8, dtype=F16), "that do not overlap"),
-    "filters that are computed": (replace(stem((1, 9, 9, 3), 8, (3, 3), dtype=F16), constants=frozenset()), "no constants"),
+    "filters that are computed": (
+        replace(stem((1, 9, 9, 3), 8, (3, 3), dtype=F16), constants=frozenset()),
+        "no constants",
+    ),
     "pixels that are computed": (scaled(stem((1, 9, 9, 3), 8, (3, 3), math="tf32")), "a is computed"),
     "a wide window": (stem((1, 20, 9, 3), 8, (17, 3), dtype=F16), "at most 16 taps"),
     "a product of matrices": (replace(matmul(9, 8, 16, dtype=F16), constants=frozenset({1})), "a is"),
-}  # fmt: skip
+}

@@ -28,8 +28,15 @@ def product(m, n, k, types=(U8, I8), *, batch=(), a_transposed=False, b_transpos
     )
     params = (TensorType(types[0], a_shape), TensorType(types[1], b_shape), TensorType(I32, (n,)))
     store = Store(3, (*bs, i, j), acc + load(2, (j,), I32))
-    return Kernel("contraction", (*params, TensorType(I32, (*batch, m, n))), 1, body, (store,),
-                  label="bytes", constants=frozenset({1} if constant else ()))  # fmt: skip
+    return Kernel(
+        "contraction",
+        (*params, TensorType(I32, (*batch, m, n))),
+        1,
+        body,
+        (store,),
+        label="bytes",
+        constants=frozenset({1} if constant else ()),
+    )
 
 
 def window(image, columns, taps, types=(U8, I8), *, pad=0, zero=0, planar=False, constant=True) -> Kernel:
@@ -44,8 +51,15 @@ def window(image, columns, taps, types=(U8, I8), *, pad=0, zero=0, planar=False,
     body = Contraction((), m, (oc,), k, a, cast(load(1, (*k, oc), types[1]), I32), acc)
     out = tuple(v.extent for v in (*m, oc))
     params = (TensorType(types[0], (n, c, h, w) if planar else image), TensorType(types[1], (*taps, c, columns)))
-    return Kernel("contraction", (*params, TensorType(I32, out)), 1, body, (Store(2, (*m, oc), acc),),
-                  label="window of bytes", constants=frozenset({1} if constant else ()))  # fmt: skip
+    return Kernel(
+        "contraction",
+        (*params, TensorType(I32, out)),
+        1,
+        body,
+        (Store(2, (*m, oc), acc),),
+        label="window of bytes",
+        constants=frozenset({1} if constant else ()),
+    )
 
 
 def square(m, k, *, b_transposed) -> Kernel:
@@ -91,4 +105,4 @@ CASES = {
     "a matrix along the depth": (GEMV, product(2, 53, 72, SIGNS["uu"], b_transposed=True), ROW),
     "few columns": (GEMV, product(67, 2, 80, SIGNS["su"], b_transposed=True), ROW),
     "a batch of rows": (GEMV, product(2, 12, 20, batch=(3,), constant=True), None),
-}  # fmt: skip
+}

@@ -191,7 +191,11 @@ def test_shares_are_counted_over_calls(monkeypatch, tmp_path):
     plan.call(1000)
 
     assert [(name, round(seconds)) for name, seconds in plan.done] == [
-        ("slow", 50), ("slow", 10), ("quick", 20), ("slow", 40)]  # fmt: skip
+        ("slow", 50),
+        ("slow", 10),
+        ("quick", 20),
+        ("slow", 40),
+    ]
 
 
 def test_what_was_wrong_in_an_earlier_call_still_is(monkeypatch, tmp_path):
@@ -223,7 +227,10 @@ def test_the_parts_of_correct_are_all_of_it_once_default_schedules_first_and_eng
 
 def test_the_maps_that_are_asked_for_are_legal_but_the_one_that_is_open():
     assert {name: bool(spec.objections()) for name, spec in contact.MAPS.items()} == {
-        "tiled": False, "im2col": False, "overlapping": True}  # fmt: skip
+        "tiled": False,
+        "im2col": False,
+        "overlapping": True,
+    }
     assert contact.MAPS["im2col"].is_im2col
     assert devices.nbytes(contact.MAPS["im2col"]) == 2 * 28 * 28 * 64 * 2
     assert devices.nbytes(contact.MAPS["overlapping"]) == 1999 * 128 + 512
@@ -483,8 +490,9 @@ def crew_run(tmp_path, *subjects, deadline_s=60.0):
     found = results.Results(tmp_path, "gpu")
     pool = work.WorkerPool(Stage(), Nowhere(), jobs, tmp_path / "work.log")
     complete = pool.run(found, time.monotonic() + deadline_s, lambda job, result: None)
-    return complete, {entry["name"].split("-")[1] if entry["name"][2:] != "ok" else entry["name"]: entry for entry in
-                      ends(tmp_path)}  # fmt: skip
+    return complete, {
+        entry["name"].split("-")[1] if entry["name"][2:] != "ok" else entry["name"]: entry for entry in ends(tmp_path)
+    }
 
 
 @FORKS
@@ -686,8 +694,9 @@ def test_outputs_that_no_kernel_wrote_are_wrong(case, monkeypatch, tmp_path):
     monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
     kernel = CASES[case]
 
-    result = correct.checked(Context(Options(tmp_path)), Idle(), kernel, candidates.default(
-        kernel, family_of(kernel), TARGET.limits).numbers)  # fmt: skip
+    result = correct.checked(
+        Context(Options(tmp_path)), Idle(), kernel, candidates.default(kernel, family_of(kernel), TARGET.limits).numbers
+    )
 
     assert not result["ok"]
 

@@ -30,8 +30,17 @@ from tests import oclgrind
 
 FAMILY = FAMILIES["contraction/amd"]
 CDNA, CDNA3, RDNA = (opencl.manifest(name) for name in ("gfx90a", "gfx942", "gfx1100"))
-SMALL = {"wave": 64, "block": 16, "waves_m": 1, "waves_n": 1, "blocks_m": 1, "blocks_n": 1, "steps": 1, "stages": 2,
-         "splits": 1}  # fmt: skip
+SMALL = {
+    "wave": 64,
+    "block": 16,
+    "waves_m": 1,
+    "waves_n": 1,
+    "blocks_m": 1,
+    "blocks_n": 1,
+    "steps": 1,
+    "stages": 2,
+    "splits": 1,
+}
 needs_clang = pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
 
 
@@ -339,13 +348,19 @@ def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
 @pytest.mark.parametrize(
     ("engine", "kernel", "schedule"),
     [
-        ("attention/simt", attention(96, 8, 72, 72, heads=2),
-         {"tile_m": 64, "tile_n": 16, "reg_m": 4, "row_items": 16, "splits": 16, "vector": 1}),
-        ("rowwise", reduction("sum", 512, 4096, rows_inside=True),
-         {"lanes": 1, "rows_per_group": 64, "vector": 4, "keep": 0, "splits": 64}),
+        (
+            "attention/simt",
+            attention(96, 8, 72, 72, heads=2),
+            {"tile_m": 64, "tile_n": 16, "reg_m": 4, "row_items": 16, "splits": 16, "vector": 1},
+        ),
+        (
+            "rowwise",
+            reduction("sum", 512, 4096, rows_inside=True),
+            {"lanes": 1, "rows_per_group": 64, "vector": 4, "keep": 0, "splits": 64},
+        ),
     ],
     ids=["attention", "rowwise"],
-)  # fmt: skip
+)
 def test_what_many_work_groups_left_is_not_all_read_ahead(arch, engine, kernel, schedule):
     """Plain loads of a loop that clang writes out whole would all be under way, in more registers than there are."""
     family = FAMILIES[engine]

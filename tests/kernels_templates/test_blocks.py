@@ -42,8 +42,10 @@ RUNS = [(name, winograd_steps.possible(kernel)[number % 2 - 1]) for number, (nam
 
 def step_of(kernel: Kernel) -> tuple[KernelStep, list[np.ndarray]]:
     inputs = random_inputs(kernel)
-    values = [constant(a) if k in kernel.constants else input_value(f"x{k}", t)
-              for k, (a, t) in enumerate(zip(inputs, kernel.params, strict=False))]  # fmt: skip
+    values = [
+        constant(a) if k in kernel.constants else input_value(f"x{k}", t)
+        for k, (a, t) in enumerate(zip(inputs, kernel.params, strict=False))
+    ]
     outputs = tuple(input_value(f"y{k}", t) for k, t in enumerate(kernel.params[kernel.inputs :]))
     return KernelStep("k0", kernel, tuple(values), outputs, ()), inputs
 
@@ -300,8 +302,11 @@ def test_a_model_runs_with_its_convolution_in_three():
     """From the graph to the arena: what is between the steps has its place there, and is gone after them."""
     rng = np.random.default_rng(3)
     made = {"w": rng.standard_normal((9, 16, 3, 3)).astype(np.float32), "b": rng.standard_normal(9).astype(np.float32)}
-    nodes = [node("MaxPool", ["x"], ["r"], kernel_shape=[2, 2]), node("Conv", ["r", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
-             node("Sigmoid", ["c"], ["y"])]  # fmt: skip
+    nodes = [
+        node("MaxPool", ["x"], ["r"], kernel_shape=[2, 2]),
+        node("Conv", ["r", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        node("Sigmoid", ["c"], ["y"]),
+    ]
     onnx_model = model(nodes, [value("x", (1, 16, 11, 13))], [value("y", None)], made)
     x = rng.standard_normal((1, 16, 11, 13)).astype(np.float32)
     slow = replace(MALI.device, launch_us=0.01, fma=1)  # where products are dear

@@ -153,8 +153,13 @@ def run_with_image(kernel: Kernel, schedule: dict[str, int]) -> list[np.ndarray]
     kind = cl.channel_type.HALF_FLOAT if weights.dtype == np.float16 else cl.channel_type.FLOAT
     rows = -(-FAMILY.problem(kernel)["n"] // schedule["n0"]) * FAMILY.problem(kernel)["batch"]
     shape = (weights.size // rows // 4, rows)
-    image = cl.create_image(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, cl.ImageFormat(cl.channel_order.RGBA, kind),
-                     shape=shape, hostbuf=np.ascontiguousarray(weights))  # fmt: skip
+    image = cl.create_image(
+        queue.context,
+        flags.READ_ONLY | flags.COPY_HOST_PTR,
+        cl.ImageFormat(cl.channel_order.RGBA, kind),
+        shape=shape,
+        hostbuf=np.ascontiguousarray(weights),
+    )
     buffers = [cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=a) for a in arrays[:-1]]
     outputs = [np.zeros(t.shape, t.dtype.numpy) for t in compiled.params[compiled.inputs :]]
     results = [cl.Buffer(queue.context, flags.READ_WRITE, t.nbytes) for t in compiled.params[compiled.inputs :]]
@@ -360,7 +365,7 @@ INSIDE = {  # mistakes that give wrong numbers
     "the tap is not added": ("conv_3x3", replaced("a0s6 + at4", "a0s6")),
     "columns past the end are stored": ("matmul", replaced("if (column_block * 4 + 3 < 47)", "if (true)")),
     "a row is stored twice": ("aligned", replaced("int row3 = row_block * 4 + 3", "int row3 = row_block * 4 + 2")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", INSIDE)
@@ -431,8 +436,12 @@ def test_tiles_follow_the_reference_tables():
 def test_the_engine_is_chosen_on_a_mali_and_nowhere_else():
     kernel = with_constant_weights(conv((1, 9, 7, 8), 12, (3, 3), pad=1))
 
-    chosen = {flavour: choose(kernel, engines_of(kernel, opencl.manifest(flavour).features),
-                              opencl.manifest(flavour).limits).family.engine for flavour in opencl.FLAVOURS}  # fmt: skip
+    chosen = {
+        flavour: choose(
+            kernel, engines_of(kernel, opencl.manifest(flavour).features), opencl.manifest(flavour).limits
+        ).family.engine
+        for flavour in opencl.FLAVOURS
+    }
 
     assert chosen["mali"] == "mali"
     assert "mali" not in {chosen[flavour] for flavour in ("pocl", "generic", "amd")}

@@ -161,7 +161,12 @@ MISTAKES = {  # what is wrong: case, text, instead, which occurrence
     "another swizzle on the way in": ("f16", "(a_slow >> 1 & 3)", "(a_slow & 3)", 0),
     "another swizzle on the way out": ("f16", "(b_row >> 1 & 3)", "(b_row >> 2 & 3)", 0),
     "rows and depth of a fragment swapped": ("f16", "my_lane / 8 % 2 * 8", "my_lane / 16 * 8", 0),
-    "halves of b swapped": ("b along the depth", "b_position = my_lane / 8 % 2", "b_position = (1 - my_lane / 8 % 2)", 0),
+    "halves of b swapped": (
+        "b along the depth",
+        "b_position = my_lane / 8 % 2",
+        "b_position = (1 - my_lane / 8 % 2)",
+        0,
+    ),
     "a fragment that is not turned": ("a across the depth", "gc_ldmatrix_x4_trans(a_part", "gc_ldmatrix_x4(a_part", 1),
     "the step's fragments, not the next's": ("f16", "const int next = (k + 1) % 2", "const int next = k % 2", 0),
     "one chunk of depth too many": ("f16", "a_fast < 10", "a_fast < 11", 1),
@@ -172,10 +177,14 @@ MISTAKES = {  # what is wrong: case, text, instead, which occurrence
     "rows that are not there": ("f16", "row < 37 && ", "", 0),
     "a slice of the depth left out": ("split-K and slice-K", "part < 3", "part < 2", 0),
     "a split left out": ("split-K", "part < 3", "part < 2", 0),
-    "tf32 without rounding": ("tf32", "gc_float_to_tf32(__uint_as_float(a_part[k % 2][0][r]))",
-                              "a_part[k % 2][0][r]", 0),
+    "tf32 without rounding": (
+        "tf32",
+        "gc_float_to_tf32(__uint_as_float(a_part[k % 2][0][r]))",
+        "a_part[k % 2][0][r]",
+        0,
+    ),
     "no small part of b": ("3xtf32", "gc_mma_m16n8k8_tf32(part, a_big, b_small + j * 2);", "", 0),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -119,8 +119,16 @@ STEM = {"tile_y": 1, "tile_x": 8, "tile_n": 8, "reg_m": 2, "reg_n": 4}
 WINDOW = {"threads": 32, "vector": 2, "tile_y": 2, "tile_x": 2, "unroll": 1}
 ATTENTION = {"tile_m": 4, "tile_n": 4, "reg_m": 2, "row_items": 4, "splits": 1, "vector": 1}
 WINOGRAD = {
-    "outputs": 2, "columns": 16, "blocks": 8, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
-}  # fmt: skip
+    "outputs": 2,
+    "columns": 16,
+    "blocks": 8,
+    "channels": 4,
+    "positions": 2,
+    "reg_n": 4,
+    "reg_b": 4,
+    "stages": 1,
+    "splits": 1,
+}
 FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "reg_b": 2, "channels": 2}
 LOOK_BACK = {"look_back": 1, "vector": 1, "accesses": 2}
 ENGINES = [

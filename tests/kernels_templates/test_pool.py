@@ -85,8 +85,9 @@ def test_pooling_of_channels_goes_to_the_window():
     assert choose(kernel, engines_of(kernel), TARGET.limits).family is FAMILY
 
 
-@pytest.mark.parametrize("target", [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)],
-                         ids=lambda t: t.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "target", [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)], ids=lambda t: t.name
+)
 def test_defaults_are_legal_and_spill_nothing(target):
     for kernel in (max_pool((1, 112, 112, 64), 3, 2, 1), average_pool((1, 35, 35, 192), (3, 3), 1, 1)):
         sizes = FAMILY.problem(kernel)

@@ -136,23 +136,36 @@ RACES = {
     "nothing, mma": ("mma tf32, split", {}),
     "nothing, wgmma": ("wgmma, split", {}),
     "nothing, a pair": ("wgmma, everything", {}),
-    "no barrier for the flag": ("simt, sliced", {"replace": "__syncthreads();\n  if (!is_last[0])", "by": "if (!is_last[0])"}),
-    "no barrier between lanes": ("simt, few threads", {"replace": "__syncthreads();\n    for (int half_way",
-                                                        "by": "for (int half_way"}),
+    "no barrier for the flag": (
+        "simt, sliced",
+        {"replace": "__syncthreads();\n  if (!is_last[0])", "by": "if (!is_last[0])"},
+    ),
+    "no barrier between lanes": (
+        "simt, few threads",
+        {"replace": "__syncthreads();\n    for (int half_way", "by": "for (int half_way"},
+    ),
     "no barrier in one tile": ("simt, one tile of columns", {"replace": "__syncthreads();", "occurrence": 2}),
-    "fences of one warpgroup": ("wgmma, everything", {"replace": "gc_fence_proxy", "by": "if (id < 128) gc_fence_proxy"}),
+    "fences of one warpgroup": (
+        "wgmma, everything",
+        {"replace": "gc_fence_proxy", "by": "if (id < 128) gc_fence_proxy"},
+    ),
     "a fence of the thread that stores": (
-        "wgmma, tma store", {"replace": "gc_fence_proxy", "by": "if (id % 128 == 0) gc_fence_proxy"}
+        "wgmma, tma store",
+        {"replace": "gc_fence_proxy", "by": "if (id % 128 == 0) gc_fence_proxy"},
     ),
     "nothing, fenced for all": (
         "wgmma, tma store",
-        {"replace": "gc_fence_proxy_async();\n  gc_named_barrier(2, 128);",
-         "by": "gc_named_barrier(2, 128);\n  if (id % 128 == 0) gc_fence_proxy_async();"},
+        {
+            "replace": "gc_fence_proxy_async();\n  gc_named_barrier(2, 128);",
+            "by": "gc_named_barrier(2, 128);\n  if (id % 128 == 0) gc_fence_proxy_async();",
+        },
     ),
     "nothing, stored by tma": ("wgmma, tma store, one tile of columns", {}),
-    "no barrier behind a store by tma": ("wgmma, tma store, one tile of columns",
-                                         {"replace": "statistics\n  gc_named_barrier(1, 256);", "by": "statistics\n"}),
-}  # fmt: skip
+    "no barrier behind a store by tma": (
+        "wgmma, tma store, one tile of columns",
+        {"replace": "statistics\n  gc_named_barrier(1, 256);", "by": "statistics\n"},
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -366,8 +379,18 @@ def test_a_fence_that_is_missing_is_seen_in_any_order(name, fence, order, unfenc
 
 # ---- OpenCL ----
 
-PLAYED = ("simt", "simt, split", "simt, split and sliced", "simt, few threads", "simt, a work-item", "simt, pixels",
-          "simt, one tile of columns", "simt, rows too long to be kept", "simt, largest", "simt, residual")  # fmt: skip
+PLAYED = (
+    "simt",
+    "simt, split",
+    "simt, split and sliced",
+    "simt, few threads",
+    "simt, a work-item",
+    "simt, pixels",
+    "simt, one tile of columns",
+    "simt, rows too long to be kept",
+    "simt, largest",
+    "simt, residual",
+)
 
 
 @pytest.mark.parametrize("name", PLAYED)
@@ -469,10 +492,16 @@ def test_bytes_keep_their_words_beside_row_statistics():
 
 def test_kernels_that_differ_in_their_statistics_differ_in_their_digest():
     plain = matmul(13, 40, 30)
-    ranged = replace(with_row_statistics(plain), body=replace(with_row_statistics(plain).body, tail=Tail(
-        with_row_statistics(plain).body.tail.statistics,
-        tuple(replace(s, value=call("neg", s.value)) for s in with_row_statistics(plain).body.tail.stores),
-    )))  # fmt: skip
+    ranged = replace(
+        with_row_statistics(plain),
+        body=replace(
+            with_row_statistics(plain).body,
+            tail=Tail(
+                with_row_statistics(plain).body.tail.statistics,
+                tuple(replace(s, value=call("neg", s.value)) for s in with_row_statistics(plain).body.tail.stores),
+            ),
+        ),
+    )
 
     assert len({k.digest for k in (plain, with_row_statistics(plain), ranged)}) == 3
     assert "then of each row" in with_row_statistics(plain).text

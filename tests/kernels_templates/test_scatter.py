@@ -178,11 +178,16 @@ def test_the_barrier_between_copy_and_updates_is_needed():
 @pytest.mark.parametrize(
     ("sizes", "most"),
     [
-        ((1, 1000, 10), 256), ((1, 10**4, 10), 1000), ((3000, 1000, 100_000), READERS), ((3, 7, 100_000), 7), ((1, 1, 1), 1),
+        ((1, 1000, 10), 256),
+        ((1, 10**4, 10), 1000),
+        ((3000, 1000, 100_000), READERS),
+        ((3, 7, 100_000), 7),
+        ((1, 1, 1), 1),
         ((1, 10**9, 1), 10**9),
-        ((1, 1000, 10**6), 256), ((2, 1000, 10**6), 128),
+        ((1, 1000, 10**6), 256),
+        ((2, 1000, 10**6), 128),
     ],
-)  # fmt: skip
+)
 def test_work_is_linear_in_places_and_updates(sizes, most):
     lines, places, updates = sizes
     p = ScatterProblem(lines=lines, places=places, updates=updates, side_by_side=0, widest=1)

@@ -156,14 +156,48 @@ def test_what_is_ranked_first_spills_nothing_and_fits_its_formula(arch):
 @pytest.mark.parametrize(
     ("family", "kernel", "schedule", "limits", "registers"),
     [
-        (SIMT, separable((1, 56, 56, 144), 24, (3, 3), pad=1), S | {"tile_y": 8, "tile_x": 32, "tile_n": 8, "reg_m": 1,
-         "reg_n": 4, "vector": 4, "reg_y": 1, "reg_x": 4, "parts": 12, "splits": 3}, cuda.manifest("sm_86").limits, 128),
-        (MMA, separable((1, 56, 56, 144), 24, (3, 3), pad=1, dtype=F16), M | {"tile_y": 2, "tile_x": 32, "warp_n": 64,
-         "warps_m": 1, "warps_n": 2, "warps_k": 1, "vector": 4, "reg_y": 2, "reg_x": 1, "parts": 3, "splits": 3},
-         cuda.manifest("sm_75").limits, rank.PRESSURE),
+        (
+            SIMT,
+            separable((1, 56, 56, 144), 24, (3, 3), pad=1),
+            S
+            | {
+                "tile_y": 8,
+                "tile_x": 32,
+                "tile_n": 8,
+                "reg_m": 1,
+                "reg_n": 4,
+                "vector": 4,
+                "reg_y": 1,
+                "reg_x": 4,
+                "parts": 12,
+                "splits": 3,
+            },
+            cuda.manifest("sm_86").limits,
+            128,
+        ),
+        (
+            MMA,
+            separable((1, 56, 56, 144), 24, (3, 3), pad=1, dtype=F16),
+            M
+            | {
+                "tile_y": 2,
+                "tile_x": 32,
+                "warp_n": 64,
+                "warps_m": 1,
+                "warps_n": 2,
+                "warps_k": 1,
+                "vector": 4,
+                "reg_y": 2,
+                "reg_x": 1,
+                "parts": 3,
+                "splits": 3,
+            },
+            cuda.manifest("sm_75").limits,
+            rank.PRESSURE,
+        ),
     ],
     ids=["512 work-items have 128", "two windows of 16 bytes"],
-)  # fmt: skip
+)
 def test_spills_are_foreseen(family, kernel, schedule, limits, registers):
     """ptxas wrote 16 bytes (sm_86) and 12 (sm_75) of these to memory."""
     p = family.problem(kernel)

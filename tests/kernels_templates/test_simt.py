@@ -98,10 +98,17 @@ BUGS = {
     "a slice read twice": ("slice_sums[other]", "slice_sums[0]", "numbers"),
     "a slice that takes another's depth": ("first_k = slice * 2", "first_k = 0", "numbers"),
     "a row stored past the end": ("if (row < 60)", "if (row < 61)", "memory"),
-    "no barrier before a tile is used": ("gc_cp_async_wait<1>();\n    __syncthreads();", "gc_cp_async_wait<1>();", "race"),
-    "no barrier before the slices meet": ("  }\n  __syncthreads();\n  if (slice > 0) return;",
-                                          "  }\n  if (slice > 0) return;", "race"),
-}  # fmt: skip
+    "no barrier before a tile is used": (
+        "gc_cp_async_wait<1>();\n    __syncthreads();",
+        "gc_cp_async_wait<1>();",
+        "race",
+    ),
+    "no barrier before the slices meet": (
+        "  }\n  __syncthreads();\n  if (slice > 0) return;",
+        "  }\n  if (slice > 0) return;",
+        "race",
+    ),
+}
 SEEDED = (conv((2, 6, 5, 5), 12, (3, 3), pad=1), LATE | {"slices": 4, "tile_n": 8, "tile_k": 8})
 SANITIZER = {"numbers": None, "race": "thread", "memory": "address"}
 
@@ -153,8 +160,17 @@ def test_the_default_copies_asynchronously_where_the_device_and_the_operands_all
 
 
 # 128 sums a work-item, of four slices, that four work-groups add up
-JOINED = {"tile_m": 32, "tile_n": 16, "tile_k": 16, "reg_m": 8, "reg_n": 16, "stages": 1, "asynchronous": 0, "slices": 4,
-          "splits": 4}  # fmt: skip
+JOINED = {
+    "tile_m": 32,
+    "tile_n": 16,
+    "tile_k": 16,
+    "reg_m": 8,
+    "reg_n": 16,
+    "stages": 1,
+    "asynchronous": 0,
+    "slices": 4,
+    "splits": 4,
+}
 
 
 @pytest.mark.parametrize("change", [{"splits": 2}, {"slices": 1, "tile_m": 128, "tile_n": 64}, {"reg_n": 8}])

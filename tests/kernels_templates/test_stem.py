@@ -157,7 +157,7 @@ MISTAKES = {  # what is wrong: engine, case, text, instead
     "no wait for the filters": (MMA, "7 x 7 by 2", "gc_cp_async_wait<0>();", ""),
     "no barrier before the products": (SIMT, "7 x 7 by 2", "__syncthreads();", ""),
     "a tap twice": (SIMT, "7 x 7 by 2", "r * 24 + s)", "r * 24)"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,8 @@ MISTAKES = {
     "nobody gives registers": ("registers change hands", {"replace": "gc_setmaxnreg_dec<40>();"}),
     "nobody takes registers": ("registers change hands", {"replace": "gc_setmaxnreg_inc<232>();"}),
     "a warp takes registers": (
-        "registers change hands", {"replace": "gc_setmaxnreg_inc<232>();", "by": "if (id < 32) gc_setmaxnreg_inc<232>();"}
+        "registers change hands",
+        {"replace": "gc_setmaxnreg_inc<232>();", "by": "if (id < 32) gc_setmaxnreg_inc<232>();"},
     ),
     "a store before all have written": ("tma store", {"replace": "gc_named_barrier(2, 128);"}),
     "a store of what was not fenced": ("tma store", {"replace": "gc_fence_proxy_async();"}),
@@ -128,10 +129,13 @@ MISTAKES = {
     "a mask of one": ("b for two", {"replace": ", batch, 3)", "by": ", batch, 1)"}),
     "both load the same half": ("b for two", {"replace": "first_column + rank * 16", "by": "first_column"}),
     "arrivals at home": ("b for two", {"replace": "stage_before, 1)", "by": "stage_before, 0)"}),
-    "a wait of the block for the cluster": ("b for two", {"replace": "gc_mbarrier_wait_cluster", "by": "gc_mbarrier_wait"}),
+    "a wait of the block for the cluster": (
+        "b for two",
+        {"replace": "gc_mbarrier_wait_cluster", "by": "gc_mbarrier_wait"},
+    ),
     "barriers that the other may not know": ("b for two", {"replace": "gc_cluster_sync();", "by": "__syncthreads();"}),
     "the other tap": ("3x3", {"replace": "step % 3, step / 3", "by": "step / 3, step % 3"}),
-}  # fmt: skip
+}
 RACES = {
     "nothing": ("bf16, two warpgroups", {}),
     "nothing, split": ("split by two", {}),

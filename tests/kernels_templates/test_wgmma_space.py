@@ -106,8 +106,11 @@ def test_rows_that_overlap_are_no_matrix():
     kernel = image((1, 1, 2003, 64), 8, (1, 4), dtype=F16)
     signal = matmul(500, 8, 64, dtype=F16, b_transposed=True)
     i, k = signal.body.m[0], signal.body.k[0]
-    windows = replace(signal, params=(TensorType(F16, (500 * 16 + 48,)), *signal.params[1:]),
-                      body=replace(signal.body, a=cast(load(0, (i * 16 + k,), F16), F32)))  # fmt: skip
+    windows = replace(
+        signal,
+        params=(TensorType(F16, (500 * 16 + 48,)), *signal.params[1:]),
+        body=replace(signal.body, a=cast(load(0, (i * 16 + k,), F16), F32)),
+    )
 
     assert matrix_of(kernel, "a") == Refusal("rows of a overlap")
     assert isinstance(form_of_a(kernel), Pixels)

@@ -223,9 +223,13 @@ def test_the_prelude_s_instruction_has_the_signs_that_are_asked_for(signs, suffi
 @pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
 @pytest.mark.parametrize(
     ("arch", "types", "name"),
-    [("gfx906", "ss", "v_dot4_i32_i8"), ("gfx1030", "uu", "v_dot4_u32_u8"), ("gfx1030", "us", "v_dot4c_i32_i8"),
-     ("gfx1100", "us", "v_dot4_i32_iu8")],
-)  # fmt: skip
+    [
+        ("gfx906", "ss", "v_dot4_i32_i8"),
+        ("gfx1030", "uu", "v_dot4_u32_u8"),
+        ("gfx1030", "us", "v_dot4c_i32_i8"),
+        ("gfx1100", "us", "v_dot4_i32_iu8"),
+    ],
+)
 def test_amd_s_listing_holds_the_instruction(arch, types, name):
     target = opencl.manifest(arch)
     kernel = product(512, 512, 512, SIGNS[types], constant=True)
