@@ -154,7 +154,7 @@ def test_a_space_without_a_legal_default_or_a_model_expects_nothing():
 
 
 def test_of_a_space_that_is_drawn_half_is_near_the_default(monkeypatch):
-    limits, toy = Limits(threads=2000), family(tiles=tuple(range(1, 60)), depth=tuple(range(1, 30)))
+    limits, toy = Limits(threads=2000), family(tiles=tuple(range(1, 60)), depths=tuple(range(1, 30)))
     monkeypatch.setattr(space, "ENUMERATED", 10)
 
     few, many = (Candidates.from_family(toy, Extent(n=100), limits, most=most, seed=3) for most in (400, 6000))
@@ -167,7 +167,7 @@ def test_of_a_space_that_is_drawn_half_is_near_the_default(monkeypatch):
 
 
 def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():
-    toy, limits = family(tiles=tuple(range(1, 400)), depth=tuple(range(1, 401))), Limits(threads=2000)
+    toy, limits = family(tiles=tuple(range(1, 400)), depths=tuple(range(1, 401))), Limits(threads=2000)
 
     space = Candidates.from_family(toy, Extent(n=100), limits, most=500, seed=3)
     again = Candidates.from_family(toy, Extent(n=100), limits, most=500, seed=3)
@@ -179,7 +179,7 @@ def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():
 
 
 def test_of_a_large_space_that_is_listed_many_points_are_drawn_and_the_default_s_neighbours_stay():
-    toy, limits = family(tiles=tuple(range(1, 60)), depth=tuple(range(1, 30))), Limits(threads=2000)
+    toy, limits = family(tiles=tuple(range(1, 60)), depths=tuple(range(1, 30))), Limits(threads=2000)
     everything = Candidates.from_family(toy, Extent(n=100), limits)
     default = everything.schedule(everything.default)
 
@@ -241,7 +241,7 @@ def test_unknown_derived_values_are_in_the_middle():
 
 def test_a_rare_legal_point_is_found_by_steps_from_the_default():
     """One combination in 2,000 is legal, all of them next to each other."""
-    toy, limits = family(tiles=tuple(range(8, 608)), depth=tuple(range(1, 601))), Limits(threads=48)
+    toy, limits = family(tiles=tuple(range(8, 608)), depths=tuple(range(1, 601))), Limits(threads=48)
 
     space = Candidates.from_family(toy, Extent(n=100), limits, most=60, seed=1)
 
