@@ -36,7 +36,7 @@ CASES = {
         into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8),
         SMALL | {"channels": 8, "columns": 16, "positions": 1},
     ),
-    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0])),
+    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0].numbers)),
     "one row of blocks per work-group": (
         conv((3, 3, 3, 4), 8, (3, 3), pad=1),
         SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8},

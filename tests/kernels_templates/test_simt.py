@@ -32,7 +32,7 @@ TARGET = cuda.manifest("sm_80")
 
 def assert_right(kernel, inputs, found):
     for actual, right in zip(found, expected(kernel, inputs), strict=True):
-        assert_matches(actual, right, terms=max(1, SIMT.problem(kernel)["k"]))
+        assert_matches(actual, right, terms=max(1, SIMT.problem(kernel).k))
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def error_of(kernel, found):
 
 
 def bound_of(kernel, schedule):
-    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel))["depth"])
+    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel)).depth)
 
 
 # ---- results ----
