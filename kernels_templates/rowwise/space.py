@@ -218,7 +218,7 @@ LONG_ROW = 8192  # columns that cores of a CPU had better share
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 
 
-def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[Any, Any, Any]:
+def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[float, float, int]:
     """Of one statistic, when lanes join: cycles, instructions of each warp, and bytes through shared memory.
 
     Lanes join by shuffles, warps through shared memory, which is next to nothing. Without shuffles all lanes join through
