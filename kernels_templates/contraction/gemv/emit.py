@@ -11,8 +11,7 @@ from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import loop, modulo, over, plus, times
 from gpucomp.expr.core import var
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernels_templates.contraction.loader import Loader, Operand, loader
-from gpucomp.kernels_templates.contraction.simt.emit import stored
+from gpucomp.kernels_templates.contraction.loader import Loader, Operand, loader, stored
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.gemv.space import GemvProblem, GemvSchedule, GemvSizes
