@@ -23,7 +23,6 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.operand import along_memory
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
 
@@ -74,7 +73,6 @@ class Rows:
 
 def mma_hooks(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mma/kernel.j2`` for what each hook is."""
-    kernel = along_memory(kernel)
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     acc = "sum" if d.out_vector == 1 else f"sums[{LANE}]"

@@ -469,6 +469,7 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     settle=settle,
+    in_memory_order=along_memory,
     emit=mma_hooks,
     template="contraction/mma/kernel.j2",
 )
