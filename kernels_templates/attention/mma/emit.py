@@ -13,7 +13,7 @@ from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import count
 from gpucomp.kernels_templates.attention.emit import shared_hooks
-from gpucomp.kernels_templates.contraction.mma.emit import FUNCTIONS
+from gpucomp.kernels_templates.contraction.fragments import FUNCTIONS
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.attention.mma.space import (
