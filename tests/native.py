@@ -16,7 +16,7 @@ from gpucomp.codegen.llvm.engines import family_of
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
-from gpucomp.schedule.space import Family, Schedule, sized
+from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
 from testing.kernel_oracle import UNWRITTEN
 from tests.arm64 import Processor
@@ -24,7 +24,7 @@ from tests.arm64 import Processor
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:
     family = family_of(kernel)
-    return family.default(sized(family.problem(kernel)), (target or cpu.host()).limits)
+    return family.default(family.problem(kernel), (target or cpu.host()).limits)
 
 
 def _here() -> list[Target]:

@@ -170,7 +170,7 @@ class Candidates:
         named = [j for j, name in enumerate(self.names) if name in self.categories]
         distance[:, named] = spans[named] * (distance[:, named] > 0)
         total = (distance / spans).sum(1)
-        return among[total <= total.min() * (1 + 1e-9)]
+        return np.asarray(among[total <= total.min() * (1 + 1e-9)])
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:
@@ -197,7 +197,7 @@ class Candidates:
 
     @cached_property
     def _codes(self) -> np.ndarray:
-        return self.ordinals.astype(np.int64) @ self._strides
+        return np.asarray(self.ordinals.astype(np.int64) @ self._strides)
 
     @cached_property
     def _index(self) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -186,12 +186,13 @@ class Reduce(Expr):
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
-_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_interned: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()  # an expression of the key's first class
+E = TypeVar("E", bound=Expr)
 
 
-def _intern(cls: type[Expr], *fields: Any) -> Any:
+def _intern(cls: type[E], *fields: Any) -> E:
     key = (cls, *fields)
-    expr = _interned.get(key)
+    expr: E | None = _interned.get(key)
     if expr is None:
         expr = cls(*fields)
         _interned[key] = expr
@@ -210,11 +211,11 @@ def literal(value: Number, dtype: DType) -> Const:
     else:
         value = int(value)
         key = (Const, dtype, "int", value)
-    const = _interned.get(key)
+    const: Const | None = _interned.get(key)
     if const is None:
         const = Const(dtype, value)
         _interned[key] = const
-    return const  # type: ignore[return-value]
+    return const
 
 
 def index(value: int) -> Const:

@@ -58,7 +58,7 @@ def _attention_reference(
         if causal is not None:
             scores = np.where(np.tri(q.shape[-2], k.shape[-2], causal, dtype=np.bool_), scores, masked)
         power = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
-        return np.matmul(power / power.sum(axis=-1, keepdims=True), v)
+        return np.asarray(np.matmul(power / power.sum(axis=-1, keepdims=True), v))
 
     return in_double(attend)(q, k, v)
 

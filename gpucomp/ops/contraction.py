@@ -26,7 +26,7 @@ def MatMul(a: TensorType, b: TensorType) -> TensorType:
 @MatMul.define("reference")
 def _matmul_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     wide = np.float64 if a.dtype.kind in "fV" else a.dtype
-    return np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
+    return np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype(a.dtype)
 
 
 @MatMul.define("algorithm")

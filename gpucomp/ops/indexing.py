@@ -7,6 +7,7 @@ memory. Writes ignore it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -173,7 +174,9 @@ def _scattered(
     return cast(call(REDUCTIONS[how], cast(data, acc), total), data.dtype)
 
 
-def _apply_updates(data: np.ndarray, at: list[tuple], updates: list[np.ndarray], reduction: str) -> np.ndarray:
+def _apply_updates(
+    data: np.ndarray, at: list[tuple[Any, ...]], updates: list[np.ndarray], reduction: str
+) -> np.ndarray:
     sums = reduction in {"add", "mul"} and data.dtype.kind in "fV"
     result = data.astype(np.float64) if sums else data.copy()
     with np.errstate(all="ignore"):

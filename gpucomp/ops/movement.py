@@ -168,7 +168,8 @@ def _pad_reference(x: np.ndarray, *, pads: tuple[int, ...], mode: str = "constan
         grown = np.pad(x, [(max(b, 0), max(e, 0)) for b, e in widths], constant_values=value)
         return grown[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(grown.shape, widths, strict=True))]
     cut = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, widths, strict=True))]
-    return np.pad(cut, [(max(b, 0), max(e, 0)) for b, e in widths], mode)  # type: ignore[call-overload]
+    padded = np.pad(cut, [(max(b, 0), max(e, 0)) for b, e in widths], mode)  # type: ignore[call-overload]
+    return np.asarray(padded)
 
 
 @Pad.define("algorithm")

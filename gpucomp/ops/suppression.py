@@ -88,7 +88,7 @@ class Boxes:
     @property
     def solid(self) -> np.ndarray:
         """bool[n]: boxes with a positive, finite area. All other boxes neither cover a box nor are covered."""
-        return ((self.high > self.low).all(axis=0)) & (self.areas > 0) & np.isfinite(self.areas)
+        return np.asarray((self.high > self.low).all(axis=0) & (self.areas > 0) & np.isfinite(self.areas))
 
 
 def _corners(boxes: np.ndarray, centred: bool) -> Boxes:

@@ -188,7 +188,8 @@ def _sums_of_windows(weights: np.ndarray, node: Node) -> np.ndarray:
     rank, pads = weights.ndim - 2, node.attrs["pads"]
     taps = weights.sum(axis=1, keepdims=True, dtype=np.int32)
     if not any(pads):
-        return taps.sum(axis=tuple(range(2, 2 + rank)), keepdims=True, dtype=np.int32).reshape(1, -1, *[1] * rank)
+        sums = np.asarray(taps.sum(axis=tuple(range(2, 2 + rank)), keepdims=True, dtype=np.int32))
+        return sums.reshape(1, -1, *[1] * rank)
     image = np.ones((1, 1, *node.inputs[0].shape[2:]), np.int32)
     return np.asarray(ops.Conv.reference(image, taps, **attrs))
 

@@ -555,4 +555,5 @@ def drive(generator: Body) -> list[Known]:
             answer = None
     if failure is not None:
         raise failure
-    return answer
+    results: list[Known] = answer
+    return results

@@ -68,7 +68,7 @@ class Places:
 def _once(numbers: np.ndarray) -> np.ndarray:
     """The distinct numbers, ascending. Sorts, because np.unique can need a table of several times their size."""
     ascending = np.sort(numbers)
-    return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+    return np.asarray(ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])])
 
 
 def _rank(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
