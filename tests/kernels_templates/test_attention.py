@@ -317,8 +317,8 @@ def test_a_score_that_hides_little_is_not_causal():
     visible = replace(kernel, body=replace(kernel.body, score=select(score.condition, score.then, -5.0)))
     empty_rows = attention(9, 9, 8, 8, causal=-1)
 
-    assert SIMT.problem(kernel)["causal"] == 0
-    assert SIMT.problem(visible)["causal"] == SIMT.problem(empty_rows)["causal"] == -1
+    assert SIMT.problem(kernel).causal == 0
+    assert SIMT.problem(visible).causal == SIMT.problem(empty_rows).causal == -1
 
 
 def test_narrow_storage_keeps_f32_sums_and_rounds_operands_once():
