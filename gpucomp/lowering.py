@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import reduce
 
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
@@ -20,10 +21,12 @@ from gpucomp.kernel.passes import (
 )
 from gpucomp.kernel.passes.precision import KernelStorage
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.rewrite.pipeline import Pass, run_pipeline
 from gpucomp.rewrite.rounding import Rounding
+from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.expected import Expected
+from gpucomp.schedule.scheduled import Scheduled, ScheduledPass, order_depth, pack_bytes, pack_weights
 from gpucomp.targets.back_end import back_end
 
 
@@ -69,6 +72,19 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
     KernelPass("split-winograd", split_winograd.split, _has_no_local_memory),
     KernelPass("fuse-row-statistics", fuse_row_statistics.join, _on_a_gpu),
 )
+
+
+# from the schedule that was chosen for a kernel to the kernel that is rendered
+SCHEDULED_PASSES: tuple[ScheduledPass, ...] = (
+    ScheduledPass("pack-weights", pack_weights),
+    ScheduledPass("pack-bytes", pack_bytes),
+    ScheduledPass("order-depth", order_depth),
+)
+
+
+def scheduled(step: KernelStep, choice: Choice) -> Scheduled:
+    """``step`` after ``SCHEDULED_PASSES``, on its own."""
+    return reduce(lambda one, each: each.run(one), SCHEDULED_PASSES, Scheduled(step, choice, step.kernel))
 
 
 def wanted_passes(target: Target, precision: str = "fp32") -> tuple[KernelPass, ...]:

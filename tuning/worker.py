@@ -74,13 +74,13 @@ class Builder:
 
 def build(source: Any, target: Target) -> bytes:
     """Build without the cache: each of thousands of candidates is built once, and a hanging compiler must be noticed."""
-    from gpucomp.targets import cpu, cuda, opencl
+    from gpucomp.targets import cpu, cuda, opencl_build
 
     match target.kind:
         case "cpu":
             return cpu.build([source], target)
         case "opencl":
-            return opencl.build(source, target)
+            return opencl_build.build(source, target)
     return cuda.build(source, target)
 
 

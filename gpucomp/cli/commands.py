@@ -477,10 +477,12 @@ def inspect(
 
 def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
     from gpucomp import targets
+    from gpucomp.compiler import schedule, silent
     from gpucomp.frontend import onnx as frontend
     from gpucomp.ir.passes import PassRecord
     from gpucomp.ir.printer import format_graph
     from gpucomp.lowering import kernels_of, rewritten
+    from gpucomp.schedule.records import picks_of
 
     records: list[PassRecord] = []
     with progress(f"rewriting {how.model.name}"):
@@ -490,7 +492,8 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
             target = targets.resolve(how.target_name)
             after = rewritten(before, target, how.precision, how.keep_fp32, observer=records.append)
             if passes:
-                kernels_of(after, target, how.precision, how.keep_fp32, None, observer=records.append)
+                steps = kernels_of(after, target, how.precision, how.keep_fp32, None, observer=records.append)
+                schedule(steps, target, silent, picks_of(how.records), records.append)
     if graph:
         click.echo(format_graph(before if graph == "before" else after), nl=False)
     if passes:

@@ -44,7 +44,14 @@ class Sizes(Mapping[str, Any]):
     In ``lockstep`` the numbers are columns, one place for each schedule; formulas are the same.
     """
 
-    if not TYPE_CHECKING:  # mypy knows the method
+    if TYPE_CHECKING:  # fields of subclasses may hide these
+
+        @property
+        def items(self) -> Any: ...
+        @property
+        def values(self) -> Any: ...
+
+    else:
 
         @property
         def keys(self) -> Callable[[], KeysView[str]]:  # a property: no number of an object hides it
@@ -105,6 +112,11 @@ class Tunables(Sizes):
 
     The parameters of several bases come in the order of the bases, before a class's own.
     """
+
+    if TYPE_CHECKING:  # mypy compares a parameter with what its immediate base has of that name
+
+        @property
+        def items(self) -> Any: ...
 
     params: ClassVar[tuple[Param, ...]] = ()
 

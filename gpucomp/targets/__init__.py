@@ -21,6 +21,7 @@ MODULES = {
     "opencl": "gpucomp.targets.opencl",
     "cuda": "gpucomp.targets.cuda",
 }
+BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
 Progress = Callable[[str, int, int], None]
 
 
@@ -73,7 +74,7 @@ def attempt(
         return {}, {}
     from gpucomp.targets.cache import open_cache
 
-    module, cache = _module(target.kind), open_cache()
+    module, cache = importlib.import_module(BUILDERS[target.kind]), open_cache()
     if target.kind == "cpu":
         tell("compile", 0, 1)
         return {plan.kernels[0].binary: module.build(wanted, target, cache)}, {}

@@ -21,7 +21,7 @@ from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, WRITTEN_OUT, Family
 class LoopsSchedule(Tunables):
     threads: int = tunable((32, 64, 128, 256, 512, 1024), "work-items per work-group")
     vector: int = tunable((1, 2, 4, 8, 16), "neighbouring points per access")
-    items: int = tunable((1, 2, 4, 8), "groups of points per work-item")  # type: ignore[assignment]  # of Mapping
+    items: int = tunable((1, 2, 4, 8), "groups of points per work-item")
 
 
 class PointsProblem(Sizes):

@@ -20,7 +20,7 @@ from gpucomp.kernels_templates.contraction.mali.space import MaliProblem, regist
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import opencl
+from gpucomp.targets import opencl, opencl_build
 from testing import opencl_device
 from testing.kernel_oracle import expected
 from testing.kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
@@ -197,7 +197,7 @@ def run_with_image(kernel: Kernel, schedule: dict[str, int]) -> list[np.ndarray]
     buffers = [cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=a) for a in arrays[:-1]]
     outputs = [np.zeros(t.shape, t.dtype.numpy) for t in compiled.params[compiled.inputs :]]
     results = [cl.Buffer(queue.context, flags.READ_WRITE, t.nbytes) for t in compiled.params[compiled.inputs :]]
-    built, _ = opencl.program(queue.context, queue.device, source)
+    built, _ = opencl_build.program(queue.context, queue.device, source)
     size = tuple(g * i for g, i in zip(source.geometry.groups, source.geometry.items, strict=True))
     cl.Kernel(built, "k0")(queue, size, source.geometry.items, *buffers, image, *results)
     for array, result in zip(outputs, results, strict=True):

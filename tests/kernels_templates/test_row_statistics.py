@@ -533,7 +533,7 @@ def test_bytes_keep_their_words_beside_row_statistics():
     assert SIMT.problem(kernel)["dot"] == 4
     viewed = [inputs[0].view(np.int32).reshape(-1), inputs[1].view(np.int32).reshape(-1), inputs[2]]
     for actual, right in zip(
-        in_any_order(SIMT.rewritten(kernel), source, built, viewed), expected(kernel, inputs), strict=True
+        in_any_order(SIMT.in_words(kernel), source, built, viewed), expected(kernel, inputs), strict=True
     ):
         assert_matches(actual, right, terms=200)
 

@@ -412,7 +412,7 @@ def test_the_problem_before_packing_is_the_one_after(built):
         ready, _, _ = built[0][name]
 
         assert family.problem(ready) == family.problem(kernel), name
-        assert family.problem(family.rewritten(ready)) == family.problem(kernel), name
+        assert family.problem(family.in_words(ready)) == family.problem(kernel), name
 
 
 # ---- the model ----

@@ -239,7 +239,7 @@ def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
     ):  # fmt: skip
 
         def done(kernel, shuffles, family=family, schedule=schedule, **change):
-            p, s = sized(family.problem(kernel)), family.schedule(schedule | change)
+            p, s = sized(family.problem(kernel)), family.schedule({**schedule, **change})
             return family.work_with(shuffles)(s, p)
 
         cuda_s, opencl_s = done(kernel, True), done(kernel, False)
@@ -310,7 +310,7 @@ def test_what_is_expected_of_any_schedules_is_what_the_ranking_says_of_its_own()
 
     assert us[:-1] == pytest.approx(found.us[some])
     assert len(some) > 10
-    assert SIMT.registers(SIMT.schedule(greedy), sized(SIMT.problem(kernel))) > rank.PRESSURE
+    assert SIMT.registers(SIMT.schedule(greedy), SIMT.problem(kernel)) > rank.PRESSURE
     assert math.isnan(us[-1])
     assert rank.expected_us(kernel, dataclasses.replace(SIMT, work=None), row, target.device) is None
 

@@ -19,7 +19,6 @@ from gpucomp.expr.core import Var, var
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.operand import along_memory
 from gpucomp.kernels_templates.contraction.loader import Loader, Operand, lanes_known, loader, uses, without
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ def contraction_hooks(
     kernel: Kernel, printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/simt/kernel.j2`` for what each hook is."""
-    kernel = along_memory(kernel)
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     index = printer.dialect.index_type(_largest_index(s, p))

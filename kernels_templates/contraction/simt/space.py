@@ -546,7 +546,8 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
-    rewritten=in_words,
+    in_words=in_words,
+    in_memory_order=along_memory,
     emit=contraction_hooks,
     template="contraction/simt/kernel.j2",
 )

@@ -141,13 +141,12 @@ def group_query_attention(
     """Causal attention of queries [B, S, H h]. Groups of query heads share one of ``kv_num_heads`` heads of keys and values.
 
     ``query`` can contain keys and values after its own columns. ``seqlens_k`` i32[B] is the total number of keys of
-    each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``attention_bias`` is [B
-    or 1, H or 1, S, T], ``head_sink`` [H]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
+    each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``head_sink`` is [H],
+    ``attention_bias`` [B or 1, H or 1, S, T]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
     are 0 where a sentence has no keys.
 
-    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside 0 .. T -
-    1 move keys out of the result or leave gaps in it. ``position_ids`` outside the tables are clamped, as by
-    ``Gather``.
+    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside
+    ``0 .. T - 1`` move keys out of the result or leave gaps in it. ``Gather`` clamps ``position_ids`` to the tables.
     """
     _expect_plain_cache(k_scale, v_scale, k_quant_type, v_quant_type, kv_cache_bit_width)
     expect_none(qk_output=qk_output, sliding_window_cache=sliding_window_cache)
