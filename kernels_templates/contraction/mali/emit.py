@@ -23,7 +23,7 @@ from gpucomp.ir.types import F16, I8, I32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.operand import count, places
+from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.plain_loads import depth_axes, padded, plain
 
 if TYPE_CHECKING:
@@ -31,28 +31,6 @@ if TYPE_CHECKING:
 
 PIXEL = 4  # elements of an image's pixel
 WIDTHS = (16, 8, 4, 3, 2, 1)
-
-
-# ---- what an operand is ----
-
-
-def store_width(kernel: Kernel) -> int:
-    """Columns that every store of the result may take at once: side by side, at most 16 bytes."""
-    body = kernel.body_as(Contraction)
-    columns = count(body.n)
-    bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
-    for width in (8, 4, 2):
-        if columns % width or width * bytes_each > ACCESS_BYTES:
-            continue
-        block, lane, flat = var("block", columns // width), var(LANE, width), var("flat", columns)
-        at = {v: substitute(e, {flat: block * width + lane}) for v, e in places(body.n, flat).items()}
-        rewrite = Rewriter(kernel.params, at)
-        if all(coefficient(rewrite.offset(t.target, t.index), lane) == 1 for t in kernel.stores):
-            return width
-    return 1
-
-
-# ---- hooks ----
 
 
 def mali_hooks(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.codegen.c.epilogue import epilogue, split_scratch
+from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import cast, var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
-from gpucomp.kernels_templates.contraction.simt.emit import left_sums
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.separable import SeparableProblem
