@@ -30,14 +30,13 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Contraction, Kernel, KernelStep
 from gpucomp.kernel.forms.tail import tail_of
-from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes import fuse_separable as separable
-from gpucomp.kernel.passes import narrow_integers as integers
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
+from gpucomp.lowering import KERNEL_PASSES, kernels_of
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.space import Family, sized
 from gpucomp.targets import cuda
@@ -95,13 +94,12 @@ def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> lis
     found: dict[str, Kernel] = {}
     for model in models:
         graph = run_pipeline(frontend.load(build(model, reduced=reduced)), target=target)
-        steps = partition(graph, Policy(prologues=target.prologues))
         for mode in PRECISIONS:
             try:
                 precision.require(mode, target.features, target.name)
             except GpucompError:
                 continue
-            narrow = integers.narrow(precision.apply(steps, graph, mode, ()), graph)
+            narrow = kernels_of(graph, target, mode, passes=KERNEL_PASSES[:2])  # types are settled, nothing is fused
             fused = [pair.both for pair in separable.pairs(narrow, graph.outputs)]
             for step in [*narrow, *fused]:
                 if isinstance(step, KernelStep):

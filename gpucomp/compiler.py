@@ -16,18 +16,20 @@ from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
+from gpucomp.ir.passes import PassRecord
+from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import precision as narrow
-from gpucomp.kernel.passes.pack_weights import Packed, pack, packed_step
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
-from gpucomp.lowering import kernels_of, rewritten
+from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, make_plan, report
-from gpucomp.rewrite.pipeline import Pass, PassRecord
+from gpucomp.rewrite.pipeline import Pass
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
+from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
 from gpucomp.schedule.space import Schedule, sized
 from gpucomp.targets.back_end import back_end
 
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 MOST_TRIED = 20_000  # schedules searched for one with fewer work-items: about a second
-Made = tuple[Rendered, Packed | None]  # a kernel's source, and the operand that was packed for it
+Seen = dict[tuple[object, ...], Rendered]
+Made = tuple[Rendered, Scheduled]  # a kernel's source, and what it was rendered of
 
 
 def compile(
@@ -124,7 +127,7 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32:
     device = targets.resolve(target)
     graph = rewritten(graph, device, precision, keep_fp32)
     steps = kernels_of(graph, device, precision, keep_fp32, None)
-    return finish(Lowered(graph, *render(steps, device, _silent), steps), device, precision, _silent)
+    return finish(Lowered(graph, *render(steps, device, silent), steps), device, precision, silent)
 
 
 @dataclass(frozen=True)
@@ -171,42 +174,75 @@ def lower(
     steps = kernels_of(
         graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
     )
-    return Lowered(graph, *render(steps, device, tell, picks), steps, dynamic_model, keep_fp32)
+    laid_out, rendered = render(steps, device, tell, picks, observer, watch)
+    return Lowered(graph, laid_out, rendered, steps, dynamic_model, keep_fp32)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:
     """Choose the schedules of ``lowered`` again, with other records."""
-    laid_out, rendered = render(lowered.unpacked, target, _silent, picks)
+    laid_out, rendered = render(lowered.unpacked, target, silent, picks)
     return replace(lowered, steps=laid_out, rendered=rendered)
 
 
-def _silent(stage: str, done: int, total: int) -> None:
+def silent(stage: str, done: int, total: int) -> None:
     pass
 
 
+def schedule(
+    steps: Sequence[Step],
+    target: Target,
+    tell: Progress,
+    picks: Picks | None = None,
+    observer: Callable[[PassRecord], None] | None = None,
+    watch: Callable[[str, Any], None] | None = None,
+    seen: Seen | None = None,
+) -> Program:
+    """Choose a schedule for the kernel of every step, and run ``SCHEDULED_PASSES``. Equal kernels share both.
+
+    ``seen`` keeps the sources that had to be rendered in order to choose.
+    """
+    seen = {} if seen is None else seen
+    tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
+    found: dict[str, Scheduled] = {}
+    program: Program = []
+    for number, step in enumerate(steps):
+        tell("render", number, len(steps))
+        if isinstance(step, HostStep):
+            program.append(step)
+            continue
+        digest = step.kernel.digest
+        if digest not in found:
+            found[digest] = Scheduled(step, _standing(step, target, tiers, seen), step.kernel)
+        program.append(replace(found[digest], step=step))
+    return run_scheduled_passes(program, SCHEDULED_PASSES, observer, watch)
+
+
 def render(
-    steps: Sequence[Step], target: Target, tell: Progress, picks: Picks | None = None
+    steps: Sequence[Step],
+    target: Target,
+    tell: Progress,
+    picks: Picks | None = None,
+    observer: Callable[[PassRecord], None] | None = None,
+    watch: Callable[[str, Any], None] | None = None,
 ) -> tuple[list[Step], dict[KernelStep, Rendered]]:
     """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
     The returned steps have their weights packed where the engine requires it.
     """
-    done: dict[str, Made] = {}
+    seen: Seen = {}
+    sources: dict[Kernel, Rendered] = {}
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
     rendered: dict[KernelStep, Rendered] = {}
-    for number, step in enumerate(steps):
-        tell("render", number, len(steps))
-        if isinstance(step, HostStep):
-            laid_out.append(step)
+    for one in schedule(steps, target, tell, picks, observer, watch, seen):
+        if isinstance(one, HostStep):
+            laid_out.append(one)
             continue
-        if step.kernel.digest not in done:
-            tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
-            done[step.kernel.digest] = _standing(step, target, tiers)
-        item, packed = done[step.kernel.digest]
-        final = packed_step(step, packed, made) if packed else step
+        if one.kernel not in sources:
+            sources[one.kernel] = _rendered(one, target, seen)
+        final = one.launched(made)
         laid_out.append(final)
-        rendered[final] = item
+        rendered[final] = sources[one.kernel]
     return laid_out, rendered
 
 
@@ -216,32 +252,35 @@ def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice
     return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
 
 
-def _rendered(step: KernelStep, target: Target, choice: Choice) -> Made:
-    """Render the kernel of ``step`` with the chosen schedule; also return the operand that was packed for it."""
+def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:
+    """``seen`` keeps what was rendered in order to judge a record."""
     _, render_one = back_end(target.language)
-    packed = pack(step.kernel, choice.packing) if choice.packing else None
-    kernel = packed.kernel if packed else step.kernel
-    return Rendered(render_one(kernel, choice.schedule, target, step.name, choice.family), choice), packed
+    seen, name, choice = {} if seen is None else seen, one.step.name, one.choice
+    key = (name, one.kernel.digest, choice.family.title, *choice.schedule.items())
+    if key not in seen:
+        seen[key] = Rendered(render_one(one.kernel, choice.schedule, target, name, choice.family), choice)
+    return seen[key]
 
 
-def _standing(step: KernelStep, target: Target, tiers: Tiers) -> Made:
-    """Render the kernel of ``step`` with the schedule of the first of ``tiers`` whose answer is usable.
+def _standing(step: KernelStep, target: Target, tiers: Tiers, seen: Seen) -> Choice:
+    """The schedule of the first of ``tiers`` whose answer is usable.
 
     A stale record is not usable. Neither is one from a larger processor that leaves threads of this one idle: one that
     splits the work into fewer parts than ``ENOUGH_PARTS`` and than the schedule chosen without records.
     """
-    untuned = None
+    untuned: Choice | None = None
     while True:
         choice = _choice(step, target, tiers)
-        if choice.pick is None and untuned is not None:
-            return untuned
-        found = _rendered(step, target, choice)
-        if not _is_stale(found[0], step):
-            if not _may_idle(found[0], target):
-                return found
-            untuned = untuned or _rendered(step, target, _choice(step, target, TIERS))
-            if found[0].source.geometry.groups[0] >= untuned[0].source.geometry.groups[0]:
-                return found
+        if choice.pick is None:
+            return untuned or choice
+        found = _rendered(scheduled(step, choice), target, seen)
+        if not _is_stale(found, step):
+            if not _may_idle(found, target):
+                return choice
+            untuned = untuned or _choice(step, target, TIERS)
+            other = _rendered(scheduled(step, untuned), target, seen)
+            if found.source.geometry.groups[0] >= other.source.geometry.groups[0]:
+                return choice
         tiers = tiers[1 + [name for name, _ in tiers].index(choice.tier) :]
 
 
@@ -271,8 +310,8 @@ def _asking_less(
             if other is None:
                 raise refused[item.source.name]
             done[digest] = other
-        other_item, packed = done[digest]
-        final = packed_step(plain, packed, made) if packed else plain
+        other_item, one = done[digest]
+        final = replace(one, step=plain).launched(made)
         steps.append(final)
         rendered[final] = other_item
     return replace(lowered, steps=steps, rendered=rendered)
@@ -296,7 +335,8 @@ def _with_less(step: KernelStep, lesser: Sequence[Target]) -> Iterator[Made]:
         for less in lesser:
             try:
                 choice = _choice(step, less, TIERS, engines)
-                yield _rendered(step, less, replace(choice, tier="smaller"))
+                one = scheduled(step, replace(choice, tier="smaller"))
+                yield _rendered(one, less), one
             except (ScheduleError, UnsupportedError):  # no engine computes the kernel within these limits
                 continue
 
@@ -318,7 +358,8 @@ def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) 
         if found is None:
             return
         choice = _choice(step, target, (("smaller", lambda *_, chosen=found: chosen),), slice(-1, None))
-        yield _rendered(step, target, choice)
+        one = scheduled(step, choice)
+        yield _rendered(one, target), one
         last, most = found, items(found) // 2
 
 

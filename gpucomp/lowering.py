@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import reduce
 
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
@@ -20,10 +21,12 @@ from gpucomp.kernel.passes import (
 )
 from gpucomp.kernel.passes.precision import KernelStorage
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.rewrite.pipeline import Pass, run_pipeline
 from gpucomp.rewrite.rounding import Rounding
+from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.expected import Expected
+from gpucomp.schedule.scheduled import Scheduled, ScheduledPass, order_depth, pack_bytes, pack_weights
 from gpucomp.targets.back_end import back_end
 
 
@@ -46,23 +49,42 @@ def _is_narrow(target: Target, level: str) -> bool:
 
 
 def _fuse_depth_first(steps: list[Step], at: Setting) -> list[Step]:
-    from gpucomp.codegen.llvm.chain.fuse import chained  # imports all CPU engines, which no GPU needs
+    """Fuses kernels depth first: a chain computes rows of its links' images in turn, and no image is whole in memory.
 
-    return chained(steps, at.graph.outputs, at.target)
+    Takes  kernels of f32 that each read the image that the one before writes, and nothing else reads: contractions by rows
+           and windows that slide over rows
+    Gives  one kernel, a chain with a link for each of them, weights laid out for the rows
+    Leaves kernels whose images fit into the second cache, and those whose chain is expected to be no faster
+    """
+    from gpucomp.codegen.llvm.chain.fuse import fuse  # imports all engines of the CPU, which GPUs do not need
+
+    return fuse(steps, at)
 
 
 KERNEL_PASSES: tuple[KernelPass, ...] = (
-    KernelPass("precision", lambda steps, at: precision.apply(steps, at.graph, at.precision, at.keep_fp32, at.elsewhere)),
-    KernelPass("narrow-integers", lambda steps, at: narrow_integers.narrow(steps, at.graph, at.target.features)),
-    KernelPass("merge-groups", lambda steps, at: merge_groups.merge(steps, at.target.features), _is_narrow),
-    KernelPass("lookup-tables", lambda steps, at: lookup_tables.look_up(steps), _on_a_cpu),
-    KernelPass("split-attention", lambda steps, at: split_attention.split(steps, at.target, at.expected), _on_a_cpu),
+    KernelPass("precision", precision.store_narrow),
+    KernelPass("narrow-integers", narrow_integers.narrow),
+    KernelPass("merge-groups", merge_groups.merge, _is_narrow),
+    KernelPass("lookup-tables", lookup_tables.look_up, _on_a_cpu),
+    KernelPass("split-attention", split_attention.split, _on_a_cpu),
     KernelPass("fuse-depth-first", _fuse_depth_first, _on_a_cpu),
-    KernelPass("fuse-separable", lambda steps, at: fuse_separable.fuse(steps, at.graph.outputs, at.expected), _on_a_gpu),
-    KernelPass("split-winograd", lambda steps, at: split_winograd.split(steps, at.expected), _has_no_local_memory),
-    KernelPass("fuse-row-statistics", lambda steps, at: fuse_row_statistics.join(
-        steps, at.graph.outputs, at.expected.faster, tails=at.target.row_tails), _on_a_gpu),
-)  # fmt: skip
+    KernelPass("fuse-separable", fuse_separable.fuse, _on_a_gpu),
+    KernelPass("split-winograd", split_winograd.split, _has_no_local_memory),
+    KernelPass("fuse-row-statistics", fuse_row_statistics.join, _on_a_gpu),
+)
+
+
+# from the schedule that was chosen for a kernel to the kernel that is rendered
+SCHEDULED_PASSES: tuple[ScheduledPass, ...] = (
+    ScheduledPass("pack-weights", pack_weights),
+    ScheduledPass("pack-bytes", pack_bytes),
+    ScheduledPass("order-depth", order_depth),
+)
+
+
+def scheduled(step: KernelStep, choice: Choice) -> Scheduled:
+    """``step`` after ``SCHEDULED_PASSES``, on its own."""
+    return reduce(lambda one, each: each.run(one), SCHEDULED_PASSES, Scheduled(step, choice, step.kernel))
 
 
 def wanted_passes(target: Target, precision: str = "fp32") -> tuple[KernelPass, ...]:

@@ -37,16 +37,28 @@ def environment() -> Environment:
 
 
 def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
-    """The source of ``kernel`` with ``schedule`` in the target's language; its entry is called ``name``.
+    """``render_scheduled`` for a kernel that is in no model: after the passes ``pack-bytes`` and ``order-depth`` of its engine.
 
     ``family`` is the engine that the schedule is for; the one that every device has if there is none.
+    """
+    family = family or family_of(kernel)
+    return render_scheduled(family.in_memory_order(family.in_words(kernel)), schedule, target, name, family)
+
+
+def render_scheduled(
+    kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None
+) -> KernelSource:
+    """The source of ``kernel`` with ``schedule`` in the target's language; its entry is called ``name``.
+
+    ``kernel`` is what ``lowering.SCHEDULED_PASSES`` gave for ``family``, and it is printed as it is.
 
     Raises ``ScheduleError`` for a schedule that cannot run, ``UnsupportedError`` for arithmetic that the device lacks.
     """
     if target.language not in DIALECTS:
         raise UsageError(f"templates speak {', '.join(DIALECTS)}, not {target.language}", code="GPC2003")
     family, dialect = family or family_of(kernel), DIALECTS[target.language]
-    kernel = family.rewritten(kernel)
+    if family.in_words(kernel) is not kernel or family.in_memory_order(kernel) is not kernel:
+        raise TypeError(f"kernel {kernel.label or kernel.family}: the passes of {family.title} have not run on it")
     problem = family.problem(kernel)
     family.require(schedule, problem, target.limits)
     s, p = family.schedule(schedule), sized(problem)

@@ -4,7 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gpucomp import targets
+from gpucomp.device.target import Target
 from gpucomp.ir import F32, DType, Graph, TensorType, Value, constant, input_value
+from gpucomp.kernel.pipeline import Setting
+from gpucomp.schedule.expected import Expected
+from gpucomp.targets.back_end import back_end
 
 
 def tensor(label: str, *shape: int, dtype: DType = F32) -> Value:
@@ -36,3 +41,11 @@ def chain(x: Value, length: int, step: Callable[[Value, int], Value]) -> Value:
     for i in range(length):
         x = step(x, i)
     return x
+
+
+def setting(
+    graph: Graph, target: Target | str, *, expected: Expected | None = None, precision: str = "fp32"
+) -> Setting:
+    """What passes over the graph's kernels may ask on ``target``."""
+    target = targets.resolve(target) if isinstance(target, str) else target
+    return Setting(graph, target, expected or Expected(target, back_end(target.language)[0]), precision)

@@ -15,9 +15,10 @@ from gpucomp.device.target import Target
 from gpucomp.ir.graph import constant_value
 from gpucomp.ir.types import BOOL, I8, U8
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.passes.pack_weights import Packed, pack
+from gpucomp.kernel.passes.pack_weights import Packed
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import KernelStep
+from gpucomp.lowering import scheduled
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose
 from gpucomp.schedule.space import Family, Problem, Schedule, sized
@@ -96,11 +97,10 @@ class Task:
         """The candidate's source, rendered as the compiler would. Raises ``ScheduleError`` for a candidate that cannot run."""
         family = candidate.family
         s, p = family.schedule(candidate.schedule), sized(self.problem(family))
-        packing = family.packing(self.kernel, s, p)
-        packed = pack(self.kernel, packing) if packing else None
-        kernel = packed.kernel if packed else self.kernel
+        choice = Choice(candidate.schedule, "tuned", family, family.packing(self.kernel, s, p))
+        one = scheduled(self.step, choice)
         render = back_end(self.target.language)[1]
-        return render(kernel, candidate.schedule, self.target, NAME, family), packed
+        return render(one.kernel, candidate.schedule, self.target, NAME, family), one.packed
 
     def data(self, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Inputs and the kernel's expected outputs: the model's constants, and normally distributed numbers.

@@ -24,7 +24,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import DTYPES
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, opencl, opencl_build
 from gpucomp.targets.cache import open_cache
 from gpucomp.tuning.devices import import_nvml, nvml_clocks
 
@@ -174,7 +174,7 @@ class OpenCLDevice:
             "l2_bytes": device.global_mem_cache_size,
             "memory_bytes": device.global_mem_size,
             "driver": device.driver_version,
-            "compiler": opencl.compiler_version(device),
+            "compiler": opencl_build.compiler_version(device),
             "pyopencl": opencl.pyopencl().VERSION_TEXT,
         }
 

@@ -23,7 +23,7 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.model import terms
 from gpucomp.schedule.space import sized
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, opencl_build
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import Setup, setup
 
@@ -33,7 +33,7 @@ FINALISTS = 3
 MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that rotate so that data is not in the cache
 SMALL, ORACLE = 1 << 16, 1 << 24  # points: up to SMALL the oracle is preferred to torch; above ORACLE it is not used
 RECORDS = "records.jsonl"
-FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl.FLAGS)}
+FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl_build.FLAGS)}
 CUBLAS_MATH = {"tf32": True}  # precisions at which torch may round f32 to tf32
 
 

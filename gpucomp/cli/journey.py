@@ -18,6 +18,7 @@ from gpucomp.kernel.pipeline import format_step
 from gpucomp.kernel.step import KernelStep
 from gpucomp.report.journey import Change, Journey, changes, steps_of
 from gpucomp.schedule import rank
+from gpucomp.schedule.scheduled import Scheduled
 from gpucomp.schedule.space import sized
 from gpucomp.targets.back_end import engines_by_body
 
@@ -232,8 +233,25 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
     if step is not plain:
         lines.append("  packed    " + "; ".join(_packed(plain, step)))
     lines += ["", "Engines for this kind of kernel, in order of preference",
-              *_engines(plain.kernel, rendered, target), ""]  # fmt: skip
+              *_engines(plain.kernel, rendered, target), "", *_finished(number, journey), ""]  # fmt: skip
     return lines + _source(number, lowered, rendered, source)
+
+
+def _finished(number: int, journey: Journey) -> list[str]:
+    """What each pass after the choice of a schedule did to the kernel, as a diff."""
+    changed = []
+    for stage in journey.scheduled:
+        before, after = stage.before[number], stage.after[number]
+        if isinstance(before, Scheduled) and isinstance(after, Scheduled) and before.kernel is not after.kernel:
+            old, new = (one.kernel.text.splitlines() for one in (before, after))
+            diff = [
+                d for d in difflib.unified_diff(old, new, n=0, lineterm="") if not d.startswith(("@@", "---", "+++"))
+            ]
+            changed.append([stage.name, *(f"  {d[0]} {d[1:]}" for d in diff)])
+    lines = [f"Passes after the choice: {len(changed)} of {len(journey.scheduled)} changed it"]
+    for text in changed:
+        lines += ["", *text]
+    return lines
 
 
 def _packed(plain: Step, packed: Step) -> Iterator[str]:

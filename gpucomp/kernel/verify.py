@@ -28,7 +28,7 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
                 raise VerifyError(f"{step.name} reads a value that no step before it has written whole")
         if isinstance(step, HostStep):
             continue
-        if fault := next(_faults(step.kernel), None):
+        if fault := next(kernel_faults(step.kernel), None):
             raise VerifyError(f"{step.name}: {fault}")
         if len(step.kernel.params) != len(step.inputs) + len(step.outputs):
             raise VerifyError(f"{step.name}: {len(step.kernel.params)} parameters for {len(step.inputs)} values that it reads "
@@ -43,10 +43,11 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
             raise VerifyError(f"no step writes output {name!r}")
 
 
-def _faults(kernel: Kernel) -> Iterator[str]:
+def kernel_faults(kernel: Kernel) -> Iterator[str]:
+    """What is wrong with the loads and stores of ``kernel``."""
     if isinstance(kernel.body, Chain):
         for link in kernel.body.links:
-            yield from _faults(link.kernel)
+            yield from kernel_faults(link.kernel)
         return
     for expr in kernel.expressions():
         for node in walk(expr):

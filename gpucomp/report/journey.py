@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value
-from gpucomp.kernel.step import Step
+from gpucomp.kernel.step import HostStep, Step
+from gpucomp.schedule.scheduled import Program, Scheduled
 
 DEEPEST = 40  # the longest path searched from a replaced node to the operands of its replacement
 NOTHING: frozenset[str] = frozenset()
@@ -64,15 +66,26 @@ class Stepped:
     after: tuple[Step, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A pass from chosen schedules to what is rendered. Entries are in the order of the program's steps."""
+
+    name: str
+    before: tuple[Scheduled | HostStep, ...]
+    after: tuple[Scheduled | HostStep, ...]
+
+
 @dataclass(eq=False)
 class Journey:
     """Follows every node of a model. Pass ``watch`` to ``compiler.lower`` and ``replaced`` to ``trail.followed``."""
 
     graphs: list[Rewritten] = field(default_factory=list)
     kernels: list[Stepped] = field(default_factory=list)
+    scheduled: list[Finished] = field(default_factory=list)
     stands_for: dict[Value, Value] = field(default_factory=dict)  # new value -> the value that it replaces
     _graph: Graph | None = None
     _steps: tuple[Step, ...] | None = None
+    _program: tuple[Scheduled | HostStep, ...] | None = None
     _names: dict[Node, frozenset[str]] = field(default_factory=dict)
     _news: list[Replacement] = field(default_factory=list)
 
@@ -97,17 +110,25 @@ class Journey:
 
     # callbacks of the compiler -------------------------------------------------------------------------------------
 
-    def watch(self, name: str, program: Graph | list[Step]) -> None:
-        if isinstance(program, Graph):
+    def watch(self, name: str, program: Graph | list[Step] | Program) -> None:
+        if name == "chosen" or self._program is not None:
+            self._finish(name, cast(Program, program))
+        elif isinstance(program, Graph):
             self._settle(program)
             if self._graph is not None:
                 self.graphs.append(Rewritten(name, self._graph, program, tuple(self._news)))
             self._graph, self._news = program, []
         else:
-            steps = tuple(program)
+            steps = tuple(cast("list[Step]", program))
             if self._steps is not None:
                 self.kernels.append(Stepped(name, self._steps, steps))
             self._steps = steps
+
+    def _finish(self, name: str, program: Program) -> None:
+        after = tuple(program)
+        if self._program is not None:
+            self.scheduled.append(Finished(name, self._program, after))
+        self._program = after
 
     def _settle(self, graph: Graph) -> None:
         """Nodes that no rewrite reported are made of the model node with the same name."""

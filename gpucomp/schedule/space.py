@@ -84,7 +84,7 @@ MOST_REGISTERS = 255  # that a work-item may have
 WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 
 
-def sized(problem: Problem) -> Any:
+def sized(problem: Any) -> Any:
     return problem if isinstance(problem, Sizes) else SimpleNamespace(**problem)
 
 
@@ -143,8 +143,9 @@ class Family:
     taken(s, p)                  -> at most what ptxas takes while registers are plenty; None: nobody has measured it
     emit(kernel, ...)            -> what the template is given besides numbers, or the text itself where there is none
     template                     -> the file that the template is in, within ``kernels_templates``
-    rewritten(kernel)            -> the kernel that the template computes, with the same parameters at the same places,
-                                    their bytes perhaps seen as another type; ``kernel`` itself, but for words of bytes
+    in_words(kernel)             -> the kernel with bytes by words of four, where the template multiplies words; its
+                                    parameters are at the same places, some of them seen as i32
+    in_memory_order(kernel)      -> the kernel with its depth in the order of memory, where the template walks so
     """
 
     name: str
@@ -164,7 +165,8 @@ class Family:
     focus: Callable[[Any, Limits], Mapping[str, Sequence[int]]] | None = None
     settle: Callable[[Any, Any], Schedule] | None = None
     taken: Callable[[Any, Any], int] | None = None
-    rewritten: Callable[[Kernel], Kernel] = _itself
+    in_words: Callable[[Kernel], Kernel] = _itself
+    in_memory_order: Callable[[Kernel], Kernel] = _itself
     emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
 

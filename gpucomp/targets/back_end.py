@@ -14,16 +14,19 @@ Render = Callable[[Kernel, Schedule, Target, str, Family | None], KernelSource]
 
 
 def back_end(language: str) -> tuple[EnginesOf, Render]:
-    """The engines of a language and the function that renders with them. Modules are imported on first use."""
+    """The engines of a language, and the function that renders what ``lowering.SCHEDULED_PASSES`` gave for one of them.
+
+    Modules are imported on first use.
+    """
     if language == "llvm":
         from gpucomp.codegen.llvm import emit
         from gpucomp.codegen.llvm.engines import engines_of as cpu_engines_of
 
         return cpu_engines_of, emit
     from gpucomp.kernels_templates.engines import engines_of
-    from gpucomp.kernels_templates.render import render
+    from gpucomp.kernels_templates.render import render_scheduled
 
-    return engines_of, render
+    return engines_of, render_scheduled
 
 
 def engines_by_body(language: str) -> Mapping[type, tuple[Family, ...]]:

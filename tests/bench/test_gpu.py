@@ -22,6 +22,7 @@ from bench.gpu.context import Context, Options
 from gpucomp.errors import DeviceLostError
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from gpucomp.tuning import setups
 from testing.kernels import add_relu, matmul
@@ -600,7 +601,7 @@ def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch):
     schedule = next(
         s
         for s in candidates.drawn(family, problem, TARGET.limits, 300)
-        if family.geometry(SimpleNamespace(**s), SimpleNamespace(**problem)).dynamic_shared_bytes > 48 << 10
+        if family.geometry(family.schedule(s), sized(problem)).dynamic_shared_bytes > 48 << 10
     )
 
     result = correct.checked(

@@ -9,37 +9,39 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, load, loads, substitute, transform, walk
 from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Store, Tail
+from gpucomp.kernel import Contraction, Rowwise, Statistic, Store, Tail
 from gpucomp.kernel.fuse import Splice, without_results
 from gpucomp.kernel.partition import MAX_PARAMS
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
 
 MAX_STATISTICS = 4  # of a row in one kernel
 
-Pays = Callable[[Sequence[Kernel], Sequence[Kernel]], bool]  # whether the first are faster than the others
 
+def join(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Fuses reductions of the same rows, with each other and into the contraction that stores the rows.
 
-def join(steps: Sequence[Step], outputs: Sequence[Value], pays: Pays, *, tails: bool = True) -> list[Step]:
-    """``steps`` with reductions of the same rows as one, and behind the contraction that stores these rows, where it ``pays``.
-
-    ``outputs`` are the graph's. ``tails``: whether the target's contractions may be followed by any.
+    Takes  kernels that reduce rows of one value, and the contraction that writes this value
+    Gives  one kernel of all these reductions, or the contraction with them as its tail, as far as that is expected to be
+           faster. Only targets with ``row_tails`` have tails.
+    Leaves reductions of rows of other sizes, and more than ``MAX_STATISTICS`` of a row
     """
     found = list(steps)
     for step in steps:
         if step in found and isinstance(step, KernelStep) and _is_statistics(step):
-            found = _joined(found, step, outputs, pays, tails)
+            found = _joined(found, step, at)
     return found
 
 
-def _joined(steps: list[Step], first: KernelStep, outputs: Sequence[Value], pays: Pays, tails: bool) -> list[Step]:
+def _joined(steps: list[Step], first: KernelStep, at: Setting) -> list[Step]:
     """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
     rows, parts = first, [first]
     for step in steps[steps.index(first) + 1 :]:
@@ -47,14 +49,14 @@ def _joined(steps: list[Step], first: KernelStep, outputs: Sequence[Value], pays
             continue
         if one := merged(rows, step):
             rows, parts = one, [*parts, step]
-    if len(parts) > 1 and not pays([rows.kernel], [part.kernel for part in parts]):
+    if len(parts) > 1 and not at.expected.faster([rows.kernel], [part.kernel for part in parts]):
         rows, parts = first, [first]
-    for step in steps[: steps.index(first)] if tails else []:
+    for step in steps[: steps.index(first)] if at.target.row_tails else []:
         if not isinstance(step, KernelStep) or set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
             continue
-        kept = {v for other in steps if other not in parts for v in other.inputs}.union(outputs)
+        kept = {v for other in steps if other not in parts for v in other.inputs}.union(at.graph.outputs)
         both = followed(step, rows, kept) if _writes_alone(step, steps) else None
-        if both and pays([both.kernel], [step.kernel, rows.kernel]):
+        if both and at.expected.faster([both.kernel], [step.kernel, rows.kernel]):
             return [both if s is step else s for s in steps if s not in parts]
     return [rows if s is first else s for s in steps if s is first or s not in parts]
 

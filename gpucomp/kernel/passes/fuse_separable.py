@@ -16,7 +16,7 @@ from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Value
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable
 from gpucomp.kernel.fuse import Splice
-from gpucomp.kernel.pipeline import Expected
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
@@ -31,13 +31,18 @@ class Pair:
     both: KernelStep
 
 
-def fuse(steps: Sequence[Step], outputs: Sequence[Value], expected: Expected) -> list[Step]:
-    """``steps`` with every pair as one step that is faster so. ``outputs`` are the graph's."""
+def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Fuses depthwise separable convolutions where that is expected to be faster.
+
+    Takes  a depthwise convolution and the pointwise convolution that alone reads its result, pixel by pixel
+    Gives  one kernel, a contraction whose left operand is the sum over the window
+    Leaves both where something else reads the result between them, it is an output of the model, or two are faster
+    """
 
     def pays(pair: Pair) -> bool:
-        return expected.faster([pair.both.kernel], [pair.first.kernel, pair.second.kernel])
+        return at.expected.faster([pair.both.kernel], [pair.first.kernel, pair.second.kernel])
 
-    found: dict[Step, Pair] = {pair.second: pair for pair in pairs(steps, outputs) if pays(pair)}
+    found: dict[Step, Pair] = {pair.second: pair for pair in pairs(steps, at.graph.outputs) if pays(pair)}
     gone: set[Step] = {pair.first for pair in found.values()}
     return [found[step].both if step in found else step for step in steps if step not in gone]
 

@@ -31,6 +31,7 @@ from gpucomp.expr.evaluate import evaluate
 from gpucomp.ir.graph import constant
 from gpucomp.ir.types import I8, I32, I64, U8
 from gpucomp.kernel.fuse import with_constant
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import KernelStep, Step
 
 CODES = 256
@@ -39,8 +40,13 @@ COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan", "sq
 ENOUGH = 2  # costly functions, from which on 16 look-ups take less time
 
 
-def look_up(steps: Sequence[Step]) -> list[Step]:
-    """``steps`` with what their stores compute of a code alone, and at some cost, read from a table."""
+def look_up(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Replaces functions of one byte by tables of their 256 results.
+
+    Takes  a kernel that stores a byte, or what is made of one, that is a costly function of another byte alone
+    Gives  the same kernel with the table as one more constant input: ``table[code]`` in the function's place
+    Leaves functions of fewer than ``ENOUGH`` costly operations, and of anything else than one byte
+    """
     return [_looked_up(step) if isinstance(step, KernelStep) else step for step in steps]
 
 

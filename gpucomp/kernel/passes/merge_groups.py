@@ -16,6 +16,7 @@ from gpucomp.expr.simplify import Simplifier, coefficient, flatten
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
 from gpucomp.kernel.step import KernelStep, Step
 
@@ -23,18 +24,27 @@ MERGED = 16  # channels that one instruction takes, of 2 bytes each
 LEAST = 2  # channels of a group: fewer would be multiplied by zeros for the most part; half of MERGED are an access
 
 
-def merge(steps: Sequence[Step], features: frozenset[str]) -> list[Step]:
-    """``steps`` with the groups of narrow convolutions merged, where the device has matrix units."""
+def merge(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Merges the groups of narrow grouped convolutions, for devices with matrix units.
+
+    Takes  a convolution of f16 or bf16 with 2 to 7 channels a group, side by side in memory, whose filters are constants
+    Gives  the same convolution with several groups as one of at most 16 channels: zeros where a filter is of another group
+    Leaves kernels on devices without matrix units, other types, wider groups, and depthwise convolutions
+    """
+    features = at.target.features
     if "mma" not in features:
         return list(steps)
 
     def suits(kernel: Kernel) -> bool:
         return "mma_sm80" in features or all(t.dtype is not BF16 for t in kernel.params)  # sm_75 multiplies no bf16
 
-    return [
-        replace(step, kernel=merged(step.kernel)) if isinstance(step, KernelStep) and suits(step.kernel) else step
-        for step in steps
-    ]
+    def changed(step: Step) -> Step:
+        if not isinstance(step, KernelStep) or not suits(step.kernel):
+            return step
+        new = merged(step.kernel)
+        return step if new is step.kernel else replace(step, kernel=new)
+
+    return [changed(step) for step in steps]
 
 
 def merged(kernel: Kernel) -> Kernel:

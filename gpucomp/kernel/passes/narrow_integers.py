@@ -37,6 +37,7 @@ from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Store
 from gpucomp.kernel.fuse import with_constant, without_results
 from gpucomp.kernel.passes.pack_weights import operand_elements
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 STORED = (I8, U8, I16, U16)
@@ -53,15 +54,18 @@ class Narrow:
 SIGNED = frozenset({"mfma", "wmma", "sdot4", "mali"})  # devices whose products of bytes want both operands signed
 
 
-def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = frozenset()) -> list[Step]:
-    """``steps`` with integers between kernels, and constants that contractions read, in the bytes they need.
+def narrow(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Stores integers between kernels, and constants that contractions read, in the bytes that they need.
 
-    ``features`` are the device's: on some, what fits in a byte is stored signed, with another offset.
+    Takes  kernels that write i32 or i64 whose values have known bounds
+    Gives  the same kernels, which write u8, i8, u16 or i16, less an offset: ``u8(value - low)``. Readers add it back; a
+           contraction sums the bytes and corrects its sum. A result that copies another one is not stored.
+    Leaves the model's outputs, what the host reads, and values without bounds
     """
-    values = _values(steps, graph, signed=bool(SIGNED & features))
+    values = _values(steps, at.graph, signed=bool(SIGNED & at.target.features))
     made: dict[Value, tuple[Value, Narrow] | None] = {}
     narrowed = [_narrowed(step, values, made) if isinstance(step, KernelStep) else step for step in steps]
-    once = _stored_once(narrowed, frozenset(graph.outputs))
+    once = _stored_once(narrowed, frozenset(at.graph.outputs))
     return [_corrected(step) if isinstance(step, KernelStep) else step for step in once]
 
 
@@ -156,7 +160,8 @@ def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
         if isinstance(step, HostStep):
             result.append(step)
             continue
-        step = replace(step, inputs=tuple(same.get(v, v) for v in step.inputs))
+        if not same.keys().isdisjoint(step.inputs):
+            step = replace(step, inputs=tuple(same.get(v, v) for v in step.inputs))
         kernel = step.kernel
         if kernel.outputs > 1 and not isinstance(kernel.body, Rowwise):
             first: dict[tuple[object, ...], Value] = {}
@@ -166,7 +171,7 @@ def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
                 original = first.setdefault((kernel.params[target], *stores), value)
                 if value not in kept and original is not value:
                     same[value] = original
-            step = without_results(step, same.keys())
+            step = step if same.keys().isdisjoint(step.outputs) else without_results(step, same.keys())
         result.append(step)
     return result
 

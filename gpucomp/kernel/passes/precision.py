@@ -32,6 +32,7 @@ from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Store, Window
 from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.rewrite.rounding import Rounding, Stored
 
@@ -69,6 +70,17 @@ class KernelStorage:
         elif rounding.precision in NARROW:
             _, rounded = _narrowed_values(steps, graph, rounding.precision, kept)
         return {v: Stored(step.nodes[0], v in rounded) for step in steps for v in step.outputs if step.nodes}
+
+
+def store_narrow(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Stores numbers between kernels in 16 bits, or lets contractions round their operands, as the precision allows.
+
+    Takes  steps of f32, as they are partitioned
+    Gives  the same steps. At ``fp16``, ``bf16`` and ``mixed`` parameters are narrow, and loads widen: ``f32(x0[i])``. At
+           ``tf32`` and ``3xtf32`` contractions and attentions have that ``math``.
+    Leaves all steps at ``fp32``; steps that match ``keep_fp32``; the model's inputs and outputs; what has no room in f16
+    """
+    return apply(steps, at.graph, at.precision, at.keep_fp32, at.elsewhere)
 
 
 def apply(
@@ -210,7 +222,10 @@ def _narrow(
     for k, value in enumerate(step.outputs):
         if value in values:
             params[kernel.inputs + k] = TensorType(dtype, params[kernel.inputs + k].shape)
-    return replace(step, kernel=retyped(kernel, params, dtype, rounds=rounds), inputs=tuple(inputs))
+    new = retyped(kernel, params, dtype, rounds=rounds)
+    if new.params == kernel.params and new.expressions() == kernel.expressions():
+        return step
+    return replace(step, kernel=new, inputs=tuple(inputs))
 
 
 def _is_past(value: Value, dtype: DType, made: dict[Value, Value]) -> bool:

@@ -18,7 +18,7 @@ from gpucomp.ir.graph import Op, Value
 from gpucomp.ir.types import BF16, F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Store
 from gpucomp.kernel.fuse import parameters
-from gpucomp.kernel.pipeline import Expected
+from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.step import KernelStep, Step
 
@@ -46,8 +46,14 @@ class Piece:
     params: tuple[int, ...]
 
 
-def split(steps: Sequence[Step], target: Target, expected: Expected) -> list[Step]:
-    """``steps`` with each attention in three where that is expected to be faster."""
+def split(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Splits attention into three kernels where that is expected to be faster.
+
+    Takes  a kernel ``softmax(q k) v``
+    Gives  three: the scores ``q k``, their softmax, and its product with ``v``; the values between are temporaries
+    Leaves an attention that is expected to be faster as one kernel
+    """
+    target, expected = at.target, at.expected
     found: list[Step] = []
     chosen: dict[str, bool] = {}
     for step in steps:

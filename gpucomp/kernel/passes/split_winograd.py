@@ -39,7 +39,7 @@ from gpucomp.kernel.forms.convolution import Pixels, long_axes, winograd_pixels
 from gpucomp.kernel.fuse import parameters
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernel.pipeline import Expected
+from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 from gpucomp.refusal import required
@@ -53,8 +53,14 @@ BETWEEN = Op("Between", lambda *, type: type)  # what one step of a convolution 
 MOST_BYTES = 256 << 20  # of pixels and products between the three launches: boards have little memory
 
 
-def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
-    """``steps`` with each convolution in three where the model of the device finds that clearly faster."""
+def split(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """Computes 3 x 3 convolutions by Winograd's algorithms, in three kernels, where that is expected to be faster.
+
+    Takes  a 3 x 3 convolution with steps of 1 whose filters are constants and whose sums are strict f32
+    Gives  three kernels: transformed pixels, a batch of products with the transformed filters, the outputs with the
+           convolution's epilogue
+    Leaves other convolutions, and those that are expected to be faster as one kernel
+    """
     chosen: dict[str, int] = {}
     found: list[Step] = []
     for step in steps:
@@ -63,7 +69,7 @@ def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
             continue
         kernel = step.kernel
         if kernel.digest not in chosen:
-            chosen[kernel.digest] = _outputs(kernel, expected)
+            chosen[kernel.digest] = _outputs(kernel, at.expected)
         found += in_three(step, chosen[kernel.digest]) if chosen[kernel.digest] else [step]
     return found
 

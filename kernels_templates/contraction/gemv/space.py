@@ -131,7 +131,7 @@ def _pays(kernel: Kernel) -> bool:
     return isinstance(body, Words) and is_whole(body.a if _few_columns(body) else body.b)
 
 
-def rewritten(kernel: Kernel) -> Kernel:
+def in_words_of(kernel: Kernel) -> Kernel:
     """By words, where the problem counts them: a constant matrix that nobody has packed is put together all the same."""
     return in_words(kernel) if _pays(packed_in_words(kernel)) else kernel
 
@@ -283,6 +283,6 @@ def template_sizes(s: GemvSchedule, p: GemvProblem) -> GemvSizes:
 
 FAMILY = Family(
     "contraction", GemvSchedule, problem, objections, template_sizes, geometry, default, "gemv", accepts,
-    work=work, packing=packing, registers=registers, rewritten=rewritten,
+    work=work, packing=packing, registers=registers, in_words=in_words_of,
     emit=gemv_hooks, template="contraction/gemv/kernel.j2",
 )  # fmt: skip

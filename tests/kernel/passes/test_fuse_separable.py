@@ -24,6 +24,7 @@ from gpucomp.targets import cuda, opencl
 from testing.kernel_oracle import run_steps
 from testing.kernels import matmul
 from testing.tolerance import assert_matches
+from tests.builders import setting
 from tests.onnx_builders import model, node, value
 
 TARGET = cuda.manifest("sm_90a")
@@ -76,7 +77,7 @@ def test_the_one_kernel_computes_what_the_two_did(name):
     steps = steps_of(graph)
     x = np.random.default_rng(3).standard_normal(graph.inputs[0].shape).astype(np.float32)
 
-    together = separable.fuse(steps, graph.outputs, Always())
+    together = separable.fuse(steps, setting(graph, TARGET, expected=Always()))
 
     assert len(together) == len(steps) - 1
     (fused,) = [s for s in together if isinstance(s.kernel.body, Separable)]
@@ -100,7 +101,7 @@ def test_others_stay_apart(name):
     steps = steps_of(graph)
 
     assert list(pairs(steps, graph.outputs)) == []
-    assert separable.fuse(steps, graph.outputs, Always()) == steps
+    assert separable.fuse(steps, setting(graph, TARGET, expected=Always())) == steps
 
 
 def a_pair():

@@ -11,14 +11,17 @@ import gpucomp
 from gpucomp import ops
 from gpucomp.compiler import lower
 from gpucomp.expr.core import Expr, axes_of, call, cast, literal, load
-from gpucomp.ir import input_value
+from gpucomp.ir import Graph, input_value
 from gpucomp.ir.types import F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernel.passes.lookup_tables import look_up, table_of
 from gpucomp.kernel.step import HostStep, KernelStep
 from gpucomp.targets import resolve
 from testing.kernel_oracle import expected
+from tests.builders import setting
 from tests.onnx_builders import model, node, value
+
+AT = setting(Graph((), ()), "cpu")
 
 SHAPE = (3, 7)
 AXES = axes_of(SHAPE)
@@ -69,7 +72,7 @@ def test_what_costs_more_than_a_look_up_is_one(dtype):
     made = step(code(sigmoid(real(load(0, AXES, dtype))) / 0.004, dtype=dtype), TensorType(dtype, SHAPE))
     x = np.random.default_rng(0).integers(-128 if dtype is I8 else 0, 128, SHAPE).astype(dtype.numpy)
 
-    (found,) = look_up([made])
+    (found,) = look_up([made], AT)
 
     assert "exp" not in found.kernel.text
     assert found.kernel.constants == {1}
@@ -79,7 +82,7 @@ def test_what_costs_more_than_a_look_up_is_one(dtype):
 
 
 def test_the_widest_function_of_the_farthest_code_is_looked_up_once():
-    (found,) = look_up([step(SILU, FLOATS)])
+    (found,) = look_up([step(SILU, FLOATS)], AT)
 
     assert len(found.inputs) == 2
     assert found.kernel.text.count("round") == 1  # the code that all depends on is still computed
@@ -101,13 +104,13 @@ def test_the_widest_function_of_the_farthest_code_is_looked_up_once():
 def test_what_is_no_costly_function_of_a_code_alone_stays(value):
     made = step(value, FLOATS, BYTES)
 
-    assert look_up([made]) == [made]
+    assert look_up([made], AT) == [made]
 
 
 def test_host_steps_stay():
     made = HostStep("k", ops.Sqrt(input_value("x", TensorType(F32, (3,)))).node)
 
-    assert look_up([made]) == [made]
+    assert look_up([made], AT) == [made]
 
 
 def silu_between_quantizers():

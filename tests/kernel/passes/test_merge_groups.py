@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from gpucomp import compiler
+from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import format_kernel
 from gpucomp.kernel.passes import merge_groups as groups
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
@@ -21,6 +23,7 @@ from testing.cuda_on_cpu.harness import ORDERS, compile_many
 from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches
+from tests.builders import setting
 from tests.onnx_builders import model, node, value
 
 MMA, TARGET = FAMILIES["contraction/mma"], cuda.manifest("sm_80")
@@ -69,11 +72,14 @@ def test_what_is_wide_enough_or_no_narrow_group_is_left_alone(name):
 
 
 def test_groups_are_merged_for_matrix_units_alone():
-    step = SimpleNamespace(kernel=constant(MERGED["four channels"][0]))
+    kernel, sm_75 = constant(MERGED["four channels"][0]), cuda.manifest("sm_75")
+    step, graph = KernelStep("k", kernel, (), (), ()), Graph((), ())
 
-    (found,) = groups.merge([step], cuda.manifest("sm_75").features - {"mma"})
+    (merged,) = groups.merge([step], setting(graph, sm_75))
+    (left,) = groups.merge([step], setting(graph, replace(sm_75, features=sm_75.features - {"mma"})))
 
-    assert found is step
+    assert merged.kernel.digest != kernel.digest
+    assert left is step
 
 
 def grouped_model():
@@ -102,7 +108,7 @@ def test_merged_groups_are_read_by_whole_chunks_and_give_numpy_s_answer():
     cases, sources = {}, []
     for number, (name, kernel) in enumerate(kernels.items()):
         merged = groups.merged(kernel)
-        packed = pack(merged, MMA.packing(merged, SimpleNamespace(**SMALL), SimpleNamespace(**MMA.problem(merged))))
+        packed = pack(merged, MMA.packing(merged, MMA.schedule(SMALL), MMA.problem(merged)))
         cases[name] = packed
         sources.append(render(packed.kernel, SMALL, TARGET, f"k{number}", MMA))
     built = compile_many([(s.text, s.name) for s in sources])

@@ -18,11 +18,11 @@ from gpucomp.codegen.llvm.chain import space as chain_space
 from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, linked
 from gpucomp.codegen.llvm.contraction import space as contraction_space
 from gpucomp.device.limits import Limits
-from gpucomp.device.target import Target
 from gpucomp.ir.graph import Value
 from gpucomp.kernel import HANDED, Chain, Contraction, Link
 from gpucomp.kernel.fuse import Splice
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
+from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.schedule.space import Schedule
 
@@ -77,9 +77,10 @@ class _Candidate:
         return sum(self.linked.kernel.params[k].nbytes for k in self.linked.kernel.constants)
 
 
-def chained(steps: Sequence[Step], outputs: Sequence[Value], target: Target) -> list[Step]:
-    """``steps`` with chains in place of the steps they are made of, each where its last step was."""
-    uses = Counter(value for step in steps for value in step.inputs) + Counter(outputs)
+def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
+    """The pass ``fuse-depth-first``: ``lowering`` says what it takes and gives."""
+    target = at.target
+    uses = Counter(value for step in steps for value in step.inputs) + Counter(at.graph.outputs)
     writers = Counter(value for step in steps for value in step.outputs)
     ending: dict[Value, list[_Candidate]] = {}  # chains, by what they leave so far
     for step in steps:

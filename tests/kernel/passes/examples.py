@@ -1,0 +1,163 @@
+"""For every pass over kernels a graph whose kernels it changes, and graphs whose kernels it leaves as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpucomp import ops, targets
+from gpucomp.device.target import Target
+from gpucomp.ir import F32, Graph, Value, constant
+from gpucomp.ir.types import F16, I32, U8
+from gpucomp.schedule.expected import Expected
+from tests.builders import graph_of, scalar, tensor, weights
+
+SM_80, SM_90A, MALI = (targets.resolve(name) for name in ("cuda:sm_80", "cuda:sm_90a", "opencl:mali"))
+AVX512 = targets.resolve("cpu:x86-64-v4")
+SMALL_CACHE = AVX512.with_limits(cache_bytes=1 << 20)
+
+
+class Either(Expected):
+    """Whatever one way is compared with, it is the faster."""
+
+    def faster(self, these: object, those: object) -> bool:
+        return True
+
+
+class Neither(Expected):
+    """Nothing else is faster than what is there."""
+
+    def faster(self, these: object, those: object) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph as it is partitioned for ``target``. ``stored``: what its numbers are rounded to on the way."""
+
+    graph: Graph
+    target: Target
+    precision: str = "fp32"
+    expected: type[Expected] = Expected
+    terms: int = 64
+    stored: type = np.float32
+
+
+def filters(*shape: int, dtype=F32) -> Value:
+    """Of mean zero, so that sums neither grow nor cancel."""
+    rng = np.random.default_rng([*shape])
+    return constant((rng.standard_normal(shape) / 4).astype(dtype.numpy))
+
+
+def conv(x: Value, columns: int, window: int = 1, *, group: int = 1, stride: int = 1, dtype=F32) -> Value:
+    w = filters(window, window, x.shape[-1] // group, columns, dtype=dtype)
+    window_of = {"strides": (stride,) * 2, "pads": (window // 2,) * 4, "dilations": (1, 1)}
+    return ops.Conv(x, w, **window_of, group=group, layout="NHWC")
+
+
+def depthwise(x: Value) -> Value:
+    return conv(x, x.shape[-1], 3, group=x.shape[-1])
+
+
+def two_products() -> Graph:
+    return graph_of(ops.MatMul(ops.Softmax(ops.MatMul(tensor("x", 5, 12), filters(12, 9)), axis=1), filters(9, 7)))
+
+
+def read_twice(codes: Value, *more: Value) -> Graph:
+    """``codes`` is stored between kernels, since two reductions read it."""
+    return graph_of(ops.ReduceSum(codes, axes=(0,)), ops.ReduceMax(codes, axes=(1,)), *more)
+
+
+def widened(dtype=U8) -> Value:
+    return ops.Add(ops.Mul(ops.Cast(tensor("x", 7, 9, dtype=dtype), to=I32), scalar(2, I32)), scalar(5, I32))
+
+
+def grouped(channels: int, dtype=F16) -> Graph:
+    """Eight groups of ``channels``."""
+    return graph_of(conv(tensor("x", 1, 7, 5, 8 * channels, dtype=dtype), 8 * channels, 3, group=8, dtype=dtype))
+
+
+def activated(activation, to=U8) -> Graph:
+    """What a quantized activation computes of a byte, stored as one."""
+    real = ops.Mul(ops.Sub(ops.Cast(tensor("x", 7, 33, dtype=U8), to=F32), scalar(99.0)), scalar(0.05))
+    return graph_of(ops.Cast(ops.Clip(ops.Round(ops.Mul(activation(real), scalar(99.0))), low=0.0, high=255.0), to=to))
+
+
+def silu(x: Value) -> Value:
+    return ops.Mul(x, ops.Sigmoid(x))
+
+
+def attention(rows: int, cols: int, heads: int = 2) -> Graph:
+    q, k, v = (tensor(name, 1, heads, n, 64) for name, n in zip("qkv", (rows, cols, cols), strict=True))
+    return graph_of(ops.Attention(q, k, v, scale=0.125))
+
+
+def separable(*, also: bool = False) -> Graph:
+    """``also``: the image between the two is an output too."""
+    between = ops.Relu(depthwise(conv(tensor("x", 1, 9, 11, 5), 12)))
+    return graph_of(ops.Relu(conv(between, 20)), *([between] if also else []))
+
+
+def bottleneck(side: int) -> Graph:
+    x = tensor("x", 1, side, side, 24)
+    return graph_of(conv(ops.Relu(depthwise(ops.Relu(conv(x, 144)))), 24))
+
+
+def row_sums(*, of_rows: int = 1) -> Graph:
+    """A product, and the sum and the largest of each row (or column) of it."""
+    y = ops.MatMul(tensor("x", 19, 24), filters(24, 32))
+    return graph_of(y, ops.ReduceSum(y, axes=(of_rows,)), ops.ReduceMax(y, axes=(of_rows,)))
+
+
+EXAMPLES: dict[str, Case] = {
+    "precision": Case(two_products(), SM_80, "fp16", stored=np.float16),
+    "narrow-integers": Case(read_twice(widened()), SM_80),
+    "merge-groups": Case(grouped(4), SM_80, "fp16", stored=np.float16),
+    "lookup-tables": Case(activated(silu), AVX512),
+    "split-attention": Case(attention(17, 100, 12), AVX512, terms=100),
+    "fuse-depth-first": Case(bottleneck(56), SMALL_CACHE, terms=256),
+    "fuse-separable": Case(separable(), SM_90A, expected=Either),
+    "split-winograd": Case(
+        graph_of(ops.Relu(conv(tensor("x", 1, 9, 11, 8), 16, 3))), MALI, expected=Either, terms=1 << 12
+    ),
+    "fuse-row-statistics": Case(row_sums(), SM_80, expected=Either),
+}
+
+REFUSALS: dict[str, dict[str, Case]] = {
+    "precision": {
+        "f32 is asked for": Case(two_products(), SM_80),
+        "the numbers are integers": Case(read_twice(widened()), SM_80, "fp16"),
+    },
+    "narrow-integers": {
+        "the values are an output": Case(read_twice(value := widened(), value), SM_80),
+        "they have no bounds": Case(read_twice(ops.Mul(tensor("x", 7, 9, dtype=I32), scalar(3, I32))), SM_80),
+    },
+    "merge-groups": {
+        "a group is as wide as an access": Case(grouped(8), SM_80, "fp16"),
+        "the numbers are f32": Case(grouped(4, F32), SM_80, "mixed"),
+    },
+    "lookup-tables": {
+        "it costs little": Case(activated(ops.Relu), AVX512),
+        "the result is wide": Case(activated(silu, I32), AVX512),
+    },
+    "split-attention": {"one kernel is expected to be faster": Case(attention(128, 128, 12), AVX512)},
+    "fuse-depth-first": {"the cache holds the images": Case(bottleneck(14), SMALL_CACHE)},
+    "fuse-separable": {
+        "the image between them is an output": Case(separable(also=True), SM_90A, expected=Either),
+        "two kernels are expected to be faster": Case(separable(), SM_90A, expected=Neither),
+    },
+    "split-winograd": {
+        "the window is no 3 x 3": Case(graph_of(conv(tensor("x", 1, 9, 11, 8), 16, 5)), MALI, expected=Either),
+        "the window moves by 2": Case(graph_of(conv(tensor("x", 1, 9, 11, 8), 16, 3, stride=2)), MALI, expected=Either),
+        "one kernel is expected to be faster": Case(
+            graph_of(conv(tensor("x", 1, 9, 11, 8), 16, 3)), MALI, expected=Neither
+        ),
+    },
+    "fuse-row-statistics": {
+        "they are of columns, and nothing else is shared": Case(
+            graph_of(ops.ReduceSum(ops.MatMul(tensor("x", 19, 24), weights(24, 32)), axes=(0,))), SM_80, expected=Either
+        ),
+        "kernels of their own are expected to be faster": Case(row_sums(), SM_80, expected=Neither),
+    },
+}
