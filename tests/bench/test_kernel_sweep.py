@@ -117,7 +117,7 @@ def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
 
 def fixed(kernel, schedule=None):
     problem = SIMT.family.problem(kernel)
-    default = SIMT.family.default(type("Sizes", (), problem), target_of(SIMT).limits)
+    default = SIMT.family.default(sized(problem), target_of(SIMT).limits)
     return Case(SIMT, 0, kernel, dict(schedule or default))
 
 
