@@ -11,7 +11,7 @@ from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family, sized
+from gpucomp.schedule.space import Family
 from testing.kernels import (
     add_relu,
     attention,
@@ -124,7 +124,7 @@ def is_empty(kernel: Kernel) -> bool:
 
 def default(kernel: Kernel, limits: Limits, family: Family | None = None) -> dict[str, int]:
     family = family or family_of(kernel)
-    return dict(family.default(sized(family.problem(kernel)), limits))
+    return dict(family.default(family.problem(kernel), limits).numbers)
 
 
 MIN_ITEMS = 32  # PoCL unrolls the work-items of a smaller work-group
@@ -152,7 +152,7 @@ def spread(
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
         if schedule in found or any(family.reasons(schedule, problem, allowed) for allowed in (limits, *besides)):
             continue
-        threads = family.geometry(family.schedule(schedule), sized(problem)).items[0]
+        threads = family.geometry(family.schedule(schedule), problem).items[0]
         tile_k = schedule.get("tile_k", 1)
         sums = tile_k * schedule.get("reg_m", 1) * schedule.get("reg_n", 1)
         loaded = tile_k * (schedule.get("tile_m", 0) + schedule.get("tile_n", 0)) / threads

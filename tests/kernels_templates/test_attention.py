@@ -278,7 +278,7 @@ def test_defaults_are_legal_for_any_head(head, device):
     for rows, cols in ((1, 2), (3, 1 << 20), (1 << 20, 5)):
         problem = SIMT.problem(attention(rows, cols, max(2, head), head))
 
-        assert SIMT.reasons(SIMT.default(problem, device), problem, device) == []
+        assert SIMT.reasons(SIMT.default(problem, device).numbers, problem, device) == []
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ MISTAKES = {
 def test_mistakes_show(mistake):
     which, change = MISTAKES[mistake]
     kernel = transforms(ODD, 2)[which]
-    schedule = FAMILY.default(FAMILY.problem(kernel), MALI.limits)
+    schedule = FAMILY.default(FAMILY.problem(kernel), MALI.limits).numbers
     inputs = random_inputs(kernel)
     source = render(kernel, schedule, opencl_device.target(), "k0", FAMILY)
 
@@ -172,7 +172,7 @@ def test_mistakes_show(mistake):
 
 
 def text_of(kernel: Kernel, **schedule) -> str:
-    default = FAMILY.default(FAMILY.problem(kernel), MALI.limits)
+    default = FAMILY.default(FAMILY.problem(kernel), MALI.limits).numbers
     return render(kernel, {**default, **schedule}, MALI, "k0", FAMILY).text
 
 
@@ -203,7 +203,7 @@ def test_live_registers_are_counted_by_lines():
 def test_a_mali_has_registers_for_the_default(case, outputs):
     for kernel in transforms(CASES[case], outputs):
         p = FAMILY.problem(kernel)
-        s = FAMILY.default(p, MALI.limits)
+        s = FAMILY.default(p, MALI.limits).numbers
 
         assert FAMILY.reasons(s, p, MALI.limits) == []
         assert live_registers(text_of(kernel)) <= registers(s, p) - 8 <= 56
@@ -245,7 +245,7 @@ def test_every_access_is_within_its_memory(tmp_path):
         (4, fixed(conv((2, 4, 3, 8), 4, (3, 3)))),
     ):
         for part in transforms(kernel, outputs):
-            schedule = FAMILY.default(FAMILY.problem(part), MALI.limits)
+            schedule = FAMILY.default(FAMILY.problem(part), MALI.limits).numbers
             source = render(part, {**schedule, "threads": 32}, opencl.manifest("generic"), "k0", FAMILY)
             jobs.append((part, source, random_inputs(part)))
 
@@ -279,7 +279,7 @@ def test_defaults_are_legal(channels, limits):
     for kernel in transforms(fixed(conv((1, 5, 6, channels), channels, (3, 3), pad=1)), 4):
         problem = FAMILY.problem(kernel)
 
-        assert FAMILY.reasons(FAMILY.default(problem, limits), problem, limits) == []
+        assert FAMILY.reasons(FAMILY.default(problem, limits).numbers, problem, limits) == []
 
 
 # ---- the choice ----

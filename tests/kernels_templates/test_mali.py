@@ -89,7 +89,7 @@ def packed(kernel: Kernel, schedule: dict[str, int], inputs: list[np.ndarray]) -
 
 
 def default(kernel: Kernel) -> dict[str, int]:
-    return dict(FAMILY.default(FAMILY.problem(kernel), MALI.limits))
+    return dict(FAMILY.default(FAMILY.problem(kernel), MALI.limits).numbers)
 
 
 def drawn(kernel: Kernel, count: int, seed: int) -> list[dict[str, int]]:
@@ -464,7 +464,7 @@ def test_defaults_are_legal_at_every_size(size, acc_bytes, flags):
         if m * n > 1 << 33:
             continue
         for limits in (SMALLEST, MALI.limits):
-            assert FAMILY.reasons(FAMILY.default(problem, limits), problem, limits) == []
+            assert FAMILY.reasons(FAMILY.default(problem, limits).numbers, problem, limits) == []
 
 
 def test_tiles_follow_the_reference_tables():

@@ -409,7 +409,7 @@ problem_of = functools.cache(MMA.problem)
 
 
 def default_of(kernel, target):
-    return dict(MMA.default(problem_of(kernel), target.limits))
+    return dict(MMA.default(problem_of(kernel), target.limits).numbers)
 
 
 def resources_of(kernel, schedule, target):

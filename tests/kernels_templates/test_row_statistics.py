@@ -21,7 +21,6 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
@@ -119,7 +118,7 @@ def prepared(name):
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
         inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
-    problem = sized(family.problem(kernel))
+    problem = family.problem(kernel)
     wanted = family.packing(kernel, family.schedule(schedule), problem)
     if wanted is None:
         return kernel, inputs, inputs
@@ -165,7 +164,7 @@ def test_rows_are_numpy_s_in_any_thread_order(name, compiled):
 def test_cases_walk_rows_in_every_way():
     sizes = []
     for family, kernel, schedule in CASES.values():
-        p, s = sized(family.problem(kernel)), family.schedule(schedule)
+        p, s = family.problem(kernel), family.schedule(schedule)
         d = {**schedule, **family.derive(s, p)}
         sizes.append(tail_sizes(d["threads"], d["tile_m"], p))
 
@@ -478,7 +477,7 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
     for ranked in rank.best(
         kernel, rank.problems(kernel, engines_of(kernel, target.features)), target.limits, target.device
     ):
-        p, s = sized(ranked.family.problem(kernel)), ranked.family.schedule(ranked.schedule)
+        p, s = ranked.family.problem(kernel), ranked.family.schedule(ranked.schedule)
         wanted = ranked.family.packing(kernel, s, p)
         packed = pack(kernel, wanted).kernel if wanted else kernel
         source = render(packed, ranked.schedule, target, "k0", ranked.family)

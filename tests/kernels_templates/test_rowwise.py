@@ -108,7 +108,7 @@ def test_opencl_text_gives_numpy_s_answer(name):
 
 
 def test_a_sum_over_millions_is_shared_by_many_work_groups():
-    schedule = FAMILY.default(problem(reduction("sum", 1, 1 << 22)), TARGET.limits)
+    schedule = FAMILY.default(problem(reduction("sum", 1, 1 << 22)), TARGET.limits).numbers
 
     assert schedule["splits"] >= 32
     assert schedule["vector"] == 4
@@ -116,7 +116,7 @@ def test_a_sum_over_millions_is_shared_by_many_work_groups():
 
 def test_rows_of_a_transformer_are_kept_and_not_split():
     for kernel, keep in ((layer_norm(128, 768), 2), (softmax(1536, 128), 1), (layer_norm(197, 192), 2)):
-        schedule = FAMILY.default(problem(kernel), TARGET.limits)
+        schedule = FAMILY.default(problem(kernel), TARGET.limits).numbers
 
         assert (schedule["keep"], schedule["splits"], schedule["vector"]) == (keep, 1, 4)
         assert schedule["lanes"] >= 8
@@ -197,7 +197,7 @@ def test_only_what_the_results_read_unguarded_of_every_column_is_fetched_first()
 def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
     target = cuda.manifest(arch)
     for kernel in (softmax(64, 4096), layer_norm(64, 4096), layer_norm(4096, 49, rows_inside=True)):
-        schedule = dict(FAMILY.default(problem(kernel), target.limits))
+        schedule = dict(FAMILY.default(problem(kernel), target.limits).numbers)
         source = render(kernel, schedule, target, "k0")
 
         used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]

@@ -334,7 +334,7 @@ def test_default_schedules_take_no_more_than_is_reckoned(arch):
         kernels["3xtf32"] = (MMA, stem((1, 112, 112, 3), 64, (7, 7), stride=2, pad=3, math="3xtf32"))
     sources = []
     for name, (family, kernel) in kernels.items():
-        schedule = family.default(family.problem(kernel), target.limits)
+        schedule = family.default(family.problem(kernel), target.limits).numbers
         sources.append((family, kernel, schedule, source_of(family, kernel, schedule, target, f"k_{name}")))
 
     found = nvrtc.compile(cuda.prelude() + "\n".join(s.text for *_, s in sources), arch).kernels
