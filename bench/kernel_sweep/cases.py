@@ -251,7 +251,7 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
 
 def steps_of(family: Family, schedule: Mapping[str, int], problem: Mapping[str, int]) -> int:
     """The number of steps, in a work-group, of the loop over a contraction's depth or an attention's columns."""
-    sizes = family.derive(family.schedule(schedule), problem)
+    sizes = family.derive(family.schedule(schedule), problem).numbers
     return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
 
 
