@@ -8,7 +8,8 @@ from functools import reduce
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
 from gpucomp.ir.passes import PassRecord
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import (
     fuse_row_statistics,
     fuse_separable,
