@@ -3,7 +3,7 @@
 >>> exe = gpucomp.compile("model.onnx", target="cpu")
 >>> outputs = exe.run({"x": x})
 
-Names are imported when first used, so that ``import gpucomp`` costs next to nothing.
+Names are imported on first use, so ``import gpucomp`` is fast.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
+from gpucomp.ir.passes import PassRecord
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
@@ -23,7 +24,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, make_plan, report
-from gpucomp.rewrite.pipeline import Pass, PassRecord
+from gpucomp.rewrite.pipeline import Pass
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash

@@ -1,16 +1,16 @@
-"""Every ``GPUCOMP_`` variable, read in this one place. No other module reads the environment.
+"""The ``GPUCOMP_`` variables. No other module reads the environment.
 
-GPUCOMP_DEBUG=1   pass table, target, kernel count; =2 also rules fired and schedule tiers;
-             =3   also a diff of the graph around every pass that changed it; =4 also every kernel's source
-GPUCOMP_DUMP=DIR  graph after every pass, diffs, kernel sources and schedules; names are deterministic
+GPUCOMP_DEBUG=1   print the pass table, target and kernel count; =2 also fired rules and the tiers of schedules;
+             =3   also a diff of the graph for every pass that changed it; =4 also every kernel's source
+GPUCOMP_DUMP=DIR  write the graph after every pass, diffs, kernel sources and schedules; file names are deterministic
 GPUCOMP_VERIFY=1  check the IR after every pass
 GPUCOMP_TARGET    the target that ``auto`` means
-GPUCOMP_CACHE     folder of compiled kernels; empty switches the cache off
-GPUCOMP_RECORDS   file or folder of tuning records, asked before those that are shipped; empty: neither
-GPUCOMP_DEVICES   file of measured devices by architecture, as ``bench/gpu probe`` writes it, for the analytic model
+GPUCOMP_CACHE     folder of compiled kernels; empty disables the cache
+GPUCOMP_RECORDS   file or folder of tuning records, preferred to the shipped ones; empty disables both
+GPUCOMP_DEVICES   file of measured devices by architecture, written by ``bench/gpu probe``, for the analytic model
 GPUCOMP_THREADS   threads of the CPU target
-GPUCOMP_LARGE_PAGES=0  weights stay in the mapped file, which processes share, on the CPU target too
-GPUCOMP_FOLD_LIMIT  bytes that constant folding may produce for one value (default 1 GiB)
+GPUCOMP_LARGE_PAGES=0  the CPU target leaves weights in the mapped file, which processes share
+GPUCOMP_FOLD_LIMIT  most bytes that constant folding may produce for one value (default 1 GiB)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gpucomp.errors import UsageError
 
-SHIPPED = Path("<shipped>")  # stands for the tuning records that come with the package
+SHIPPED = Path("<shipped>")  # means the tuning records in the package
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Config:
     verify: bool = False
     target: str = "cpu"
     cache: Path | None = None
-    threads: int = 0  # 0: as many as the process may use
+    threads: int = 0  # 0: all that the process may use
     fold_limit: int = 1 << 30
     records: Path | None = SHIPPED
     devices: Path | None = None
@@ -80,7 +80,7 @@ _current: Config | None = None
 
 
 def current() -> Config:
-    """The configuration in force: the environment, read once, unless ``using`` changed it."""
+    """The current configuration: the environment, read once, with the changes of ``using``."""
     global _current
     if _current is None:
         _current = read(os.environ)

@@ -1,21 +1,21 @@
-"""Every exception gpucomp raises on purpose, as one tree with stable codes. No other module defines one.
+"""All exceptions that gpucomp raises on purpose, in one tree with stable codes. No other module defines exceptions.
 
-    GpucompError            exit 1   GPC1000  anything that fits no class below
+    GpucompError            exit 1   GPC1000  any other error
     ├── UsageError          exit 2   GPC2xxx  the call or the command line is wrong
     │   └── InputError      exit 2   GPC21xx  an input of run(): name, shape, dtype
     ├── ModelError          exit 3   GPC3xxx  the model is unreadable or invalid
     │   └── ShapeError      exit 3   GPC31xx  shapes or types do not fit together
     ├── UnsupportedError    exit 4   GPC4xxx  valid, but not supported (every case at once)
     ├── DeviceError         exit 5   GPC5xxx  device, driver or compiler missing or failing
-    │   ├── KernelBuildError         GPC51xx  a kernel's source was refused by the compiler
+    │   ├── KernelBuildError         GPC51xx  the compiler refused a kernel's source
     │   └── DeviceLostError          GPC52xx  the device's context is dead
     ├── AccuracyError       exit 6   GPC6xxx  a comparison with a reference failed
-    ├── ArtifactError       exit 3   GPC7xxx  a .gpuc file or cache entry is damaged or foreign
+    ├── ArtifactError       exit 3   GPC7xxx  a .gpuc file or cache entry is damaged or of another kind
     │   └── RecordError      exit 3   GPC71xx  a file of tuning records cannot be read or written
-    ├── ScheduleError       exit 1   GPC8xxx  a schedule that cannot run
+    ├── ScheduleError       exit 1   GPC8xxx  a schedule cannot run
     └── VerifyError         exit 1   GPC9xxx  the IR is inconsistent: a bug in gpucomp
 
-A message says what failed, at which ONNX node, what was expected and found, and what to do; it is one line.
+A message is one line. It says what failed, at which ONNX node, what was expected and found, and what to do.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAX_MESSAGE = 2000
 
 
 def quote(text: object) -> str:
-    """``text`` from a model, fit for a one-line message: escaped, and cut when long."""
-    escaped = repr(str(text)[: MAX_QUOTED + 1])  # cut first: escaped, a long one would be four times as long
+    """``text`` from a model for a one-line message: escaped, and truncated if long."""
+    escaped = repr(str(text)[: MAX_QUOTED + 1])  # truncated first, because escaping can make it four times as long
     return escaped if len(escaped) <= MAX_QUOTED else f"{escaped[: MAX_QUOTED - 4]}...'"
 
 
 def plain(text: object) -> str:
-    """``text`` as one line that a terminal shows as it is: blanks made one, what is not printable escaped."""
+    """``text`` as one line for a terminal: whitespace is collapsed, and unprintable characters are escaped."""
     line = " ".join(str(text).split())
     if line.isprintable():
         return line
@@ -39,7 +39,7 @@ def plain(text: object) -> str:
 
 
 class GpucompError(Exception):
-    """The root. ``code`` is stable over releases; ``exit_code`` is what the command line ends with."""
+    """The base class. ``code`` is stable across releases; ``exit_code`` is the exit status of the command line."""
 
     code = "GPC1000"
     exit_code = 1
@@ -78,9 +78,9 @@ class ShapeError(ModelError):
 
 
 class UnsupportedError(GpucompError):
-    """The model is valid and gpucomp cannot compile it. ``problems`` has one line a case.
+    """The model is valid, but gpucomp cannot compile it. ``problems`` has one line for each reason.
 
-    ``inputs`` names the model's inputs whose values would have to be fixed, when that would help.
+    ``inputs`` names the model's inputs that must have fixed values, if that would help.
     """
 
     code = "GPC4000"
@@ -95,7 +95,7 @@ class UnsupportedError(GpucompError):
 
 
 class DeviceError(GpucompError):
-    """A device, driver or compiler is missing or failed. Never answered by a silent fallback."""
+    """A device, driver or compiler is missing or failed. There is never a silent fallback."""
 
     code = "GPC5000"
     exit_code = 5
@@ -108,7 +108,7 @@ class KernelBuildError(DeviceError):
 
 
 class DeviceLostError(DeviceError):
-    """The device's context is dead: the process has to start anew."""
+    """The device's context is dead. The process must be restarted."""
 
     code = "GPC5200"
 
@@ -121,7 +121,7 @@ class AccuracyError(GpucompError):
 
 
 class ArtifactError(GpucompError):
-    """A compiled artefact is damaged, foreign or of another version."""
+    """A compiled artefact is damaged, of another kind or of another version."""
 
     code = "GPC7000"
     exit_code = 3

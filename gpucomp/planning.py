@@ -49,6 +49,9 @@ class _Builder:
     weights: list[np.ndarray] = field(default_factory=list)
     lives: dict[int, list[int]] = field(default_factory=dict)  # buffer -> [first, last]
     replaceable: dict[int, list[int]] = field(default_factory=dict)  # buffer -> operands whose memory it can reuse
+    kernels: dict[str, int] = field(default_factory=dict)  # by name, the position among ``compiled``
+    compiled: list[CompiledKernel] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
 
     def add(self, kind: str, name: str, type: TensorType) -> int:
         self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
@@ -83,6 +86,49 @@ class _Builder:
         if buffer in self.lives:
             self.lives[buffer][1] = step
 
+    def add_nothing(self, number: int, step: KernelStep) -> None:
+        """Results without elements: they have buffers, and no kernel computes them."""
+        for value, type in _results(step):
+            self.write(value, type, number)
+
+    def add_host_step(self, number: int, step: HostStep) -> None:
+        launch = self._launch(number, step)
+        self.launches.append(replace(launch, host=step.node.op.name, attributes=dict(step.node.attrs)))
+
+    def add_kernel_step(self, number: int, step: KernelStep, item: Rendered) -> None:
+        fresh = [v for v in step.outputs if v not in self.position]
+        launch = self._launch(number, step)
+        self._let_replace(step, launch, fresh)
+        geometry = item.source.geometry
+        extra = []
+        if geometry.workspace_bytes:
+            extra.append(self.temporary(f"s{number}", TensorType(I8, (geometry.workspace_bytes,)), number))
+        if geometry.counter_bytes:
+            extra.append(self.add(COUNTER, f"c{number}", TensorType(I8, (geometry.counter_bytes,))))
+        name = item.source.name
+        if name not in self.kernels:
+            self.kernels[name] = len(self.compiled)
+            self.compiled.append(compiled_kernel(step.kernel, item))
+        self.launches.append(replace(launch, kernel=self.kernels[name], args=(*launch.args, *extra)))
+
+    def _launch(self, number: int, step: Step) -> Launch:
+        """A step's launch, of no kernel yet, with buffers for what it reads and writes."""
+        arguments = [self.read(v) for v in step.inputs]
+        for buffer in arguments:
+            self.touch(buffer, number)
+        results = [self.write(v, type, number) for v, type in _results(step)]
+        ops = tuple(n.op.name for n in (*step.prologue, *step.nodes))
+        names = tuple(n.name for n in (*step.prologue, *step.nodes) if n.name)
+        return Launch(-1, (*arguments, *results), step.name, ops, names, step.why, len(arguments))
+
+    def _let_replace(self, step: KernelStep, launch: Launch, fresh: Sequence[Value]) -> None:
+        """Note which results can be stored in an operand's memory: temporary ones that this step is the first to write."""
+        inputs = step.kernel.inputs
+        for parameter, operand in _replaceable(step.kernel):
+            output, buffer = step.outputs[parameter - inputs], launch.args[parameter]
+            if output in fresh and self.buffers[buffer].kind == TEMP:
+                self.replaceable.setdefault(buffer, []).append(launch.args[operand])
+
 
 def make_plan(
     graph: Graph,
@@ -96,53 +142,24 @@ def make_plan(
     builder = _Builder(graph)
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
-    kernels: dict[str, int] = {}
-    compiled: list[CompiledKernel] = []
-    launches: list[Launch] = []
     for number, step in enumerate(steps):
-        if isinstance(step, KernelStep) and any(n == 0 for n in rendered[step].source.geometry.groups):
-            for value, type in _results(step):
-                builder.write(value, type, number)
-            continue  # nothing to compute: the result has no elements
-        arguments = [builder.read(v) for v in step.inputs]
-        for buffer in arguments:
-            builder.touch(buffer, number)
-        fresh = [v for v in step.outputs if v not in builder.position]
-        results = [builder.write(v, type, number) for v, type in _results(step)]
-        ops = tuple(n.op.name for n in (*step.prologue, *step.nodes))
-        names = tuple(n.name for n in (*step.prologue, *step.nodes) if n.name)
-        launch = Launch(-1, (*arguments, *results), step.name, ops, names, step.why, len(arguments))
         if isinstance(step, HostStep):
-            launches.append(replace(launch, host=step.node.op.name, attributes=dict(step.node.attrs)))
-            continue
-        for parameter, operand in _replaceable(step.kernel):
-            output = step.outputs[parameter - step.kernel.inputs]
-            if output in fresh and builder.buffers[results[parameter - step.kernel.inputs]].kind == TEMP:
-                builder.replaceable.setdefault(builder.position[output], []).append(arguments[operand])
-        item = rendered[step]
-        geometry = item.source.geometry
-        extra = []
-        if geometry.workspace_bytes:
-            extra.append(builder.temporary(f"s{number}", TensorType(I8, (geometry.workspace_bytes,)), number))
-        if geometry.counter_bytes:
-            extra.append(builder.add(COUNTER, f"c{number}", TensorType(I8, (geometry.counter_bytes,))))
-        key = item.source.name
-        if key not in kernels:
-            kernels[key] = len(compiled)
-            compiled.append(compiled_kernel(step.kernel, item))
-        launches.append(replace(launch, kernel=kernels[key], args=(*launch.args, *extra)))
+            builder.add_host_step(number, step)
+        elif any(n == 0 for n in rendered[step].source.geometry.groups):
+            builder.add_nothing(number, step)
+        else:
+            builder.add_kernel_step(number, step, rendered[step])
     outputs = tuple(builder.read(v) for v in graph.outputs)
     buffers, arena, live = _lay_out(builder, target.alignment)
-    inputs = tuple(builder.position[v] for v in graph.inputs)
     weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
         target=target.name,
         kind=target.kind,
         arch=target.arch,
         buffers=buffers,
-        kernels=tuple(compiled),
-        launches=tuple(launches),
-        inputs=inputs,
+        kernels=tuple(builder.compiled),
+        launches=tuple(builder.launches),
+        inputs=tuple(builder.position[v] for v in graph.inputs),
         outputs=outputs,
         output_names=graph.output_names,
         arena_bytes=arena,

@@ -1,4 +1,4 @@
-"""Why something is not what was asked about, as a value: what a function gives instead of its result."""
+"""``Refusal``: a reason, which a function returns in place of a result that does not exist."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Refusal:
-    """False, so that ``found = matrix_of(...)`` can be asked ``if found``; it prints as its reason.
+    """A reason why there is no result. It is false, so callers write ``if found:``; ``str`` gives the reason.
 
-    Where a result can be empty, and so be false as well, ask ``isinstance(found, Refusal)``.
+    If a result can also be false, for example an empty tuple, test ``isinstance(found, Refusal)``.
     """
 
     reason: str
@@ -25,7 +25,7 @@ class Refusal:
 
 
 def required(found: T | Refusal) -> T:
-    """``found``, in code that is only asked where it is no refusal. Raises ``TypeError`` with the reason where it is one."""
+    """``found``, where the caller knows that it is a result. Raises ``TypeError`` with the reason if it is a refusal."""
     if isinstance(found, Refusal):
         raise TypeError(found.reason)
     return found

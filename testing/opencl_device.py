@@ -13,7 +13,7 @@ import pyopencl as cl
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import opencl
+from gpucomp.targets import opencl, opencl_build
 from testing import opencl_drivers
 from testing.kernel_oracle import UNWRITTEN
 
@@ -99,11 +99,13 @@ def built_together(sources: Sequence[KernelSource], plain: Container[str] = ()) 
     q = device_queue("pocl")
     groups: dict[tuple[str, ...], list[KernelSource]] = {}
     for source in sources:
-        flags = {*opencl.build_flags(q.device, source), *(["-cl-opt-disable"] if source.name in plain else [])}
+        flags = {*opencl_build.build_flags(q.device, source), *(["-cl-opt-disable"] if source.name in plain else [])}
         groups.setdefault(tuple(sorted(flags)), []).append(source)
     built = {}
     for flags, group in groups.items():
-        program, _ = opencl.program(q.context, q.device, replace(group[0], text=opencl.joined(group)), flags=flags)
+        program, _ = opencl_build.program(
+            q.context, q.device, replace(group[0], text=opencl_build.joined(group)), flags=flags
+        )
         built |= {source.name: program for source in group}
     return built
 
@@ -154,7 +156,7 @@ def _launched(
     """The bytes of all arguments after ``launches``; arguments in ``same`` share the memory of another argument."""
     q, geometry = device_queue(flavour), source.geometry
     if built is None:
-        built, _ = opencl.program(q.context, q.device, source)
+        built, _ = opencl_build.program(q.context, q.device, source)
     buffers = [Buffer(q, number, array, guarded) for number, array in enumerate(arrays)]
     for number, other in same.items():
         buffers[number] = buffers[other]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.schedule.space import Family, sized
 from testing.kernels import (
@@ -157,3 +159,9 @@ def spread(
         if threads >= MIN_ITEMS and sums <= unrolled and loaded <= unrolled / 4:
             found.append(schedule)
     return found
+
+
+def flat(sizes: Mapping[str, Any]) -> dict[str, int]:
+    """An engine's sizes, with those of an operand ``a`` as ``a_vector`` ..."""
+    of_operands = {f"{name}_{k}": v for name, of in sizes.items() if isinstance(of, Sizes) for k, v in of.items()}
+    return {name: number for name, number in sizes.items() if not isinstance(number, Sizes)} | of_operands

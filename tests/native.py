@@ -7,7 +7,6 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from tests.arm64 import Processor
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:
     family = family_of(kernel)
-    return family.default(SimpleNamespace(**family.problem(kernel)), (target or cpu.host()).limits)
+    return family.default(family.problem(kernel), (target or cpu.host()).limits)
 
 
 def _here() -> list[Target]:

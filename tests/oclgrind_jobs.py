@@ -11,7 +11,6 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
+from gpucomp.schedule.space import sized
 from gpucomp.targets import opencl
 from testing import opencl_device
 from testing.kernel_oracle import expected
@@ -86,7 +86,7 @@ def packed(job: dict) -> tuple[Kernel, list[np.ndarray]]:
     inputs, family = random_inputs(kernel), FAMILIES.get(job.get("engine", ""))
     if family is None or not kernel.constants:
         return kernel, inputs
-    wanted = family.packing(kernel, SimpleNamespace(**job["schedule"]), SimpleNamespace(**family.problem(kernel)))
+    wanted = family.packing(kernel, family.schedule(job["schedule"]), sized(family.problem(kernel)))
     if wanted is None:
         return kernel, inputs
     made = pack(kernel, wanted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -41,7 +40,7 @@ TMA_STORE = TILE | {"tma_store": 1}
 
 
 def problem_of(kernel):
-    return SimpleNamespace(**FAMILY.problem(kernel))
+    return FAMILY.problem(kernel)
 
 
 def f16_model():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ WORST = 4.0  # the error allowed for one element, over the error allowed for the
 def limit(dtype: np.dtype, terms: int, math: str = "strict") -> float:
     """The allowed error of a result, relative to the root mean square of the expected values."""
     unit = max(ROUNDOFF.get(dtype.name, 0.0), ROUNDED_OPERANDS.get(math, 0.0))
-    return FACTOR * unit * max(terms, 1) ** 0.5
+    return FACTOR * unit * sqrt(max(terms, 1))
 
 
 def error_of(actual: np.ndarray, wanted: np.ndarray, terms: int, math: str = "strict") -> tuple[float, str]:

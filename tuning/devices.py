@@ -120,9 +120,9 @@ class OpenCL:
     """The OpenCL device of a target."""
 
     def __init__(self, target: Target) -> None:
-        from gpucomp.targets import opencl
+        from gpucomp.targets import opencl, opencl_build
 
-        self._opencl = opencl
+        self._opencl, self._opencl_build = opencl, opencl_build
         self._device = opencl.device_of(target)
         self.target = target
         self.cache_bytes = int(self._device.global_mem_cache_size) or 1 << 20
@@ -132,8 +132,8 @@ class OpenCL:
         identity = self._opencl.of_device(self._device, self.target.name).identity
         return _names(self.target, self._device.name.strip(), identity) | {
             "driver": self._device.driver_version,
-            "compiler": self._opencl.compiler_version(self._device),
-            "flags": list(self._opencl.FLAGS),
+            "compiler": self._opencl_build.compiler_version(self._device),
+            "flags": list(self._opencl_build.FLAGS),
         }
 
     def clocks(self) -> dict[str, Any]:

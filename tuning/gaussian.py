@@ -37,7 +37,7 @@ def matern(a: np.ndarray, b: np.ndarray, scales: Scales) -> np.ndarray:
     a = (a / scales.lengths).astype(np.float32)
     b = (b / scales.lengths).astype(np.float32)
     squared = (a * a).sum(1)[:, None] + (b * b).sum(1)[None] - 2 * (a @ b.T)
-    r = np.sqrt(np.maximum(squared, 0, out=squared), out=squared)
+    r: np.ndarray = np.sqrt(np.maximum(squared, 0, out=squared), out=squared)
     r *= np.float32(ROOT5)
     rational = r * np.float32(1 / 3)
     rational += 1
@@ -163,11 +163,11 @@ class Posterior:
     def mean(self, y: np.ndarray) -> np.ndarray:
         """Expected values [m], given the measured ``y`` [count]."""
         n = self.count
-        return (self._half[:n, :n] @ y).astype(np.float32) @ self._whitened[:n]
+        return np.asarray((self._half[:n, :n] @ y).astype(np.float32) @ self._whitened[:n])
 
     def deviation(self) -> np.ndarray:
         """Standard deviations [m]."""
-        return np.sqrt(np.maximum(self.variance, 1e-8))
+        return np.asarray(np.sqrt(np.maximum(self.variance, 1e-8)))
 
 
 def normalised(logs: np.ndarray, scale: str) -> np.ndarray:

@@ -50,7 +50,7 @@ class Prior:
         return cls(candidates, np.array(columns).T.reshape(len(candidates), len(columns)))
 
     def __bool__(self) -> bool:
-        return self.seconds.shape[1] > 0
+        return bool(self.seconds.shape[1])
 
     @cached_property
     def logarithms(self) -> np.ndarray:
@@ -160,4 +160,4 @@ class Prior:
         for begin in range(0, len(unknown), CHUNK):
             rows = unknown[begin : begin + CHUNK]
             parts.append(gaussian.Posterior(x[known], x[rows], scales, room=len(known)).mean(y))
-        return np.maximum(np.concatenate(parts) * spread + centre, 0.0)
+        return np.asarray(np.maximum(np.concatenate(parts) * spread + centre, 0.0))

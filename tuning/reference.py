@@ -214,7 +214,7 @@ def _attention(body: Attention, inputs: Sequence[np.ndarray]) -> np.ndarray:
     with np.errstate(all="ignore"):
         power = np.exp(scores - scores.max(axis=2, keepdims=True))
         means = np.matmul(power, matrix(body.v, body.cols, body.values)) / power.sum(axis=2, keepdims=True)
-    return means.astype(body.acc.dtype.numpy).reshape([v.extent for v in body.domain])
+    return np.asarray(means).astype(body.acc.dtype.numpy).reshape([v.extent for v in body.domain])
 
 
 def _scatter(store: Store, bound: Mapping[Expr, np.ndarray], inputs: Sequence[np.ndarray], output: np.ndarray) -> None:

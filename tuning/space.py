@@ -170,7 +170,7 @@ class Candidates:
         named = [j for j, name in enumerate(self.names) if name in self.categories]
         distance[:, named] = spans[named] * (distance[:, named] > 0)
         total = (distance / spans).sum(1)
-        return among[total <= total.min() * (1 + 1e-9)]
+        return np.asarray(among[total <= total.min() * (1 + 1e-9)])
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:
@@ -197,7 +197,7 @@ class Candidates:
 
     @cached_property
     def _codes(self) -> np.ndarray:
-        return self.ordinals.astype(np.int64) @ self._strides
+        return np.asarray(self.ordinals.astype(np.int64) @ self._strides)
 
     @cached_property
     def _index(self) -> tuple[np.ndarray, np.ndarray]:
@@ -216,74 +216,101 @@ class Candidates:
 
 
 def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: int, seed: int) -> list[Schedule]:
-    """Up to ``most`` different legal schedules: neighbours of the default, random ones, and random steps from legal ones.
+    """Up to ``most`` legal schedules, each once: those near the default, random combinations, random steps from legal ones.
 
-    Neighbours differ from the default in one or two parameters, and are at most half of all: random draws would find few of
-    them. On a processor that runs work-items one by one, only neighbours that are not heavier than the default are kept
-    (``_weight``), and their neighbours are searched in turn. If one combination in a hundred is legal, steps in one parameter
-    find points in seconds that random draws would not. All three are bounded. The random steps can also start from the
-    default.
+    Near are those that differ from it in one parameter or two, half of all at most: chance finds few of them. On a
+    processor that plays work-items one by one these are only those that weigh no more than it (``_weight``), with those
+    near to them in turn. Where one combination in a hundred is legal, steps in one parameter find in seconds what chance
+    would not. All are bounded, and the default is where the steps may start from too.
     """
-    rng = np.random.default_rng(seed)
-    counts = [len(p.choices) for p in family.params]
-    strides = [math.prod(counts[j + 1 :]) for j in range(len(counts))]
-    found: dict[int, Schedule] = {}
-    refused: set[int] = set()
+    draw = _Draw(family, problem, limits, np.random.default_rng(seed))
+    draw.near_default(max(1, most // 2))
+    draw.by_chance(size, most)
+    draw.by_steps(most)
+    return list(draw.found.values())
 
-    def consider(number: int) -> None:
-        if number in found or number in refused:
+
+class _Draw:
+    """Legal combinations by their numbers, the last parameter fastest, and what was drawn and is not legal."""
+
+    def __init__(self, family: Family, problem: Problem, limits: Limits, rng: np.random.Generator) -> None:
+        self.family, self.problem, self.limits, self.rng = family, problem, limits, rng
+        self.counts = [len(p.choices) for p in family.params]
+        self.strides = [math.prod(self.counts[j + 1 :]) for j in range(len(self.counts))]
+        self.found: dict[int, Schedule] = {}
+        self.refused: set[int] = set()
+
+    def consider(self, number: int) -> None:
+        if number in self.found or number in self.refused:
             return
-        schedule = {
-            p.name: p.choices[number // stride % count]
-            for p, stride, count in zip(family.params, strides, counts, strict=True)
-        }
-        if family.reasons(schedule, problem, limits):
-            refused.add(number)
+        schedule = {p.name: p.choices[place] for p, place in zip(self.family.params, self._places(number), strict=True)}
+        if self.family.reasons(schedule, self.problem, self.limits):
+            self.refused.add(number)
         else:
-            found[number] = schedule
+            self.found[number] = schedule
 
-    default = dict(family.default(sized(problem), limits))
-    if all(default.get(p.name) in p.choices for p in family.params):
-        start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(family.params, strides, strict=True))
-        consider(start)
-        limit = _weight(family, default, problem)
+    def _places(self, number: int) -> list[int]:
+        """Which of its choices each parameter takes."""
+        return [number // stride % count for stride, count in zip(self.strides, self.counts, strict=True)]
+
+    def near_default(self, most: int) -> None:
+        params = self.family.params
+        default = self.family.default(sized(self.problem), self.limits)
+        if not all(default.get(p.name) in p.choices for p in params):
+            return
+        start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(params, self.strides, strict=True))
+        self.consider(start)
+        limit = _weight(self.family, default, self.problem)
         centres = [start]
-        for centre in itertools.islice(centres, CENTRES if limits.is_cpu else 1):  # the list grows in the loop
-            places = [centre // stride % count for stride, count in zip(strides, counts, strict=True)]
-            steps = [[(k - place) * stride for k in range(count) if k != place]
-                     for place, stride, count in zip(places, strides, counts, strict=True)]  # fmt: skip
-            one = [step for each in steps for step in each]
-            two = [a + b for j, each in enumerate(steps) for a in each for later in steps[j + 1 :] for b in later]
-            for offset in (*one, *rng.permutation(two).tolist()):
-                number = centre + offset
-                if len(found) >= max(1, most // 2) or number in found:
+        for centre in itertools.islice(centres, CENTRES if self.limits.is_cpu else 1):  # which grow meanwhile
+            for number in self._around(centre):
+                if len(self.found) >= most or number in self.found:
                     continue
-                consider(number)
-                if limits.is_cpu and number in found:
-                    if any(x > y for x, y in zip(_weight(family, found[number], problem), limit, strict=True)):
-                        del found[number]
+                self.consider(number)
+                if self.limits.is_cpu and number in self.found:
+                    if self._is_heavier(number, limit):
+                        del self.found[number]
                     else:
                         centres.append(number)
-    for number in rng.integers(size, size=TRIES * most).tolist():
-        if len(found) >= most:
-            break
-        consider(number)
-    legal = list(found)
-    for _ in range(TRIES * most if legal else 0):
-        if len(found) >= most:
-            break
-        start = legal[int(rng.integers(len(legal)))]
-        j = int(rng.integers(len(counts)))
-        level = start // strides[j] % counts[j]
-        to = int(rng.integers(counts[j])) if rng.random() < 0.5 else level + int(rng.choice((-1, 1)))
-        if not 0 <= to < counts[j]:
-            continue
-        number = start + (to - level) * strides[j]
-        known = len(found)
-        consider(number)
-        if len(found) > known:
-            legal.append(number)
-    return list(found.values())
+
+    def _around(self, centre: int) -> Iterator[int]:
+        """The combinations that differ from ``centre`` in one parameter, then those in two, at random."""
+        steps = [
+            [(k - place) * stride for k in range(count) if k != place]
+            for place, stride, count in zip(self._places(centre), self.strides, self.counts, strict=True)
+        ]
+        one = [step for each in steps for step in each]
+        two = [a + b for j, each in enumerate(steps) for a in each for later in steps[j + 1 :] for b in later]
+        return (centre + offset for offset in (*one, *self.rng.permutation(two).tolist()))
+
+    def _is_heavier(self, number: int, limit: tuple[int, int, int]) -> bool:
+        weight = _weight(self.family, self.found[number], self.problem)
+        return any(x > y for x, y in zip(weight, limit, strict=True))
+
+    def by_chance(self, size: int, most: int) -> None:
+        for number in self.rng.integers(size, size=TRIES * most).tolist():
+            if len(self.found) >= most:
+                return
+            self.consider(number)
+
+    def by_steps(self, most: int) -> None:
+        """Random steps in one parameter, from any legal combination."""
+        rng, counts, strides = self.rng, self.counts, self.strides
+        legal = list(self.found)
+        for _ in range(TRIES * most if legal else 0):
+            if len(self.found) >= most:
+                return
+            start = legal[int(rng.integers(len(legal)))]
+            j = int(rng.integers(len(counts)))
+            level = start // strides[j] % counts[j]
+            to = int(rng.integers(counts[j])) if rng.random() < 0.5 else level + int(rng.choice((-1, 1)))
+            if not 0 <= to < counts[j]:
+                continue
+            number = start + (to - level) * strides[j]
+            known = len(self.found)
+            self.consider(number)
+            if len(self.found) > known:
+                legal.append(number)
 
 
 def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int) -> np.ndarray:

@@ -74,13 +74,13 @@ class Builder:
 
 def build(source: Any, target: Target) -> bytes:
     """Build without the cache: each of thousands of candidates is built once, and a hanging compiler must be noticed."""
-    from gpucomp.targets import cpu, cuda, opencl
+    from gpucomp.targets import cpu, cuda, opencl_build
 
     match target.kind:
         case "cpu":
             return cpu.build([source], target)
         case "opencl":
-            return opencl.build(source, target)
+            return opencl_build.build(source, target)
     return cuda.build(source, target)
 
 
@@ -273,7 +273,8 @@ def answered(role: str, server: Any, job: Message, arrays: Arrays) -> Answer:
     if job["do"] not in JOBS[role]:
         return {"error": f"no such job: {job['do']!r}", "code": "GPC1000"}, {}
     try:
-        return getattr(server, job["do"])(job, arrays)
+        answer: Answer = getattr(server, job["do"])(job, arrays)
+        return answer
     except DeviceLostError as error:
         return {"invalidity": INVALIDITY[role], "fault": error.message[:500], "code": error.code, "lost": True}, {}
     except GpucompError as error:

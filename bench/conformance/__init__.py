@@ -1,1 +1,1 @@
-"""ONNX's own conformance suite on gpucomp: its cases, how one is judged, and the table of what passes where."""
+"""ONNX's own conformance suite on gpucomp: its cases, the verdict on each, and the table of results on each target."""

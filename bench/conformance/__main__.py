@@ -1,11 +1,11 @@
-"""Run ONNX's conformance suite and say what passes.
+"""Runs ONNX's conformance suite and reports what passes.
 
     python -m bench.conformance [--target cpu] [--target opencl] [--target cuda:sm_80] [--only REGEX] [--write]
 
-Every case runs on every target; on CUDA without a GPU its kernels are compiled and not run. What a run found is kept in
-bench/results/conformance.json; ``--write`` makes docs/conformance.md of it. An interrupted run goes on where it was
-when it is given the same ``--journal``. The exit status is 1 when a case is wrong, when one of the list
-(bench/conformance/onnx_passing.txt) does not pass, or when one passes that the list lacks.
+Every case runs on every target; on CUDA without a GPU its kernels are compiled and not run. The results are kept in
+bench/results/conformance.json; ``--write`` makes docs/conformance.md from it. An interrupted run continues if it gets the same
+``--journal``. The exit status is 1 if a case is wrong, if a case of the list (bench/conformance/onnx_passing.txt) does not
+pass, or if a case passes that is not on the list.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ RESULTS = ROOT / "bench" / "results" / "conformance.json"
 PAGE = ROOT / "docs" / "conformance.md"
 
 
-# what a broken compiler or runtime raises: a result like any other here
+# exceptions of a broken compiler or runtime: results like any other here
 CRASHES = (GpucompError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError,
            ValueError)  # fmt: skip
 
 
 def say(case: Case, target: str) -> str:
-    """The verdict; what is no error of ours to expect is wrong too."""
+    """The verdict; an exception that gpucomp should not raise counts as wrong."""
     try:
         return compiles(case, target) if target.startswith("cuda") else verdict(case, backend_for(target))
     except CRASHES as error:
@@ -61,7 +61,7 @@ def run(chosen: Mapping[str, Case], target: str, journal: Path | None) -> dict[s
 
 
 def regressions(found: Mapping[str, str], cases: Mapping[str, Case]) -> list[str]:
-    """What a run says against the list."""
+    """Differences between a run and the list."""
     on_list = passing() | set(RANDOM) | {n for n, c in cases.items() if c.kind == "real"}
     lines = []
     for name, said in found.items():
@@ -77,9 +77,9 @@ def regressions(found: Mapping[str, str], cases: Mapping[str, Case]) -> list[str
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.conformance")
     parser.add_argument("--target", action="append", help="cpu, opencl, cuda:sm_80 ...; cpu and opencl by default")
-    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose names match")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only cases whose names match")
     parser.add_argument("--no-light", action="store_true", help="without the nine real networks")
-    parser.add_argument("--journal", type=Path, help="a file that an interrupted run goes on from")
+    parser.add_argument("--journal", type=Path, help="a file with which an interrupted run continues")
     parser.add_argument("--write", action="store_true", help="write the results and the page")
     options = parser.parse_args(arguments)
     every = cases() | ({} if options.no_light else light_cases())

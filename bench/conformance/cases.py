@@ -1,4 +1,4 @@
-"""ONNX's own tests, and how one is judged: it matches within ONNX's tolerance, or is refused; never wrong."""
+"""ONNX's own tests, and the verdict on each: it matches within ONNX's tolerance, or is refused; it must never be wrong."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gpucomp.backend import Backend
 from gpucomp.errors import GpucompError, UnsupportedError
 
 PASSING = Path(__file__).with_name("onnx_passing.txt")
-BF16_ROUNDING = 2.0**-6  # what ONNX's own runner allows for bfloat16: two units in the last place
+BF16_ROUNDING = 2.0**-6  # the tolerance of ONNX's own runner for bfloat16: two units in the last place
 F16_UNIT, F32_UNIT = 2.0**-10, 2.0**-23
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
-# cases whose expected values are themselves rounded coarsely: (rtol, atol) that covers that rounding, and what it is
+# cases whose expected values are themselves coarsely rounded: (rtol, atol) for that rounding, and its cause
 INEXACT = {
     "test_attention_4d_causal_fp16": (2 * F16_UNIT, 0.0, "summed in f16, one rounding a term"),
     "test_attention_4d_causal_fp16_expanded": (2 * F16_UNIT, 0.0, "summed in f16, one rounding a term"),
     "test_dft_inverse": (1e-3, 4 * F32_UNIT, "zeros that an f32 transform leaves as 1.9e-7, compared with atol 1e-7"),
     "test_dft_inverse_opset19": (1e-3, 4 * F32_UNIT, "zeros that an f32 transform leaves as 1.9e-7, with atol 1e-7"),
 }
-# cases whose expected values were drawn by chance, "for informational purpose" as their source says: nothing but type,
-# shape and range can be judged
+# cases whose expected values are random, "for informational purpose" as their source says: only type, shape and range can
+# be checked
 RANDOM = {
     f"test_bernoulli{which}{expanded}": "drawn from numpy's global generator, unseeded"
     for which in ("", "_double", "_seed")
@@ -39,7 +39,7 @@ RANDOM = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model with the inputs and expected outputs of its data sets; ``kind`` is the part of the suite it is from."""
+    """A model with the inputs and expected outputs of its data sets; ``kind`` is its part of the suite."""
 
     name: str
     kind: str
@@ -51,10 +51,10 @@ class Case:
 
 @functools.cache
 def cases() -> dict[str, Case]:
-    """All of the suite that comes with its data, by name."""
+    """All cases of the suite that come with data, by name."""
     found: dict[str, Case] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # making the expected values overflows on purpose here and there
+        warnings.simplefilter("ignore")  # some expected values overflow on purpose
         from onnx.backend.test.loader import load_model_tests
 
         for kind in KINDS:
@@ -67,7 +67,7 @@ def cases() -> dict[str, Case]:
 def _read(case: Any, kind: str) -> Case:
     if case.model:
         return Case(case.name, kind, case.model, case.data_sets, case.rtol, case.atol)
-    folder = Path(case.model_dir)  # those that lie in files
+    folder = Path(case.model_dir)  # for cases in files
     model = onnx.load(folder / "model.onnx")
     sets = sorted(folder.glob("test_data_set_*"), key=lambda path: int(path.name.rpartition("_")[2]))
     data = [(_values(s, "input", model.graph.input), _values(s, "output", model.graph.output)) for s in sets]
@@ -89,7 +89,7 @@ def _values(folder: Path, what: str, infos: Sequence[onnx.ValueInfoProto]) -> li
 
 @functools.cache
 def light_cases() -> dict[str, Case]:
-    """The nine real networks with made-up weights, on the input that ONNX's runner gives them: minutes, not seconds."""
+    """The nine real networks with invented weights, on the input of ONNX's runner: they take minutes, not seconds."""
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     found = {}
     for path in sorted(folder.glob("*.onnx")):
@@ -109,7 +109,7 @@ def light_cases() -> dict[str, Case]:
 
 
 def listed(path: Path) -> list[str]:
-    """The names in a file, one a line, without its comments."""
+    """The names in a file, one per line, without comments."""
     return [name for line in path.read_text().splitlines() if (name := line.split("#")[0].strip())]
 
 
@@ -126,7 +126,7 @@ def as_array(value: Any) -> Any:
 
 
 def verdict(case: Any, backend: type[Backend]) -> str:
-    """ "" when every data set matches, "unsupported: why", or "wrong: how"."""
+    """ "" if every data set matches, "unsupported: why", or "wrong: how"."""
     for inputs, outputs in case.data_sets:
         given, expected = [as_array(v) for v in inputs], [as_array(v) for v in outputs]
         try:
@@ -143,14 +143,14 @@ def verdict(case: Any, backend: type[Backend]) -> str:
 
 
 def unlike_a_draw(actual: np.ndarray, expected: np.ndarray) -> str:
-    """What distinguishes ``actual`` from draws of 0 and 1 of the type and shape of ``expected``."""
+    """Why ``actual`` cannot be random zeros and ones with the type and shape of ``expected``, or ""."""
     if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
         return f"{actual.dtype}{actual.shape}, {expected.dtype}{expected.shape} expected"
     return "" if np.isin(actual, (0, 1)).all() else f"{actual}, zeros and ones expected"
 
 
 def mismatch(actual: Any, expected: Any, rtol: float, atol: float) -> str:
-    """ "" when equal within the tolerances."""
+    """ "" if they are equal within the tolerances."""
     if isinstance(expected, list):
         if not isinstance(actual, list) or len(actual) != len(expected):
             return f"{len(expected)} tensors expected, {actual} given"
@@ -158,7 +158,7 @@ def mismatch(actual: Any, expected: Any, rtol: float, atol: float) -> str:
         return next((f"element {k}: {text}" for k, text in enumerate(found) if text), "")
     if expected is None or actual is None:
         return "" if expected is actual else f"{expected} expected, {actual} given"
-    if expected.dtype.kind == "U":  # what numpy makes of a list of texts
+    if expected.dtype.kind == "U":  # numpy's type for a list of strings
         expected = expected.astype(object)
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return f"{actual.dtype}{actual.shape}, {expected.dtype}{expected.shape} expected"
@@ -173,7 +173,7 @@ def mismatch(actual: Any, expected: Any, rtol: float, atol: float) -> str:
 
 def backend_for(target: str) -> type[Backend]:
     """ONNX's backend interface on one target; on ``cuda:...`` the kernels are only compiled."""
-    from gpucomp import compiler  # loads every target's compiler
+    from gpucomp import compiler  # imports every target's compiler
 
     def compiled(
         model: onnx.ModelProto, _: str, shapes: Mapping[str, Any], constants: Mapping[str, Any]
@@ -187,7 +187,7 @@ def backend_for(target: str) -> type[Backend]:
 
 
 def compiles(case: Any, target: str) -> str:
-    """ "" when the kernels of every data set compile for ``target``; they are not run. Else as ``verdict``."""
+    """ "" if the kernels of every data set compile for ``target``; they are not run. Otherwise a text as of ``verdict``."""
     for inputs, _ in case.data_sets:
         try:
             backend_for(target).prepare(case.model).executable([as_array(v) for v in inputs])

@@ -1,4 +1,4 @@
-"""What was found out, as a page: counts a back end, what is not passed and why, and a row an operator and version."""
+"""The results as a page: counts for each back end, failures and their reasons, a row for each operator and version."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from onnx.defs import SchemaError
 
 from bench.conformance.cases import INEXACT, RANDOM, Case
 
-Results = Mapping[str, Mapping[str, str]]  # target -> case -> what was said of it, "" for one that passes
+Results = Mapping[str, Mapping[str, str]]  # target -> case -> verdict, "" for a case that passes
 EXPANDED = "_expanded"
 
 
 def versions(case: Case) -> set[tuple[str, str, int]]:
-    """(domain, operator, its version) of every node that a node test is about."""
+    """(domain, operator, version) of every node that a node test is about."""
     opsets = {o.domain: o.version for o in case.model.opset_import}
     found = set()
     for node in case.model.graph.node:
@@ -29,7 +29,7 @@ def versions(case: Case) -> set[tuple[str, str, int]]:
 
 
 def counts(results: Mapping[str, str]) -> Counter[str]:
-    """How many ``passed``, were ``unsupported``, ``coarse`` (see ``INEXACT``) or ``wrong``."""
+    """The number of cases that ``passed``, were ``unsupported``, ``coarse`` (see ``INEXACT``) or ``wrong``."""
     found: Counter[str] = Counter()
     for name, said in results.items():
         if not said:

@@ -1,17 +1,17 @@
-"""gpucomp beside other engines on this machine's processor, in one run.
+"""Compares gpucomp with other engines on this machine's processor, in one run.
 
-    python -m bench.cpu setup onnxruntime openvino ncnn mnn torch      # a virtual environment each
+    python -m bench.cpu setup onnxruntime openvino ncnn mnn torch      # a virtual environment for each
     python -m bench.cpu run resnet18 vit_tiny --threads 2 --out bench/results/cpu
     python -m bench.cpu run --precision bf16                            # OpenVINO's default beside --precision bf16
-    python -m bench.cpu run quantized.onnx --peers onnxruntime,gpucomp  # a model of one's own, an int8 one perhaps
+    python -m bench.cpu run quantized.onnx --peers onnxruntime,gpucomp  # a file of your own
 
-Each engine runs in a process of its own, with the same threads, all at f32 or, where asked for, at bf16 beside
-onnxruntime's f32. They take turns: in each round every
-engine has one, of some tens of milliseconds behind a run that does not count. A ratio is the engine's time over
-gpucomp's of the same round, so that what slows the machine slows both; it comes with its quartiles. CPU time stands
-beside wall time: it tells when others had the machine. Outputs are compared with onnxruntime's, or with those of the
-first engine that runs. Memory is of the whole process with one model loaded, Python and numpy included; gpucomp's has
-loaded the file that was compiled before, in another process. An engine that fails is a row with its error.
+Each engine runs in a process of its own with the same number of threads. All engines compute in f32, or with --precision bf16
+in bf16; onnxruntime stays at f32 as the reference. The engines take turns: in each round every engine has one turn of some tens
+of milliseconds, after a warm-up run. A ratio is the engine's time over gpucomp's time in the same round, so a machine that slows
+down affects both; it is shown with its quartiles. CPU time is shown beside wall time, because it tells when other processes used
+the machine. Outputs are compared with onnxruntime's, or else with those of the first engine that runs. Memory is that of the
+whole process with one model loaded, including Python and numpy; gpucomp loads a file that another process compiled. An engine
+that fails is a row with its error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpucomp.cli.measure import machine
 
 
 def opened(path: str, batch: int) -> onnx.ModelProto:
-    """The model of a file; dimensions of its inputs that it leaves open are ``batch``."""
+    """The model of a file, with ``batch`` for unknown dimensions of its inputs."""
     graph = onnx.load(path)
     weights = {tensor.name for tensor in graph.graph.initializer}
     for info in [info for info in graph.graph.input if info.name not in weights]:
@@ -45,7 +45,7 @@ def opened(path: str, batch: int) -> onnx.ModelProto:
 
 
 def measure(model: str, options: argparse.Namespace) -> list[Row]:
-    """All rows of one published model."""
+    """All rows of one model."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         graph = (
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """The reports of several runs, a model each perhaps, as one."""
+    """Merge the reports of several runs into one."""
     found = [json.loads(path.read_text()) for path in options.reports]
     tell(
         [row for one in found for row in report.rows_of(one)], [m for one in found for m in one["methods"]], options.out
@@ -109,7 +109,7 @@ def merge(options: argparse.Namespace) -> int:
 
 
 def tell(rows: list[Row], methods: list[dict[str, Any]], out: Path | None) -> None:
-    """Print the tables, and write them with the samples and a plot where ``out`` says."""
+    """Print the tables; with ``out``, also write them with the samples and a plot."""
     text = report.markdown(rows)
     print(text)
     if out is None:
@@ -126,22 +126,24 @@ def parser() -> argparse.ArgumentParser:
     setup = commands.add_parser("setup", help="make the peers' virtual environments")
     setup.add_argument("peers", nargs="+", choices=sorted(peers.PEERS))
     runs = commands.add_parser("run", help="measure")
-    runs.add_argument("models", nargs="*", metavar="MODEL", help="published ones by name, others by their file")
+    runs.add_argument("models", nargs="*", metavar="MODEL", help="published models by name, others by file")
     runs.add_argument("--peers", type=lambda text: text.split(","), metavar="A,B",
                       help="in this order; the first that runs is the reference")  # fmt: skip
     runs.add_argument("--precision", choices=sorted(TOLERANCE), default="fp32")
     runs.add_argument("--target", default="cpu", metavar="cpu[:NAME]",
                       help="what gpucomp compiles for; ONEDNN_MAX_CPU_ISA restricts OpenVINO and torch")  # fmt: skip
-    runs.add_argument("--tolerance", type=float, metavar="E", help="relative L2 error of outputs that count as equal: "
-                      "integer models, where a code more or less changes those after it, need a larger one")  # fmt: skip
+    runs.add_argument("--tolerance", type=float, metavar="E", help="relative L2 error up to which outputs count as equal; "
+                      "integer models need a larger one, because a difference of one code spreads")  # fmt: skip
     runs.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[2], metavar="N,N")
     runs.add_argument("--batch", type=int, default=1)
     runs.add_argument("--reduced", action="store_true", help="the small versions of the models")
     runs.add_argument("--rounds", type=int, default=11)
-    runs.add_argument("--turn", type=float, default=60.0, metavar="MS", help="of one engine in one round")
-    runs.add_argument("--timeout", type=float, default=180.0, metavar="S", help="for any one answer")
+    runs.add_argument("--turn", type=float, default=60.0, metavar="MS", help="time of one engine in one round")
+    runs.add_argument(
+        "--timeout", type=float, default=180.0, metavar="S", help="time limit for each answer of an engine"
+    )
     runs.add_argument("--out", type=Path, metavar="PREFIX", help="also write PREFIX.md, .json and .html")
-    merges = commands.add_parser("merge", help="several runs' JSON as one report")
+    merges = commands.add_parser("merge", help="merge the JSON of several runs into one report")
     merges.add_argument("reports", nargs="+", type=Path, metavar="JSON")
     merges.add_argument("--out", type=Path, metavar="PREFIX")
     for command in (setup, runs):

@@ -1,10 +1,9 @@
-"""The error of whole models on this machine's processor, beside the same model computed in double precision.
+"""Measures the error of whole models on this machine's processor, relative to the same model in double precision.
 
     python -m bench.cpu.accuracy [MODEL ...] [--precision fp32] [--out bench/results/cpu_accuracy]
 
-The reference is ONNX's own evaluator, in numpy, on the model with its weights and inputs as f64. Errors are relative and
-in the L2 norm, of the output that is worst; onnxruntime's own error stands beside ours. The exit status is 1 when an
-error is above the bound.
+The reference is ONNX's own evaluator, in numpy, on the model with f64 weights and inputs. Errors are relative, in the L2 norm,
+of the worst output. onnxruntime's error is shown beside gpucomp's. The exit status is 1 if an error exceeds the bound.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ BOUND = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 3e-3}
 
 @dataclass(frozen=True)
 class Error:
-    """Of one model, beside f64; of ``engines``, the contractions' by how many kernels each computes."""
+    """The errors of one model, relative to f64. ``engines`` counts the kernels of each contraction engine."""
 
     model: str
     ours: float
@@ -42,7 +41,7 @@ class Error:
 
 
 class BatchNormalization(OpRun):  # type: ignore[misc]
-    """Of inference. ONNX's evaluator takes the statistics of the batch where an old opset's node names a momentum."""
+    """For inference. ONNX's evaluator uses batch statistics if a node of an old opset has a momentum."""
 
     def _run(self, x, scale, bias, mean, var, epsilon=None, **_):  # type: ignore[no-untyped-def]
         shape = (1, -1, *(1 for _ in x.shape[2:]))
@@ -89,7 +88,7 @@ def reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[n
 
 
 def worst(found: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:
-    """The largest relative L2 error of an output; infinite for another shape, and for NaN where there is none."""
+    """The largest relative L2 error of an output; infinite for another shape, and for unexpected NaNs."""
     return max(relative_error(np.asarray(a), b) for a, b in zip(found, right, strict=True))
 
 

@@ -1,8 +1,8 @@
-"""How each engine loads a model and runs it. Imported by the worker, in the engine's own environment: numpy is all it shares.
+"""How each engine loads and runs a model. The worker imports this in the engine's own environment, where only numpy is shared.
 
-``convert`` makes what the engine reads of the ONNX file, in a process of its own, so that its memory is not the
-engine's. ``Engine(folder, inputs, threads)`` loads that; ``run`` takes the inputs and gives the outputs in the model's
-order. f32 is f32: no engine may round to fewer bits, unless the folder asks for bf16 of those that have it.
+``convert`` makes the engine's own file from the ONNX file, in a separate process whose memory is not counted.
+``Engine(folder, inputs, threads)`` loads it; ``run`` returns the outputs in the model's order. f32 means f32: no engine may
+round to fewer bits, unless the folder asks for bf16 and the engine has it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from typing import Any, Protocol
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
-ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig, which is all cores where they are alike
+ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig: all cores if they are alike
 MODEL = "model.onnx"  # in the folder, beside what ``convert`` wrote
-PRECISION = "precision.txt"  # in the folder: fp32 where there is none
-TARGET = "target.txt"  # in the folder: what gpucomp compiles for; cpu where there is none
+PRECISION = "precision.txt"  # in the folder; fp32 if it is missing
+TARGET = "target.txt"  # in the folder: gpucomp's target; cpu if it is missing
 NARROW = (
     "onnxruntime",
     "gpucomp",
     "openvino",
-)  # engines of a comparison at bf16; the first one stays at f32, for reference
+)  # engines of a comparison at bf16; the first one stays at f32 as the reference
 
 
 def precision_of(folder: Path) -> str:
-    """``fp32`` or ``bf16``: what an engine may round to."""
+    """``fp32`` or ``bf16``: the type that an engine may round to."""
     return _said(folder / PRECISION, "fp32")
 
 
 def target_of(folder: Path) -> str:
-    """``cpu``, or one of its processors by name, whose instructions are all that gpucomp uses."""
+    """``cpu``, or the name of one of its processors; gpucomp then uses only that processor's instructions."""
     return _said(folder / TARGET, "cpu")
 
 
@@ -53,7 +53,7 @@ class Engine(Protocol):
     version: str
 
     def run(self) -> Sequence[np.ndarray]:
-        """The outputs for the inputs that it was loaded with, as arrays of its own."""
+        """The outputs for the inputs that it was loaded with, as new arrays."""
         ...
 
 
@@ -63,7 +63,7 @@ class Gpucomp:
         from gpucomp.loading import load
 
         self.version = __version__
-        self._settings = contextlib.ExitStack()  # in force as long as this object is there
+        self._settings = contextlib.ExitStack()  # in force while this object exists
         self._settings.enter_context(config.using(threads=threads))
         self._inputs, self._exe = dict(inputs), load(folder / "model.gpuc")
         self._names = [spec.name for spec in self._exe.outputs]
@@ -100,7 +100,7 @@ class OpenVino:
         openvino = import_module("openvino")
         self.version = version("openvino")
         options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
-        if precision_of(folder) == "fp32":  # by default it rounds to bf16 where the processor has it
+        if precision_of(folder) == "fp32":  # OpenVINO rounds to bf16 by default on processors that have it
             options["INFERENCE_PRECISION_HINT"] = "f32"
         compiled = openvino.Core().compile_model(str(folder / MODEL), "CPU", options)
         self._request, self._inputs = compiled.create_infer_request(), dict(inputs)
@@ -124,7 +124,7 @@ class Ncnn:
             str(folder / "model.ncnn.bin"))):  # fmt: skip
             if result:
                 raise ValueError(f"ncnn cannot load what pnnx made of the model: {result}")
-        self._inputs = [np.ascontiguousarray(a[0]) for a in inputs.values()]  # it has no batch axis
+        self._inputs = [np.ascontiguousarray(a[0]) for a in inputs.values()]  # ncnn has no batch axis
 
     @staticmethod
     def convert(folder: Path, inputs: Arrays) -> None:
@@ -185,7 +185,7 @@ class Mnn:
 
 
 def without_dropout(path: Path) -> Any:
-    """The model with what Dropout passes on: onnx2torch refuses the operator of opset 7, which does nothing here."""
+    """The model without Dropout nodes, which do nothing in inference; onnx2torch refuses Dropout of opset 7."""
     import onnx
 
     model = onnx.load(path)
@@ -201,7 +201,7 @@ def without_dropout(path: Path) -> Any:
 
 
 class Torch:
-    """Eager, images in channels_last, which is torch at its best."""
+    """Eager mode with images in channels_last, torch's fastest layout."""
 
     compiled = False
 
@@ -210,7 +210,7 @@ class Torch:
         self.version = torch.__version__
         torch.set_num_threads(threads)
         for name in ("torchvision", "torchvision.ops"):
-            # onnx2torch imports them for detectors' operators; the wheels are for CUDA, and fail beside a torch that is not
+            # onnx2torch imports these packages for detection operators; their CUDA wheels fail with a CPU-only torch
             empty = sys.modules[name] = ModuleType(name)
             empty.__dict__["__getattr__"] = lambda _: None
         model = import_module("onnx2torch").convert(without_dropout(folder / MODEL)).eval()
@@ -230,9 +230,9 @@ class Torch:
 
 
 def with_constant_shapes(model: Any, inputs: Sequence[Any]) -> Any:
-    """An onnx2torch module whose shapes, slices and parts are Python's numbers, as one run with ``inputs`` gave them.
+    """An onnx2torch module whose shapes, slices and splits are Python numbers, recorded in one run with ``inputs``.
 
-    There they are tensors of constants, and each breaks the graph that torch.compile sees, or ends it with an error.
+    onnx2torch keeps them as constant tensors; each breaks the graph for torch.compile, or makes it fail.
     """
     torch = import_module("torch")
     fx = import_module("torch.fx")
@@ -276,13 +276,13 @@ def with_constant_shapes(model: Any, inputs: Sequence[Any]) -> Any:
 
 
 class Inductor(Torch):
-    """``torch.compile`` with weights frozen."""
+    """``torch.compile`` with frozen weights."""
 
     compiled = True
 
 
 class Tvm:
-    """Relax with its default pipeline, untuned: there are no schedules for the CPU in it but those that a search finds."""
+    """Relax with its default pipeline, untuned: its schedules for CPUs come only from a search."""
 
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
         tvm = import_module("tvm")
@@ -313,7 +313,7 @@ class Tvm:
 
 
 class Iree:
-    """Compiled for this processor at -O3; the threads are those of its task system."""
+    """Compiled for this processor at -O3; the threads are those of IREE's task system."""
 
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
         runtime = import_module("iree.runtime")
@@ -344,7 +344,7 @@ class Iree:
 
 
 class Tinygrad:
-    """Its JIT over its renderer of C."""
+    """tinygrad's JIT with its C renderer."""
 
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
         tinygrad = import_module("tinygrad")
@@ -357,7 +357,7 @@ class Tinygrad:
 
         self._main = tinygrad.TinyJit(everything)
         self._inputs = {name: tinygrad.Tensor(a).realize() for name, a in inputs.items()}
-        for _ in range(2):  # it records what it does in the second run, and replays it from the third on
+        for _ in range(2):  # the JIT records in the second run and replays from the third on
             self.run()
 
     def run(self) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""One model on every engine: outputs checked against a reference, latencies taken in turn, memory at the end."""
+"""Compares all engines on one model: outputs against a reference, latencies in turns, memory at the end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from bench.cpu.peers import PeerError, Worker
 from bench.cpu.worker import INPUTS
 from gpucomp.cli.compare import relative_error
 
-# relative L2 error. At f32 Winograd with large tiles stays below it, another result does not. bf16 rounds by up to 2^-8 of
-# a number between any two layers: some dozens of them, one after the other, come to some hundredths
+# relative L2 error. At f32 Winograd with large tiles stays below this, a wrong result does not. bf16 rounds by up to 2^-8
+# of a number between any two layers: dozens of layers add up to some hundredths
 TOLERANCE = {"fp32": 1e-3, "bf16": 8e-2}
 OURS = "gpucomp"
-REST_S = 0.02  # between two engines: their threads spin for a while after a run
+REST_S = 0.02  # pause between two engines, because their threads spin for a while after a run
 
 
 @dataclass
 class Row:
-    """One engine on one model; with ``failure``, why there is no more.
+    """One engine on one model.
 
-    rounds_ms  milliseconds of every run, round by round
+    failure    why the engine failed; later fields may then be missing
+    rounds_ms  milliseconds of every run, by round
     error      relative L2 error against the reference's outputs
-    busy       CPU seconds over wall seconds while it was measured: far below the threads, others had the machine
+    busy       CPU seconds over wall seconds of its turns; far below the number of threads, others used the machine
     """
 
     model: str
@@ -63,7 +64,7 @@ class Row:
 
     @property
     def cpu_ms(self) -> float | None:
-        """CPU milliseconds of a run, all threads: what others on the machine take least from, where one thread runs."""
+        """CPU milliseconds of a run, summed over all threads; with one thread, other processes disturb this least."""
         return 1e3 * self.cpu_s / len(self.samples_ms) if self.median_ms is not None else None
 
     @property
@@ -72,7 +73,7 @@ class Row:
 
 
 def ratio(row: Row, ours: Row) -> tuple[float, float, float] | None:
-    """The engine's time over ours, round by round: first quartile, median, third. Above 1 ours is faster."""
+    """First quartile, median and third quartile of the engine's time over ours, by round. Above 1 ours is faster."""
     if row.median_ms is None or ours.median_ms is None:
         return None
     rounds = zip(row.rounds_ms, ours.rounds_ms, strict=False)
@@ -81,16 +82,16 @@ def ratio(row: Row, ours: Row) -> tuple[float, float, float] | None:
     return float(low), float(middle), float(high)
 
 
-Opens = Callable[[str], tuple[Worker, float]]  # of an engine's name: its process, and seconds to convert the model
+Opens = Callable[[str], tuple[Worker, float]]  # an engine's name to its process, and seconds to convert the model
 
 
 def compare(
     model: str, folder: Path, peers: Sequence[str], opens: Opens, *, threads: int, rounds: int, turn_s: float,
     tolerance: float = TOLERANCE["fp32"],
 ) -> list[Row]:  # fmt: skip
-    """A row an engine, in the order of ``peers``; the first that runs is the reference of the others.
+    """One row for each engine, in the order of ``peers``; the first that runs is the reference.
 
-    ``folder`` holds the model and its inputs. An engine that fails has its reason in its row and is left out.
+    ``folder`` has the model and its inputs. The row of an engine that fails has the reason.
     """
     rows = {name: Row(model, name, threads) for name in peers}
     workers: dict[str, Worker] = {}
@@ -126,16 +127,16 @@ def _load(row: Row, worker: Worker, folder: Path) -> list[np.ndarray]:
 
 
 def _error(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """The largest relative L2 error of an output; infinite for outputs that are not the same."""
+    """The largest relative L2 error of an output; infinite if the outputs' shapes or number differ."""
     if len(outputs) != len(expected):
         return float("inf")
-    # engines without a batch axis, or with a layout of their own, may give a result of another rank
+    # an engine without a batch axis, or with its own layout, may return a result of another rank
     pairs = [(a.reshape(e.shape) if a.size == e.size else a, e) for a, e in zip(outputs, expected, strict=True)]
     return max((relative_error(a, e) for a, e in pairs), default=0.0)
 
 
 def _take_turns(rows: Mapping[str, Row], workers: Mapping[str, Worker], rounds: int, turn_s: float) -> None:
-    """Each round every engine has a turn; each round another one begins."""
+    """Every engine has a turn in each round; the engine that begins changes from round to round."""
     names = list(workers)
     for number in range(rounds):
         for k in range(len(names)):
@@ -165,5 +166,5 @@ def _memory(row: Row, worker: Worker) -> None:
 
 
 def write_inputs(folder: Path, inputs: Mapping[str, np.ndarray]) -> None:
-    """The inputs where every worker looks for them, in the model's order."""
+    """Write the inputs, in the model's order, to the file that every worker reads."""
     np.savez(folder / INPUTS, **inputs)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The peers: what to install for each, where, and the process that runs one. How an engine is used is in ``adapters``."""
+"""The peers: their packages, environments and processes. ``adapters`` has the code that uses each engine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VENVS = Path.home() / ".cache" / "gpucomp-peers"
 
 @dataclass(frozen=True)
 class Peer:
-    """``requirements`` go into the environment ``venv``; those of ``alone`` without what they depend on.
+    """``requirements`` go into the environment ``venv``; the packages ``alone`` are installed without their dependencies.
 
-    ``variables`` are set for its processes; of several programs behind a ``|``, the first that is installed.
+    ``variables`` are set for its processes. A value with ``|`` lists programs; the first that is installed is used.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Peer:
 
 CLANG = "CC=clang-21|clang-20|clang-19|clang-18|clang"
 
-# versions that worked together. pnnx depends on torch, which its ONNX converter, a binary, does not use; onnx2torch on
-# torchvision, which only detectors need. tinygrad needs a recent clang on the PATH, which no wheel brings
+# versions that work together. pnnx depends on torch, but its ONNX converter, a binary, does not use it; onnx2torch depends on
+# torchvision, which only detectors need. tinygrad needs a recent clang on the PATH, which no wheel contains
 PEERS = {
     peer.name: peer
     for peer in (
@@ -55,11 +55,11 @@ PEERS = {
 
 
 class PeerError(Exception):
-    """A peer that is missing, fails, dies or does not answer: its row says so, the others go on."""
+    """A peer is missing, fails, dies or does not answer. Its row has the reason; the other peers continue."""
 
 
 def setup(names: Sequence[str], venvs: Path) -> None:
-    """Make the virtual environment of each peer, or bring it up to date. Raises ``CalledProcessError``."""
+    """Make or update the virtual environment of each peer. Raises ``CalledProcessError``."""
     for peer in {PEERS[name].venv: PEERS[name] for name in names}.values():
         folder = venvs / peer.venv
         if not (folder / "bin" / "python").exists():
@@ -71,7 +71,7 @@ def setup(names: Sequence[str], venvs: Path) -> None:
 
 
 def python_of(name: str, venvs: Path) -> Path:
-    """The interpreter that has the peer. Raises ``PeerError`` where it is not installed."""
+    """The interpreter of the peer's environment. Raises ``PeerError`` if it is not installed."""
     if name == "gpucomp":
         return Path(sys.executable)
     python = venvs / PEERS[name].venv / "bin" / "python"
@@ -81,7 +81,7 @@ def python_of(name: str, venvs: Path) -> Path:
 
 
 def convert(name: str, python: Path, folder: Path, timeout_s: float) -> None:
-    """Let the engine make its own file of ``folder``'s model. Raises ``PeerError``."""
+    """Let the engine convert the model in ``folder``. Raises ``PeerError``."""
     command = [*python_with(name, python), "-m", "bench.cpu.worker", name, str(folder)]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, errors="replace")
@@ -92,14 +92,14 @@ def convert(name: str, python: Path, folder: Path, timeout_s: float) -> None:
 
 
 def _said(text: str) -> str:
-    """What a process said of its end: a compiler's first error, before what Python says of the compiler; or its last line."""
+    """The reason why a process failed: the first error of a compiler, if there is one; otherwise the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.partition(" error: ")[2] for line in lines if " error: " in line]
     return [*errors, *lines[-1:], "without a word"][0][:200]
 
 
 class Worker:
-    """The process of one engine. Every call raises ``PeerError`` when it dies or takes longer than ``timeout_s``."""
+    """The process of one engine. Every method raises ``PeerError`` if it dies or takes longer than ``timeout_s``."""
 
     def __init__(self, command: Sequence[str], timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -118,7 +118,7 @@ class Worker:
         self.close()
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """The answer to one command."""
+        """The answer to a command."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
@@ -156,7 +156,7 @@ class Worker:
         return PeerError(f"it died ({how}): {_said(self._errors.read())}")
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever its state."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -164,12 +164,12 @@ class Worker:
             try:
                 pipe.close()
             except BrokenPipeError:
-                continue  # what it was told last it never read
+                continue  # the process did not read the last command
         self._errors.close()
 
 
 def python_with(name: str, python: Path) -> list[str]:
-    """The command that runs an interpreter with the peer's variables."""
+    """The command for an interpreter with the peer's variables."""
     found = ["env"]
     for variable in PEERS[name].variables if name in PEERS else ():
         key, _, values = variable.partition("=")
@@ -179,5 +179,5 @@ def python_with(name: str, python: Path) -> list[str]:
 
 
 def start(name: str, python: Path, timeout_s: float) -> Worker:
-    """A process of the peer that waits for a model."""
+    """Start a process of the peer, which waits for a model."""
     return Worker([*python_with(name, python), "-m", "bench.cpu.worker"], timeout_s)

@@ -1,4 +1,4 @@
-"""The rows of ``bench.cpu`` as markdown, JSON and a plot."""
+"""Writes the rows of ``bench.cpu`` as markdown, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.cpu.compare import OURS, Row, ratio
 
 
 def page(tables: str, methods: Sequence[dict[str, Any]]) -> str:
-    """The tables behind how their figures were taken."""
+    """The tables, after a description of how the figures were measured."""
     lines = []
     for method in methods:
         machine = method["machine"]
@@ -23,13 +23,13 @@ def page(tables: str, methods: Sequence[dict[str, Any]]) -> str:
 
 
 def rows_of(data: dict[str, Any]) -> list[Row]:
-    """The rows that ``as_json`` wrote."""
+    """The rows in data of ``as_json``."""
     names = [field.name for field in fields(Row)]
     return [Row(**{name: row[name] for name in names}) for row in data["rows"]]
 
 
 def as_json(rows: Sequence[Row], methods: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All samples, and for each row its ratio to ours (first quartile, median, third)."""
+    """All samples; each row also has its ratio to gpucomp (first quartile, median, third quartile)."""
     ours = _ours(rows)
     return {
         "methods": list(methods),
@@ -46,7 +46,7 @@ def _ours(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """First the ratios, a row a model and a column an engine; then every figure; then what failed."""
+    """Ratios, with a row for each model and a column for each engine; then all figures; then failures."""
     return "\n".join([*_ratios(rows), "", *_details(rows), *_failures(rows)])
 
 
@@ -116,7 +116,7 @@ def _failures(rows: Sequence[Row]) -> list[str]:
 
 
 def plot(rows: Sequence[Row], to: Path) -> None:
-    """Ratios as bars with their quartiles, a group a model, as one page that plotly draws. Needs plotly."""
+    """Ratios as bars with their quartiles, grouped by model, in one HTML page made by plotly. Needs plotly."""
     import plotly.graph_objects as go
 
     ours = _ours(rows)

@@ -1,12 +1,12 @@
-"""One engine with one model, told what to do by lines of JSON on its standard input: ``python -m bench.cpu.worker``.
+"""Runs one engine with one model, controlled by lines of JSON on standard input: ``python -m bench.cpu.worker``.
 
     {"do": "load", "engine": "mnn", "folder": "...", "threads": 2}     -> {"version": "3.6.1", "seconds": 0.1}
     {"do": "run", "to": "out.npz"}                                     -> {"outputs": 1}
     {"do": "time", "seconds": 0.05, "least": 3}                        -> {"ms": [...], "cpu_s": 0.1, "wall_s": 0.05}
     {"do": "memory"}                                                   -> {"resident_mb": 80.5, "peak_mb": 130.0}
 
-``load`` needs ``inputs.npz`` beside the model. Whatever goes wrong ends the process: the reason is on its standard
-error. Engines may print what they like; the answers go where standard output went when the process began.
+``load`` needs ``inputs.npz`` beside the model. Any error ends the process, with the reason on standard error. Engines may print:
+their output goes to standard error, and answers go to the original standard output.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def read_inputs(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _stay_on(count: int) -> None:
-    """Run on the first ``count`` processors. Their speeds differ where others share the machine, some engines stay on one
-    and some wander: without this, one thread was compared on two processors, with factors of 1.8 between rounds."""
+    """Run only on the first ``count`` processors. On a shared machine processors differ in speed, and some engines stay on one
+    processor while others move. Without this, one thread was compared on two processors, with factors of 1.8 between rounds."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
@@ -47,7 +47,7 @@ def _load(command: dict[str, Any]) -> tuple[Engine, dict[str, Any]]:
 
 
 def _time(engine: Engine, seconds: float, least: int) -> dict[str, Any]:
-    """Milliseconds of runs for ``seconds``, and ``least`` of them; one before them does not count."""
+    """Milliseconds of each run: runs for ``seconds``, at least ``least`` of them, after one that does not count."""
     engine.run()
     samples: list[float] = []
     cpu, start = time.process_time(), time.perf_counter()
@@ -65,7 +65,7 @@ def _memory() -> dict[str, float]:
 
 def serve() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what engines print is no answer
+    os.dup2(2, 1)  # what engines print goes to standard error
     engine: Engine | None = None
     for line in sys.stdin:
         command = json.loads(line)
@@ -85,7 +85,7 @@ def serve() -> None:
 
 
 def convert(name: str, folder: Path) -> None:
-    """What the engine reads of the model in ``folder``; nothing, for one that reads ONNX."""
+    """Convert the model in ``folder`` for the engine; nothing to do for an engine that reads ONNX."""
     if make := getattr(ENGINES[name], "convert", None):
         make(folder, read_inputs(folder))
 

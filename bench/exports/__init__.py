@@ -1,1 +1,1 @@
-"""Models as frameworks export them, checked beside onnxruntime: ``python -m bench.exports``."""
+"""Models as frameworks export them, compared with onnxruntime: ``python -m bench.exports``."""

@@ -1,12 +1,12 @@
-"""Models as torch's two exporters write them, and models in files, on the targets, beside onnxruntime.
+"""Runs models written by torch's two exporters, and models in files, on the targets, and compares them with onnxruntime.
 
     python -m bench.exports [NAME ...] [--exporter dynamo --exporter script] [--target cpu --target opencl] [--file PATH ...]
                             [--journal exports.jsonl] [--write] [--save DIR] [--skeletons DIR]
 
-Needs torch; the exporter ``dynamo`` needs onnxscript, the models of transformers need transformers. ``--file`` is an .onnx
-file, or a folder of some: only these are run where no NAME is given with it. What was run is kept in the journal and not run
-again; ``--write`` makes bench/results/exports.md of it. The exit status is 1 when any output is further from onnxruntime's
-than 1e-4, or any model cannot be compiled.
+Needs torch. The exporter ``dynamo`` needs onnxscript; the models of transformers need transformers. ``--file`` is an .onnx file
+or a folder of them; without NAME only these are run. The journal keeps the results, which are not computed again; ``--write``
+writes them to bench/results/exports.md. The exit status is 1 if any output differs from onnxruntime's by more than 1e-4, or if
+any model cannot be compiled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.gpu.results import append
 
 @dataclass(frozen=True)
 class Case:
-    """A model, where it is from, and inputs."""
+    """A model, its origin, and inputs."""
 
     name: str
     source: str
@@ -43,7 +43,7 @@ class Case:
 
 
 def chosen(options: argparse.Namespace) -> Iterator[Case]:
-    """Exports, which need torch; then files."""
+    """Exported models, which need torch; then files."""
     if options.names or not options.file:
         from bench.exports.export import EXPORTERS, MODELS, exported, exporters
 
@@ -70,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", action="append", type=Path, default=[], metavar="PATH", help="repeatable")
     parser.add_argument("--journal", type=Path, default=Path("exports.jsonl"))
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} from the journal")
-    parser.add_argument("--save", type=Path, metavar="DIR", help="write the models there")
-    parser.add_argument("--skeletons", type=Path, metavar="DIR", help="write them there without their weights")
+    parser.add_argument("--save", type=Path, metavar="DIR", help="write the models to this folder")
+    parser.add_argument("--skeletons", type=Path, metavar="DIR", help="write the models without weights to this folder")
     options = parser.parse_args(arguments)
     options.journal.parent.mkdir(parents=True, exist_ok=True)
     rows = known(options.journal)

@@ -1,4 +1,4 @@
-"""``exported(name, exporter)``: the bytes of an ONNX model as torch writes it, and inputs for it."""
+"""``exported(name, exporter)``: an ONNX model written by torch, and inputs for it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MODELS = {**PLAIN, **transformers_nets.MODELS}
 
 
 def exporters(name: str) -> tuple[str, ...]:
-    """What writes model ``name``: transformers' own code is more than torch's older exporter can trace."""
+    """The exporters for model ``name``: torch's older exporter cannot trace the code of transformers."""
     return EXPORTERS if name in PLAIN else ("dynamo",)
 
 
 def exported(name: str, exporter: str, *, opset: int | None = None) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Model ``name`` by one of ``EXPORTERS``; ``dynamo`` needs onnxscript. Weights and inputs are the same every time."""
+    """Model ``name`` by one of ``EXPORTERS``; ``dynamo`` needs onnxscript. Weights and inputs are always the same."""
     torch.manual_seed(7)
     net, given = MODELS[name]()
     net.eval()
@@ -52,7 +52,7 @@ def exported(name: str, exporter: str, *, opset: int | None = None) -> tuple[onn
 
 
 def add_suppression(model: onnx.ModelProto) -> None:
-    """NonMaxSuppression on the boxes and scores of a detector, as exporters of detectors append it, and its boxes."""
+    """Append NonMaxSuppression of a detector's boxes and scores, and a Gather of its boxes, as exporters of detectors do."""
     boxes, scores = (output.name for output in model.graph.output)
     limits = {
         "most": np.array([5], np.int64),

@@ -1,4 +1,4 @@
-"""Models that are there as files, with the inputs that lie beside them, or made for them."""
+"""Models in files, with the inputs stored beside them, or generated inputs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import onnx
 from onnx import numpy_helper
 
 COLOURS = 3
-PUBLISHED = "test_data_set_0"  # of ONNX's model zoo: input_0.pb and so on
+PUBLISHED = "test_data_set_0"  # a folder in ONNX's model zoo: input_0.pb and so on
 
 
 def opened(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model in ``path`` and its inputs: published ones, those of an .npz of its name, or made ones.
+    """The model in ``path`` and its inputs: published ones, those of an .npz with its name, or generated ones.
 
-    Made images have values as photos have them, 0 to 255: trained networks amplify what noise around 0 means to them, and
-    onnxruntime's own answers to that, optimised and not, were 3 % apart. Everything else is normal numbers.
+    Generated images have values from 0 to 255, like photos. With noise around 0 trained networks amplify differences: the
+    results of onnxruntime with and without optimisation differed by 3 %. All other inputs are normal numbers.
     """
     model = onnx.load(path)
     weights = {tensor.name for tensor in model.graph.initializer}
@@ -40,7 +40,7 @@ def _made(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _shape(info: onnx.ValueInfoProto) -> tuple[int, ...]:
-    """Dimensions that the model leaves open are 1."""
+    """The shape, with 1 for unknown dimensions."""
     return tuple(d.dim_value or 1 for d in info.type.tensor_type.shape.dim)
 
 

@@ -1,4 +1,4 @@
-"""What was found of exported models: a row a model and target, kept as JSON lines, and a page of them."""
+"""Results for exported models: a row for each model and target, kept as JSON lines, and a page of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Row:
-    """``seconds``: compiling, one run and onnxruntime's. ``said``: the verdict, which begins with "right", or it is not."""
+    """``seconds``: for compiling, one run, and onnxruntime. ``said`` is the verdict; it begins with "right" if it is right."""
 
     name: str
     source: str
@@ -41,7 +41,7 @@ def known(journal: Path) -> dict[Key, Row]:
 
 
 def page(rows: Iterable[Row]) -> str:
-    """Markdown: how many are right on each target, and a line a model with what each target gives."""
+    """Markdown: how many are right on each target, and a line for each model with the result on each target."""
     rows = list(rows)
     targets = sorted({row.target for row in rows})
     models = dict.fromkeys((row.name, row.source) for row in rows)

@@ -1,4 +1,4 @@
-"""An exported model without its weights: what an exporter writes, small enough to be kept. ``filled`` gives it others."""
+"""An exported model without its weights, small enough to be kept in a repository. ``filled`` gives it new weights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-KEPT = 32  # elements: what is smaller may be an axis, a scale, a table; what is larger is a weight
+KEPT = 32  # elements: smaller initialisers may be axes, scales or tables; larger ones are weights
 STRIPPED = "weights left out"
 
 
 def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose large float initialisers have no data, and whose nodes have no word of where they come from."""
+    """A copy whose large float initialisers have no data, and whose nodes have no source locations."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     del bare.metadata_props[:], bare.graph.metadata_props[:], bare.graph.value_info[:]
@@ -29,7 +29,7 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def filled(bare: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
-    """A copy with random weights that keep values near one: matrices by their depth, vectors (norms, biases) about one."""
+    """A copy with random weights that keep values near one: matrices by their depth, vectors (norms, biases) around one."""
     rng = np.random.default_rng(seed)
     model = onnx.ModelProto()
     model.CopyFrom(bare)
@@ -45,7 +45,7 @@ def filled(bare: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
 
 
 def inputs(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
-    """Normal floats and small token numbers, for the inputs' own shapes."""
+    """Normal floats and small token numbers, in the inputs' shapes."""
     rng = np.random.default_rng(seed)
     found = {}
     for info in model.graph.input:

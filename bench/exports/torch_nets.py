@@ -1,4 +1,4 @@
-"""Networks in plain torch, written as a user writes them, with random weights."""
+"""Networks in plain torch, as a user would write them, with random weights."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Tagger(nn.Module):
 
 
 class UNet(nn.Module):
-    """Three levels; one goes up by a transposed convolution, one by bilinear resampling."""
+    """Three levels; one upsamples by a transposed convolution, one by bilinear resampling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class UNet(nn.Module):
 
 
 class Detector(nn.Module):
-    """A backbone and a head of anchors: corners of boxes, and scores of each class."""
+    """A backbone and an anchor head: corners of boxes, and scores for each class."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Detector(nn.Module):
 
 
 class Spotter(nn.Module):
-    """A detector whose end is in torch itself: the boxes above a threshold, the best of them, a crop's features for each."""
+    """A detector that ends in torch: the boxes above a threshold, the best of them, and features of a crop for each."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Named(nn.Module):
-    """A model of transformers that takes tensors by position and gives some of its results, by name."""
+    """A transformers model that takes tensors by position and returns some of its results, by name."""
 
     def __init__(self, model: nn.Module, takes: tuple[str, ...], gives: tuple[str, ...]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def mixtral() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         vocab_size=99, hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
         num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=40, use_cache=False,
     )  # fmt: skip
-    config._experts_implementation = "batched_mm"  # the others loop over the experts that are hit, or are no operators
+    config._experts_implementation = "batched_mm"  # the others loop over the selected experts, or have no operators
     return Named(MixtralForCausalLM(config), ("input_ids",), ("logits",)), (tokens(1, 9),)
 
 

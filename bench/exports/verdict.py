@@ -1,4 +1,4 @@
-"""What gpucomp makes of an exported model, beside onnxruntime."""
+"""Compares gpucomp's results for an exported model with onnxruntime's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT = 1e-4  # ||actual - expected|| / ||expected||
 
 
 def verdict(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], target: str) -> str:
-    """``right`` with the largest relative L2 error, ``WRONG`` with it, or why the model cannot be compiled."""
+    """``right`` or ``WRONG`` with the largest relative L2 error, or why the model cannot be compiled."""
     feeds = {info.name: feeds[info.name] for info in model.graph.input if info.name in feeds}  # else a default
     expected = onnxruntime_outputs(model.SerializeToString(), feeds)
     try:

@@ -1,1 +1,1 @@
-"""What is run on a machine with a CUDA GPU: checks and measurements that need no network."""
+"""Checks and measurements for a machine with a CUDA GPU; they need no network."""

@@ -1,22 +1,22 @@
-"""One command for a machine with a GPU and no network: does gpucomp compute right there, and how fast?
+"""One command for a machine with a GPU and no network: does gpucomp compute correctly there, and how fast?
 
     python -m bench.gpu [STAGE ...] [--out DIR] [--limit-s 540] [--target cuda|opencl] [--dry-run]
 
-    first    a plan for the first 45 minutes on a device: a part of each stage below, with what is known after each
-    contact  what everything else rests on: the compiler, tensor maps, 48 KiB of shared memory, overlapping launches
-    probe    the device: clocks at rest and under load, the ceilings that everything is compared with
+    first    a plan for the first 45 minutes on a device: a part of each stage below, with a summary after each
+    contact  prerequisites of everything else: the compiler, tensor maps, 48 KiB of shared memory, overlapping launches
+    probe    the device: clocks when idle and under load, and the performance limits that everything is compared with
     correct  every engine on awkward shapes against numpy's float64, with poison, guard bands and repeated runs
-    kernels  each distinct layer of five models at four precisions: best of many schedules beside torch
-    models   whole models at each precision beside torch, torch.compile and onnxruntime, where those are there
+    kernels  each distinct layer of five models at four precisions: the best of many schedules beside torch
+    models   whole models at each precision beside torch, torch.compile and onnxruntime, if installed
     tune     more schedules for each layer; every measurement is a line of DIR/records.jsonl
-    report   what DIR holds, as markdown: ratios, losses first, predictions beside measurements
+    report   the results in DIR as markdown: ratios, losses first, predictions beside measurements
 
-Results are JSON lines in DIR/results.jsonl, written one by one; what is there with the same sources is not run again.
-The device is used by a child process alone, which is killed when it hangs and started anew when it dies.
-Exit status 0: all right; 1: something is wrong; 3: the time limit came first, so call it again.
---dry-run plays the device on the CPU, with small shapes and a clock that is made up.
-Needed: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings and NVRTC (--target opencl: pyopencl;
---dry-run: g++). torch, onnxruntime and pynvml are used where they are there, and named where they are not.
+Results are JSON lines in DIR/results.jsonl, written one by one; work that is done with the same sources is not repeated.
+Only a child process uses the device. It is killed when it hangs and restarted when it dies.
+Exit status 0: all correct; 1: something is wrong; 3: the time limit was reached, so run it again to continue.
+--dry-run simulates the device on the CPU, with small shapes and an invented clock.
+Required: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings and NVRTC (--target opencl: pyopencl;
+--dry-run: g++). torch, onnxruntime and pynvml are used if installed, and reported as missing otherwise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT = ("probe", "correct", "kernels", "models")
 
 
 def missing(options: Options) -> list[str]:
-    """The packages that are needed and not installed."""
+    """The required packages that are not installed."""
     device = () if options.dry_run else ("pyopencl",) if options.target == "opencl" else ("cupy", "cuda.bindings")
     return [name for name in (*NEEDED, *device) if not _is_installed(name)]
 
@@ -47,29 +47,34 @@ def missing(options: Options) -> list[str]:
 def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # not even what it is a part of
+    except ModuleNotFoundError:  # its parent package is not installed either
         return False
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
-    """Stages, whether all happens in this process, and the options."""
+    """The stages, whether everything runs in this process, and the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     known = ("first", *STAGES, "report")
     add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(known)}; default {' '.join(DEFAULT)}")
     add("--out", type=Path, default=Path("gpu-results"))
     add("--target", choices=("cuda", "opencl"), default="cuda")
-    add("--limit-s", type=float, default=540.0, help="start nothing after so many seconds")
-    add("--models", default="", help="comma-separated; default those that the stage is for")
-    add("--precisions", default="", help="comma-separated; default fp32,tf32,3xtf32,fp16 where the device has them")
-    add("--only", action="append", default=[], metavar="PATTERN", help="work whose name matches")
-    add("--top", type=int, default=16, help="schedules to measure for a kernel")
-    add("--kernel-s", type=float, default=8.0, help="seconds after which no further schedule of a kernel is measured")
-    add("--torch-compile", action="store_true", help="kernels: torch.compile beside torch, which takes its time")
+    add("--limit-s", type=float, default=540.0, help="start no more work after this time")
+    add("--models", default="", help="comma-separated; default: the models of the stage")
+    add("--precisions", default="", help="comma-separated; default fp32,tf32,3xtf32,fp16, if the device has them")
+    add("--only", action="append", default=[], metavar="PATTERN", help="only work whose name matches")
+    add("--top", type=int, default=16, help="number of schedules to measure for a kernel")
+    add("--kernel-s", type=float, default=8.0, help="start no further schedule of a kernel after this time")
+    add("--torch-compile", action="store_true", help="kernels: also measure torch.compile, which is slow to compile")
     add("--reduced", action="store_true", help="the small versions of the models")
-    add("--again", action="store_true", help="also what failed with these sources")
-    add("--inline", action="store_true", help="no child processes: a fault ends everything")
-    add("--compilers", type=int, default=max(1, len(os.sched_getaffinity(0)) - 2), help="processes that compile ahead")
+    add("--again", action="store_true", help="also repeat what failed with these sources")
+    add("--inline", action="store_true", help="no child processes: a GPU fault ends everything")
+    add(
+        "--compilers",
+        type=int,
+        default=max(1, len(os.sched_getaffinity(0)) - 2),
+        help="number of processes that compile",
+    )
     add("--dry-run", action="store_true", help="no GPU: the CUDA-on-CPU harness is the device")
     given = parser.parse_args(arguments)
     if unknown := [stage for stage in given.stages if stage not in known]:

@@ -1,4 +1,4 @@
-"""One call of the kit: its options, its device, its results, and the work that it does of a stage."""
+"""One call of ``python -m bench.gpu``: its options, device and results, and the execution of a stage's jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wr
 
 @dataclass
 class Call:
-    """``deadline`` is monotonic; ``device`` where all happens in this process; ``wrong`` counts what is, so far."""
+    """``deadline`` is in monotonic seconds; ``device`` is set with ``--inline``; ``wrong`` counts wrong results so far."""
 
     context: Context
     results: Results
@@ -30,7 +30,7 @@ class Call:
     wrong: int = 0
 
     def do(self, stage: Any, context: Context, jobs: Sequence[work.Job], deadline: float) -> int:
-        """What is not done yet of ``jobs``; how many of them the time has left over."""
+        """Do those of ``jobs`` that are not done; the number that are left when the time is over."""
         todo, failed = chosen(jobs, self.results, context.options)
         counted: list[bool] = []
 
@@ -41,13 +41,13 @@ class Call:
         if self.device is not None:
             in_line(stage, context, self.device, todo, self.results, deadline, done)
         else:
-            work.Crew(stage, context, todo, self.log, context.options.compilers).run(self.results, deadline, done)
+            work.WorkerPool(stage, context, todo, self.log, context.options.compilers).run(self.results, deadline, done)
         self.wrong += failed + counted.count(False)
         return len(todo) - len(counted)
 
 
 def chosen(jobs: Sequence[work.Job], results: Results, options: Options) -> tuple[list[work.Job], int]:
-    """The work that is not done, and how much of what is done was wrong."""
+    """The jobs that are not done, and the number of done ones that were wrong."""
     todo, failed = [], 0
     for job in jobs:
         if options.only and not any(fnmatchcase(job.name, pattern) for pattern in options.only):
@@ -69,7 +69,7 @@ def chosen(jobs: Sequence[work.Job], results: Results, options: Options) -> tupl
 def in_line(
     stage: Any, context: Context, device: Any, jobs: Sequence[work.Job], results: Results, deadline: float, done: Any
 ) -> None:
-    """The work in this process, for debuggers and for tools that watch a process."""
+    """Do the jobs in this process, for debuggers and for tools that watch a process."""
     for job in jobs:
         if time.monotonic() > deadline:
             return

@@ -1,4 +1,4 @@
-"""Which schedules of a kernel are worth measuring: drawn from the space, improved step by step, ranked by the model."""
+"""The schedules of a kernel that are worth measuring: sampled, improved step by step, ranked by the model."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import terms
 from gpucomp.schedule.space import Family, Problem, sized
 
-WHOLE_SPACE = 4096  # points of a space that is gone through rather than drawn from
+WHOLE_SPACE = 4096  # a space of at most so many points is enumerated instead of sampled
 DRAWS = 3000
-KEPT = 12  # of which neighbours are looked at
+KEPT = 12  # schedules whose neighbours are tried
 ROUNDS = 3
-POOL = 12  # candidates for one place on the list
-LIKENESS = 0.5  # of a schedule's time, is what it costs to be like one that is on the list already
-GUESSED_REGISTERS = 64  # of a work-item, before a compiler has said
+POOL = 12  # candidates for each place on the list
+LIKENESS = 0.5  # penalty for being equal to a schedule on the list, as a share of the time
+GUESSED_REGISTERS = 64  # of a work-item, before it is compiled
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to compute a kernel: an engine and its schedule. ``estimate_us`` is the model's."""
+    """An engine and its schedule for a kernel. ``estimate_us`` is the model's."""
 
     family: Family
     schedule: dict[str, int]
@@ -47,7 +47,7 @@ def default(kernel: Kernel, family: Family, limits: Limits) -> Candidate:
 
 
 def drawn(family: Family, problem: Problem, limits: Limits, count: int, seed: int = 0) -> Iterator[dict[str, int]]:
-    """At most ``count`` different legal schedules, the same ones every time; a small space is gone through whole."""
+    """At most ``count`` different legal schedules, always the same; all legal ones of a small space."""
     if math.prod(len(p.choices) for p in family.params) <= WHOLE_SPACE:
         found = list(family.legal(problem, limits))
         random.Random(seed).shuffle(found)
@@ -65,7 +65,7 @@ def drawn(family: Family, problem: Problem, limits: Limits, count: int, seed: in
 
 
 def neighbours(family: Family, schedule: dict[str, int]) -> Iterator[dict[str, int]]:
-    """One parameter a step up or down, everything else the same; they may be illegal."""
+    """Schedules with one parameter a step up or down; they may be illegal."""
     for p in family.params:
         at = p.choices.index(schedule[p.name])
         for other in (at - 1, at + 1):
@@ -74,7 +74,7 @@ def neighbours(family: Family, schedule: dict[str, int]) -> Iterator[dict[str, i
 
 
 def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], problem: Problem, target: Target) -> float:
-    """Microseconds by the analytic model; where it does not know the engine, with the work dealt out evenly."""
+    """Microseconds by the analytic model; for an engine that it does not know, as if the work were spread evenly."""
     if target.device is None:
         return math.nan
     if rank.can_rank(family):
@@ -85,7 +85,7 @@ def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], proble
 
 
 def ranked(kernel: Kernel, family: Family, target: Target, count: int, seed: int = 0) -> list[Candidate]:
-    """The engine's default, then ``count - 1`` schedules that the model finds fast, unlike each other."""
+    """The engine's default, then ``count - 1`` different schedules that the model expects to be fast."""
     problem, limits = family.problem(kernel), target.limits
     first = default(kernel, family, limits)
     first = Candidate(family, first.schedule, estimate_us(kernel, family, first.schedule, problem, target))
@@ -97,7 +97,7 @@ def ranked(kernel: Kernel, family: Family, target: Target, count: int, seed: int
 def _modelled(
     kernel: Kernel, family: Family, problem: Problem, target: Target, count: int, seed: int
 ) -> list[Candidate]:
-    """The fastest of all, in the model's order."""
+    """The fastest schedules of the whole space, in the model's order."""
     assert target.device is not None
     ranking = rank.ranking(family, problem, target.limits, target.device, demand(kernel, target.device))
     return [Candidate(family, dict(r.schedule), r.us) for r in itertools.islice(ranking.best(), count)]
@@ -106,7 +106,7 @@ def _modelled(
 def _searched(
     kernel: Kernel, family: Family, problem: Problem, target: Target, count: int, seed: int
 ) -> list[Candidate]:
-    """The fastest of a sample and of what is found near them, where the model has no ranking of the space."""
+    """The fastest of a sample and of its neighbours, if the model cannot rank the whole space."""
 
     def judged(schedule: dict[str, int]) -> Candidate:
         return Candidate(family, schedule, estimate_us(kernel, family, schedule, problem, target))
@@ -122,9 +122,9 @@ def _searched(
 
 
 def diverse(first: Candidate, others: Sequence[Candidate], count: int) -> list[Candidate]:
-    """``first`` and ``count - 1`` of ``others``, fast and unlike each other: the model has many ties between siblings."""
+    """``first`` and ``count - 1`` of ``others``, fast and unlike each other: the model gives similar schedules equal times."""
     chosen, left = [first], list(others)
-    nearest = [_likeness(first, c) for c in left]  # to anything that is chosen
+    nearest = [_likeness(first, c) for c in left]  # to the most similar chosen one
     while left and len(chosen) < count:
         costs = [_time(c) * (1 + LIKENESS * near) for c, near in zip(left, nearest, strict=True)]
         at = costs.index(min(costs))
@@ -149,11 +149,11 @@ def _order(candidate: Candidate) -> tuple[float, tuple[int, ...]]:
 
 
 def shortlist(kernel: Kernel, target: Target, count: int, seed: int = 0) -> list[Candidate]:
-    """``count`` candidates of all the engines that can compute the kernel, each engine's default first among them."""
+    """``count`` candidates from all engines that can compute the kernel; each engine's default is its first."""
     engines = engines_of(kernel, target.features)
     lists = [ranked(kernel, family, target, max(1, count), seed) for family in engines]
     firsts = [found.pop(0) for found in lists]
-    # every engine has a share of its own: models of different engines are not to be compared to the microsecond
+    # every engine has its own share, because the models of different engines are not comparable to the microsecond
     rest: list[Candidate] = []
     while any(lists) and len(firsts) + len(rest) < count:
         rest += [found.pop(0) for found in lists if found]
@@ -161,7 +161,7 @@ def shortlist(kernel: Kernel, target: Target, count: int, seed: int = 0) -> list
 
 
 def rendered(kernel: Kernel, candidate: Candidate, target: Target, name: str) -> tuple[KernelSource, Packed | None]:
-    """The source, and how a constant operand is packed for it."""
+    """The source, and the packing of a constant operand."""
     s, p = candidate.family.schedule(candidate.schedule), sized(candidate.family.problem(kernel))
     packing = candidate.family.packing(kernel, s, p)
     packed = pack(kernel, packing) if packing else None
@@ -170,7 +170,7 @@ def rendered(kernel: Kernel, candidate: Candidate, target: Target, name: str) ->
 
 
 def spread(kernel: Kernel, family: Family, target: Target, count: int, seed: int) -> Sequence[Candidate]:
-    """The engine's default and up to ``count`` others from all over its space."""
+    """The engine's default and up to ``count`` others from its whole space."""
     problem = family.problem(kernel)
     others = drawn(family, problem, target.limits, count, seed)
     return [default(kernel, family, target.limits), *(Candidate(family, s) for s in others)]

@@ -1,4 +1,4 @@
-"""How far results may be off. Running a setup so that everything it can do wrong shows is the tuner's."""
+"""The largest errors that results may have. The tuner has the code that runs a setup so that every fault shows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter
 
-# ||result - float64|| / ||float64||: about four times what rounding operands and results alone gives
+# ||result - float64|| / ||float64||: about four times the error of rounding operands and results
 LIMITS = {"fp32": 1e-5, "3xtf32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "mixed": 2e-3, "bf16": 1.6e-2}
-RUNS = 3  # of a setup: launched, captured, replayed
+RUNS = 3  # runs of a setup: launched, captured, replayed
 
 
 def relative_error(actual: Any, expected: Any) -> float:
-    """||actual - expected|| / ||expected||, in f64; infinite for another shape or anything that is not finite."""
+    """||actual - expected|| / ||expected||, in f64; infinite for another shape or a value that is not finite."""
     a, b = np.asarray(actual).astype(np.float64), np.asarray(expected).astype(np.float64)
     if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
@@ -23,7 +23,7 @@ def relative_error(actual: Any, expected: Any) -> float:
 
 
 def error_of(actual: Any, wanted: Any) -> float:
-    """``relative_error`` of a result whose type may be too narrow for some of what is wanted: an infinity then."""
+    """``relative_error`` of a result; integers must be equal, and expected values that overflow its type must be infinite."""
     found, right = np.asarray(actual), np.asarray(wanted).astype(np.float64)
     if found.shape != right.shape:
         return float("inf")
@@ -36,7 +36,7 @@ def error_of(actual: Any, wanted: Any) -> float:
 
 
 def terms_of(kernel: Kernel) -> int:
-    """Numbers that are added up for an element."""
+    """The number of terms that are added up for an element."""
     match kernel.body:
         case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes) | Scatter(updates=axes):
             return max(1, math.prod(v.extent for v in axes))
@@ -46,7 +46,7 @@ def terms_of(kernel: Kernel) -> int:
 
 
 def cost(kernel: Kernel) -> int:
-    """Elements that the oracle goes through."""
+    """The number of points that the oracle computes."""
     body = kernel.body
     named = (getattr(body, name, ()) for name in ("k", "window", "cols", "depth", "updates"))
     inner = [v for axes in named if isinstance(axes, tuple) for v in axes]

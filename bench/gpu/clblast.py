@@ -1,7 +1,7 @@
-"""CLBlast beside a contraction on an OpenCL device, through pyclblast where that is installed.
+"""Times CLBlast for a contraction on an OpenCL device, if pyclblast is installed.
 
-What is timed is the product alone, of the same m, n and k: for a convolution that leaves out gathering the image, and
-for any kernel its epilogue, so CLBlast is shown better than a user would have it.
+Only the product of the same m, n and k is timed, without gathering the image of a convolution and without the epilogue, so
+CLBlast looks better than it would be for a user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARMUPS = 2
 
 
 def sizes(kernel: Kernel) -> tuple[int, int, int] | Refusal:
-    """m, n and k of a product of f32 matrices, or why it is none."""
+    """m, n and k of a product of f32 matrices, or a refusal."""
     body = kernel.body
     if not isinstance(body, Contraction) or body.tail:
         return Refusal("CLBlast has no such routine")
@@ -36,7 +36,7 @@ def sizes(kernel: Kernel) -> tuple[int, int, int] | Refusal:
 
 
 def clblast_times(kernel: Kernel, target: Target, replays: int) -> dict[str, Any]:
-    """Microseconds of a product, from enqueuing it to the queue's end; ``clblast`` says why there are none."""
+    """Microseconds of a product, from enqueuing it to the end of the queue; or the reason in ``clblast``."""
     if importlib.util.find_spec("pyclblast") is None:
         return {"clblast": "pyclblast is not installed"}
     found = sizes(kernel)

@@ -1,7 +1,7 @@
-"""What everything else rests on and no device has shown yet: each asked for by itself, in seconds.
+"""Prerequisites of everything else that no device has shown yet; each is tested by itself, in seconds.
 
-Whether NVRTC compiles here, and for which driver; whether the driver encodes tensor maps, and which; whether it gives a
-kernel 48 KiB of dynamic shared memory beside static; whether launches that overlap come right out of a captured graph.
+Whether NVRTC compiles here, and for which driver; whether the driver encodes tensor maps, and which; whether a kernel gets
+48 KiB of dynamic shared memory in addition to static; whether overlapping launches are correct in a captured graph.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gpucomp.artifact.plan import TEMP, Buffer, Launch, Plan
 from gpucomp.artifact.tensor_map import TensorMap
 
 NAME = "contact"
-SHARED_BYTES = 48 << 10  # what a function may have without asking, less what is static
-RUNS = 4  # launched, captured, replayed twice, each on other numbers
-STEPS = 4000  # of the generator, some tens of microseconds: a launch that did not wait would be done before
+SHARED_BYTES = 48 << 10  # limit of a function without opting in, minus its static shared memory
+RUNS = 4  # launched, captured, replayed twice, each with other numbers
+STEPS = 4000  # of the generator, some tens of microseconds: a launch that does not wait would end earlier
 MAPS = {
     "tiled": TensorMap(0, "f16", (256, 512), (512,), box=(64, 128), swizzle=128),
     "im2col": TensorMap(0, "f16", (64, 28, 28, 2), (128, 128 * 28, 128 * 28 * 28), swizzle=128, channels=64, pixels=128,
-                        lower=(-1, -1), upper=(-1, -1)),  # of a window of 3 x 3, one pixel of zeros around the image
-    # rows of a window that moves by less than its width; no engine asks for it, cuda.h leaves open what becomes of it
+                        lower=(-1, -1), upper=(-1, -1)),  # a window of 3 x 3 with one pixel of zeros around the image
+    # rows of a window that moves by less than its width; no engine needs it, and cuda.h does not say whether it works
     "overlapping": TensorMap(0, "f16", (256, 2000), (128,), box=(64, 64), swizzle=128),
 }  # fmt: skip
 OPEN = ("overlapping",)
@@ -35,7 +35,7 @@ OPEN = ("overlapping",)
 
 @dataclass(frozen=True)
 class Question:
-    """A plan that is run on drawn words, each run on others, and what it makes of them."""
+    """A plan that runs on random words, other ones in each run, and the expected result."""
 
     loop: Loop
     answer: Callable[[np.ndarray], np.ndarray]
@@ -82,7 +82,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 
 def asked(context: Any, device: Any, question: Question) -> dict[str, Any]:
-    """Runs on other numbers each: what an earlier run has left is not an answer."""
+    """Run with other numbers each time, so that the output of an earlier run cannot pass."""
     loop = question.loop
     plan, sources, _ = loops.plan_of(loop, device.target)
     if loop.launches > 1:
@@ -102,7 +102,7 @@ def asked(context: Any, device: Any, question: Question) -> dict[str, Any]:
 
 
 def in_a_row(plan: Plan) -> Plan:
-    """The plan's launches, each on what the one before it has written, with buffers between them."""
+    """The plan's launches as a chain: each reads the output of the one before, with buffers between them."""
     ends, (x, y) = len(plan.buffers), plan.launches[0].args
     between = [
         Buffer(TEMP, f"t{n}", plan.buffers[y].dtype, plan.buffers[y].shape, plan.buffers[y].nbytes,
@@ -116,7 +116,7 @@ def in_a_row(plan: Plan) -> Plan:
 
 
 def summary(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
-    """Sentences."""
+    """The results in sentences."""
     found = {e["name"]: e for e in entries if e["stage"] == NAME}
     said = []
     if (e := found.get("compiler", {})).get("ok"):

@@ -1,4 +1,4 @@
-"""What every stage is told: the target, the options, the folder; and how to open the device."""
+"""The context of every stage: the target, the options and the folder; it also opens the device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Context:
 
     @property
     def harness_folder(self) -> Path | None:
-        """Where a dry run keeps what g++ made; ``None`` on a device."""
+        """The folder in which a dry run keeps the output of g++; ``None`` on a device."""
         return self.options.out / "harness" if self.options.dry_run else None
 
     @property

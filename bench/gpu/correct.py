@@ -1,8 +1,8 @@
 """Every engine on awkward shapes against numpy's float64: outputs poisoned, bands around buffers, runs repeated.
 
-Kernels come from the cases of the tests, also with constant weights, so that engines may pack them, and with the
-arithmetic that tf32 and 3xtf32 allow. Each engine that accepts one computes it, by its default schedule and by some
-drawn from all over its space. Where compute-sanitizer is installed, it watches some of them.
+The kernels are the cases of the tests, also with constant weights, so that engines can pack them, and with the arithmetic of
+tf32 and 3xtf32. Each engine that accepts a kernel computes it, with its default schedule and with random ones from its whole
+space. If compute-sanitizer is installed, it watches some of them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import poisoned, setup
 
 NAME = "correct"
-DRAWN = 3  # schedules besides the default
+DRAWN = 3  # random schedules besides the default
 DRY = ("loops-add_relu", "contraction-conv_stem", "contraction-f16", "rowwise-softmax", "pool-3x3",
        "gemv-cases-bf16", "attention_mma-cases-copies_of_4_bytes")  # fmt: skip
-SHOWN = 8  # of what was wrong, in a summary
+SHOWN = 8  # wrong results in a summary
 TOOLS = ("memcheck", "racecheck", "synccheck")
 WATCHED = 8  # kernels that each tool of compute-sanitizer watches
 PLACES = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
@@ -42,7 +42,7 @@ PLACES = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """``number`` 0 is the engine's default schedule, the others are drawn."""
+    """``number`` 0 is the engine's default schedule; the others are random."""
 
     kernel: Kernel
     family: Family
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Lost:
-    """A module of the tests whose kernels are not known: nothing of them was computed."""
+    """A module of the tests that could not be read, so none of its kernels was computed."""
 
     said: str
 
@@ -70,7 +70,7 @@ def jobs(context: Any) -> list[Job]:
         found = {name: found[name] for name in DRY}
     count = 1 if context.options.dry_run else 1 + DRAWN
     engines = [(name, kernel, engines_on(kernel, context.target)) for name, kernel in found.items()]
-    # the default schedules first: they are what a model gets
+    # the default schedules first, because models use these
     work = [
         Job(NAME, f"{name}-{family.title.replace('/', '.')}-{number}", Case(kernel, family, number))
         for number in range(count)
@@ -119,7 +119,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 
 def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> dict[str, Any]:
-    """Run a kernel on random inputs; compare with the oracle, where one math allows with its bound."""
+    """Run a kernel on random inputs; compare with the oracle, within the bound of its math."""
     from testing.kernel_oracle import update
     from testing.kernels import random_inputs
     from testing.tolerance import assert_matches
@@ -150,7 +150,7 @@ def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> 
 
 
 def watched(context: Any, watch: Watch) -> dict[str, Any]:
-    """The named cases again, in a process that a tool of compute-sanitizer watches."""
+    """Repeat the named cases in a process that a tool of compute-sanitizer watches."""
     folder = tempfile.mkdtemp(prefix="gpucomp-")
     command = [watch.path, "--tool", watch.tool, "--error-exitcode", "86", sys.executable, "-m", "bench.gpu", NAME,
                "--inline", "--again", "--out", folder, *(f"--only={n}" for n in watch.names)]  # fmt: skip
@@ -169,7 +169,7 @@ def watched(context: Any, watch: Watch) -> dict[str, Any]:
 
 
 def summary(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
-    """A line for each engine, and what was wrong."""
+    """A line for each engine, then the wrong results."""
     found = [e for e in entries if e["stage"] == NAME]
     lines = []
     for title in dict.fromkeys(e["engine"] for e in found if "engine" in e):

@@ -1,6 +1,6 @@
-"""Where the kit measures: a CUDA GPU, an OpenCL device, or the CUDA-on-CPU harness in a GPU's place.
+"""The devices that can be measured: a CUDA GPU, an OpenCL device, or the CUDA-on-CPU harness in place of a GPU.
 
-All of them execute plans, and the first two by the runtime's own programs: what is measured is what a user runs.
+All of them execute plans. The first two use the runtime's own programs, so the measurement is what a user gets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import DTYPES
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, opencl, opencl_build
 from gpucomp.targets.cache import open_cache
 from gpucomp.tuning.devices import import_nvml, nvml_clocks
 
@@ -37,15 +37,15 @@ class Program(Protocol):
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]: ...
 
     def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
-        """Seconds of each of ``count`` executions of the plan's launches, without transfers; after two runs.
+        """Seconds of each of ``count`` executions of the plan's launches, without transfers, after two warm-up runs.
 
-        Without ``overlap`` every launch starts when the one before it has ended, whatever the kernel allows.
+        Without ``overlap`` every launch starts after the end of the previous one, even if the kernel allows overlap.
         """
         ...
 
 
 class Device(Protocol):
-    """``cache_bytes`` is the cache that all units share; ``least_launches`` those of a plan that is timed."""
+    """``cache_bytes`` is the size of the cache that all units share; ``least_launches`` is that of a timed plan."""
 
     target: Target
     name: str
@@ -53,11 +53,11 @@ class Device(Protocol):
     least_launches: int
 
     def facts(self) -> dict[str, Any]:
-        """What results belong to: device, driver, compiler, versions."""
+        """The facts that identify results: device, driver, compiler, versions."""
         ...
 
     def clocks(self) -> dict[str, Any]:
-        """Clocks in MHz, temperature, power and what holds the clocks back, now; empty where nothing tells."""
+        """The present clocks in MHz, temperature, power and throttling reasons; empty if unknown."""
         ...
 
     def open(
@@ -65,11 +65,11 @@ class Device(Protocol):
     ) -> Program: ...
 
     def refused(self, spec: TensorMap) -> str:
-        """Why a tensor map of this device's memory cannot be had; empty when it can."""
+        """Why a tensor map of this device's memory cannot be made, or ""."""
         ...
 
     def free(self) -> None:
-        """Give back the memory of programs that are gone."""
+        """Free the memory of deleted programs."""
         ...
 
 
@@ -124,8 +124,8 @@ class Gpu:
         return ""
 
     def free(self) -> None:
-        """A program gives its device memory back when it is collected. Nothing else does before it is asked: cupy keeps
-        pinned memory, and cupy and torch each keep what the other could use.
+        """A program's device memory is freed when it is collected. cupy's pinned memory, and the pools of cupy and torch, which
+        cannot share them, are only freed on request.
         """
         gc.collect()
         for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):
@@ -135,13 +135,13 @@ class Gpu:
 
 
 def nbytes(spec: TensorMap) -> int:
-    """Of the array that a map is of, from its first element to its last."""
+    """Bytes of the map's array, from its first element to its last."""
     steps = (ELEMENT_BYTES[spec.dtype], *spec.strides)
     return spec.offset + sum((n - 1) * step for n, step in zip(spec.extents, steps, strict=True)) + steps[0]
 
 
 def smi_clocks() -> dict[str, Any]:
-    """By nvidia-smi; empty without it."""
+    """Clocks from nvidia-smi; empty without it."""
     if shutil.which("nvidia-smi") is None:
         return {}
     query = "clocks.sm,clocks.mem,temperature.gpu,power.draw"
@@ -155,7 +155,7 @@ def smi_clocks() -> dict[str, Any]:
 
 
 class OpenCLDevice:
-    """An OpenCL device, a GPU before a CPU."""
+    """An OpenCL device; GPUs are preferred to CPUs."""
 
     least_launches = 4
 
@@ -174,7 +174,7 @@ class OpenCLDevice:
             "l2_bytes": device.global_mem_cache_size,
             "memory_bytes": device.global_mem_size,
             "driver": device.driver_version,
-            "compiler": opencl.compiler_version(device),
+            "compiler": opencl_build.compiler_version(device),
             "pyopencl": opencl.pyopencl().VERSION_TEXT,
         }
 
@@ -190,11 +190,11 @@ class OpenCLDevice:
         return "OpenCL has none"
 
     def free(self) -> None:
-        gc.collect()  # buffers go with the programs
+        gc.collect()  # buffers are freed with the programs
 
 
 class _ByProfile:
-    """Times by the events of the launches: an OpenCL queue has no graph to replay."""
+    """Times from the events of the launches, because an OpenCL queue has no graph to replay."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
@@ -209,7 +209,7 @@ class _ByProfile:
 
 
 class Harness:
-    """The CUDA-on-CPU harness: the same kernels, on shapes that a CPU can play, by a clock that is made up."""
+    """The CUDA-on-CPU harness: the same kernels, on shapes small enough for a CPU, with an invented clock."""
 
     least_launches = 2
     cache_bytes = 1 << 12
@@ -234,7 +234,7 @@ class Harness:
 
 
 class HarnessProgram:
-    """A plan's launches one after another, each a process; an arena with bands is an arena here too."""
+    """Runs a plan's launches in order, each in a process of its own. They share one arena, as on a device."""
 
     def __init__(self, plan: Plan, sources: Mapping[str, str], weights: Arrays, folder: Path | None = None) -> None:
         from testing.cuda_on_cpu.harness import CudaOnCpu
@@ -275,15 +275,15 @@ class HarnessProgram:
 
 
 def build(source: KernelSource, target: Target, folder: Path | None = None) -> dict[str, bytes]:
-    """A kernel's binary by the name that its plan has for it, from the cache where it is there."""
+    """A kernel's binary, under its name in the plan; from the cache if possible."""
     if target.kind == "cuda" and folder is None:
         return {f"{source.name}.cubin": cuda.build(source, target, open_cache())}
-    return {}  # OpenCL builds in the process that runs; the harness compiles what it opens
+    return {}  # for OpenCL the process that runs it builds it; the harness compiles in ``open``
 
 
 @dataclass(frozen=True)
 class Described:
-    """A target as plain data, so that one process can ask a device and another, which must not touch it, can plan."""
+    """A target as plain data: one process asks the device, and another, which must not touch the device, plans with it."""
 
     kind: str
     arch: str

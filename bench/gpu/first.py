@@ -1,7 +1,7 @@
-"""A plan for the first 45 minutes on a device: what everything rests on, what is right, what the device can, how fast.
+"""A plan for the first 45 minutes on a device: prerequisites, correctness, the device's limits, speed.
 
-Each part has a share of the time. What a share did not suffice for is done at the end, in the same order: a part that is
-slower than thought takes nothing from the others. A call that its time limit stops is followed by another, which goes on.
+Each part has a share of the time. Work that did not fit in its share is done at the end, in the same order, so a slow part takes
+no time from the others. After a call that its time limit stops, another call continues.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NAME = "first"
 
 @dataclass(frozen=True)
 class Part:
-    """Jobs of a stage that come together: all, or ``correct``'s of ``engines``, or of those that no part names.
+    """Jobs of one stage: all of them, or ``correct``'s jobs of ``engines``, or of the engines that no part names.
 
-    ``minutes`` are its share; ``options`` those of the command line that it has its own values for.
+    ``minutes`` is the part's share of the time; ``options`` replace values of the command line.
     """
 
     name: str
@@ -52,7 +52,7 @@ NAMED = frozenset(engine for part in PLAN for engine in part.engines)
 
 
 def run(call: Call) -> int:
-    """All parts, each at first for no longer than its share; how many jobs the call's time has left over."""
+    """Do all parts, at first within their shares; the number of jobs that are left when the time is over."""
     left: dict[str, int] = {}
     for shared in (True, False):
         for part in PLAN:
@@ -74,7 +74,7 @@ def run(call: Call) -> int:
 
 
 def _do(call: Call, part: Part, deadline: float) -> int:
-    """A part's jobs, and what is known now; how many are left."""
+    """Do a part's jobs and print its summary; the number of jobs that are left."""
     begin, wrong = time.monotonic(), call.wrong
     stage = importlib.import_module(f"bench.gpu.{part.stage}")
     context = Context(replace(call.context.options, **part.options), call.context.described)
@@ -82,7 +82,7 @@ def _do(call: Call, part: Part, deadline: float) -> int:
     left = call.do(stage, context, jobs, deadline)
     call.results.spend(part.name, time.monotonic() - begin)
     if not left:
-        # by the results: a call before this one may have found some of what is wrong
+        # counted from the results, because an earlier call may have found some of the faults
         call.results.end(NAME, part.name, {"ok": call.wrong == wrong, "jobs": len(jobs)})
     names = {job.name for job in jobs}
     entries = [e for e in call.results.entries() if e["stage"] == part.stage and e["name"] in names]
@@ -96,7 +96,7 @@ def _do(call: Call, part: Part, deadline: float) -> int:
 
 
 def of(part: Part, jobs: Sequence[Job]) -> list[Job]:
-    """The part's own of a stage's jobs; engines in turn and drawn from all cases, default schedules first."""
+    """The part's jobs of a stage: engines in turn, spread over all cases, default schedules first."""
     if part.stage != "correct":
         return list(jobs)
     queues: dict[tuple[int, str], list[Job]] = {}

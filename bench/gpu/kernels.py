@@ -1,4 +1,4 @@
-"""Each distinct layer of the models: the best of many schedules, beside torch, with its data in cache and not."""
+"""Each distinct layer of the models: the best of many schedules, beside torch, with data in the cache and not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.gpu.problems import MODELS, problems, supported
 from bench.gpu.work import Job
 
 NAME = "kernels"
-REPLAYS = 20  # of CLBlast's products
+REPLAYS = 20  # of CLBlast's product
 DRY_MODELS, DRY_PRECISIONS, DRY_PROBLEMS = ("mobilenet_v2",), ("fp32", "fp16"), 2
 
 
@@ -20,7 +20,7 @@ def jobs(context: Any) -> list[Job]:
 
 
 def chosen(context: Any) -> list[Any]:
-    """The problems that the options ask for; a few in a dry run."""
+    """The problems that the options select; only a few in a dry run."""
     from bench.models import build
 
     options = context.options

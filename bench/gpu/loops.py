@@ -1,7 +1,7 @@
-"""The smallest kernels that show what a device can do: copies, arithmetic in registers, nothing at all, a grid's barrier.
+"""The smallest kernels that show a device's limits: copies, arithmetic in registers, empty kernels, a grid barrier.
 
-Each is a plan of the runtime, as everything else that is timed. ``per_launch`` is what a launch does, in the unit that
-the figure is given in.
+Each is a plan of the runtime, like everything else that is timed. ``per_launch`` is the work of a launch, in the unit of the
+figure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gpucomp.planning import Rendered, compiled_kernel
 from gpucomp.schedule.choose import Choice
 
 THREADS = 256
-SUMS = 8  # independent chains of arithmetic of a thread or a warp
+SUMS = 8  # independent chains of arithmetic in a thread or a warp
 
 
 @dataclass(frozen=True)
 class Loop:
-    """``groups`` blocks of the kernel ``k0(x, y)``; ``x`` and ``y`` have ``nbytes`` each; ``counters`` adds those of a
+    """``groups`` blocks of the kernel ``k0(x, y)``, with ``nbytes`` each for ``x`` and ``y``; ``counters`` adds those of a
     barrier; ``shared`` is dynamic shared memory in bytes.
     """
 
@@ -135,7 +135,7 @@ SHARED = """extern "C" __global__ void __launch_bounds__({threads}) k0(const uns
 """
 OVERLAP = "gc_grid_launch_dependents(); gc_grid_wait();"
 FEW = 32  # words of static shared memory
-# what it reads is not const: the compiler may not load it before the wait
+# the input is not const: otherwise the compiler could load it before the wait
 CHAIN = """extern "C" __global__ void __launch_bounds__({threads}) k0(unsigned* x, unsigned* y) {{
   {wait}
   const int i = blockIdx.x * {threads} + threadIdx.x;
@@ -148,7 +148,7 @@ ROUNDS = 200
 
 
 def copy(target: Target, nbytes: int, *, launches: int = 1) -> Loop:
-    """``nbytes`` read and as many written, 16 bytes at a time."""
+    """Reads ``nbytes`` and writes as many, 16 bytes at a time."""
     count = nbytes // 16
     groups = max(1, min(target.limits.units * 16, count // THREADS))
     text = COPY[target.language].format(threads=THREADS, count=count, stride=groups * THREADS)
@@ -156,14 +156,14 @@ def copy(target: Target, nbytes: int, *, launches: int = 1) -> Loop:
 
 
 def fma(target: Target, steps: int) -> Loop:
-    """f32 multiply-adds in registers, two operations each."""
+    """f32 multiply-adds in registers; each counts as two operations."""
     groups, count = target.limits.units * 8, 1 << 14
     text = FMA[target.language].format(threads=THREADS, count=count, sums=SUMS, steps=steps)
     return Loop(text, groups, 4 * count, 2.0 * groups * THREADS * SUMS * steps / 1e12, "TFLOP/s")
 
 
 def mma(target: Target, operands: str, steps: int) -> Loop:
-    """mma.sync on registers, two operations a multiply-add."""
+    """mma.sync on registers; a multiply-add counts as two operations."""
     function, depth, type = MMA_FUNCTIONS[operands]
     groups, count = target.limits.units * 4, 1 << 14
     text = MMA.format(threads=THREADS, count=count, sums=SUMS, steps=steps, function=function, type=type)
@@ -172,25 +172,25 @@ def mma(target: Target, operands: str, steps: int) -> Loop:
 
 
 def nothing(target: Target, launches: int, *, programmatic: bool = False) -> Loop:
-    """Empty kernels, one waiting for another; ``programmatic``: each may start before the one before has ended."""
+    """Empty kernels in a chain; with ``programmatic`` each may start before the previous one has ended."""
     body = f" {OVERLAP} " if programmatic else ""
     text = NOTHING[target.language].format(body=body)
     return Loop(text, 1, 256, 1.0, "us", threads=32, launches=launches, programmatic=programmatic)
 
 
 def barrier(target: Target, groups: int, rounds: int = ROUNDS) -> Loop:
-    """All of ``groups`` blocks, which have to be resident at once, wait for each other ``rounds`` times."""
+    """``groups`` blocks, all resident at once, wait for each other ``rounds`` times."""
     return Loop(BARRIER.format(rounds=rounds, groups=groups), groups, 256, rounds, "us", 32, counters=True)
 
 
 def shared(target: Target, nbytes: int) -> Loop:
-    """``nbytes`` of dynamic shared memory beside a little that is static: x backwards, and its first words added."""
+    """``nbytes`` of dynamic shared memory and a little static: reverses x and adds its first words."""
     text = SHARED.format(threads=THREADS, count=nbytes // 4, few=FEW)
     return Loop(text, 1, nbytes, 1.0, "us", shared=nbytes)
 
 
 def chain(target: Target, groups: int, steps: int) -> Loop:
-    """``steps`` of a random number generator for each word, by launches each of which reads what the one before wrote."""
+    """``steps`` of a random number generator for each word; each launch reads the output of the previous one."""
     overlaps = "pdl" in target.features
     text = CHAIN.format(threads=THREADS, steps=steps, wait=OVERLAP if overlaps else "")
     return Loop(text, groups, 4 * groups * THREADS, 1.0, "us", launches=2, programmatic=overlaps)
@@ -203,7 +203,7 @@ def source_of(loop: Loop, target: Target) -> KernelSource:
 
 
 def plan_of(loop: Loop, target: Target) -> tuple[Plan, Mapping[str, str], dict[str, np.ndarray]]:
-    """The plan, its sources, and inputs: words that are small numbers in every type that matrix units take."""
+    """The plan, its sources, and inputs: words that are small numbers in every type of matrix units."""
     source = source_of(loop, target)
     item = Rendered(source, Choice({}, "probe", FAMILY))
     compiled = compiled_kernel(Kernel("loops", (), 0, Loops(()), ()), item)

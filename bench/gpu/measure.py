@@ -1,4 +1,4 @@
-"""Schedules of one kernel on the device: each checked before it is timed, every sample kept, every line a record."""
+"""Measures schedules of one kernel on the device: each is checked before it is timed; all samples are recorded."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.model import terms
 from gpucomp.schedule.space import sized
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, opencl_build
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import Setup, setup
 
-RUNS = 2  # of what is timed: launched, then captured, which timing needs; each moves the whole arena to and fro
+RUNS = 2  # before timing: launched, then captured, which timing needs; each copies the whole arena both ways
 REPLAYS = 30
 FINALISTS = 3
-MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that take turns to be cold
-SMALL, ORACLE = 1 << 16, 1 << 24  # elements that the oracle multiplies gladly, and at most
+MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that rotate so that data is not in the cache
+SMALL, ORACLE = 1 << 16, 1 << 24  # points: up to SMALL the oracle is preferred to torch; above ORACLE it is not used
 RECORDS = "records.jsonl"
-FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl.FLAGS)}
+FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl_build.FLAGS)}
 CUBLAS_MATH = {"tf32": True}  # precisions at which torch may round f32 to tf32
 
 
 def prepare(target: Target, problem: Problem, count: int, folder: Path | None) -> dict[str, Any]:
-    """The schedules worth measuring, their binaries in the cache."""
+    """The schedules worth measuring; their binaries are put into the cache."""
     candidates = []
     for candidate in shortlist(problem.kernel, target, count):
         try:
@@ -71,15 +71,15 @@ def torch_here() -> Any:
 
 
 def torch_device(torch: Any, context: Any) -> str:
-    """``cuda``, unless the device is played or spoken to through OpenCL."""
+    """``cuda``, except in a dry run and for OpenCL."""
     options = context.options
     return "cuda" if torch.cuda.is_available() and options.target == "cuda" and not options.dry_run else "cpu"
 
 
 def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
-    """The outputs in float64 and who computed them: torch, or the oracle in numpy.
+    """The outputs in float64, and whether torch or the oracle in numpy computed them.
 
-    Raises ``ValueError`` when neither can: such a kernel is not timed.
+    Raises ``ValueError`` if neither can; such a kernel is not timed.
     """
     from testing.kernel_oracle import expected
 
@@ -109,7 +109,7 @@ def measured(
     seconds: float,
     tuner: str,
 ) -> list[dict[str, Any]]:
-    """A record for each candidate that there was time for; ``us`` is the median of a launch whose data is in cache."""
+    """A record for each candidate within the time; ``us`` is the median of a launch with data in the cache."""
     begin, found = time.perf_counter(), []
     facts = device.facts()
     for plain in candidates:
@@ -170,26 +170,26 @@ def one(
         return {**hashes, "invalidity": "wrong", "fault": fault, "error": error if math.isfinite(error) else None}
     samples = timed(program, made)
     found = {**hashes, "error": error, "us": statistics.median(samples), "samples_us": samples, "sets": sets}
-    if source.programmatic:  # its launches overlap: those are times of one of many, these of one alone
+    if source.programmatic:  # its launches overlap: the times above are those of one of many, these of one alone
         alone = timed(program, made, overlap=False)
         found |= {"alone_us": statistics.median(alone), "alone_samples_us": alone}
     return found
 
 
 def timed(program: Any, made: Setup, *, overlap: bool = True) -> list[float]:
-    """Microseconds of a launch, of each replay of them all."""
+    """Microseconds of a launch, for each replay of all launches."""
     return [round(1e6 * s / len(made.plan.launches), 4) for s in program.time_replays(REPLAYS, overlap=overlap)]
 
 
 def cold_sets(device: Any, problem: Problem, small: bool) -> int:
-    """Sets of buffers that are together twice the cache: by the time one comes again, nothing of it is there."""
+    """The number of buffer sets that together are twice the cache, so that no data of a set is left when it is used again."""
     nbytes = max(1, sum(t.nbytes for t in problem.kernel.params))
     most = 2 if small else min(MOST_SETS, max(2, MOST_BYTES // nbytes))
     return max(2, min(most, -(-2 * device.cache_bytes // nbytes)))
 
 
 def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict[str, Any]:
-    """The analytic model's terms of a schedule, with the registers that ptxas gave it; empty without NVRTC."""
+    """The analytic model's terms of a schedule, with the registers from ptxas; empty without NVRTC."""
     if target.kind != "cuda" or target.device is None:
         return {}
     source, packed = rendered(problem.kernel, candidate, target, "k0")
@@ -215,7 +215,7 @@ def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict
 
 
 def torch_times(context: Any, problem: Problem, inputs: Sequence[np.ndarray], sets: int) -> dict[str, Any]:
-    """Microseconds that torch takes for the same nodes at the same precision, warm and cold, by replayed graphs."""
+    """Microseconds of torch for the same nodes at the same precision, warm and cold, by replayed graphs."""
     torch = torch_here()
     if torch is None:
         return {"torch": "not installed"}

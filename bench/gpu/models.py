@@ -1,8 +1,8 @@
-"""Whole models at each precision, taken in turn with torch, torch.compile and onnxruntime, as far as they are there.
+"""Whole models at each precision, in turns with torch, torch.compile and onnxruntime, if installed.
 
-What is timed is one execution on data that is on the device: a graph's replay. The answers of all are compared with
-float64, by torch where it has the model, else with the CPU target. Where launches overlap, they are also timed one by
-one, which has to give the same bits.
+The time of one execution with data on the device, a graph's replay, is measured. All answers are compared with float64, from
+torch if it has the model, otherwise from the CPU target. If launches overlap, they are also timed one by one, which must give
+the same bits.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from gpucomp.artifact.plan import Plan
 NAME = "models"
 DRY_MODELS = ("mobilenet_v2",)
 LIMITS = {"fp32": 1e-4, "3xtf32": 1e-4, "tf32": 2e-2, "fp16": 2e-2, "mixed": 2e-2, "bf16": 1.5e-1}
-ROUNDS, REPLAYS = 12, 5  # of each in turn
-COMPILE_S = 420.0  # that torch.compile may take with a model
+ROUNDS, REPLAYS = 12, 5  # of each rival in turn
+COMPILE_S = 420.0  # time limit of torch.compile for a model
 
 
 @dataclass(frozen=True)
 class Subject:
-    """``compiled``: beside torch.compile, which takes minutes, instead of everything else."""
+    """With ``compiled``, only torch.compile is the rival, because it takes minutes; otherwise all others are."""
 
     model: str
     precision: str
@@ -115,16 +115,16 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 
 def answers(program: Any, feeds: Mapping[str, np.ndarray], context: Any) -> dict[str, np.ndarray]:
-    """Of the last of several runs, from the second of which on a captured graph is replayed."""
+    """The outputs of the last of several runs; from the second run on, a captured graph is replayed."""
     for _ in range(1 if context.options.dry_run else checks.RUNS):
         outputs: dict[str, np.ndarray] = program.run(feeds)
     return outputs
 
 
 def one_by_one(plan: Plan) -> Plan | None:
-    """``plan`` with launches that start when the one before has ended; ``None`` where they do so already.
+    """``plan`` with launches that do not overlap; ``None`` if none of its launches do.
 
-    What overlapping is worth, and whether it is right: the kernels and what they compute are the same.
+    The kernels and results are the same, so the comparison shows the gain of overlapping, and whether it is correct.
     """
     if not any(k.programmatic for k in plan.kernels):
         return None
@@ -132,11 +132,11 @@ def one_by_one(plan: Plan) -> Plan | None:
 
 
 def in_turn(clocks: Mapping[str, Callable[[], float]], rounds: int, replays: int) -> dict[str, list[float]]:
-    """Milliseconds of each: a few of the one, a few of the other, and again, so that all see the same clocks."""
+    """Milliseconds of each: a few runs of one, a few of the other, and again, so that all have the same clocks."""
     samples: dict[str, list[float]] = {name: [] for name in clocks}
     for _ in range(rounds):
         for name, clock in clocks.items():
-            clock()  # the other's data is in the cache
+            clock()  # the cache has another program's data before this
             samples[name] += [round(clock(), 5) for _ in range(replays)]
     return samples
 
@@ -164,7 +164,7 @@ Rival = tuple[Callable[[], float] | None, Any]
 def by_torch(
     context: Any, subject: Subject, model: Any, feeds: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
 ) -> Rival:
-    """torch as it is, and compiled: a captured graph, and its relative error."""
+    """torch eager and compiled: a captured graph, and its relative error."""
     from bench.gpu import torch_models, torch_timing
 
     torch = measure.torch_here()
@@ -180,7 +180,7 @@ def by_torch(
         w = torch_models.Weights(model, torch, narrow.get(subject.precision, torch.float32), where)
         run, given = torch_models.MODELS[subject.model](w), torch_models.arguments(model, feeds, w)
         if subject.compiled:
-            # the graph is captured here as it is for torch without the compiler
+            # the graph is captured here, as for torch without the compiler
             run = torch.compile(run, mode="max-autotune-no-cudagraphs")
         with torch.no_grad():
             found = [y.float().cpu().numpy() for y in run(*given)]
@@ -192,7 +192,7 @@ def by_torch(
 def by_onnxruntime(
     context: Any, subject: Subject, model: Any, feeds: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
 ) -> Rival:
-    """Its CUDA provider with graphs and bound buffers; its own clock is the host's, so a call's overhead is in it."""
+    """onnxruntime's CUDA provider with graphs and bound buffers; it is timed by the host, which includes a call's overhead."""
     if importlib.util.find_spec("onnxruntime") is None:
         return None, "not installed"
     import onnxruntime
@@ -228,7 +228,7 @@ def by_onnxruntime(
 def by_tensorrt(
     context: Any, subject: Subject, model: Any, feeds: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
 ) -> Rival:
-    """Named where it is there; nothing here runs it yet."""
+    """Only reports whether TensorRT is installed; it is not measured yet."""
     there = importlib.util.find_spec("tensorrt") is not None
     return None, "installed, and not measured by this kit" if there else "not installed"
 

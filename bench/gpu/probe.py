@@ -1,4 +1,4 @@
-"""The device itself: what it is, its clocks, and the ceilings and latencies that everything else is compared with."""
+"""The device itself: its properties, its clocks, and the limits and latencies that everything else is compared with."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ REPLAYS = 10
 MIB = 1 << 20
 SHAPES = ((49, 512, 4608), (196, 256, 2304), (784, 128, 1152), (3136, 64, 576))  # 3x3 layers of ResNet-50
 L2_COPIES = {"copy-l2-8": 8 * MIB, "copy-l2-25": 25 * MIB}
-LOADED_REPLAYS = 60  # of the arithmetic after which clocks are those under load
+LOADED_REPLAYS = 60  # of the arithmetic; the clocks after these are those under load
 
 
 @dataclass(frozen=True)
 class Square:
-    """A large product by torch's library: what matrix units reach."""
+    """A large product by torch's library: the speed that matrix units reach."""
 
     size: int
     dtype: str
@@ -63,11 +63,11 @@ def jobs(context: Any) -> list[Job]:
 
 
 def _loops(target: Target, dry: bool) -> Iterator[tuple[str, Callable[[Target], Loop]]]:
-    """Names and makers, so that what a device cannot do is not even made."""
+    """Names and constructors: a loop that the device does not support is not constructed."""
     many = (lambda full, small: small) if dry else (lambda full, small: full)
     yield "copy-dram", partial(loops.copy, nbytes=many(512 * MIB, 8192))
-    # so many bytes read and as many written, again and again. A cache of two partitions, as Hopper's of 50 MB, keeps what
-    # both read twice: not all of 25 + 25 stays, all of 8 + 8 does
+    # reads and writes so many bytes again and again. A cache of two partitions, as Hopper's of 50 MB, keeps data twice that
+    # both partitions read: 25 + 25 do not fit completely, 8 + 8 do
     for name, nbytes in L2_COPIES.items():
         yield name, partial(loops.copy, nbytes=many(nbytes, 4096), launches=many(20, 2))
     yield "fma", partial(loops.fma, steps=many(40000, 2) if target.kind == "cuda" else many(4000, 2))
@@ -103,7 +103,7 @@ def prepare(context: Any, job: Job) -> dict[str, Any]:
 
 
 def split_candidates(kernel: Kernel, target: Target) -> Iterator[Candidate]:
-    """Each engine's default schedule with its depth shared by one, two, three ... work-groups."""
+    """Each engine's default schedule with its depth split into one, two, three ... parts."""
     for family in engines_of(kernel, target.features):
         splits = next((p.choices for p in family.params if p.name == "splits"), ())
         first, problem = default(kernel, family, target.limits), family.problem(kernel)
@@ -126,7 +126,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 
 def missing() -> list[str]:
-    """What would be measured besides if it were installed."""
+    """The packages that are not installed and would add measurements."""
     optional = ("torch", "triton", "pynvml", "onnxruntime", "tensorrt")
     return [name for name in optional if importlib.util.find_spec(name) is None]
 
@@ -170,7 +170,7 @@ def square(context: Any, size: int, dtype: str) -> dict[str, Any]:
 
 
 def split_times(context: Any, device: Any, split: Split, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Microseconds by engine and number of splits, of a product checked against numpy's float64."""
+    """Microseconds for each engine and number of splits, of a product that is checked against numpy's float64."""
     rng = np.random.default_rng(5)
     types = split.kernel.params[: split.kernel.inputs]
     inputs = [rng.standard_normal(t.shape, np.float32).astype(t.dtype.numpy) for t in types]
@@ -203,10 +203,10 @@ def split_times(context: Any, device: Any, split: Split, found: Sequence[Mapping
 
 
 def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
-    """What was measured of the fields of ``gpucomp.device.device.Device``.
+    """The measured fields of ``gpucomp.device.device.Device``.
 
-    ``matrix`` is what torch's library reaches of them, or ``mma.sync`` where that is more; ``by_warp_share`` what
-    ``mma.sync`` has of it.
+    ``matrix`` is the speed of torch's library, or of ``mma.sync`` if that is faster; ``by_warp_share`` is the share that
+    ``mma.sync`` reaches.
     """
     found = _ended(entries)
     facts, listed = found.get("device", {}), cuda.DEVICES.get(arch)
@@ -221,7 +221,7 @@ def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
     library = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}
     matrix = {o: max(rate, per_unit(f"torch-matmul-{library.get(o)}") or 0) for o, rate in by_warp.items()}
     dram, l2, empty = (_median(found, name) for name in ("copy-dram", "copy-l2-8", "empty"))
-    launch = _median(found, "empty-overlapping") or empty  # as kernels are launched where they can overlap
+    launch = _median(found, "empty-overlapping") or empty  # kernels are launched like this if they can overlap
     pairs = {
         "units": units,
         "ghz": ghz and round(ghz, 3),
@@ -245,7 +245,7 @@ def _median(found: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
 
 
 def constants(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
-    """The measured figures as the device's line in ``gpucomp/device/device.py`` would have them."""
+    """The measured figures in the form of the device's line in ``gpucomp/device/device.py``."""
     found, listed, lines = _ended(entries), cuda.DEVICES.get(arch), []
     for name, value in figures(entries, arch).items():
         before = getattr(listed, name, None) if listed else None
@@ -261,7 +261,7 @@ def constants(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
 
 
 def save(entries: Sequence[Mapping[str, Any]], arch: str, folder: Path) -> None:
-    """``devices.json`` in ``folder``: the figures that ``GPUCOMP_DEVICES`` gives to the analytic model."""
+    """Write ``devices.json`` in ``folder``: the figures for the analytic model, read through ``GPUCOMP_DEVICES``."""
     text = json.dumps({arch: figures(entries, arch)}, indent=1)
     (folder / "devices.json").write_text(text + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The distinct kernels of models at a precision, as the compiler cuts them, with the graph's nodes that each computes."""
+"""The distinct kernels of models at a precision, as the compiler partitions them, with the graph nodes of each."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gpucomp.schedule.analytic import floor_us, operations, traffic
 
 MODELS = ("resnet50", "mobilenet_v2", "vgg16", "bert_base", "vit_b16")
 PRECISIONS = ("fp32", "fp16", "tf32", "3xtf32")
-GUESSED_FLOPS, GUESSED_BYTES = 1e6, 1e5  # of a microsecond, for a device that nothing is known of
+GUESSED_FLOPS, GUESSED_BYTES = 1e6, 1e5  # per microsecond, for an unknown device
 
 
 @dataclass(eq=False)
 class Problem:
-    """A kernel, the step of the f32 model that it comes from, and how often each model launches it.
+    """A kernel, the step of the f32 model that it comes from, and the number of its launches in each model.
 
-    ``narrow`` is the step at the precision: its constants are those that the kernel reads.
+    ``narrow`` is the step at the precision; its constants are those that the kernel reads.
     """
 
     kernel: Kernel
@@ -44,7 +44,7 @@ class Problem:
         return f"{self.precision}-{label}-{self.kernel.digest[:8]}"
 
     def inputs(self, seed: int = 11) -> list[np.ndarray]:
-        """The kernel's inputs: the model's constants, normal floats, and zeros and ones to index by."""
+        """The kernel's inputs: the model's constants, normal floats, and zeros and ones for indices."""
         rng = np.random.default_rng(seed)
         found = []
         for value, type in zip(self.narrow.inputs, self.kernel.params, strict=False):
@@ -63,7 +63,7 @@ class Problem:
 
 
 def steps_of(model: Graph, target: Target, precision: str) -> tuple[Graph, Sequence[Step]]:
-    """The graph after all passes for a precision, and its kernels while they are f32."""
+    """The graph after all passes for a precision, and its f32 kernels."""
     graph = rewritten(model, target, precision)
     return graph, partition(graph, Policy(prologues=target.prologues))
 
@@ -71,7 +71,7 @@ def steps_of(model: Graph, target: Target, precision: str) -> tuple[Graph, Seque
 def problems(
     models: Sequence[str], precisions: Sequence[str], target: Target, build: Callable[[str], Any]
 ) -> list[Problem]:
-    """The distinct kernels: the most valuable first, which is what its launches take at least, precisions in turn."""
+    """The distinct kernels, precisions in turn, the most valuable first: those whose launches take longest at least."""
     found: dict[tuple[str, str], Problem] = {}
     for model in models:
         loaded = frontend.load(build(model))
@@ -83,7 +83,7 @@ def problems(
                 if 0 in [t.size for t in made.kernel.params[made.kernel.inputs :]]:
                     continue
                 if precision in narrow.MATH and made.kernel is step.kernel:
-                    continue  # it is what it is in f32
+                    continue  # it is the same as in f32
                 problem = found.setdefault((precision, made.kernel.digest), Problem(made.kernel, step, made, precision))
                 problem.launches[model] = problem.launches.get(model, 0) + 1
     queues = [
@@ -103,6 +103,6 @@ def _in_turn(queues: Sequence[list[Problem]]) -> Iterator[Problem]:
 
 
 def supported(precisions: Sequence[str], target: Target) -> tuple[str, ...]:
-    """``precisions``, or the usual ones, as far as the target has them."""
+    """Those of ``precisions``, or of the usual ones, that the target has."""
     asked = precisions or PRECISIONS
     return tuple(p for p in asked if p not in narrow.MATH or "mma_sm80" in target.features)

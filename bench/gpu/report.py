@@ -1,4 +1,4 @@
-"""What a folder of results says, as markdown: what is wrong, ratios to torch, losses first, prediction and measurement."""
+"""A folder of results as markdown: wrong results, ratios to torch, losses first, predictions beside measurements."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bench.gpu.results import lines
 Entry = Mapping[str, Any]
 WORST = 25
 SHOWN_FAULTS = 20
-SHOWN_LOSSES = 6  # of a summary
+SHOWN_LOSSES = 6  # in a summary
 
 
 def report(folder: Path) -> str:
-    """Markdown of the latest results in ``folder``, for each device and each state of the sources."""
+    """Markdown of the latest results in ``folder``, for each device and each version of the sources."""
     runs: dict[tuple[str, str], dict[tuple[str, str], Entry]] = defaultdict(dict)
     for entry in lines(folder / "results.jsonl"):
         if "ok" in entry:
@@ -63,7 +63,7 @@ def correctness(entries: Sequence[Entry]) -> str:
 
 
 def models_table(entries: Sequence[Entry]) -> str:
-    """Milliseconds of whole models and how many times as long the others take."""
+    """Milliseconds of whole models, and the ratios of the other engines' times to ours."""
     found = [e for e in entries if e["stage"] == "models" and "median_ms" in e]
     if not found:
         return ""
@@ -80,9 +80,9 @@ def timed(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def ratio(entry: Entry, state: str, *, alone: bool = False) -> float:
-    """How many times as long others take, by the best of torch, torch.compile and CLBlast; NaN where none was timed.
+    """The best time of torch, torch.compile and CLBlast over ours; NaN if none was timed.
 
-    ``alone``: as ours is when no launch overlaps the one before it, as no launch of the others does.
+    With ``alone``, our time is that without overlapping launches; the launches of the others never overlap.
     """
     names = [f"torch_{state}_us", f"torch_compiled_{state}_us", *(["clblast_us"] if state == "warm" else [])]
     others = [entry[k] for k in names if k in entry]
@@ -96,7 +96,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def kernels_table(entries: Sequence[Entry]) -> str:
-    """Geometric means by family and precision, then the layers that lose most."""
+    """Geometric means by family and precision, then the layers with the largest losses."""
     found = timed(entries)
     if not found:
         return ""
@@ -132,12 +132,12 @@ STATES = ("warm", "cold")
 
 
 def _losses(found: Sequence[Entry]) -> list[Entry]:
-    """Kernels that others compute faster, what costs most first."""
+    """Kernels that others compute faster, the largest losses first."""
     return sorted((e for e in found if ratio(e, "cold") < 1), key=lambda e: -_lost(e))
 
 
 def kernels_said(entries: Sequence[Entry]) -> str:
-    """The same in sentences: ratios of each precision, the layers that lose most."""
+    """The same in sentences: the ratios of each precision, and the layers with the largest losses."""
     found, lines = timed(entries), []
     for precision in dict.fromkeys(e["precision"] for e in found):
         members = [e for e in found if e["precision"] == precision]
@@ -153,13 +153,13 @@ def kernels_said(entries: Sequence[Entry]) -> str:
 
 
 def _lost(entry: Entry) -> float:
-    """Microseconds that all launches of all models lose to the others."""
+    """Microseconds that all launches in all models lose to the others."""
     each = entry["cold_us"] * (1 - ratio(entry, "cold"))
     return each * sum(entry["launches"].values())
 
 
 def predictions(entries: Sequence[Entry]) -> str:
-    """The static report's microseconds beside those measured, and what choosing by measurement gained."""
+    """The static report's microseconds beside the measured ones, and the gain of choosing by measurement."""
     found = [e for e in timed(entries) if e.get("static_us")]
     if not found:
         return ""
@@ -183,7 +183,7 @@ def predictions(entries: Sequence[Entry]) -> str:
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's; NaN for fewer than three."""
+    """Spearman's rank correlation; NaN for fewer than three values."""
     if len(a) < 3:
         return math.nan
     ranks = [[sorted(v).index(x) for x in v] for v in (a, b)]

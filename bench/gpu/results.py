@@ -1,4 +1,4 @@
-"""What was found, as JSON lines that survive a kill: written one by one, read back when the kit is called again."""
+"""Results as JSON lines that survive a kill: written one by one, and read when the program runs again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-TRIES = 2  # a piece of work that was started so often and never ended ends the machine, or takes for ever
+TRIES = 2  # work that was started so often without an end crashes the machine, or never ends
 
 
 @cache
 def fingerprint() -> str:
-    """Names the sources that results come from."""
+    """A hash of the sources that results depend on."""
     digest = hashlib.sha256()
     for folder in ("gpucomp", "kernels_templates", "bench/models", "bench/gpu"):
         for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in {".py", ".j2", ".h"}):
@@ -24,7 +24,7 @@ def fingerprint() -> str:
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The entries of a file of JSON lines; a line that an interruption cut off is none."""
+    """The entries of a file of JSON lines; a truncated line is skipped."""
     if not path.exists():
         return
     with path.open(encoding="utf-8") as file:
@@ -38,7 +38,7 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def append(path: Path, entry: dict[str, Any]) -> None:
-    """Add a line; on the disk before this returns, and apart from one that was cut off."""
+    """Add a line. It is on the disk before this returns, and is separate from a truncated line before it."""
     with path.open("ab+") as file:
         if file.tell():
             file.seek(-1, 2)
@@ -49,14 +49,14 @@ def append(path: Path, entry: dict[str, Any]) -> None:
 
 
 class Results:
-    """``DIR/results.jsonl``: what was started and how it ended, with these sources on this kind of device."""
+    """``DIR/results.jsonl``: the starts and ends of all work, with these sources on this kind of device."""
 
     def __init__(self, folder: Path, device: str) -> None:
         self.path, self.version, self.device = folder / "results.jsonl", fingerprint(), device
         folder.mkdir(parents=True, exist_ok=True)
-        self.ended: dict[tuple[str, str], bool] = {}  # whether it went well
+        self.ended: dict[tuple[str, str], bool] = {}  # to whether it succeeded
         self.started: dict[tuple[str, str], int] = {}
-        self.spent: dict[str, float] = {}  # seconds on a part of the plan, by its name
+        self.spent: dict[str, float] = {}  # seconds for each part of the plan
         for entry in lines(self.path):
             if (entry.get("version"), entry.get("device")) != (self.version, device):
                 continue
@@ -71,7 +71,7 @@ class Results:
                 self.started[key] = self.started.get(key, 0) + 1
 
     def entries(self) -> list[dict[str, Any]]:
-        """How everything with these sources on this device ended; the last word on each piece of work."""
+        """The last result of each piece of work, with these sources on this device."""
         last: dict[tuple[str, str], dict[str, Any]] = {}
         for entry in lines(self.path):
             if (entry.get("version"), entry.get("device")) == (self.version, self.device) and "ok" in entry:
@@ -79,17 +79,17 @@ class Results:
         return list(last.values())
 
     def start(self, stage: str, name: str) -> None:
-        """Say that a piece of work begins: should nothing follow, it is known what ended the call."""
+        """Record that work starts. If no end follows, this work ended the call."""
         self.started[stage, name] = self.started.get((stage, name), 0) + 1
         self._write({"stage": stage, "name": name})
 
     def stop(self, stage: str, name: str) -> None:
-        """Say that the time was over before the work was: it is not to blame."""
+        """Record that the time limit stopped the work, so that it is not blamed."""
         self.started[stage, name] = 0
         self._write({"stage": stage, "name": name, "stopped": True})
 
     def spend(self, part: str, seconds: float) -> None:
-        """Say how long a call was at a part of the plan."""
+        """Record the time of a call for a part of the plan."""
         self.spent[part] = self.spent.get(part, 0.0) + seconds
         self._write({"stage": "first", "name": part, "spent_s": round(seconds, 3)})
 
@@ -98,7 +98,7 @@ class Results:
         self._write({**result, "stage": stage, "name": name})
 
     def is_culprit(self, stage: str, name: str) -> bool:
-        """Whether it was started twice and neither time came to an end."""
+        """Whether it was started twice and never ended."""
         return (stage, name) not in self.ended and self.started.get((stage, name), 0) >= TRIES
 
     def _write(self, entry: dict[str, Any]) -> None:

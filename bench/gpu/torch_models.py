@@ -1,7 +1,7 @@
-"""Five of the benchmark models in plain torch, with the weights of the ONNX models: what whole models are timed beside.
+"""Five of the benchmark models in plain torch, with the weights of the ONNX models; whole models are timed beside them.
 
-Batch norms are folded into the convolutions before them and query, key and value are one product: torch at its best,
-not as it comes. Images are channels_last.
+To show torch at its best, batch norms are folded into the convolutions before them, and query, key and value are one product.
+Images are channels_last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnx import ModelProto, numpy_helper
 
 
 class Weights:
-    """The initialisers of a model as tensors of a torch module, under their ONNX names."""
+    """The initialisers of a model as torch tensors, by their ONNX names."""
 
     def __init__(self, model: ModelProto, torch: Any, dtype: Any, device: str) -> None:
         self.torch, self.dtype, self.device = torch, dtype, device
@@ -57,7 +57,7 @@ class Weights:
         return self(f"{name}.weight"), self(f"{name}.bias")
 
     def count(self, pattern: str) -> int:
-        """How many numbers from 0 on make ``pattern`` a prefix of a name."""
+        """The number of consecutive numbers from 0 with which ``pattern`` is the prefix of a name."""
         number = 0
         while any(name.startswith(pattern.format(number)) for name in self.arrays):
             number += 1
@@ -121,7 +121,7 @@ def mobilenet_v2(w: Weights) -> Model:
 
 
 def _mobilenet_strides(w: Weights, last: int) -> list[int]:
-    """A stage begins where the channels change; which stages halve the image is the builder's to say."""
+    """Strides of the blocks. A stage begins where the channels change; the strides of stages are the published ones."""
     from bench.models import MODELS
 
     sizes = MODELS["mobilenet_v2"].published if last > 10 else MODELS["mobilenet_v2"].reduced
@@ -216,6 +216,6 @@ MODELS: Mapping[str, Callable[[Weights], Model]] = {
 
 
 def arguments(model: ModelProto, feeds: Mapping[str, np.ndarray], w: Weights) -> list[Any]:
-    """The feeds as tensors, in the model's order; images in channels_last."""
+    """The feeds as tensors in the model's order; images in channels_last."""
     tensors = [w.tensor(feeds[value.name]) for value in model.graph.input]
     return [t.contiguous(memory_format=w.torch.channels_last) if t.dim() == 4 else t for t in tensors]

@@ -1,4 +1,4 @@
-"""Times of functions in torch: captured in graphs, replayed, by the device's events; buffers rotate to be cold."""
+"""Times functions in torch: captured in graphs, replayed, timed by the device's events; buffers rotate to be cold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST_CALLS = 20
 
 @contextmanager
 def rounding(torch: Any, allowed: bool) -> Iterator[None]:
-    """Whether f32 may be rounded to tf32 within; cuDNN looks for its fastest algorithm."""
+    """A context in which f32 may be rounded to tf32 if ``allowed``, and cuDNN searches for its fastest algorithm."""
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
     cuda.allow_tf32 = cudnn.allow_tf32 = allowed
@@ -26,7 +26,7 @@ def rounding(torch: Any, allowed: bool) -> Iterator[None]:
 
 
 def captured(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
-    """Milliseconds of one replay of a graph of what ``call`` launches, each time it is called."""
+    """A function that replays a graph of the launches of ``call`` and returns its milliseconds."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream), torch.no_grad():
         for _ in range(WARMUPS):
@@ -49,7 +49,7 @@ def captured(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
 
 
 def by_the_host(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
-    """Milliseconds by this machine's clock: where there is no device, so that a dry run comes along here."""
+    """The same by this machine's clock, for a dry run without a device."""
 
     def run() -> float:
         begin = time.perf_counter()
@@ -63,8 +63,8 @@ def by_the_host(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
 def function_times(
     torch: Any, functions: Sequence[Any], replays: int, compiled: bool, *, fake: bool = False
 ) -> dict[str, Any]:
-    """Microseconds of a call: ``functions`` are copies with their own arguments and constants, which take turns to be
-    cold. Where ``compiled``, the first of them by torch.compile as well, warm only: it is compiled for its constants.
+    """Microseconds of a call. ``functions`` are copies with their own arguments and constants, which rotate to be cold. If
+    ``compiled``, the first one is also timed with torch.compile, warm only, because it is compiled for its constants.
     """
     clock = by_the_host if fake else captured
     calls = 1 if fake else LEAST_CALLS

@@ -1,7 +1,7 @@
-"""A step's nodes as torch computes them: the float64 reference of large kernels, and what kernels are timed beside.
+"""A step's nodes in torch: the float64 reference of large kernels, and the rival that kernels are timed beside.
 
-Where torch has one function for several nodes, that one is used: a convolution or a product with its bias, a layer
-norm with scale and shift. NHWC images are torch's channels_last.
+If torch has one function for several nodes, that one is used: for a convolution or a product with its bias, and a layer norm
+with scale and shift. NHWC images are torch's channels_last.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from gpucomp.kernel.step import KernelStep
 
 
 class UntranslatedError(ValueError):
-    """An operator that is not known here."""
+    """An operator that this module cannot translate."""
 
 
 Function = Callable[..., Any]
 
 
 class Translated:
-    """``step`` as a function of its inputs that are no constants; ``arguments`` are tensors to call it with.
+    """``step`` as a function of its inputs that are not constant; ``arguments`` are tensors to call it with.
 
-    ``arrays`` are the inputs of the step, constants among them; floats become ``dtype`` on ``device``. Raises
+    ``arrays`` are all inputs of the step, including constants; floats become ``dtype`` on ``device``. Raises
     ``UntranslatedError``.
     """
 
@@ -47,7 +47,7 @@ class Translated:
 
     def _tensor(self, array: np.ndarray) -> Any:
         if array.dtype.kind not in "iub":
-            # ml_dtypes' bfloat16 is nothing that torch knows: by way of f32, which holds all of it
+            # torch cannot read ml_dtypes' bfloat16; f32 holds all of its values
             wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
             return self._torch.from_numpy(np.array(wide)).to(self._device, self._dtype)
         return self._torch.from_numpy(np.array(array)).to(self._device)
@@ -56,7 +56,7 @@ class Translated:
         return self._constants[value] if value in self._constants else constant_value(value)
 
     def _place(self, value: Value) -> int:
-        """Where the value stands when the program has run."""
+        """The index of the value among the program's results."""
         if value in self._places:
             return self._places[value]
         if (array := self._constant(value)) is not None:
@@ -84,7 +84,7 @@ class Translated:
         raise UntranslatedError(f"torch is not told what {name} is")
 
     def _with_bias(self, node: Node) -> tuple[Function, tuple[Value, ...]] | None:
-        """An Add of a constant vector, as part of the function that makes the other operand."""
+        """An Add of a constant vector, fused into the function that makes the other operand."""
         for value, other in (node.inputs, reversed(node.inputs)):
             vector = self._constant(other)
             if vector is None or vector.ndim == 0 or vector.size != vector.shape[-1] or value.node not in self._nodes:

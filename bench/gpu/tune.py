@@ -1,7 +1,7 @@
-"""A simple search, until there is a tuner: the ranked schedules of each problem, then neighbours of the fastest.
+"""A simple search: the ranked schedules of each problem, then neighbours of the fastest.
 
-Every measurement is a line of DIR/records.jsonl: device, clocks, problem, schedule, hashes of template and source,
-samples, error, and why there is no time where there is none. Nothing that is in it is measured twice.
+Every measurement is a line of DIR/records.jsonl: device, clocks, problem, schedule, hashes of template and source, samples,
+error, and the reason if there is no time. Nothing in it is measured twice.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 
 NAME = "tune"
-MORE = 3  # times as many schedules as the stage kernels measures
-BEST = 2  # whose neighbours are tried
+MORE = 3  # schedules, as a multiple of those in the stage ``kernels``
+BEST = 2  # fastest schedules whose neighbours are tried
 
 
 def jobs(context: Any) -> list[Job]:
@@ -68,7 +68,7 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def recorded(context: Any, digest: str, facts: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """What was measured of a kernel on this device, with templates that are as they were."""
+    """The measurements of a kernel on this device with the present templates."""
     found = {}
     for record in lines(context.options.out / measure.RECORDS):
         same = record.get("kernel") == digest and record.get("device", {}).get("gpu") == facts["gpu"]
@@ -79,7 +79,7 @@ def recorded(context: Any, digest: str, facts: dict[str, Any]) -> dict[tuple[Any
 
 
 def around(problem: Any, target: Any, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Legal schedules one step from the fastest that nobody has measured."""
+    """Legal schedules one step from the fastest that have not been measured."""
     seen = {key(r) for r in records}
     found = []
     for best in sorted((r for r in records if "us" in r), key=lambda r: r["us"])[:BEST]:

@@ -1,7 +1,7 @@
-"""Who does the work: one child process with the device, killed when it hangs, and others that compile ahead of it.
+"""Processes that do the work: one child with the device, killed when it hangs, and others that compile ahead of it.
 
-A fault on a GPU ends the process it happens in, so the process that keeps the results never touches a device.
-Children are forked: they know the list of work without its being sent. What is sent are numbers and JSON.
+A GPU fault ends its process, so the process that keeps the results never touches a device. Children are forked, so they have the
+list of jobs already; only numbers and JSON are sent.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gpucomp.errors import DeviceLostError, GpucompError
 ERRORS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, OSError, RuntimeError,
           TypeError, ValueError)  # fmt: skip
 PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
-GRACE_S = 25.0  # for what is being done when the time is over
+GRACE_S = 25.0  # for the running job when the time is over
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One piece of work: what is measured or checked between two lines of the results. ``subject`` is the stage's."""
+    """A measurement or a check, from its start to its end in the results. ``subject`` is defined by the stage."""
 
     stage: str
     name: str
@@ -42,18 +42,18 @@ class Job:
 
 
 class Stage(Protocol):
-    """A module of the kit."""
+    """A module of this package."""
 
     def jobs(self, context: Any) -> list[Job]:
-        """The work, the most valuable first."""
+        """The jobs, the most valuable first."""
         ...
 
     def prepare(self, context: Any, job: Job) -> dict[str, Any]:
-        """What needs no device: schedules, sources, binaries in the cache. The answer goes to ``perform``."""
+        """Do the part that needs no device: schedules, sources, binaries in the cache. ``perform`` gets the result."""
         ...
 
     def perform(self, context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> dict[str, Any]:
-        """What needs the device. The result has ``ok``."""
+        """Do the part that needs the device. The result has ``ok``."""
         ...
 
 
@@ -71,21 +71,21 @@ class Child:
         self.connection.send_bytes(json.dumps([number, prepared]).encode())
 
     def answer(self) -> dict[str, Any] | None:
-        """What it found; ``None`` when it is dead."""
+        """Its answer; ``None`` if it is dead."""
         try:
             return dict(json.loads(self.connection.recv_bytes()))
         except (EOFError, ConnectionError):
             return None
 
     def end(self) -> int | None:
-        """Kill it; its exit code."""
+        """Kill it; returns its exit code."""
         _kill(self.process)
         self.connection.close()
         return self.process.exitcode
 
 
 @dataclass
-class Crew:
+class WorkerPool:
     """Does ``jobs``: ``compilers`` prepare them in order, one child with the device performs them."""
 
     stage: Stage
@@ -112,7 +112,7 @@ class Crew:
         return child.end()
 
     def run(self, results: Results, deadline: float, done: Callable[[Job, dict[str, Any]], None]) -> bool:
-        """Whether everything is done; ``False`` when the time was over before that. ``deadline`` is monotonic."""
+        """Whether everything is done; ``False`` if the time was over before. ``deadline`` is in monotonic seconds."""
         waiting = list(range(len(self.jobs)))  # to be prepared
         prepared: dict[int, dict[str, Any]] = {}
         left = set(waiting)
@@ -167,7 +167,7 @@ class Crew:
         left: set[int],
         done: Callable[[Job, dict[str, Any]], None],
     ) -> Child | None:
-        """Take the performer's answer, or its end; the performer, or ``None`` when a fresh one is needed."""
+        """Take the performer's answer, or notice its end; the performer, or ``None`` if a new one is needed."""
         number = performer.job
         assert number is not None
         job = self.jobs[number]
@@ -207,7 +207,7 @@ class Crew:
 
 
 def _kill(process: Any) -> None:
-    """End a child with all that it started."""
+    """Kill a child and all processes that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
@@ -216,14 +216,14 @@ def _kill(process: Any) -> None:
 
 def _serve(
     role: Callable[[Any, Connection], None],
-    crew: Crew,
+    pool: WorkerPool,
     connection: Connection,
     inherited: Sequence[Connection],
     log: Path,
 ) -> None:
-    """A child's life. What it prints goes to ``log``; the parent's ends of pipes are not its own."""
-    os.setpgid(0, 0)  # so that what it starts ends with it
-    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)  # nobody is left to end it: it holds the device
+    """The main function of a child. Its output goes to ``log``; it closes the parent's ends of pipes."""
+    os.setpgid(0, 0)  # so that its own children end with it
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)  # no parent could end it, and it holds the device
     for other in inherited:
         other.close()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -232,35 +232,35 @@ def _serve(
     sys.stdout = sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8")
     faulthandler.enable(file=sys.stderr)
     with contextlib.suppress(EOFError, KeyboardInterrupt):
-        role(crew, connection)
+        role(pool, connection)
 
 
-def _prepare(crew: Crew, connection: Connection) -> None:
+def _prepare(pool: WorkerPool, connection: Connection) -> None:
     while True:
         number, _ = json.loads(connection.recv_bytes())
-        connection.send_bytes(json.dumps(prepared(crew.stage, crew.context, crew.jobs[number])).encode())
+        connection.send_bytes(json.dumps(prepared(pool.stage, pool.context, pool.jobs[number])).encode())
 
 
 def prepared(stage: Stage, context: Any, job: Job) -> dict[str, Any]:
-    """As ``stage.prepare``; ``error`` in it where that failed."""
+    """The result of ``stage.prepare``, or ``error``."""
     try:
         return stage.prepare(context, job)
     except (GpucompError, *ERRORS) as error:
         return {"error": _said(error)}
 
 
-def _perform(crew: Crew, connection: Connection) -> None:
+def _perform(pool: WorkerPool, connection: Connection) -> None:
     device: Any = None
     while True:
         number, given = json.loads(connection.recv_bytes())
-        job = crew.jobs[number]
+        job = pool.jobs[number]
         print(f"{job.stage} {job.name}", file=sys.stderr, flush=True)
-        device, result = performed(crew.stage, crew.context, device, job, given)
+        device, result = performed(pool.stage, pool.context, device, job, given)
         connection.send_bytes(json.dumps(result).encode())
 
 
 def performed(stage: Stage, context: Any, device: Any, job: Job, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The device, opened where it is not yet, and the result; ``fresh`` in it when the device must not be used again."""
+    """The device, which is opened if it is not yet, and the result; it has ``fresh`` if the device must not be used again."""
     try:
         device = device if device is not None else context.open_device()
         result = stage.perform(context, device, job, given)
@@ -272,7 +272,7 @@ def performed(stage: Stage, context: Any, device: Any, job: Job, given: dict[str
         return device, {"ok": False, "error": _said(error), "fresh": True}
     try:
         device.free()
-    except (GpucompError, *ERRORS):  # what was measured before it stands
+    except (GpucompError, *ERRORS):  # earlier measurements remain valid
         result = result | {"fresh": True}
     return device, result
 
@@ -285,19 +285,19 @@ def _said(error: BaseException) -> str:
 
 
 def last_line(log: Path) -> str:
-    """What a dead process said last."""
+    """The last line that a dead process printed."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")[:500]
 
 
 def in_a_child(context: Any, ask: Callable[[Any], dict[str, Any]], log: Path, limit_s: float = 120.0) -> dict[str, Any]:
-    """What ``ask(device)`` answers in a process of its own: this one stays free of the device.
+    """The answer of ``ask(device)`` in a process of its own, so that this process never opens the device.
 
-    Raises ``RuntimeError`` when it dies, and what it said when it raised.
+    Raises ``RuntimeError`` if that process dies, or with its message if it raised.
     """
     ours, theirs = multiprocessing.get_context("fork").Pipe()
 
-    def role(crew: Any, connection: Connection) -> None:
+    def role(pool: Any, connection: Connection) -> None:
         try:
             answer = ask(context.open_device())
         except (GpucompError, *ERRORS) as error:

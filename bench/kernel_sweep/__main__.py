@@ -1,18 +1,18 @@
-"""Random awkward kernels, by random legal schedules, through every engine in every dtype: compared with float64.
+"""Runs random kernels of awkward sizes, with random legal schedules, through every engine in every dtype, against float64.
 
     python -m bench.kernel_sweep [--cases 200] [--minutes 60] [--cell 'sm_80 contraction/mma f16' ...] [--seed 0]
                                  [--layers [--model resnet18 ...] [--most-work N]] [--races]
                                  [--journal sweep.jsonl] [--again] [--markdown out.md] [--summary out.json]
 
-CUDA text runs on the CPU-played device in three thread orders, which have to give the same bits; OpenCL text runs on
-PoCL. A cell is a target, an engine and a dtype; in ``f16-tail`` statistics of rows follow a contraction's stores, and are
-compared with those of what it has stored. ``--layers``: the kernels of the benchmark models at their exact shapes instead,
-by every engine's default schedule, large ones compared at some hundred points. ``--races``: CUDA text alone, in one order,
-watched by ThreadSanitizer.
+CUDA kernels run on the CUDA-on-CPU harness in three thread orders, which must give the same bits; OpenCL kernels run on PoCL.
+A cell is a target, an engine and a dtype. In ``f16-tail`` row statistics follow a contraction's stores; they are compared with
+statistics of the values that it stored. ``--layers`` runs the kernels of the benchmark models at their exact shapes instead,
+with every engine's default schedule; large ones are compared at some hundred points. ``--races`` runs only CUDA kernels, in
+one order, watched by ThreadSanitizer.
 
-What was tried is in the journal, a line a case, and is not tried again by another call; ``--again`` repeats what failed.
-A case that ends the process is a failure of its own, found by the next call. ``--markdown`` has a line an engine;
-``--summary`` adds a line a cell to a JSON file, under what was asked for. The exit status is 1 when a case disagrees.
+The journal has one line for each case that was run; later calls do not repeat these. ``--again`` repeats failed cases. A case
+that ends the process is a failure, which the next call finds. ``--markdown`` writes one line for each engine; ``--summary`` adds
+one line for each cell to a JSON file, under the options of the call. The exit status is 1 if a case disagrees.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.targets import cuda
 
-BATCH = 24  # texts that one run of a compiler makes
-Wanted = tuple[str, str, Callable[[], Case]]  # a case's name, its cell's, and what makes it
+BATCH = 24  # kernels in one run of a compiler
+Wanted = tuple[str, str, Callable[[], Case]]  # the names of a case and its cell, and a function that makes the case
 
 
 class Journal:
     """How each case ended: ``{"case": name, "cell": ..., "fault": "" or what is wrong, ...}``.
 
-    A case without a fault was only begun; where the line is the last on it, it ended the process, or was one of a batch
-    that did: such cases are ``alone`` from then on. ``again``: what failed is tried once more, and stands until it is.
+    A line without a fault is the start of a case. If no other line follows for that case, it ended the process, or it was in a
+    batch that did; the cases of such a batch are then run ``alone``. With ``again``, failed cases are repeated; the old result
+    stays until then.
     """
 
     def __init__(self, path: Path, again: bool = False) -> None:
@@ -79,15 +80,15 @@ class Journal:
 class Row:
     cell: str
     tried: int = 0
-    groups: int = 0  # cases of more than one work-group
-    steps: int = 0  # cases whose loop over the depth goes round more than once
-    left_out: int = 0  # cases whose text is too long to compile for a CPU
+    groups: int = 0  # cases with more than one work-group
+    steps: int = 0  # cases whose loop over the depth has more than one step
+    left_out: int = 0  # cases whose source is too long to compile for a CPU
     faults: list[str] = field(default_factory=list)
 
 
 def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bool = False) -> None:
-    """Try what is not in the journal yet, until ``deadline`` (monotonic seconds)."""
-    waiting: dict[bool, list[tuple[str, Ready]]] = {True: [], False: []}  # of CUDA, of OpenCL
+    """Run the cases that are not in the journal, until ``deadline`` (monotonic seconds)."""
+    waiting: dict[bool, list[tuple[str, Ready]]] = {True: [], False: []}  # cases of CUDA, and of OpenCL
     for name, cell, case in wanted:
         if time.monotonic() > deadline:
             break
@@ -112,7 +113,7 @@ def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bo
 
 
 def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> None:
-    """Cases of CUDA, or of OpenCL. Launches of CUDA are processes of their own, so that nothing ends this one."""
+    """Run cases, all of CUDA or all of OpenCL. Each CUDA launch has its own process, so a crash does not end this one."""
     cases = [ready for _, ready in batch]
     if not batch:
         return
@@ -144,7 +145,7 @@ def told(journal: Journal, name: str, fault: str, ready: Ready) -> None:
 
 
 def drawn(chosen: Sequence[Cell], count: int, seed: int) -> Iterator[Wanted]:
-    """Case 0 of every cell, then case 1: whenever a sweep ends, all cells have been tried about as often."""
+    """Case 0 of every cell, then case 1, and so on: whenever a sweep ends, all cells have about as many cases."""
     for number in range(count):
         for cell in chosen:
             yield f"{cell.name} {number}", cell.name, partial(draw, cell, number, seed)
@@ -176,7 +177,7 @@ def rows(chosen: Sequence[Cell], source: str, journal: Journal) -> list[Row]:
 
 
 def table(found: Sequence[Row]) -> str:
-    """Markdown."""
+    """A Markdown table with a line for each cell."""
     head = [
         "| target | engine | dtype | cases | of several work-groups | of several steps of depth | too long | disagree |",
         "|---|---|---|---|---|---|---|---|",
@@ -189,7 +190,7 @@ def table(found: Sequence[Row]) -> str:
 
 
 def by_engine(found: Sequence[Row]) -> str:
-    """Markdown, a line an engine: a row's cell is ``target engine dtype``."""
+    """A Markdown table with a line for each engine; a row's cell is ``target engine dtype``."""
     engines: dict[str, list[Row]] = {}
     for row in found:
         engines.setdefault(row.cell.rpartition(" ")[0], []).append(row)
@@ -208,7 +209,7 @@ def by_engine(found: Sequence[Row]) -> str:
 
 
 def add_summary(path: Path, how: str, found: Sequence[Row]) -> None:
-    """Each cell's numbers, and what is wrong in full, under ``how`` in a JSON file: a line a cell."""
+    """Write each cell's counts and faults, one line each, under ``how`` in a JSON file."""
     runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     runs[how] = {row.cell: {k: v for k, v in asdict(row).items() if k != "cell"} for row in found}
     parts = []
@@ -233,19 +234,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [cell.name for cell in cells()]
     parser.add_argument("--cases", type=int, default=200, help="of each cell")
-    parser.add_argument("--minutes", type=float, default=60.0, help="after which no more are begun")
+    parser.add_argument("--minutes", type=float, default=60.0, help="start no more cases after this time")
     parser.add_argument("--cell", action="append", choices=names, metavar="NAME", help="repeatable; default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", action="store_true", help="the benchmark models' kernels instead of random ones")
     parser.add_argument(
         "--model", action="append", choices=list(MODELS), metavar="NAME", help="of --layers; default all"
     )
-    parser.add_argument("--most-work", type=int, default=MOST_WORK, help="multiply-adds of a kernel of --layers")
-    parser.add_argument("--races", action="store_true", help="watch CUDA text by ThreadSanitizer")
-    parser.add_argument("--journal", type=Path, help="what was tried; default in the cache folder")
-    parser.add_argument("--again", action="store_true", help="repeat what failed")
+    parser.add_argument("--most-work", type=int, default=MOST_WORK, help="most multiply-adds of a kernel of --layers")
+    parser.add_argument("--races", action="store_true", help="watch CUDA kernels with ThreadSanitizer")
+    parser.add_argument("--journal", type=Path, help="keeps the results of all cases; default in the cache folder")
+    parser.add_argument("--again", action="store_true", help="repeat failed cases")
     parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--summary", type=Path, help="a JSON file, that is added to")
+    parser.add_argument("--summary", type=Path, help="a JSON file to add the results to")
     options = parser.parse_args(arguments)
     path = options.journal or (config.current().cache or Path.cwd()) / "kernel_sweep.jsonl"
     chosen = [cell for cell in cells() if not options.cell or cell.name in options.cell]

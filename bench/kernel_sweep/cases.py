@@ -1,4 +1,4 @@
-"""Random kernels of awkward sizes, each for one engine in one dtype, with a legal random schedule: all from a seed."""
+"""Random kernels of awkward sizes, each for one engine in one dtype, with a random legal schedule; all depend on a seed."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ from testing.kernels import (
     with_row_statistics,
 )
 
-LARGEST = 1 << 18  # points that the oracle goes through for one kernel
-MOST_ITEMS = 1 << 14  # work-items of a launch, each a fiber
-LEAST_ITEMS = 32  # of a work-group on PoCL, which writes out every item of a smaller one
-SLOW = 256  # numbers that numpy goes through while Python makes one step
-LONGEST = 40_000  # characters of a text: compilers for CPUs take minutes over what is written out whole
-DRAWS = 400  # of schedules for one kernel, and of kernels for one case
-CHOSEN_OF = 4  # legal schedules: the one of most tiles and steps is taken three times out of four
-STEPS = ("steps_per_split", "tiles_per_split", "tiles_k", "steps")  # as the engines' sizes call them
+LARGEST = 1 << 18  # points that the oracle computes for one kernel
+MOST_ITEMS = 1 << 14  # work-items of a launch; each is a fiber
+LEAST_ITEMS = 32  # work-items of a work-group on PoCL, which unrolls the work-items of smaller ones
+SLOW = 256  # numbers that numpy computes in the time of one step of Python
+LONGEST = 40_000  # characters of a source: compilers for CPUs take minutes for long unrolled code
+DRAWS = 400  # random schedules for one kernel, and random kernels for one case
+CHOSEN_OF = 4  # legal schedules; in three cases of four the one with the most tiles and steps is taken
+STEPS = ("steps_per_split", "tiles_per_split", "tiles_k", "steps")  # names of this size in the engines
 PRIMES = tuple(p for p in range(2, 256) if all(p % d for d in range(2, math.isqrt(p) + 1)))
 
-# what an engine computes where it runs; ``tf32`` and ``3xtf32`` are f32 with what its arithmetic may round
+# the dtypes of each engine on each target; ``tf32`` and ``3xtf32`` are f32 with arithmetic that may round
 SIMT = ("f32", "f16", "bf16", "f64", "i8", "i32")
 FLOATS = ("f32", "f16", "bf16")
 CELLS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -82,7 +82,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/stem_simt": FLOATS,
         "contraction/stem_mma": ("f16", "bf16", "tf32", "3xtf32"),
         "contraction/separable_simt": ("f32",),
-        "contraction/separable_mma": ("f16", "bf16", "3xtf32"),  # what tf32 rounds is computed first
+        "contraction/separable_mma": ("f16", "bf16", "3xtf32"),  # not tf32, which rounds values that are computed first
         "rowwise": (*FLOATS, "f64", "i32", "u8"),
         "scan": (*FLOATS, "f64", "i32", "i64"),
         "scatter": ("f32", "f16", "i32", "u8"),
@@ -92,7 +92,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "attention/mma": ("f16", "bf16", "tf32", "3xtf32"),
     },
     "sm_75": {"contraction/simt": ("f32", "f16", "f16-tail"), "contraction/mma": ("f16", "i8", "f16-tail")},
-    # where launches start early: what those before leave lands as late as it can
+    # launches start early here: the harness delays the stores of earlier launches as long as it can
     "sm_90a": {
         "contraction/wgmma": ("f16", "bf16", "tf32", "i8", "f16-tail", "bf16-tail", "tf32-tail"),
         "contraction/mma": ("f16", "tf32", "f16-tail"),
@@ -121,11 +121,11 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     "gfx942": {"contraction/amd": ("i8",)},
     "gfx1100": {"contraction/amd": ("f16", "i8")},
 }
-EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that is an arithmetic: what ``Contraction.math`` says
-# a dtype with a way of the engine that few schedules take: which do. ``-tail``: row statistics follow the stores
+EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that names an arithmetic to its ``Contraction.math``
+# a dtype that selects a variant of the engine which few schedules use, to the test for it. ``-tail``: with row statistics
 WAYS: dict[str, Callable[[Any, Any], int]] = {"f32-rows": row_chunk}
 
-# statistics of rows. Beside 1, a row of zeros is no scale by which errors of all others are small
+# row statistics. Beside an epsilon of 1, a row of zeros is no scale that makes the errors of all other rows small
 TAILS = (partial(with_row_statistics, epsilon=1.0), partial(with_inverse_rms, epsilon=1.0), with_largest)
 
 
@@ -176,7 +176,7 @@ def cells() -> list[Cell]:
 
 
 def target_of(cell: Cell) -> Target:
-    """Where the case is rendered for. PoCL is given what a GPU has, so that it is given a GPU's schedules."""
+    """The target that the case is rendered for. PoCL gets the features of a GPU, so that it gets a GPU's schedules."""
     if cell.target in cuda.ARCHITECTURES:
         return cuda.manifest(cell.target)
     if cell.target == "pocl":
@@ -185,15 +185,15 @@ def target_of(cell: Cell) -> Target:
 
 
 def features_of(cell: Cell) -> frozenset[str]:
-    """What decides which engines there are; Mali's engine runs anywhere and is made for one device."""
+    """The features that decide which engines exist; Mali's engine runs anywhere but is made for one device."""
     found = target_of(cell).features
     return found | {"mali"} if cell.engine == "contraction/mali" else found
 
 
 def work(kernel: Kernel) -> int:
-    """Numbers that the oracle goes through."""
+    """The number of values that the oracle computes."""
     body = kernel.body
-    if isinstance(body, Scatter):  # the oracle takes update after update
+    if isinstance(body, Scatter):  # the oracle applies the updates one by one
         return cost(kernel) + SLOW * math.prod(v.extent for v in body.lines + body.updates)
     if not isinstance(body, Attention):
         return cost(kernel)
@@ -201,16 +201,16 @@ def work(kernel: Kernel) -> int:
     return rows_ * cols * sum(math.prod(v.extent for v in axes) for axes in (body.depth, body.values))
 
 
-@lru_cache(maxsize=128)  # those that a batch of cases asks for
+@lru_cache(maxsize=128)  # enough for a batch of cases
 def problem_of(engine: str, kernel: Kernel) -> Mapping[str, int]:
-    """Sizes of ``kernel`` for an engine: they take longer to find than a schedule for them."""
+    """The engine's sizes of ``kernel``; they take longer to compute than a schedule."""
     return FAMILIES[engine].problem(kernel)
 
 
 def draw(cell: Cell, number: int, seed: int = 0) -> Case:
-    """Case ``number`` of a cell: the same one for the same ``seed``.
+    """Case ``number`` of a cell; always the same for the same ``seed``.
 
-    Raises ``LookupError`` where nothing that is drawn suits the engine, which is a fault of ``KERNELS``.
+    Raises ``LookupError`` if no random kernel suits the engine, which is a fault in ``KERNELS``.
     """
     rng = random.Random(f"{seed} {cell.name} {number}")
     for _ in range(DRAWS):
@@ -226,7 +226,7 @@ def draw(cell: Cell, number: int, seed: int = 0) -> Case:
 
 
 def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | None:
-    """A legal schedule, rather one of several tiles and steps; ``None`` where few that are drawn can be played on a CPU."""
+    """A legal schedule, preferably with several tiles and steps; ``None`` if too few random ones can run on a CPU."""
     found: list[tuple[int, dict[str, int]]] = []
     problem, limits = problem_of(cell.engine, kernel), target_of(cell).limits
     for _ in range(DRAWS):
@@ -250,13 +250,13 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
 
 
 def steps_of(family: Family, schedule: Mapping[str, int], problem: Mapping[str, int]) -> int:
-    """How often the loop over a contraction's depth, or an attention's columns, goes round in a work-group."""
+    """The number of steps, in a work-group, of the loop over a contraction's depth or an attention's columns."""
     sizes = family.derive(family.schedule(schedule), sized(problem))
     return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
 
 
 def written_out(schedule: dict[str, int], items: int) -> float:
-    """Multiply-adds, or loads four times over, that the text of `simt` has for a work-item."""
+    """The number of multiply-adds, or four times that of loads, in the source of `simt` for a work-item."""
     depth = schedule.get("tile_k", 1)
     loaded = depth * (schedule.get("tile_m", 0) + schedule.get("tile_n", 0)) / items
     return max(depth * schedule.get("reg_m", 1) * schedule.get("reg_n", 1), 4 * loaded)
@@ -266,7 +266,7 @@ def written_out(schedule: dict[str, int], items: int) -> float:
 
 
 def awkward(rng: random.Random, most: int) -> int:
-    """A size from 1 to ``most``: small, prime, next to a power of two, or a multiple of what vectors and tiles take."""
+    """A size from 1 to ``most``: small, prime, next to a power of two, or a multiple of vector and tile sizes."""
     found = rng.choice(
         (
             rng.randint(1, 5),
@@ -285,7 +285,7 @@ def one_in(rng: random.Random, count: int) -> bool:
 
 
 def part_of(rng: random.Random, kernel: Kernel) -> Kernel:
-    """Sometimes ``kernel`` with its first result as a part of a longer one."""
+    """``kernel``, or sometimes ``kernel`` with its first result as a part of a longer one."""
     rank = len(kernel.stores[0].index)
     if rank == 0 or not one_in(rng, 6):
         return kernel
@@ -312,7 +312,7 @@ def loops(rng: random.Random, cell: Cell) -> Kernel:
 
 
 def turned(rng: random.Random, dtype: DType) -> Kernel:
-    """Axes in another order, the innermost of them not innermost any more; doubled on the way."""
+    """Permutes axes so that the innermost one is not innermost any more, and doubles the values."""
     shape = tuple(awkward(rng, 80) for _ in range(rng.choice((2, 3))))
     axes = axes_of(shape)
     order = rng.choice([(1, 0)] if len(shape) == 2 else [(0, 2, 1), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
@@ -359,7 +359,7 @@ def plain(rng: random.Random, cell: Cell) -> Kernel:
 
 
 def followed(rng: random.Random, cell: Cell) -> Kernel:
-    """A contraction with statistics of the rows that it stores."""
+    """A contraction with statistics of the rows of its results."""
     while True:
         kernel = plain(rng, cell)
         if stores_rows(kernel):
@@ -367,7 +367,7 @@ def followed(rng: random.Random, cell: Cell) -> Kernel:
 
 
 def stores_rows(kernel: Kernel) -> bool:
-    """Whether a contraction's first result is a matrix of floats, of whose rows there may be statistics behind it."""
+    """Whether a contraction's first result is a matrix of floats, so that row statistics can follow."""
     body = kernel.body
     if type(body) is not Contraction or body.tail is not None:
         return False
@@ -399,7 +399,7 @@ def is_conv(rng: random.Random, cell: Cell) -> bool:
 
 
 def few_channels(rng: random.Random, cell: Cell) -> Kernel:
-    """A first layer: an image of few channels, its planes apart or not, of its own type."""
+    """A first layer: an image of few channels, planar or interleaved, of its own type."""
     while True:
         taps, shape, pad = window(rng), image(rng, rng.choice((1, 2, 3, 3, 4, 5, 8)), 24), rng.randint(0, 3)
         if fits(shape, taps, pad):
@@ -416,7 +416,7 @@ def product(rng: random.Random, cell: Cell) -> Kernel:
     m, n, k = awkward(rng, 150), awkward(rng, 150), awkward(rng, 250)
     if cell.engine == "contraction/gemv":
         m, n = rng.sample((rng.randint(1, 8), n), 2)
-    if cell.has_tail and one_in(rng, 3):  # rows too long to be kept
+    if cell.has_tail and one_in(rng, 3):  # rows that are too long to be kept
         m, n, k = rng.randint(1, 4), rng.randint(1000, 5000), rng.randint(1, 24)
     if cell.engine in ("contraction/simt", "contraction/gemv", "contraction/mali") and one_in(rng, 40):
         k = 0
@@ -451,7 +451,7 @@ def convolution(rng: random.Random, cell: Cell) -> Kernel:
 
 def rows(rng: random.Random, cell: Cell) -> Kernel:
     dtype = cell.type
-    kind = rng.randrange(3) if dtype in (F32, F16, BF16) else 2  # softmax and norms are made for these
+    kind = rng.randrange(3) if dtype in (F32, F16, BF16) else 2  # softmax and norms exist for these types only
     inside = one_in(rng, 3)
     if kind == 0:
         shape = [awkward(rng, 30), awkward(rng, 300)] if one_in(rng, 2) else [rng.randint(1, 5), awkward(rng, 90), 8]
@@ -469,7 +469,7 @@ def running(rng: random.Random, cell: Cell) -> Kernel:
 
 
 def changed(rng: random.Random, cell: Cell) -> Kernel:
-    """Few of the indices that are drawn lie outside: whole numbers from -9 to 9, and places from 0 on are more."""
+    """A scatter. Random indices are integers from -9 to 9 and row counts are larger, so few are out of range."""
     op = rng.choice(("none", "add", "max", "min"))
     data = tuple(awkward(rng, 20) for _ in range(rng.choice((1, 2, 3))))
     if one_in(rng, 2):
@@ -517,7 +517,7 @@ def attend(rng: random.Random, cell: Cell) -> Kernel:
 
 
 def transformed(rng: random.Random, cell: Cell) -> Kernel:
-    """Pixels or products of a convolution by Winograd's algorithm in three launches."""
+    """The pixel transform or the products of a convolution by Winograd's algorithm in three launches."""
     side = rng.choice((0, 1, 2))
     shape = (rng.randint(1, 3), awkward(rng, 12) + 2, awkward(rng, 12) + 2, awkward(rng, 24))
     kernel = part_of(rng, conv(shape, awkward(rng, 24), (3, 3), pad=side, dtype=cell.type))

@@ -1,4 +1,4 @@
-"""The kernels of the benchmark models at their exact shapes, each by every engine's default schedule."""
+"""The kernels of the benchmark models at their exact shapes, each with every engine's default schedule."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gpucomp.kernel import Attention, Contraction, Kernel
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule.space import sized
 
-MOST_WORK = 1 << 29  # multiply-adds of a kernel that is played at its exact shape: minutes on matrix units
+MOST_WORK = 1 << 29  # multiply-adds of a kernel that runs at its exact shape: minutes on matrix units
 
 
 def dtype_of(kernel: Kernel) -> str:
-    """Of what the kernel reads first; the arithmetic where that may round."""
+    """The dtype of the kernel's first input; or its arithmetic, if that may round."""
     math = kernel.body.math if isinstance(kernel.body, Contraction | Attention) else "strict"
     return kernel.params[0].dtype.name if math == "strict" else math
 
@@ -23,9 +23,9 @@ def dtype_of(kernel: Kernel) -> str:
 def layers(
     target: str, models: Sequence[str] = tuple(MODELS), most_work: int = MOST_WORK
 ) -> Iterator[tuple[str, Case]]:
-    """The distinct kernels of each model, the smallest first, and those of its small version: name and case.
+    """Names and cases: the distinct kernels of each model, the smallest first, and those of its small version.
 
-    What is too large to be played on a CPU is left to the small version of the model, which has the same layers.
+    Kernels that are too large to run on a CPU are left to the small version of the model, which has the same layers.
     """
     seen: set[tuple[str, str]] = set()
     subject = target_of(Cell(target, "loops", "f32"))

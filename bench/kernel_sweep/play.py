@@ -1,4 +1,4 @@
-"""Plays a case on the CPU - CUDA by the harness, OpenCL by PoCL - and says how it differs from float64, if it does."""
+"""Runs a case on the CPU, CUDA with the harness and OpenCL with PoCL, and describes any difference from float64."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ from testing.kernels import random_inputs
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches, assert_rounded_once, winograd_bound
 
-FEW = 16  # elements of a result among which none may be as large as its sum's terms
-OPTIMISED = 4  # one in so many texts is built with PoCL's optimiser, which takes as long as all else: the rest without
-MOST_POINTS = 512  # of a kernel that is too large to be computed whole
+FEW = 16  # elements of a result; in so small a one none may be as large as the terms of its sum
+OPTIMISED = 4  # one in so many kernels is built with PoCL's optimiser, which takes as long as everything else
+MOST_POINTS = 512  # of a kernel that is too large to compute completely
 
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A case as text: ``kernel`` and ``inputs`` as the engine has them packed, ``wanted`` what the case has to give of what
-    is ``given``, but for statistics of rows.
+    """A rendered case.
 
-    All of it is as it is played: see ``for_pocl``.
+    kernel, inputs  as the engine packed them, and changed for PoCL if necessary: see ``for_pocl``
+    given           the case's inputs, before packing
+    wanted          expected results for ``given``, except row statistics
     """
 
     case: Case
@@ -55,9 +56,10 @@ class Ready:
 
 
 def prepared(case: Case, name: str = "k0", target: Target | None = None, *, on_pocl: bool = True) -> Ready | None:
-    """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not.
+    """``None`` if the source is too long for a CPU compiler; the oracle is computed only if it is not.
 
-    ``target``: rendered for it, if not for the cell's. ``on_pocl``: OpenCL text is changed so that PoCL can play it.
+    The source is rendered for ``target``, by default the cell's. With ``on_pocl``, OpenCL source is changed so that PoCL can
+    run it.
     """
     s, p = case.cell.family.schedule(case.schedule), sized(problem_of(case.cell.engine, case.kernel))
     wanted = case.cell.family.packing(case.kernel, s, p)
@@ -68,7 +70,7 @@ def prepared(case: Case, name: str = "k0", target: Target | None = None, *, on_p
         return None
     given = random_inputs(case.kernel, seed=case.number)
     if sums(case.kernel) and case.kernel.params[case.kernel.stores[-1].target].size < FEW:
-        given = [np.abs(x) for x in given]  # sums that cancel are no measure of their errors, and no others are there
+        given = [np.abs(x) for x in given]  # a sum that cancels is no measure of its error, and there are no other sums
     if isinstance(case.kernel.body, Contraction) and case.kernel.body.math == "tf32":
         given = [to_tf32(x) if x.dtype == np.float32 else x for x in given]
     if work(case.kernel) <= LARGEST or isinstance(case.kernel.body, Scan | Scatter | Separable):
@@ -86,32 +88,32 @@ def prepared(case: Case, name: str = "k0", target: Target | None = None, *, on_p
 def for_pocl(
     engine: str, kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray]
 ) -> tuple[Kernel, KernelSource, Sequence[np.ndarray]]:
-    """What PoCL cannot play as it is, changed so that it can."""
-    if engine == "contraction/amd":  # matrix instructions written out, f16 held as f32
+    """The kernel, source and inputs, changed if PoCL cannot run them as they are."""
+    if engine == "contraction/amd":  # matrix instructions are expanded; f16 is stored as f32
         source = emulated(source)
         kernel = replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
         inputs = [x.astype(np.float32) if x.dtype == np.float16 else x for x in inputs]
     elif engine == "contraction/winograd":
-        # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
+        # when PoCL unrolls loops around barriers, it writes past its storage for work-items
         source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
     return kernel, source, inputs
 
 
 def sums(kernel: Kernel) -> bool:
-    """Whether what is added up decides how large results are: of a maximum no sign may be taken away."""
+    """Whether results are sums of terms with signs; a maximum is not, and its inputs keep their signs."""
     body = kernel.body
     return isinstance(body, Contraction) or (isinstance(body, Rowwise) and all(s.op == "sum" for s in body.statistics))
 
 
 def to_tf32(x: np.ndarray) -> np.ndarray:
-    """Rounded to 10 bits of fraction: products of such numbers are exact in f64, whichever way a device rounds them."""
+    """``x`` rounded to 10 bits of fraction: products of such numbers are exact in f64, whichever way a device rounds."""
     return (x.view(np.uint32) + np.uint32(0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | Refusal]:
-    """Every text by one run of g++; where that fails each by itself, and what g++ says of it in its place.
+    """All kernels, compiled by one run of g++. If that fails each is compiled by itself; g++'s error replaces a failing one.
 
-    ``races``: built with ThreadSanitizer.
+    With ``races`` they are built with ThreadSanitizer.
     """
     try:
         pairs = [(r.source.text, r.source.name) for r in batch]
@@ -123,7 +125,7 @@ def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | Re
 
 
 def by_harness(ready: Ready, built: CudaOnCpu) -> str:
-    """What is wrong, in any of three thread orders; empty when nothing is. One order is enough to find a race in."""
+    """What is wrong in any of three thread orders, or "". To find a race one order is enough."""
     arguments = ready.kernel, ready.source, built, ready.inputs
     try:
         return difference(
@@ -134,8 +136,8 @@ def by_harness(ready: Ready, built: CudaOnCpu) -> str:
 
 
 def built_by_pocl(batch: Sequence[Ready]) -> list[Any]:
-    """A program for each case, several from one run of PoCL's compiler; ``None`` for all where it refuses one of them:
-    alone that says so itself."""
+    """A program for each case, several from one run of PoCL's compiler; ``None`` for all if it refuses any of them. The refused
+    case gives the error when it is built alone."""
     plain = {r.source.name for r in batch if r.case.number % OPTIMISED}
     try:
         built = opencl_device.built_together([ready.source for ready in batch], plain)
@@ -145,7 +147,7 @@ def built_by_pocl(batch: Sequence[Ready]) -> list[Any]:
 
 
 def by_opencl(ready: Ready, built: Any = None, device: str = "pocl") -> str:
-    """What is wrong after one launch; empty when nothing is."""
+    """What is wrong after one launch, or ""."""
     try:
         found = opencl_device.run(ready.kernel, ready.source, ready.inputs, device=device, built=built)
     except opencl_device.OutOfBoundsError as error:
@@ -157,7 +159,7 @@ def by_opencl(ready: Ready, built: Any = None, device: str = "pocl") -> str:
 
 
 def difference(ready: Ready, found: Sequence[np.ndarray]) -> str:
-    """What is further from the oracle than its dtype and the length of its sums allow; empty when nothing is."""
+    """Which result is further from the oracle than its dtype and the length of its sums allow, or ""."""
     kernel = ready.case.kernel
     for right in ready.wanted:
         actual = found[right.target - kernel.inputs][right.index]
@@ -173,8 +175,8 @@ def difference(ready: Ready, found: Sequence[np.ndarray]) -> str:
 
 
 def difference_of_rows(ready: Ready, found: Sequence[np.ndarray]) -> str:
-    """The same of row statistics, beside those of results as they are stored: another rounding of a result, which
-    may be, changes them."""
+    """The same for row statistics. They are compared with statistics of the stored results, because an allowed difference in
+    the rounding of a result changes them."""
     kernel = ready.case.kernel
     body, targets = kernel.body, row_results(kernel)
     if not targets:
@@ -191,7 +193,7 @@ def difference_of_rows(ready: Ready, found: Sequence[np.ndarray]) -> str:
 
 
 def row_results(kernel: Kernel) -> set[int]:
-    """The parameters that statistics of rows are stored in."""
+    """The parameters that row statistics are stored in."""
     body = kernel.body
     return {s.target for s in body.tail.stores} if isinstance(body, Contraction) and body.tail else set()
 
@@ -201,8 +203,8 @@ def told(target: int, fault: str) -> str:
 
 
 def rounds_inside(kernel: Kernel, engine: str) -> bool:
-    """Whether tf32 rounds what the kernel computes, not only inputs that ``to_tf32`` has rounded: an attention's
-    weights, or operands of a product that are made on their way. Or f16 does, as coarse, where PoCL plays it by f32."""
+    """Whether the kernel rounds values that it computes, in addition to inputs that ``to_tf32`` has rounded: the weights of an
+    attention, or computed operands of a product, in tf32; or in f16, equally coarse, which PoCL runs as f32."""
     body = kernel.body
     if engine == "contraction/amd" and isinstance(body, Contraction):
         return any(F16 in {n.dtype for n in walk(x)} and not is_copied(kernel, x) for x in (body.a, body.b))
@@ -220,12 +222,12 @@ def unlike(actual: np.ndarray, right: np.ndarray, terms: int, check: Callable[..
 
 
 def far_from(actual: np.ndarray, right: np.ndarray, case: Case) -> str:
-    """Winograd's errors are of all elements together; what no store reaches stays as it was."""
+    """Winograd's errors are measured over all elements together; elements that no store reaches must be unchanged."""
     written = right != UNWRITTEN
     bound = winograd_bound(case.schedule["outputs"], problem_of(case.cell.engine, case.kernel)["depth"])
     if not np.array_equal(actual[~written], right[~written]):
         return "elements are written that no store reaches"
-    # the bound is of many elements: of n, the root of their mean square is another by 1 / sqrt(2 n) of it, one sigma
+    # the bound is for many elements: the root mean square of n elements has a standard deviation of 1 / sqrt(2 n) of itself
     bound *= 1 + 3 / math.sqrt(2 * max(1, np.count_nonzero(right[written])))
     error = relative_error(actual[written], right[written])
     return f"relative error {error:.3g}, {bound:.3g} is expected" if error > bound else ""

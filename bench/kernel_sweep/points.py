@@ -1,4 +1,4 @@
-"""The oracle of kernels at some points of a kernel's domain: exact shapes of real layers are too large for all of them."""
+"""The oracle of kernels at some points of their domain, because exact shapes of real layers are too large for all points."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpucomp.expr.evaluate import evaluate, grid_of
 from gpucomp.ir.types import F64
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
 
-REDUCED = 1 << 22  # numbers that the oracle holds of one sum over all points
+REDUCED = 1 << 22  # numbers that the oracle keeps for the sums of all points
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """What ``params[target]`` holds at some places: ``index`` has an array for each axis, as ``values``."""
+    """Expected values of ``params[target]`` at some indices: ``index`` has an array for each axis, shaped like ``values``."""
 
     target: int
     index: tuple[np.ndarray, ...]
@@ -27,9 +27,9 @@ class Points:
 
 
 def sampled(kernel: Kernel, inputs: Sequence[np.ndarray], most: int, seed: int = 0) -> list[Points]:
-    """Each store at the corners of the domain and at random points: at most ``most``, fewer where sums are long.
+    """Each store at the corners of the domain and at random points: at most ``most``, fewer if sums are long.
 
-    Rows and attention are computed for some rows, whole. Sums are added up in float64.
+    Rowwise kernels and attention are computed for some whole rows. Sums are in float64.
     """
     body, rng = kernel.body, np.random.default_rng(seed)
     if isinstance(body, Rowwise):
@@ -49,7 +49,7 @@ def sampled(kernel: Kernel, inputs: Sequence[np.ndarray], most: int, seed: int =
 
 
 def _chosen(axes: Sequence[Var], count: int, rng: np.random.Generator) -> dict[Expr, np.ndarray]:
-    """The first and the last point, those where one axis alone is at its end, and random ones."""
+    """The first and the last point, the points with one axis at its end, and random ones."""
     ends = [[0] * len(axes), [v.extent - 1 for v in axes]]
     ends += [[v.extent - 1 if k == at else 0 for k, v in enumerate(axes)] for at in range(len(axes))]
     random = np.stack([rng.integers(0, v.extent, count) for v in axes], 1) if axes else np.zeros((count, 0), np.int64)
@@ -103,7 +103,7 @@ def _of_attention(
     count = len(next(iter(rows.values())))
 
     def of(value: Expr, *groups: tuple[Var, ...]) -> np.ndarray:
-        """``value`` for each row and all of ``groups``, one array dimension a group, in f64."""
+        """``value`` for each row and all of ``groups``, in f64, with one array dimension for each group."""
         axes = [v for group in groups for v in group]
         scope = {v: a[(...,) + (None,) * len(axes)] for v, a in rows.items()} | grid_of(axes)
         found = np.broadcast_to(evaluate(value, inputs, scope), (count, *(v.extent for v in axes)))

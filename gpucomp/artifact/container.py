@@ -189,7 +189,7 @@ def _entries(path: Path, view: memoryview) -> list[tuple[str, int, int]]:
         raise _bad(path, f"{count} members, at most {MAX_MEMBERS} are allowed")
     if directory_start + directory_bytes != len(view) - _TAIL:
         raise _bad(path, "its directory is not where the file says: truncated or extended")
-    found: list[tuple[str, int, int]] = []
+    entries: list[tuple[str, int, int]] = []
     names: set[str] = set()
     position = directory_start
     for _ in range(count):
@@ -212,6 +212,6 @@ def _entries(path: Path, view: memoryview) -> list[tuple[str, int, int]]:
         if nbytes > len(view):
             raise _bad(path, f"member {name!r} claims {nbytes} bytes, the file has {len(view)}")
         names.add(name)
-        found.append((name, nbytes, crc))
+        entries.append((name, nbytes, crc))
         position += _CENTRAL.size + length + extra
-    return found
+    return entries

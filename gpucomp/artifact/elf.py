@@ -64,7 +64,7 @@ class _Object:
     def __init__(self, data: bytes) -> None:
         self.data = data
         if len(data) < HEADER.size or len(data) > LARGEST:
-            raise _damaged(f"{len(data)} bytes are no object file")
+            raise _damaged(f"{len(data)} bytes are not an object file")
         fields = HEADER.unpack_from(data)
         identity, kind, machine, sections_at = fields[0], fields[1], fields[2], fields[6]
         entry, count, names = fields[11:]
@@ -193,24 +193,19 @@ class Image:
     def _layout(self, objects: list[_Object]) -> tuple[list[dict[int, int]], int, int]:
         """Offsets of the sections that stay in memory: code first, then everything else, on other pages."""
         places: list[dict[int, int]] = [{} for _ in objects]
+        kept = [(number, *found) for number, o in enumerate(objects) for found in _kept(o)]
         ends = []
         start = 0
         for executable in (True, False):
             at = start
-            for o, place in zip(objects, places, strict=True):
-                for index, section in enumerate(o.sections):
-                    if not section.flags & ALLOC or section.name == ".eh_frame":
-                        continue
-                    if section.flags & TLS:
-                        raise _damaged("thread-local storage")
-                    if section.flags & WRITE and section.name != ".data.rel.ro" and section.size:
-                        raise _damaged(f"writable section {section.name!r}")
-                    if bool(section.flags & EXECUTE) == executable:
-                        at = _round_up(at, max(section.align, 1))
-                        place[index] = at
-                        at += section.size
-                        if at > LARGEST:
-                            raise _damaged("sections too large")
+            for number, index, section in kept:
+                if bool(section.flags & EXECUTE) != executable:
+                    continue
+                at = _round_up(at, max(section.align, 1))
+                places[number][index] = at
+                at += section.size
+                if at > LARGEST:
+                    raise _damaged("sections too large")
             start = _round_up(at, PAGE)
             ends.append(at)
         return places, _round_up(ends[0], PAGE), _round_up(ends[1] - _round_up(ends[0], PAGE), 8)
@@ -239,8 +234,8 @@ class Image:
             target = self._value(o, at, o.symbols[number])
             if kind in GOT:
                 target = self._entry(target)
-            there = int.from_bytes(self._memory[place : place + size], "little")
-            changed = apply(kind, there, target + addend, self._base + place)
+            current = int.from_bytes(self._memory[place : place + size], "little")
+            changed = apply(kind, current, target + addend, self._base + place)
             if changed is None:
                 raise _damaged("relocation out of range")
             self._memory[place : place + size] = changed.to_bytes(size, "little")
@@ -289,6 +284,18 @@ def _flush(start: int, size: int) -> None:
     except (OSError, AttributeError):
         return  # Linux also does this when memory becomes executable
     flush(ctypes.c_void_p(start), ctypes.c_void_p(start + size))
+
+
+def _kept(o: _Object) -> Iterator[tuple[int, _Section]]:
+    """The sections of an object that stay in memory, with their numbers. Raises ``ArtifactError`` for what is no plain code."""
+    for index, section in enumerate(o.sections):
+        if not section.flags & ALLOC or section.name == ".eh_frame":
+            continue
+        if section.flags & TLS:
+            raise _damaged("thread-local storage")
+        if section.flags & WRITE and section.name != ".data.rel.ro" and section.size:
+            raise _damaged(f"writable section {section.name!r}")
+        yield index, section
 
 
 def _relocations(o: _Object) -> Iterator[tuple[int, tuple[int, int, int]]]:

@@ -45,7 +45,7 @@ def _text(value: Any, where: str) -> str:
 
 def _key(value: Any, where: str) -> str:
     if not KEY.fullmatch(_text(value, where)):
-        _refuse(where, f"{quote(value)} is no name that gpucomp generates")
+        _refuse(where, f"{quote(value)} is not a name that gpucomp generates")
     return str(value)
 
 
@@ -127,7 +127,7 @@ def _attribute(value: Any, where: str, depth: int = 0) -> Any:
             if len(data) != math.prod(sizes) * DTYPES[name].nbytes:
                 _refuse(where, f"{len(data)} bytes do not fill {name}{list(sizes)}")
             return np.frombuffer(data, np.uint8).view(DTYPES[name].numpy).reshape(sizes)
-    return _refuse(where, f"{quote(value)} is no attribute")
+    return _refuse(where, f"{quote(value)} is not an attribute")
 
 
 def _base64(text: str, where: str) -> bytes:
@@ -270,9 +270,9 @@ def check_plan(plan: Plan) -> None:
         _refuse("plan.inputs", f"buffers of kind {INPUT} expected")
     if len(plan.output_names) != len(plan.outputs):
         _refuse("plan.output_names", f"{len(plan.outputs)} names expected, found {len(plan.output_names)}")
-    there = {plan.buffers[p].name for p in plan.inputs}
+    input_names = {plan.buffers[p].name for p in plan.inputs}
     for what, known, made_up in (
-        ("input_containers", there, plan.input_containers),
+        ("input_containers", input_names, plan.input_containers),
         ("output_containers", set(plan.output_names), plan.output_containers),
     ):
         if any(name not in known for names in made_up.values() for name in names or ()):

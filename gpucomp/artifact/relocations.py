@@ -35,8 +35,8 @@ SIZES: dict[Kind, int] = {
 PAGE_BITS = 12  # adrp counts 4 KiB pages, whatever the page size of the system
 
 
-def apply(kind: Kind, there: int, value: int, place: int) -> int | None:
-    """The new value of ``there``, the bytes at the address ``place``; ``None`` if ``value`` is out of range.
+def apply(kind: Kind, current: int, value: int, place: int) -> int | None:
+    """The new value of ``current``, the bytes at the address ``place``; ``None`` if ``value`` is out of range.
 
     ``value`` is S + A, ``place`` is P, and ``kind`` is one of ``SIZES``.
     """
@@ -48,14 +48,14 @@ def apply(kind: Kind, there: int, value: int, place: int) -> int | None:
     if kind in LOW_BITS:
         unit = LOW_BITS[kind]
         low = value % (1 << PAGE_BITS)
-        return None if low % (1 << unit) else _put(there, low >> unit, 12, 10)
+        return None if low % (1 << unit) else _put(current, low >> unit, 12, 10)
     if kind in BRANCHES:
         bits, at = BRANCHES[kind]
         steps = _signed((value - place) // 4, bits)
-        return None if steps is None or (value - place) % 4 else _put(there, steps, bits, at)
+        return None if steps is None or (value - place) % 4 else _put(current, steps, bits, at)
     pages = (value >> PAGE_BITS) - (place >> PAGE_BITS) if kind in PAGE_KINDS else value - place
     steps = _signed(pages, 21)
-    return None if steps is None else _put(_put(there, steps & 3, 2, 29), steps >> 2, 19, 5)
+    return None if steps is None else _put(_put(current, steps & 3, 2, 29), steps >> 2, 19, 5)
 
 
 def _signed(value: int, bits: int) -> int | None:
@@ -63,5 +63,5 @@ def _signed(value: int, bits: int) -> int | None:
     return value % (1 << bits) if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
-def _put(there: int, value: int, bits: int, at: int) -> int:
-    return there & ~(((1 << bits) - 1) << at) | value << at
+def _put(current: int, value: int, bits: int, at: int) -> int:
+    return current & ~(((1 << bits) - 1) << at) | value << at

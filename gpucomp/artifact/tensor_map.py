@@ -70,7 +70,7 @@ class TensorMap:
         if not all(1 <= e <= 1 << 32 for e in self.extents):
             reasons.append(f"extents {self.extents} are not from 1 to 2^32")
         if any(s % 16 or not 0 < s < 1 << 40 for s in self.strides) or self.offset % 16:
-            reasons.append(f"strides {self.strides} or offset {self.offset} are no multiples of 16 bytes")
+            reasons.append(f"strides {self.strides} or offset {self.offset} are not multiples of 16 bytes")
         if not self.is_im2col and self.strides and self.strides[0] < self.extents[0] * size:
             # cuda.h: globalStrides[0] = globalDim[0] * elementSizeInBytes + padding[0]
             reasons.append(f"rows of {self.extents[0] * size} bytes overlap, {self.strides[0]} bytes apart")

@@ -25,6 +25,9 @@ from gpucomp.errors import UnsupportedError, UsageError, quote
 from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from gpucomp.cli.profile import Profile
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
     from gpucomp.report.cost import Cost
@@ -263,17 +266,12 @@ def bench(
     start = time.perf_counter()
     exe = open_model(how, files)
     compile_s = time.perf_counter() - start
-    given = tensors.read_inputs(files, exe.inputs, preprocess)
-    missing = [spec for spec in exe.inputs if spec.name not in given]
-    given |= random_inputs(missing)
-    inputs = "inputs from files" if not missing else f"{len(missing)} of {len(exe.inputs)} inputs random (seed 0)"
+    given, inputs = _given(exe, files, preprocess)
     with progress("measuring"):
         latency = measure.measure(
             lambda: exe.run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations
         )
-        ceilings = exe.ceilings() if profiled else None
-        runs = [exe.timeline(given) for _ in range(iterations)] if profiled else []
-    found = profile.rows(exe.kernels, runs, ceilings) if profiled else []
+        found = _profiled(exe, given, iterations) if profiled else None
     method = measure.method(latency, exe.target, inputs)
     data = {
         "model": str(how.model),
@@ -287,22 +285,46 @@ def bench(
         "arena_bytes": exe.plan.arena_bytes,
         "peak_bytes": exe.peak_bytes,
         **measure.as_json(latency, percentiles),
-        **({"profile": profile.as_json(found, ceilings)} if profiled else {}),
+        **({"profile": profile.as_json(found.rows, found.ceilings)} if found else {}),
     }
-    if trace is not None:
-        _write(trace, json.dumps(profile.trace(found, runs, how.model.name)) + "\n")
+    if trace is not None and found is not None:
+        _write(trace, json.dumps(profile.trace(found.rows, found.runs, how.model.name)) + "\n")
     text = json.dumps(data, indent=1)
     if str(report) == "-":
         click.echo(text)
         return
     click.echo("=== Performance summary ===")
     click.echo("\n".join([*measure.summary(latency, percentiles), method]))
-    if profiled:
-        click.echo("=== Profile ===")
-        show.tables(profile.table(found), profile.by_family(found))
-        click.echo("\n".join(profile.summary(found, ceilings)))
+    if found is not None:
+        _show_profile(found)
     if report is not None:
         _write(report, text + "\n")
+
+
+def _profiled(exe: Executable, given: dict[str, np.ndarray], iterations: int) -> Profile:
+    from gpucomp.cli import profile
+
+    ceilings = exe.ceilings()
+    runs = [exe.timeline(given) for _ in range(iterations)]
+    return profile.Profile(runs, ceilings, profile.rows(exe.kernels, runs, ceilings))
+
+
+def _show_profile(found: Profile) -> None:
+    from gpucomp.cli import profile
+
+    click.echo("=== Profile ===")
+    show.tables(profile.table(found.rows), profile.by_family(found.rows))
+    click.echo("\n".join(profile.summary(found.rows, found.ceilings)))
+
+
+def _given(exe: Executable, files: tuple[str, ...], preprocess: str) -> tuple[dict[str, np.ndarray], str]:
+    """The inputs of a run, random where no file gives them, and in words where they are from."""
+    given = tensors.read_inputs(files, exe.inputs, preprocess)
+    missing = [spec for spec in exe.inputs if spec.name not in given]
+    given |= random_inputs(missing)
+    if not missing:
+        return given, "inputs from files"
+    return given, f"{len(missing)} of {len(exe.inputs)} inputs random (seed 0)"
 
 
 def _bench_static(

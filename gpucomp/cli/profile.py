@@ -49,6 +49,13 @@ class Row:
     samples_ms: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Profile:
+    runs: Sequence[Run]
+    ceilings: Ceilings | None
+    rows: Sequence[Row]
+
+
 def rows(infos: Sequence[KernelInfo], runs: Sequence[Run], ceilings: Ceilings | None) -> list[Row]:
     """One row for each launch, with the medians of ``runs``."""
     times = [statistics.median(run[0][launch] for run in runs) for launch in range(len(infos))]

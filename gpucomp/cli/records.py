@@ -15,7 +15,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from gpucomp.tuning.records import Record
+    from gpucomp.schedule.records import Record
 
 
 @click.group()

@@ -150,7 +150,8 @@ def _flags(source: KernelSource, target: Target) -> list[str]:
 
         return list(OPTIONS)
     if target.kind == "opencl":
-        from gpucomp.targets.opencl import build_flags, device_of
+        from gpucomp.targets.opencl import device_of
+        from gpucomp.targets.opencl_build import build_flags
 
         return build_flags(device_of(target), source)
     return []

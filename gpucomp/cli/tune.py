@@ -22,9 +22,16 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from gpucomp.compiler import Lowered
+    from gpucomp.device.target import Target
     from gpucomp.tuning.choice import Verdict
+    from gpucomp.tuning.fleet import Wanted
+    from gpucomp.tuning.network import Certificates
     from gpucomp.tuning.study import Study
-    from gpucomp.tuning.tuner import State, Tuned, Watch
+    from gpucomp.tuning.tasks import Task
+    from gpucomp.tuning.tuner import Options, State, Tuned, Watch
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
@@ -74,7 +81,7 @@ def certificates(command: Any) -> Any:
     return command
 
 
-def _certificates(authority: Path | None, certificate: Path | None, key: Path | None) -> Any:
+def _certificates(authority: Path | None, certificate: Path | None, key: Path | None) -> Certificates | None:
     """The three options as one value. Raises ``UsageError`` if only some of them are given."""
     from gpucomp.tuning.network import Certificates
 
@@ -204,24 +211,25 @@ def tune(
     DIR` uses the result.
     """
     from gpucomp import targets
-    from gpucomp.tuning import fleet, network, specs, tuner
+    from gpucomp.tuning import tuner
 
-    if (model is None) == (spec is None):
-        raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
+    subject = _subject(model, spec)
     _check(sampler, lock, report)
     device = targets.resolve(target or config.current().target)
-    subject: Any = specs.model(spec) if spec is not None else model
     limit = seconds(budget) if budget else None
     given = {"sampler": sampler} if sampler else {}
-    signed = _certificates(tls_ca, tls_cert, tls_key)
-    if address is None and signed is not None:
-        raise UsageError("--tls-ca, --tls-cert and --tls-key are for --fleet", code="GPC2031")
-    wanted = None
-    if address is not None:
-        network.Address.parse(address, signed is not None)
-        wanted = fleet.Wanted(address, workers, signed)
-    options = tuner.Options(limit, trials, storage=storage, seed=seed, builders=builders or 0, resume=resume, lock=lock,
-                            whole=spec is None, fleet=wanted, **given)  # fmt: skip
+    options = tuner.Options(
+        limit,
+        trials,
+        storage=storage,
+        seed=seed,
+        builders=builders or 0,
+        resume=resume,
+        lock=lock,
+        whole=spec is None,
+        fleet=_fleet(address, workers, _certificates(tls_ca, tls_cert, tls_key)),
+        **given,
+    )
     with progress("reading the model"):
         lowered, tasks = tuner.tasks_in(
             subject, device, shapes=tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32
@@ -229,6 +237,41 @@ def tune(
     if dry_run:
         click.echo("\n".join(planned(tasks, options)))
         return 0
+    tuned = _searched(lowered, tasks, device, place, options, precision)
+    if report is not None:
+        _write_report(report, tuned)
+    return 0 if any(t["invalidity"] == "correct" for s in tuned.state.studies for t in s.trials) else NOTHING_VALID
+
+
+def _subject(model: Path | None, spec: str | None) -> Path | ModelProto:
+    """What is tuned: a model's file, or a model of one kernel."""
+    from gpucomp.tuning import specs
+
+    if model is not None and spec is None:
+        return model
+    if spec is not None and model is None:
+        return specs.model(spec)
+    raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
+
+
+def _fleet(address: str | None, workers: int, signed: Certificates | None) -> Wanted | None:
+    """The workers to measure on. Raises ``UsageError`` for a wrong address, or certificates without one."""
+    from gpucomp.tuning import fleet, network
+
+    if address is None:
+        if signed is not None:
+            raise UsageError("--tls-ca, --tls-cert and --tls-key are for --fleet", code="GPC2031")
+        return None
+    network.Address.parse(address, signed is not None)
+    return fleet.Wanted(address, workers, signed)
+
+
+def _searched(
+    lowered: Lowered, tasks: Sequence[Task], device: Target, place: Path, options: Options, precision: str
+) -> Tuned:
+    """The result of the search, after it was printed."""
+    from gpucomp.tuning import tuner
+
     begin = time.monotonic()
     try:
         with terminable(), watching() as watch:
@@ -237,13 +280,15 @@ def tune(
         print(f"interrupted: the measurements are in {place}; go on with --resume", file=sys.stderr)
         raise
     click.echo("\n".join(result(tuned, time.monotonic() - begin)))
-    if report is not None:
-        text = json.dumps(as_json(tuned), indent=1)
-        try:
-            click.echo(text) if str(report) == "-" else report.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write {quote(report)}: {error.strerror}", code="GPC2005") from None
-    return 0 if any(t["invalidity"] == "correct" for s in tuned.state.studies for t in s.trials) else NOTHING_VALID
+    return tuned
+
+
+def _write_report(path: Path, tuned: Tuned) -> None:
+    text = json.dumps(as_json(tuned), indent=1)
+    try:
+        click.echo(text) if str(path) == "-" else path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
 
 
 def planned(tasks: Sequence[Any], options: Any) -> list[str]:

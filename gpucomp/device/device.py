@@ -108,8 +108,8 @@ PLAIN_DOT = 18
 
 
 def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
-    found = {"f16": f16, "bf16": f16, "tf32": tf32, "3xtf32": tf32 // 3, "s8": s8, "dp4a": DOTS}
-    return {name: rate for name, rate in found.items() if rate}
+    rates = {"f16": f16, "bf16": f16, "tf32": tf32, "3xtf32": tf32 // 3, "s8": s8, "dp4a": DOTS}
+    return {name: rate for name, rate in rates.items() if rate}
 
 
 MIB = 1 << 20

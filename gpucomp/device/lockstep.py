@@ -124,8 +124,8 @@ def lockstep(
     with np.errstate(divide="raise", invalid="raise"):
         while waiting:
             run = _Run(waiting.pop())
-            found = function({name: _column(values[run.rows], run) for name, values in points.items()})
-            yield run.rows, found
+            result = function({name: _column(values[run.rows], run) for name, values in points.items()})
+            yield run.rows, result
             waiting += run.left
 
 

@@ -77,8 +77,8 @@ def tiles_refused() -> str:
 
 def missing(features: Iterable[str]) -> list[str]:
     """The ``features`` that this processor lacks; none if the system does not list its features."""
-    there = flags()
-    return sorted(f for f in features if there and _KERNEL_NAMES.get(f, f) not in there)
+    available = flags()
+    return sorted(f for f in features if available and _KERNEL_NAMES.get(f, f) not in available)
 
 
 def require(features: Iterable[str], arch: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -159,7 +159,7 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cast(Expr):
-    """Conversion as C does it; float to integer rounds to zero and saturates; to bool is ``!= 0``."""
+    """Conversion as in C. Float to integer rounds to zero and saturates; a conversion to bool is ``!= 0``."""
 
     value: Expr
 
@@ -186,16 +186,17 @@ class Reduce(Expr):
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
-_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_interned: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()  # an expression of the key's first class
+E = TypeVar("E", bound=Expr)
 
 
-def _intern(cls: type[Expr], *fields: Any) -> Any:
+def _intern(cls: type[E], *fields: Any) -> E:
     key = (cls, *fields)
-    found = _interned.get(key)
-    if found is None:
-        found = cls(*fields)
-        _interned[key] = found
-    return found
+    expr: E | None = _interned.get(key)
+    if expr is None:
+        expr = cls(*fields)
+        _interned[key] = expr
+    return expr
 
 
 def literal(value: Number, dtype: DType) -> Const:
@@ -210,11 +211,11 @@ def literal(value: Number, dtype: DType) -> Const:
     else:
         value = int(value)
         key = (Const, dtype, "int", value)
-    found = _interned.get(key)
-    if found is None:
-        found = Const(dtype, value)
-        _interned[key] = found
-    return found  # type: ignore[return-value]
+    const: Const | None = _interned.get(key)
+    if const is None:
+        const = Const(dtype, value)
+        _interned[key] = const
+    return const
 
 
 def index(value: int) -> Const:

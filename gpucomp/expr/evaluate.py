@@ -34,7 +34,7 @@ def convert(values: np.ndarray, dtype: DType) -> np.ndarray:
     """numpy's ``astype``, but floats are converted to integers as by ``Cast``: round to zero, saturate, NaN to 0."""
     values = np.asarray(values)
     if dtype is BOOL:
-        return values != 0
+        return np.asarray(values != 0)
     source = dtype_of(values.dtype)
     is_float = source.is_float
     if source.storage_only and dtype.storage_only and source is not dtype:  # numpy cannot convert most of them

@@ -162,9 +162,9 @@ class Lowering:
     def _lower(self, expr: Expr, scope: _Scope) -> Operand:
         if isinstance(expr, Const):
             return expr
-        found = scope.find(expr)
-        if found is not None:
-            return found
+        operand = scope.find(expr)
+        if operand is not None:
+            return operand
         if isinstance(expr, (Var, Hole)):
             raise KeyError(f"{expr.name} is not bound here")
         home = self._home(expr, scope)

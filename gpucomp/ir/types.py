@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -39,6 +41,8 @@ class DType:
     def is_integer(self) -> bool:
         return self.kind in "iu"
 
+
+finfo: Callable[[np.dtype], Any] = ml_dtypes.finfo  # for every float type; its own constructor is not annotated
 
 F64 = DType("f64", "f", 64, np.dtype(np.float64))
 F32 = DType("f32", "f", 32, np.dtype(np.float32))

@@ -44,9 +44,13 @@ class Sizes(Mapping[str, Any]):
     In ``lockstep`` the numbers are columns, one place for each schedule; formulas are the same.
     """
 
-    if TYPE_CHECKING:  # fields may be called so
-        items: Any
-        values: Any
+    if TYPE_CHECKING:  # fields of subclasses may hide these
+
+        @property
+        def items(self) -> Any: ...
+        @property
+        def values(self) -> Any: ...
+
     else:
 
         @property
@@ -109,8 +113,11 @@ class Tunables(Sizes):
     The parameters of several bases come in the order of the bases, before a class's own.
     """
 
-    if TYPE_CHECKING:
-        items: Any  # a parameter may be called so
+    if TYPE_CHECKING:  # mypy compares a parameter with what its immediate base has of that name
+
+        @property
+        def items(self) -> Any: ...
+
     params: ClassVar[tuple[Param, ...]] = ()
 
     def __init_subclass__(cls) -> None:

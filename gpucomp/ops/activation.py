@@ -98,7 +98,7 @@ def _swish(x: Expr, *, alpha: float = 1.0) -> Expr:
 
 
 def _swish_reference(x: np.ndarray, *, alpha: float = 1.0) -> np.ndarray:
-    return x * _sigmoid_reference(alpha * x)
+    return np.asarray(x * _sigmoid_reference(alpha * x))
 
 
 Swish = elementwise("Swish", _swish, in_double(_swish_reference), operands=1, kinds="f", wide=True)
@@ -131,7 +131,7 @@ def _softplus(x: Expr) -> Expr:
 
 
 def _softplus_reference(x: np.ndarray) -> np.ndarray:
-    return np.logaddexp(0, x)
+    return np.asarray(np.logaddexp(0, x))
 
 
 Softplus = elementwise("Softplus", _softplus, in_double(_softplus_reference), operands=1, kinds="f", wide=True)
@@ -155,7 +155,7 @@ def _mish(x: Expr) -> Expr:
 
 
 def _mish_reference(x: np.ndarray) -> np.ndarray:
-    return x * np.tanh(np.logaddexp(0, x))
+    return np.asarray(x * np.tanh(np.logaddexp(0, x)))
 
 
 Mish = elementwise("Mish", _mish, in_double(_mish_reference), operands=1, kinds="f", wide=True)
@@ -170,8 +170,8 @@ def _gelu(x: Expr, *, approximate: str = "none") -> Expr:
 
 def _gelu_reference(x: np.ndarray, *, approximate: str = "none") -> np.ndarray:
     if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + FUNCTIONS["erf"].numpy(x / np.sqrt(2)))
+        return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+    return np.asarray(0.5 * x * (1 + FUNCTIONS["erf"].numpy(x / np.sqrt(2))))
 
 
 def _check_gelu(x: TensorType, *, approximate: str = "none") -> None:

@@ -30,7 +30,7 @@ def Attention(
     if any(t.dtype is not q.dtype for t in (k, v)) or min(q.rank, k.rank, v.rank) < 2:
         raise ValueError(f"matrices of one element type expected, got {q}, {k} and {v}")
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"q {q}, k {k} and v {v} do not go together")
+        raise ValueError(f"q {q}, k {k} and v {v} do not fit together")
     scores = (*broadcast(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
     if mask is not None:
         if mask.dtype not in (BOOL, q.dtype):
@@ -58,7 +58,7 @@ def _attention_reference(
         if causal is not None:
             scores = np.where(np.tri(q.shape[-2], k.shape[-2], causal, dtype=np.bool_), scores, masked)
         power = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
-        return np.matmul(power / power.sum(axis=-1, keepdims=True), v)
+        return np.asarray(np.matmul(power / power.sum(axis=-1, keepdims=True), v))
 
     return in_double(attend)(q, k, v)
 

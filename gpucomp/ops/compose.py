@@ -17,8 +17,8 @@ def top_k(x: Value, *, k: int, axis: int, largest: bool = True) -> tuple[Value, 
     n = shape[axis]
     tail = (1,) * (len(shape) - 1 - axis)
     ranks = Reshape(Rank(x, axis=axis, largest=largest), shape=(*shape[:axis], 1, *shape[axis:]))
-    wanted = constant(np.arange(k, dtype=np.int64).reshape(k, 1, *tail))
+    first_ranks = constant(np.arange(k, dtype=np.int64).reshape(k, 1, *tail))
     places = constant(np.arange(n, dtype=np.int64).reshape(n, *tail))
-    hits = Where(Equal(ranks, wanted), places, constant(np.array(0, np.int64)))
+    hits = Where(Equal(ranks, first_ranks), places, constant(np.array(0, np.int64)))
     indices = ReduceMax(hits, axes=(axis + 1,), keepdims=False)
     return GatherElements(x, indices, axis=axis), indices

@@ -26,7 +26,7 @@ def MatMul(a: TensorType, b: TensorType) -> TensorType:
 @MatMul.define("reference")
 def _matmul_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     wide = np.float64 if a.dtype.kind in "fV" else a.dtype
-    return np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
+    return np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype(a.dtype)
 
 
 @MatMul.define("algorithm")
@@ -71,7 +71,7 @@ def Conv(
     else:
         out_channels, per_group, kernel = w.shape[-1], w.shape[-2], w.shape[:-2]
     if per_group * group != channels or out_channels % group:
-        raise ValueError(f"{channels} input and {out_channels} output channels do not go with group={group}")
+        raise ValueError(f"{channels} input and {out_channels} output channels do not fit group={group}")
     out = []
     for d in range(rank):
         span = spatial[d] + pads[d] + pads[rank + d] - ((kernel[d] - 1) * dilations[d] + 1)
@@ -177,7 +177,7 @@ def ConvTranspose(
     channels = x.shape[1] if nchw else x.shape[-1]
     rows, per_group = w.shape[:2] if nchw else w.shape[-2:]
     if rows != channels or channels % group:
-        raise ValueError(f"{channels} input channels and weights {w} do not go with group={group}")
+        raise ValueError(f"{channels} input channels and weights {w} do not fit group={group}")
     return x.with_shape((x.shape[0], per_group * group, *out) if nchw else (x.shape[0], *out, per_group * group))
 
 

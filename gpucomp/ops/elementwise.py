@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 
-import ml_dtypes
 import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, Number, axes_of, call, cast, load, select
 from gpucomp.expr.evaluate import convert
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.graph import Op
-from gpucomp.ir.types import F8E8M0, F32, DType, TensorType
+from gpucomp.ir.types import F8E8M0, F32, DType, TensorType, finfo
 from gpucomp.ops.registry import broadcast, compute_type, elementwise, expect, in_double, op, pointwise
 
 
@@ -89,7 +88,7 @@ def _is_inf(x: Expr, *, detect_negative: bool = True, detect_positive: bool = Tr
 
 
 def _is_inf_reference(x: np.ndarray, *, detect_negative: bool = True, detect_positive: bool = True) -> np.ndarray:
-    return np.isinf(x) & np.where(x < 0, bool(detect_negative), bool(detect_positive))
+    return np.asarray(np.isinf(x) & np.where(x < 0, bool(detect_negative), bool(detect_positive)))
 
 
 IsInf = elementwise("IsInf", _is_inf, _is_inf_reference, operands=1, kinds="f", result_bool=True)
@@ -109,7 +108,7 @@ def _mod_reference(a: np.ndarray, b: np.ndarray, *, fmod: bool = False) -> np.nd
         return in_double(np.fmod)(a, b)
     with np.errstate(all="ignore"):
         remainder = (np.fmod if fmod else np.mod)(a, b)
-    return np.where(b == 0, np.zeros_like(remainder), remainder)
+    return np.asarray(np.where(b == 0, np.zeros_like(remainder), remainder))
 
 
 Mod = elementwise("Mod", _mod, _mod_reference, operands=2, kinds="fiu", wide=True, check=_check_mod)
@@ -207,11 +206,11 @@ def Cast(x: TensorType, *, to: DType, saturate: bool = True, round_mode: str = "
 
 
 def _largest(to: DType) -> float:
-    return float(ml_dtypes.finfo(to.numpy).max)
+    return float(finfo(to.numpy).max)
 
 
 def _lowest(to: DType) -> float:
-    return float(ml_dtypes.finfo(to.numpy).tiny) if to is F8E8M0 else -_largest(to)
+    return float(finfo(to.numpy).tiny) if to is F8E8M0 else -_largest(to)
 
 
 def _saturates(x: DType, to: DType, saturate: bool) -> bool:

@@ -7,6 +7,7 @@ memory. Writes ignore it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -173,7 +174,9 @@ def _scattered(
     return cast(call(REDUCTIONS[how], cast(data, acc), total), data.dtype)
 
 
-def _apply_updates(data: np.ndarray, at: list[tuple], updates: list[np.ndarray], reduction: str) -> np.ndarray:
+def _apply_updates(
+    data: np.ndarray, at: list[tuple[Any, ...]], updates: list[np.ndarray], reduction: str
+) -> np.ndarray:
     sums = reduction in {"add", "mul"} and data.dtype.kind in "fV"
     result = data.astype(np.float64) if sums else data.copy()
     with np.errstate(all="ignore"):
@@ -227,10 +230,10 @@ def _scatter_elements_algorithm(
     def at(place: Expr) -> tuple[Expr, ...]:
         return (*axes[:axis], place, *axes[axis + 1 :])
 
-    found = _wrapped(load(1, at(k), indices.dtype), data.shape[axis])
+    target = _wrapped(load(1, at(k), indices.dtype), data.shape[axis])
     body = _scattered(
         load(0, axes, data.dtype),
-        call("eq", found, axes[axis]),
+        call("eq", target, axes[axis]),
         (k,),
         (k.extent,),
         lambda place: load(2, at(place[0]), data.dtype),

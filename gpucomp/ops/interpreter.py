@@ -38,8 +38,8 @@ def _checked_input(array: np.ndarray, type: TensorType, label: str) -> np.ndarra
     except TypeError as error:
         raise InputError(f"input {quote(label)}: {error}") from None
     if dtype is not type.dtype or array.shape != type.shape:
-        found = f"{dtype}[{','.join(map(str, array.shape))}]"
-        raise InputError(f"input {quote(label)}: {type} expected, {found} given")
+        actual = f"{dtype}[{','.join(map(str, array.shape))}]"
+        raise InputError(f"input {quote(label)}: {type} expected, {actual} given")
     return array
 
 
@@ -61,7 +61,8 @@ def work(node: Node) -> int:
         case ops.TfIdfVectorizer:
             return _gram_work(node) + size
     letters = sum(_letters(v, size) for v in node.inputs if v.op is Constant and v.type.dtype is STRING)
-    return size * math.prod(node.attrs.get("kernel", ())) + sum(v.type.size for v in node.inputs) + letters
+    window: tuple[int, ...] = node.attrs.get("kernel", ())
+    return size * math.prod(window) + sum(v.type.size for v in node.inputs) + letters
 
 
 def _region_work(node: Node) -> int:
@@ -85,7 +86,8 @@ def _gram_work(node: Node) -> int:
     """Number of elements that are read to count the n-grams of every length with every number of skips."""
     columns = node.inputs[0].shape[-1]
     lengths = {len(gram) for gram in node.attrs["grams"]}
-    strides = sum(min(node.attrs["skips"] + 1, columns // max(1, k - 1)) * k for k in lengths if k <= columns)
+    skips: int = node.attrs["skips"]
+    strides = sum(min(skips + 1, columns // max(1, k - 1)) * k for k in lengths if k <= columns)
     return node.inputs[0].type.size * max(1, strides)
 
 
@@ -120,6 +122,6 @@ def _results(
     checked = tuple(np.asarray(r) for r in results)
     for array, type in zip(checked, node.types, strict=True):
         if array.dtype != type.dtype.numpy or array.shape != type.shape:
-            found = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-            raise VerifyError(f"{node!r}: the reference gives {found}")
+            actual = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            raise VerifyError(f"{node!r}: the reference gives {actual}")
     return checked

@@ -41,7 +41,7 @@ def _reshape_push(operand: int, at: Sequence[Expr], x: TensorType, *, shape: tup
 def Transpose(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     """Axis ``i`` of the result is axis ``perm[i]`` of ``x``."""
     if sorted(perm) != list(range(x.rank)):
-        raise ValueError(f"perm {list(perm)} is no permutation of {x.rank} axes")
+        raise ValueError(f"perm {list(perm)} is not a permutation of {x.rank} axes")
     return x.with_shape(tuple(x.shape[p] for p in perm))
 
 
@@ -73,7 +73,7 @@ def Concat(*parts: TensorType, axis: int) -> TensorType:
     expect_axis(axis, first.rank)
     for part in parts:
         if part.dtype is not first.dtype or part.rank != first.rank:
-            raise ValueError(f"{part} does not go with {first}")
+            raise ValueError(f"{part} and {first} differ in element type or rank")
         if any(a != b for d, (a, b) in enumerate(zip(part.shape, first.shape, strict=True)) if d != axis):
             raise ValueError(f"{part} and {first} differ outside axis {axis}")
     total = sum(part.shape[axis] for part in parts)
@@ -168,7 +168,8 @@ def _pad_reference(x: np.ndarray, *, pads: tuple[int, ...], mode: str = "constan
         grown = np.pad(x, [(max(b, 0), max(e, 0)) for b, e in widths], constant_values=value)
         return grown[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(grown.shape, widths, strict=True))]
     cut = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, widths, strict=True))]
-    return np.pad(cut, [(max(b, 0), max(e, 0)) for b, e in widths], mode)  # type: ignore[call-overload]
+    padded = np.pad(cut, [(max(b, 0), max(e, 0)) for b, e in widths], mode)  # type: ignore[call-overload]
+    return np.asarray(padded)
 
 
 @Pad.define("algorithm")

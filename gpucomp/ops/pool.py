@@ -174,19 +174,19 @@ def _max_pool_indices_algorithm(
     window = _Window(x, kernel, strides, pads, dilations, "NCHW", out)
     lowest = identity_of("max", x.dtype)
     best = reduce("max", window.taps, select(window.inside, load(0, window.source, x.dtype), lowest))
-    again = _Window(x, kernel, strides, pads, dilations, "NCHW", out, window.axes)
-    element = load(0, again.source, x.dtype)
+    second = _Window(x, kernel, strides, pads, dilations, "NCHW", out, window.axes)
+    element = load(0, second.source, x.dtype)
     hit = call("eq", element, best)
     if x.dtype.is_float:
         hit = call("or", hit, call("isnan", element))
     nowhere = x.size
-    offset = select(again.inside, select(hit, flatten(again.source, x.shape), nowhere), nowhere)
-    first = reduce("min", again.taps, offset)
-    found = first
+    offset = select(second.inside, select(hit, flatten(second.source, x.shape), nowhere), nowhere)
+    first = reduce("min", second.taps, offset)
+    position = first
     if storage_order:
         at = unflatten(first, x.shape)
-        found = flatten((*at[:2], *reversed(at[2:])), (*x.shape[:2], *reversed(x.shape[2:])))
-    return Algorithm(window.axes, select(first < nowhere, found, index(-1)))
+        position = flatten((*at[:2], *reversed(at[2:])), (*x.shape[:2], *reversed(x.shape[2:])))
+    return Algorithm(window.axes, select(first < nowhere, position, index(-1)))
 
 
 @op("AveragePool")

@@ -82,19 +82,19 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 def _sum(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return np.sum(_wide(x), axis=axes, keepdims=keepdims, dtype=_wide(x).dtype).astype(x.dtype)
+        return np.asarray(np.sum(_wide(x), axis=axes, keepdims=keepdims, dtype=_wide(x).dtype)).astype(x.dtype)
 
 
 def _prod(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return np.prod(_wide(x), axis=axes, keepdims=keepdims, dtype=_wide(x).dtype).astype(x.dtype)
+        return np.asarray(np.prod(_wide(x), axis=axes, keepdims=keepdims, dtype=_wide(x).dtype)).astype(x.dtype)
 
 
 def _mean(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
     count = math.prod(x.shape[d] for d in axes)
-    total = np.sum(x.astype(np.float64), axis=axes, keepdims=keepdims)
+    total = np.asarray(np.sum(x.astype(np.float64), axis=axes, keepdims=keepdims))
     if x.dtype.kind in "iu":
-        return np.trunc(total / max(count, 1)).astype(x.dtype)
+        return np.asarray(np.trunc(total / max(count, 1))).astype(x.dtype)
     with np.errstate(all="ignore"):
         return (total / np.float64(count)).astype(x.dtype)
 
@@ -105,7 +105,7 @@ def _extremum(how: str) -> Callable[..., np.ndarray]:
     def reference(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
         nothing = identity_of(how, dtype_of(x.dtype))
         if x.dtype.kind == "V":  # bf16: only numpy's own types support an initial value
-            return function(_wide(x), axis=axes, keepdims=keepdims, initial=nothing).astype(x.dtype)
+            return np.asarray(function(_wide(x), axis=axes, keepdims=keepdims, initial=nothing)).astype(x.dtype)
         return np.asarray(function(x, axis=axes, keepdims=keepdims, initial=nothing))
 
     return reference
@@ -135,7 +135,7 @@ def _arg_reduction(name: str, how: str) -> Op:
         function = np.argmax if how == "max" else np.argmin
         x = _wide(x)
         if select_last_index:
-            return x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis, keepdims=keepdims)
+            return np.asarray(x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis, keepdims=keepdims))
         return np.asarray(function(x, axis=axis, keepdims=keepdims))
 
     @made.define("algorithm")
@@ -214,14 +214,17 @@ def _order(x: np.ndarray, axis: int, largest: bool) -> np.ndarray:
     if not largest:
         return np.argsort(_wide(x), axis=axis, kind="stable")
     # numpy sorts ascending and stably: flipping before and after keeps the first of equals first
-    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(_wide(x), axis), axis=axis, kind="stable"), axis)
+    descending = np.flip(np.argsort(np.flip(_wide(x), axis), axis=axis, kind="stable"), axis)
+    return np.asarray(x.shape[axis] - 1 - descending)
 
 
 def _rank_of(x: TensorType, at: tuple[Expr, ...], axis: int, largest: bool) -> Expr:
     """The number of elements along ``axis`` that come before the one at ``at``."""
     other = var("k", x.shape[axis])
-    there = load(0, [other if d == axis else a for d, a in enumerate(at)], x.dtype)
-    return reduce("sum", (other,), select(_before(there, other, load(0, at, x.dtype), at[axis], largest), index(1), 0))
+    element = load(0, [other if d == axis else a for d, a in enumerate(at)], x.dtype)
+    return reduce(
+        "sum", (other,), select(_before(element, other, load(0, at, x.dtype), at[axis], largest), index(1), 0)
+    )
 
 
 @op("Rank")
@@ -276,8 +279,8 @@ def _topk_algorithm(x: TensorType, *, k: int, axis: int, largest: bool = True) -
 
     def place_of(axes: tuple[Var, ...]) -> Expr:
         j = var("j", x.shape[axis])
-        found = call("eq", _rank_of(x, along(axes, j), axis, largest), axes[axis])
-        return reduce("max", (j,), select(found, j, 0))
+        is_ranked = call("eq", _rank_of(x, along(axes, j), axis, largest), axes[axis])
+        return reduce("max", (j,), select(is_ranked, j, 0))
 
     values, indices = axes_of(shape), axes_of(shape)
     return (

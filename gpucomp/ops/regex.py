@@ -116,10 +116,10 @@ class _Builder:
         target = self.state()
         self.moves[source].append((target, None))
         if not isinstance(most, int) or int(most) >= int(re._constants.MAXREPEAT):  # type: ignore[attr-defined]
-            again = self.state()
-            self.moves[source].append((again, None))
-            end = self.sequence(inner, again)
-            self.moves[end] += [(again, None), (target, None)]
+            loop = self.state()
+            self.moves[source].append((loop, None))
+            end = self.sequence(inner, loop)
+            self.moves[end] += [(loop, None), (target, None)]
             return target
         for _ in range(most - least):
             before, source = source, self.sequence(inner, source)
@@ -149,11 +149,11 @@ def _compiled(pattern: str) -> tuple[list[Test | None], list[list[Any]], int, in
 
 
 def _equals(code: int, flags: int) -> Test:
-    wanted = chr(code)
+    character = chr(code)
     if flags & re.IGNORECASE:
-        folded = wanted.casefold()
+        folded = character.casefold()
         return lambda c: c.casefold() == folded
-    return lambda c: c == wanted
+    return lambda c: c == character
 
 
 def _one_of(items: Iterable[tuple[Any, Any]], flags: int) -> Test:

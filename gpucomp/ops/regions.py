@@ -170,7 +170,7 @@ def _greatest(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndar
             line = picture[:, y].astype(np.float64) * v
             corners = line[:, columns.low] * (1 - columns.weight), line[:, columns.high] * columns.weight
             best = np.maximum(best, np.maximum(*corners))
-        found = np.maximum.reduceat(best, columns.begins[:-1][used], axis=1)
-        result[:, row, used] = np.maximum(result[:, row, used], found)
+        greatest = np.maximum.reduceat(best, columns.begins[:-1][used], axis=1)
+        result[:, row, used] = np.maximum(result[:, row, used], greatest)
     counts = (np.diff(rows.begins)[:, None] == rows.count) & (np.diff(columns.begins)[None] == columns.count)
     return np.where(counts, result, np.maximum(result, 0))

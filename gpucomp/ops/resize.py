@@ -147,14 +147,14 @@ def Resize(
 def _nearest(place: _Place, i: Expr, how: str) -> Expr:
     n, d = place.numerator(i), place.d
     if how == "floor":
-        found = n // d
+        nearest = n // d
     elif how == "ceil":
-        found = (n + (d - 1)) // d
+        nearest = (n + (d - 1)) // d
     elif how == "round_prefer_ceil":
-        found = (n * 2 + d) // (2 * d)
+        nearest = (n * 2 + d) // (2 * d)
     else:
-        found = (n * 2 + (d - 1)) // (2 * d)
-    return _inside(found, place.extent)
+        nearest = (n * 2 + (d - 1)) // (2 * d)
+    return _inside(nearest, place.extent)
 
 
 def _inside(at: Expr, extent: int) -> Expr:
@@ -272,8 +272,8 @@ def _weighted(
         factor = tap_weight(tap)
         weight = factor if weight is None else weight * factor
         if exclude_outside or antialias:
-            again = var(f"s{d}", tap.extent)
-            partial = reduce("sum", (again,), tap_weight(again))
+            other_tap = var(f"s{d}", tap.extent)
+            partial = reduce("sum", (other_tap,), tap_weight(other_tap))
             total = partial if total is None else total * partial
     element = cast(load(0, at, x.dtype), kind)
     if weight is None:
@@ -338,10 +338,10 @@ def _resize_reference(
 
 def _nearest_of(spot: Fraction, extent: int, how: str) -> int:
     half = Fraction(1, 2)
-    found = {
+    nearest = {
         "floor": math.floor(spot),
         "ceil": math.ceil(spot),
         "round_prefer_floor": math.ceil(spot - half),
         "round_prefer_ceil": math.floor(spot + half),
     }[how]
-    return min(max(found, 0), extent - 1)
+    return min(max(nearest, 0), extent - 1)

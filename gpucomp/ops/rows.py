@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpucomp.expr.core import Algorithm, Expr, axes_of, call, cast, load, reduce
+from gpucomp.expr.core import Algorithm, Expr, Var, axes_of, call, cast, load, reduce
 from gpucomp.ir.types import TensorType
 from gpucomp.ops.registry import compute_type, expect, expect_axis, in_double, op
 
 
-def _row(x: TensorType, first: int, last: int) -> tuple[tuple, Callable[[], tuple[tuple, Expr]], Expr]:
+def _row(
+    x: TensorType, first: int, last: int
+) -> tuple[tuple[Var, ...], Callable[[], tuple[tuple[Var, ...], Expr]], Expr]:
     """The result's axes, a function that makes reduction variables and the element at them, and the result's element.
 
     The row is axes ``first`` to ``last - 1``.
@@ -24,7 +26,7 @@ def _row(x: TensorType, first: int, last: int) -> tuple[tuple, Callable[[], tupl
     axes = axes_of(x.shape)
     kind = compute_type(x.dtype)
 
-    def element() -> tuple[tuple, Expr]:
+    def element() -> tuple[tuple[Var, ...], Expr]:
         inner = axes_of(x.shape[first:last], "r")
         return inner, cast(load(0, (*axes[:first], *inner, *axes[last:]), x.dtype), kind)
 
@@ -40,23 +42,23 @@ def Softmax(x: TensorType, *, axis: int) -> TensorType:
 
 
 def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
-    return x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    return np.asarray(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
 
 
 @Softmax.define("reference")
 @in_double
 def _softmax_reference(x: np.ndarray, *, axis: int) -> np.ndarray:
     power = np.exp(_shifted(x, axis))
-    return power / power.sum(axis=axis, keepdims=True)
+    return np.asarray(power / power.sum(axis=axis, keepdims=True))
 
 
 @Softmax.define("algorithm")
 def _softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
-    axes, element, here = _row(x, axis, axis + 1)
+    axes, element, own = _row(x, axis, axis + 1)
     highest = reduce("max", *element())
     inner, other = element()
     total = reduce("sum", inner, call("exp", other - highest))
-    return Algorithm(axes, cast(call("exp", here - highest) / total, x.dtype))
+    return Algorithm(axes, cast(call("exp", own - highest) / total, x.dtype))
 
 
 @op("LogSoftmax")
@@ -71,16 +73,16 @@ def LogSoftmax(x: TensorType, *, axis: int) -> TensorType:
 @in_double
 def _log_softmax_reference(x: np.ndarray, *, axis: int) -> np.ndarray:
     shifted = _shifted(x, axis)
-    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
 
 
 @LogSoftmax.define("algorithm")
 def _log_softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
-    axes, element, here = _row(x, axis, axis + 1)
+    axes, element, own = _row(x, axis, axis + 1)
     highest = reduce("max", *element())
     inner, other = element()
     total = reduce("sum", inner, call("exp", other - highest))
-    return Algorithm(axes, cast(here - highest - call("log", total), x.dtype))
+    return Algorithm(axes, cast(own - highest - call("log", total), x.dtype))
 
 
 @op("LayerNorm")
@@ -97,17 +99,18 @@ def _layer_norm_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) ->
     if x.size == 0:
         return x
     over = tuple(range(axis, x.ndim))
-    return (x - x.mean(axis=over, keepdims=True)) / np.sqrt(x.var(axis=over, keepdims=True) + epsilon)
+    deviation = np.sqrt(x.var(axis=over, keepdims=True) + epsilon)
+    return np.asarray((x - x.mean(axis=over, keepdims=True)) / deviation)
 
 
 @LayerNorm.define("algorithm")
 def _layer_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
-    axes, element, here = _row(x, axis, x.rank)
+    axes, element, own = _row(x, axis, x.rank)
     count = math.prod(x.shape[axis:])
     mean = reduce("sum", *element()) / count
     inner, other = element()
     variance = reduce("sum", inner, (other - mean) * (other - mean)) / count
-    return Algorithm(axes, cast((here - mean) * (1 / call("sqrt", variance + epsilon)), x.dtype))
+    return Algorithm(axes, cast((own - mean) * (1 / call("sqrt", variance + epsilon)), x.dtype))
 
 
 @op("RMSNorm")
@@ -124,15 +127,15 @@ def _rms_norm_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) -> n
     if x.size == 0:
         return x
     over = tuple(range(axis, x.ndim))
-    return x / np.sqrt(np.mean(np.square(x), axis=over, keepdims=True) + epsilon)
+    return np.asarray(x / np.sqrt(np.mean(np.square(x), axis=over, keepdims=True) + epsilon))
 
 
 @RMSNorm.define("algorithm")
 def _rms_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
-    axes, element, here = _row(x, axis, x.rank)
+    axes, element, own = _row(x, axis, x.rank)
     inner, other = element()
     square = reduce("sum", inner, other * other) / math.prod(x.shape[axis:])
-    return Algorithm(axes, cast(here * (1 / call("sqrt", square + epsilon)), x.dtype))
+    return Algorithm(axes, cast(own * (1 / call("sqrt", square + epsilon)), x.dtype))
 
 
 @op("RowStatistics")
@@ -143,8 +146,8 @@ def RowStatistics(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> tuple[T
     """
     expect(x, "f")
     expect_axis(axis, x.rank)
-    found = TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))
-    return found, found
+    statistic = TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))
+    return statistic, statistic
 
 
 @RowStatistics.define("reference")
@@ -163,7 +166,7 @@ def _row_statistics_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5
     axes = axes_of((*x.shape[:axis], *[1] * (x.rank - axis)))  # shared, so that partition makes one kernel of both
     kind, count = compute_type(x.dtype), math.prod(x.shape[axis:])
 
-    def element() -> tuple[tuple, Expr]:
+    def element() -> tuple[tuple[Var, ...], Expr]:
         inner = axes_of(x.shape[axis:], "r")
         return inner, cast(load(0, (*axes[:axis], *inner), x.dtype), kind)
 
@@ -186,7 +189,8 @@ def _inverse_rms_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5, t
     result = np.float64 if x.dtype == np.float64 else np.float32
     with np.errstate(all="ignore"):
         total = np.square(x.astype(np.float64)).sum(axis=tuple(range(axis, x.ndim)), keepdims=True)
-        return (times / np.sqrt(total / np.float64(math.prod(x.shape[axis:])) + epsilon)).astype(result)
+        mean = total / np.float64(math.prod(x.shape[axis:]))
+        return np.asarray(times / np.sqrt(mean + epsilon)).astype(result)
 
 
 @InverseRMS.define("algorithm")

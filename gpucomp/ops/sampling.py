@@ -300,7 +300,7 @@ def _roi_align_reference(
         extents, bins = x.shape[2:], (output_height, output_width)
         spans = [box[3 - d] - box[1 - d] if half else max(box[3 - d] - box[1 - d], 1.0) for d in range(2)]
         for at in np.ndindex(output_height, output_width):
-            found = []
+            sampled = []
             for sample in np.ndindex(sampling_ratio, sampling_ratio):
                 spot = [box[1 - d] + (at[d] + (sample[d] + 0.5) / sampling_ratio) * spans[d] / bins[d] for d in (0, 1)]
                 corners = np.zeros((4, x.shape[1]))
@@ -314,8 +314,8 @@ def _roi_align_reference(
                     corners[1] = picture[:, y, z1] * (1 - v) * w
                     corners[2] = picture[:, y1, z] * v * (1 - w)
                     corners[3] = picture[:, y1, z1] * v * w
-                found.append(corners.sum(0) if mode == "avg" else corners.max(0))
-            result[(number, slice(None), *at)] = np.mean(found, 0) if mode == "avg" else np.max(found, 0)
+                sampled.append(corners.sum(0) if mode == "avg" else corners.max(0))
+            result[(number, slice(None), *at)] = np.mean(sampled, 0) if mode == "avg" else np.max(sampled, 0)
     return result.astype(x.dtype)
 
 

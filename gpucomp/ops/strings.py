@@ -6,7 +6,7 @@ when their strings are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -207,13 +207,18 @@ def _tf_idf_reference(
     result = np.zeros((len(rows), max(places) + 1), np.float32)
     for row, elements in zip(result, rows.tolist(), strict=True):
         for length in sorted({len(gram) for gram in grams if lengths[0] <= len(gram) <= lengths[1]}):
-            reach = (len(elements) - 1) // (length - 1) if length > 1 else 1  # single elements have no gaps
-            for stride in range(1, min(skips + 1, reach) + 1):
-                for start in range(len(elements) - (length - 1) * stride):
-                    number = numbers.get(tuple(elements[start : start + length * stride : stride]))
-                    if number is not None:
-                        row[places[number]] += 1
+            for gram in _grams_in(elements, length, skips):
+                if gram in numbers:
+                    row[places[numbers[gram]]] += 1
     scale = np.ones(result.shape[1], np.float32)
     scale[list(places)] = weights
     counts = result if mode != "IDF" else (result > 0).astype(np.float32)
     return (counts if mode == "TF" else counts * scale).reshape(*x.shape[:-1], result.shape[1])
+
+
+def _grams_in(elements: Sequence[Any], length: int, skips: int) -> Iterator[tuple[Any, ...]]:
+    """All ``length`` elements at equal distances, with up to ``skips`` between neighbours."""
+    reach = (len(elements) - 1) // (length - 1) if length > 1 else 1  # single elements have no gaps
+    for stride in range(1, min(skips + 1, reach) + 1):
+        for start in range(len(elements) - (length - 1) * stride):
+            yield tuple(elements[start : start + length * stride : stride])

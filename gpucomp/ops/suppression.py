@@ -69,9 +69,9 @@ def _non_max_suppression_reference(
                 best = _kept(corners, scores[batch, label], limit, overlap, least)
                 rows.append(np.stack([np.full(len(best), batch), np.full(len(best), label), best], axis=1))
     result = np.zeros((batches * classes * max(min(limit, n), 0), 3), np.int64)
-    found = np.concatenate(rows) if rows else np.zeros((0, 3), np.int64)
-    result[: len(found)] = found
-    return result, np.array(len(found), np.int64)
+    kept = np.concatenate(rows) if rows else np.zeros((0, 3), np.int64)
+    result[: len(kept)] = kept
+    return result, np.array(len(kept), np.int64)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Boxes:
     @property
     def solid(self) -> np.ndarray:
         """bool[n]: boxes with a positive, finite area. All other boxes neither cover a box nor are covered."""
-        return ((self.high > self.low).all(axis=0)) & (self.areas > 0) & np.isfinite(self.areas)
+        return np.asarray((self.high > self.low).all(axis=0) & (self.areas > 0) & np.isfinite(self.areas))
 
 
 def _corners(boxes: np.ndarray, centred: bool) -> Boxes:

@@ -58,7 +58,7 @@ def _built(source: KernelSource, target: Target) -> Spent:
 
 def total_us(found: Sequence[Cost]) -> float:
     """The model's predicted latency: the sum over all launches."""
-    return sum(cost.terms.total_us for cost in found)
+    return float(sum(cost.terms.total_us for cost in found))
 
 
 def floor_us(found: Sequence[Cost]) -> float:

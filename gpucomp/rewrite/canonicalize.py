@@ -67,8 +67,8 @@ def divide_by_power_of_two(node: Node) -> Value | None:
 @rule(ops.Div)
 def divide_one(node: Node) -> Value | None:
     """1 / x  ->  reciprocal(x)"""
-    one, x = node.inputs
-    if is_number(one, 1) and x.type == node.types[0] and x.type.dtype.is_float:
+    numerator, x = node.inputs
+    if is_number(numerator, 1) and x.type == node.types[0] and x.type.dtype.is_float:
         return ops.Reciprocal(x)
     return None
 

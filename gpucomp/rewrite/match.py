@@ -51,8 +51,8 @@ def splat(value: Value) -> float | int | bool | None:
 
 def is_number(value: Value, number: float, tolerance: float = 0.0) -> bool:
     """Whether ``value`` is a constant that equals ``number`` everywhere, up to a relative ``tolerance``."""
-    found = splat(value)
-    return found is not None and abs(found - number) <= tolerance * abs(number)
+    actual = splat(value)
+    return actual is not None and abs(actual - number) <= tolerance * abs(number)
 
 
 def rounding(dtype: DType) -> float:
@@ -103,11 +103,11 @@ def numbers_apart(leaves: Sequence[Value]) -> tuple[float, list[Value]]:
     """The product of the constant numbers among ``leaves``, and the other leaves."""
     number, others = 1.0, []
     for leaf in leaves:
-        found = splat(leaf) if is_constant(leaf) else None
-        if found is None:
+        factor = splat(leaf) if is_constant(leaf) else None
+        if factor is None:
             others.append(leaf)
         else:
-            number *= found
+            number *= factor
     return number, others
 
 

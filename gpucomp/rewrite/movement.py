@@ -122,9 +122,9 @@ def transpose_after_arg(node: Node) -> Value | None:
     match node.inputs[0]:
         case Value(ops.Transpose, (x,), {"perm": perm}):
             axis = perm[node.attrs["axis"]]
-            found = node.op(x, name=node.name, **{**node.attrs, "axis": axis})
+            indices = node.op(x, name=node.name, **{**node.attrs, "axis": axis})
             keepdims = node.attrs.get("keepdims", True)
-            return ops.Transpose(found, perm=perm if keepdims else _without(perm, (axis,)))
+            return ops.Transpose(indices, perm=perm if keepdims else _without(perm, (axis,)))
     return None
 
 

@@ -66,13 +66,13 @@ def fold_norms(graph: Graph, rounding: Rounding, storage: Storage) -> Graph:
     if rounding.precision not in ROUNDED or any(map(rounding.keeps, MADE)):
         return graph
     readers, outputs = graph.consumers(), set(graph.outputs)
-    found: dict[Node, list[Product]] = {}
+    foldable: dict[Node, list[Product]] = {}
     for norm in graph.nodes():
         if norm.op is ops.RMSNorm and _is_of_rows(norm) and (products := _products(norm, readers, outputs)):
-            found[norm] = products
-    stored = storage.stored(graph, rounding) if found else {}
+            foldable[norm] = products
+    stored = storage.stored(graph, rounding) if foldable else {}
     replaced: dict[Value, Value] = {}
-    for norm, products in found.items():
+    for norm, products in foldable.items():
         if not _has_rows_at_hand(norm, stored) or not all(_is_rounded(p.node.inputs[0], stored) for p in products):
             continue
         times = _times(products, rounding.precision)
@@ -94,7 +94,7 @@ def _is_of_rows(norm: Node) -> bool:
 def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Value]) -> list[Product]:
     """The products that read ``norm``, perhaps with its columns scaled and shifted; none if anything else reads it."""
     width = norm.types[0].shape[-1]
-    found: list[Product] = []
+    products: list[Product] = []
     stack = [(norm[0], np.ones(width), np.zeros(width))]
     while stack:
         value, factor, shift = stack.pop()
@@ -110,14 +110,14 @@ def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Valu
             if node.op is ops.MatMul and constants[0].ndim == 2:
                 if not may_copy(node.inputs[1], lambda weight: len(readers[weight])):
                     return []
-                found.append(Product(node, factor, shift))
+                products.append(Product(node, factor, shift))
                 continue
             vector = along_axis(constants[0].astype(np.float64), value.shape, value.type.rank - 1)
             if vector is None or node.op not in (ops.Mul, ops.Add):
                 return []
             scaled = (factor * vector, shift * vector) if node.op is ops.Mul else (factor, shift + vector)
             stack.append((node[0], *scaled))
-    return found
+    return products
 
 
 def _has_rows_at_hand(norm: Node, stored: Mapping[Value, Stored]) -> bool:
@@ -181,9 +181,9 @@ def _folded(product: Product, times: float, precision: str) -> Weights | None:
                 return None
             lost += errors.sum(axis=0)
             allowed += allowances.sum(axis=0)
-        found = Weights(scaled, bias.astype(np.float32))
-    is_number = np.isfinite(found.scaled).all() and np.isfinite(found.bias).all()
-    return found if is_number and (lost <= allowed).all() else None
+        folded = Weights(scaled, bias.astype(np.float32))
+    is_number = np.isfinite(folded.scaled).all() and np.isfinite(folded.bias).all()
+    return folded if is_number and (lost <= allowed).all() else None
 
 
 # how ---------------------------------------------------------------------------------------------------------

@@ -132,5 +132,5 @@ def run_pipeline(
 
     If ``GPUCOMP_VERIFY`` asks for checks, raises ``VerifyError`` that names the pass and its predecessors.
     """
-    wanted = wanted_passes(target, pipeline, rounding, storage)
-    return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer, watch)
+    passes = wanted_passes(target, pipeline, rounding, storage)
+    return run_passes(graph, [(p.name, p.run) for p in passes], GRAPHS, observer, watch)

@@ -64,10 +64,10 @@ def multiply_codes(node: Node) -> Value | None:
 def add_bias_to_codes(node: Node, uses: Uses) -> Value | None:
     """f32(y) s + b  ->  f32(y + b / s) s, if y is a sum of codes and the constants b / s are integers"""
     for product, bias in (node.inputs, node.inputs[::-1]):
-        found, array = _scaled_sum(product), _array(bias)
-        if found is None or array is None or uses(product) != 1 or product.type != node.types[0]:
+        scaled_sum, array = _scaled_sum(product), _array(bias)
+        if scaled_sum is None or array is None or uses(product) != 1 or product.type != node.types[0]:
             continue
-        total, scale = found
+        total, scale = scaled_sum
         whole = _whole(array, scale)
         if whole is not None:
             return ops.Mul(ops.Cast(ops.Add(total, constant(whole)), to=F32), constant(scale))
@@ -81,10 +81,10 @@ def one_multiplier(node: Node, uses: Uses) -> Value | None:
     array = _array(divisor)
     relu = value.op is ops.Relu
     product = value.inputs[0] if relu else value
-    found = _scaled_sum(product)
-    if found is None or array is None or uses(value) != 1 or uses(product) != 1 or not np.all(array > 0):
+    scaled_sum = _scaled_sum(product)
+    if scaled_sum is None or array is None or uses(value) != 1 or uses(product) != 1 or not np.all(array > 0):
         return None
-    total, scale = found
+    total, scale = scaled_sum
     with np.errstate(all="ignore"):
         multiplier = (scale / array).astype(np.float32)
     if value.type != node.types[0] or not np.all(np.isfinite(multiplier)):
@@ -188,7 +188,8 @@ def _sums_of_windows(weights: np.ndarray, node: Node) -> np.ndarray:
     rank, pads = weights.ndim - 2, node.attrs["pads"]
     taps = weights.sum(axis=1, keepdims=True, dtype=np.int32)
     if not any(pads):
-        return taps.sum(axis=tuple(range(2, 2 + rank)), keepdims=True, dtype=np.int32).reshape(1, -1, *[1] * rank)
+        sums = np.asarray(taps.sum(axis=tuple(range(2, 2 + rank)), keepdims=True, dtype=np.int32))
+        return sums.reshape(1, -1, *[1] * rank)
     image = np.ones((1, 1, *node.inputs[0].shape[2:]), np.int32)
     return np.asarray(ops.Conv.reference(image, taps, **attrs))
 
@@ -273,9 +274,9 @@ def _whole(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
 
 def _array(value: Value, steps: int = STEPS) -> np.ndarray | None:
     """The numbers of a value that at most ``steps`` operators compute from constants; ``None`` for any other value."""
-    found = constant_value(value)
-    if found is not None or not steps or not value.inputs:
-        return found
+    array = constant_value(value)
+    if array is not None or not steps or not value.inputs:
+        return array
     arrays = [_array(v, steps - 1) for v in value.inputs]
     if any(a is None for a in arrays) or len(value.node.types) > 1:
         return None

@@ -1,4 +1,4 @@
-"""The precision setting, and what kernels leave in memory, as rewrites see it."""
+"""The precision setting, and the values that kernels store, as rewrites see them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Rounding:
 
 
 class Storage(Protocol):
-    """The one answer to what kernels leave in memory. ``kernel.passes.precision`` has it, which rounds what they store."""
+    """Tells which values kernels store. ``kernel.passes.precision``, which rounds stored values, implements it."""
 
     def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
         """Every value that the kernels of ``graph``, as it is, would store."""
 
 
 class NoKernels:
-    """The answer where a graph is not compiled for a target."""
+    """The ``Storage`` of graphs that are not compiled for a target: nothing is stored."""
 
     def stored(self, graph: Graph, rounding: Rounding) -> Mapping[Value, Stored]:
         return {}

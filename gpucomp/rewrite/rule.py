@@ -186,10 +186,10 @@ class _Rewriter:
         if self.fired.total() > self._limit:
             busiest = ", ".join(name for name, _ in self.fired.most_common(4))
             raise VerifyError(f"no fixed point after {self._limit} rewrites; these fired most: {busiest}")
-        found = tuple(v.type for v in results)
-        if found != node.types:
+        types = tuple(v.type for v in results)
+        if types != node.types:
             raise VerifyError(
-                f"rule {fired.name} replaces {node!r} by {', '.join(map(str, found))}: other types than before"
+                f"rule {fired.name} replaces {node!r} by {', '.join(map(str, types))}: other types than before"
             )
         results = self._named(node, results)
         self._adopt(fired, node, results)

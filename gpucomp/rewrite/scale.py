@@ -29,7 +29,8 @@ def may_copy(weight: Value, uses: Uses) -> bool:
 
 
 def _is_channels_last(value: Value | Node) -> bool:
-    return value.attrs.get("layout", "NCHW") == "NHWC"
+    layout: str = value.attrs.get("layout", "NCHW")
+    return layout == "NHWC"
 
 
 def _result_channel(contraction: Value) -> int:

@@ -57,8 +57,8 @@ def _branch(node: Node, readers: Mapping[Value, list[Node]], outputs: set[Value]
     end, bias, activation = node[0], None, None
 
     def only_reader() -> Node | None:
-        found = readers.get(end, [])
-        return found[0] if len(found) == 1 and end not in outputs else None
+        consumers = readers.get(end, [])
+        return consumers[0] if len(consumers) == 1 and end not in outputs else None
 
     channel = _channel(node)
     follower = only_reader()

@@ -17,7 +17,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.runtime.shared_buffers import share
-from gpucomp.targets import opencl
+from gpucomp.targets import opencl, opencl_build
 from gpucomp.targets.cache import open_cache
 
 FLUSHED = 16  # launches after which the queue is flushed: otherwise Mali and Adreno do not start before the last one
@@ -109,7 +109,7 @@ class OpenCLProgram:
             kernels.append((KernelSource(kernel.name, "opencl", text, Geometry(kernel.groups, kernel.items)), binary))
         exact = self.plan.precision == "fp32"
         with self._advising():
-            programs = opencl.load_all(self._context, self.device, kernels, open_cache(), exact=exact)
+            programs = opencl_build.load_all(self._context, self.device, kernels, open_cache(), exact=exact)
         return [(program, source) for program, (source, _) in zip(programs, kernels, strict=True)]
 
     @contextmanager
@@ -130,7 +130,7 @@ class OpenCLProgram:
             return None
         compiled = self.plan.kernels[launch.kernel]
         with self._advising():
-            kernel = opencl.kernel_of(self.device, *programs[launch.kernel])
+            kernel = opencl_build.kernel_of(self.device, *programs[launch.kernel])
         kernel.set_args(*(self._buffers[a] for a in launch.args))
         size = tuple(g * i for g, i in zip(compiled.groups, compiled.items, strict=True))
         return kernel, size, compiled.items

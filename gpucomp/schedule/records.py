@@ -19,7 +19,7 @@ from datetime import datetime
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gpucomp import config
 from gpucomp.device.target import Target
@@ -145,17 +145,21 @@ def read(path: Path) -> Iterator[tuple[int, Record | Refusal]]:
         if not stat.S_ISREG(path.stat().st_mode):
             raise RecordError(f"records {quote(path)}: not a regular file", code="GPC7102")
         with open(path, "rb", opener=_without_waiting) as file:
-            number = 0
-            while line := file.readline(MAX_LINE + 1):
-                number += 1
-                if len(line) > MAX_LINE and not line.endswith(b"\n"):
-                    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-                        pass
+            for number, line in enumerate(_lines(file), start=1):
                 text = line.decode("utf-8", errors="replace").strip()
                 if text:
                     yield number, unsealed(text)
     except OSError as error:
         raise RecordError(f"records {quote(path)}: {error.strerror or error}", code="GPC7102") from None
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, of one that is too long the beginning."""
+    while line := file.readline(MAX_LINE + 1):
+        rest = b"" if len(line) <= MAX_LINE or line.endswith(b"\n") else file.readline(MAX_LINE)
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_LINE)
+        yield line
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -84,7 +84,7 @@ MOST_REGISTERS = 255  # that a work-item may have
 WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 
 
-def sized(problem: Problem) -> Any:
+def sized(problem: Any) -> Any:
     return problem if isinstance(problem, Sizes) else SimpleNamespace(**problem)
 
 

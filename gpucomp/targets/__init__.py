@@ -21,6 +21,7 @@ MODULES = {
     "opencl": "gpucomp.targets.opencl",
     "cuda": "gpucomp.targets.cuda",
 }
+BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
 Progress = Callable[[str, int, int], None]
 
 
@@ -46,7 +47,8 @@ def resolve(text: str) -> Target:
             code="GPC2002",
         )
     module = _module(kind)
-    return module.named(text) if kind == "cpu" else module.resolve(which)
+    target: Target = module.named(text) if kind == "cpu" else module.resolve(which)
+    return target
 
 
 def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress) -> dict[str, bytes]:
@@ -72,7 +74,7 @@ def attempt(
         return {}, {}
     from gpucomp.targets.cache import open_cache
 
-    module, cache = _module(target.kind), open_cache()
+    module, cache = importlib.import_module(BUILDERS[target.kind]), open_cache()
     if target.kind == "cpu":
         tell("compile", 0, 1)
         return {plan.kernels[0].binary: module.build(wanted, target, cache)}, {}
@@ -92,12 +94,13 @@ def attempt(
         try:
             for batch, future in waiting:  # the list can grow during the loop
                 tell("compile", number, len(wanted))
-                try:
+                error = future.exception()
+                if not isinstance(error, KernelBuildError):
                     binaries |= future.result()
-                except KernelBuildError as error:
-                    if len(batch) > 1:  # build each kernel alone to find the refused one
-                        waiting += [start([source]) for source in batch]
-                        continue
+                elif len(batch) > 1:  # build each kernel alone to find the refused one
+                    waiting += [start([source]) for source in batch]
+                    continue
+                else:
                     refused[batch[0].name] = error
                 number += len(batch)
         finally:

@@ -89,7 +89,8 @@ def _feature_string(target: Target) -> str:
     """LLVM's feature string: the host's for ``cpu``; empty for a named processor, whose name implies its features."""
     if target.name != "cpu":
         return ""
-    return llvm.get_host_cpu_features().flatten()
+    features: str = llvm.get_host_cpu_features().flatten()
+    return features
 
 
 def _machine(target: Target) -> tuple[str, llvm.TargetMachine]:
@@ -155,7 +156,7 @@ def compile_text(text: str, target: Target) -> bytes:
         raise KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101") from error
     module.data_layout = str(machine.target_data)
     _optimise(module, machine)
-    binary = machine.emit_object(module)
+    binary: bytes = machine.emit_object(module)
     if foreign := undefined_symbols(binary):
         raise KernelBuildError(f"generated code calls {', '.join(foreign)}, which is not defined", code="GPC5102")
     return binary
@@ -232,7 +233,8 @@ def assembly(sources: Sequence[KernelSource], target: Target, *, runner: bool = 
     module = llvm.parse_assembly(module_text(sources, target, runner=runner))
     _, machine = _machine(target)
     _optimise(module, machine)
-    return machine.emit_assembly(module)
+    text: str = machine.emit_assembly(module)
+    return text
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources as files
@@ -115,7 +115,7 @@ def device_here() -> Target:
         ) from error
     major, minor, device, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     name = ctypes.create_string_buffer(256)
-    queries = (
+    queries: tuple[Callable[[], int], ...] = (
         lambda: driver.cuInit(0),
         lambda: driver.cuDeviceGet(ctypes.byref(device), 0),
         lambda: driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device),  # COMPUTE_CAPABILITY_MAJOR

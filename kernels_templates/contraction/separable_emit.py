@@ -6,7 +6,6 @@ pointwise convolution reads it: a work-item's outputs are the register window of
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.c.printer import CPrinter
@@ -14,17 +13,18 @@ from gpucomp.expr.core import Expr
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.separable import depthwise_kernel
+from gpucomp.kernels_templates.contraction.separable import SeparableProblem, SeparableSchedule, SeparableSizes
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 
 
 def window_hooks(
-    kernel: Kernel, printer: CPrinter, value: Expr, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, value: Expr, s: SeparableSchedule, p: SeparableProblem, derived: SeparableSizes
 ) -> dict[str, Any]:
     """The window of one work-item: ``w``, and ``keep``, which leaves an output's channels in the array ``kept``."""
     part = depthwise_kernel(kernel, value)
     own = CPrinter(printer.dialect, [*printer.params[: kernel.inputs], ("kept", value.dtype)], printer.features)
-    sizes = SimpleNamespace(**{**vars(derived.window), "tiles_y": derived.spots_y, "tiles_x": derived.spots_x})
-    hooks = depthwise_hooks(part, own, derived.windows, p, sizes, into="kept")
+    sizes = derived.window.replace(tiles_y=derived.spots_y, tiles_x=derived.spots_x)
+    hooks = depthwise_hooks(part, own, derived.window_schedule, p, sizes, into="kept")
     printer.helpers.update(own.helpers)
     dialect = printer.dialect
     return {

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import plus, times
 from gpucomp.expr.core import (
     Call,
     Const,
@@ -37,6 +37,9 @@ from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.sliding import Sliding, depthwise_of, pooling_of, stores_of
 from gpucomp.refusal import required
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.depthwise.space import DepthwiseProblem, DepthwiseSchedule, DepthwiseSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,44 @@ class _Array:
         return self.declaration, self.element
 
 
+@dataclass(frozen=True, slots=True)
+class ImageText:
+    """Statements that read the image."""
+
+    head: list[str]  # once a work-item
+    row_lines: list[str]  # once a row of places
+    load: list[str]  # one place, into ``line``
+    uses_y: bool  # whether they read ``place_y``
+
+
+@dataclass(frozen=True, slots=True)
+class WindowText:
+    """What ``depthwise/window.j2`` prints: the sums of one work-item. Arrays are (declaration, element)."""
+
+    s: DepthwiseSchedule
+    p: DepthwiseProblem
+    sizes: DepthwiseSizes
+    sums: tuple[str, str]
+    start: str  # of a sum
+    line: tuple[str, str]  # places of one row of the image
+    weight: tuple[str, str]
+    image: ImageText
+    load_weight: list[str]  # of tap (r, s), into ``weight``
+    accumulate: str  # one tap into one sum
+    place_y: str
+    place_x: str
+    output_y: str  # the place where row i of the outputs begins
+
+
 def depthwise_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace, into: str = ""
+    kernel: Kernel,
+    printer: CPrinter,
+    s: DepthwiseSchedule,
+    p: DepthwiseProblem,
+    derived: DepthwiseSizes,
+    into: str = "",
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/depthwise/kernel.j2`` for what each hook is; ``w`` is all that its window has to know.
+    """``w``: the window; ``store``: the epilogue of output (i, j).
 
     ``into`` is an array that an output's channels go to instead of memory.
     """
@@ -109,22 +146,30 @@ def depthwise_hooks(
     image = _within(found.image, "place_y", item.place_y, found.y.reach(p.out_y))
     image = _within(image, "place_x", item.place_x, found.x.reach(p.out_x))
     of_image = f"line[{_place(s, p, derived)}]" if derived.columns > 1 else "line"
-    hooks = {
+    first_y, first_x = ("first_y" if derived.tiles_y > 1 else "0"), ("first_x" if derived.tiles_x > 1 else "0")
+    window = WindowText(
+        s=s,
+        p=p,
+        sizes=derived,
+        sums=sums.pair,
+        start=printer.dialect.literal(identity_of(found.op, dtype), dtype),
+        line=line.pair,
+        weight=weight.pair,
+        image=_image_text(printer, rewriter(image), item, line),
+        load_weight=_weight_lines(printer, found, rewriter, item, weight, by_row=bool(derived.weights_by_row)),
+        accumulate=_accumulated(printer, found, sums, of_image + line.at_lane, weight),
+        place_y=plus(times(first_y, p.stride_y), times("y" if derived.rows > 1 else "0", derived.step_y)),
+        place_x=plus(times(first_x, p.stride_x), times("x" if derived.columns > 1 else "0", derived.step_x)),
+        output_y=times("i", derived.out_step_y),
+    )
+    return {
         "index": printer.dialect.index_type(derived.points + s.threads),
-        "start": printer.dialect.literal(identity_of(found.op, dtype), dtype),
-        "sums": sums.pair,
-        "line": line.pair,
-        "weight": weight.pair,
-        **_image_hooks(printer, rewriter(image), item, line),
-        "accumulate": _accumulated(printer, found, sums, of_image + line.at_lane, weight),
-        "load_weight": _weight_lines(printer, found, rewriter, item, weight, by_row=bool(derived.weights_by_row)),
+        "w": window,
         "store": _epilogue(kernel, printer, found, item, sums, into),
     }
-    return {**hooks, "w": SimpleNamespace(**{**vars(p), **vars(s), **vars(derived), **hooks})}
 
 
-def _image_hooks(printer: CPrinter, image: Expr, item: _Item, line: _Array) -> dict[str, Any]:
-    """Statements that read the image: once a work-item, once a row of places, and once a place."""
+def _image_text(printer: CPrinter, image: Expr, item: _Item, line: _Array) -> ImageText:
     whole, y = frozenset({item.lead, item.channel}), frozenset({item.place_y})
     image = regroup(image, (whole, y, frozenset({item.place_x})))
     head, names = Emitter(printer, item.names, prefix="p").named(parts_within([image], whole))
@@ -133,7 +178,7 @@ def _image_hooks(printer: CPrinter, image: Expr, item: _Item, line: _Array) -> d
     row_lines, names = Emitter(printer, known, prefix="v").named(parts_within([image], whole | y))
     known |= names | {item.place_x: "place_x"} | item.lanes
     load = _filled(Emitter(printer, known, prefix="u"), image, item, line)
-    return {"uses_y": uses_y, "head": head, "row_lines": row_lines, "load_image": load}
+    return ImageText(head, row_lines, load, uses_y)
 
 
 def _accumulated(printer: CPrinter, found: Sliding, sums: _Array, of_image: str, weight: _Array) -> str:
@@ -156,13 +201,10 @@ def _weight_lines(
     return _filled(emitter, rewriter(found.weight), item, weight)
 
 
-def _place(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> str:
+def _place(s: DepthwiseSchedule, p: DepthwiseProblem, derived: DepthwiseSizes) -> str:
     """Which column of the image row tap ``s`` of output ``j`` reads."""
-    found = []
-    for name, trips, factor in (("j", s.tile_x, derived.out_step_x), ("s", p.taps_x, derived.tap_step_x)):
-        if trips > 1 and factor:
-            found.append(name if factor == 1 else f"{name} * {factor}")
-    return " + ".join(found) or "0"
+    output, tap = ("j" if s.tile_x > 1 else "0"), ("s" if p.taps_x > 1 else "0")
+    return plus(times(output, derived.out_step_x), times(tap, derived.tap_step_x))
 
 
 def _within(image: Expr, name: str, place: Var, limit: int) -> Expr:

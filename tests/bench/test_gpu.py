@@ -22,6 +22,7 @@ from bench.gpu.context import Context, Options
 from gpucomp.errors import DeviceLostError
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from gpucomp.tuning import setups
 from testing.kernels import add_relu, matmul
@@ -489,8 +490,8 @@ class Nowhere:
 def crew_run(tmp_path, *subjects, deadline_s=60.0):
     jobs = [work.Job("stage", f"{n}-{s}", s, limit_s=1.0) for n, s in enumerate(subjects)]
     found = results.Results(tmp_path, "gpu")
-    crew = work.Crew(Stage(), Nowhere(), jobs, tmp_path / "work.log")
-    complete = crew.run(found, time.monotonic() + deadline_s, lambda job, result: None)
+    pool = work.WorkerPool(Stage(), Nowhere(), jobs, tmp_path / "work.log")
+    complete = pool.run(found, time.monotonic() + deadline_s, lambda job, result: None)
     return complete, {entry["name"].split("-")[1] if entry["name"][2:] != "ok" else entry["name"]: entry for entry in
                       ends(tmp_path)}  # fmt: skip
 
@@ -524,9 +525,9 @@ def test_what_breaks_a_process_is_named_and_the_others_are_done_in_a_fresh_one(s
 def test_what_runs_when_the_time_is_over_is_cut_off_and_not_blamed(tmp_path, monkeypatch):
     monkeypatch.setattr(work, "GRACE_S", 0.5)
     jobs = [work.Job("stage", "long", "hangs", limit_s=60.0)]
-    crew = work.Crew(Stage(), Nowhere(), jobs, tmp_path / "work.log")
+    pool = work.WorkerPool(Stage(), Nowhere(), jobs, tmp_path / "work.log")
 
-    complete = crew.run(results.Results(tmp_path, "gpu"), time.monotonic() + 0.5, lambda job, result: None)
+    complete = pool.run(results.Results(tmp_path, "gpu"), time.monotonic() + 0.5, lambda job, result: None)
 
     assert not complete
     assert results.Results(tmp_path, "gpu").started == {("stage", "long"): 0}
@@ -600,7 +601,7 @@ def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch):
     schedule = next(
         s
         for s in candidates.drawn(family, problem, TARGET.limits, 300)
-        if family.geometry(SimpleNamespace(**s), SimpleNamespace(**problem)).dynamic_shared_bytes > 48 << 10
+        if family.geometry(family.schedule(s), sized(problem)).dynamic_shared_bytes > 48 << 10
     )
 
     result = correct.checked(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -20,6 +19,7 @@ from bench.kernel_sweep.points import sampled
 from gpucomp.ir.types import F16, I32
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.schedule.space import sized
 from testing.kernel_oracle import expected
 from testing.kernels import (
     attention,
@@ -58,7 +58,7 @@ def test_other_numbers_and_seeds_are_other_cases_and_the_same_ones_are_the_same(
 
 def test_a_cell_of_a_way_has_schedules_that_take_it_and_others_have_both():
     def takes(case):
-        return row_chunk(SimpleNamespace(**case.schedule), SimpleNamespace(**case.cell.family.problem(case.kernel))) > 0
+        return row_chunk(case.cell.family.schedule(case.schedule), sized(case.cell.family.problem(case.kernel))) > 0
 
     rows = replace(SIMT, dtype="f32-rows")
 

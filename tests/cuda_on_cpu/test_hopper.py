@@ -565,9 +565,9 @@ def test_stmatrix_undoes_a_fragment(order):
     ("change", "reason"),
     [
         ({}, ""),
-        ({"strides": (100,)}, "no multiples of 16 bytes"),
+        ({"strides": (100,)}, "are not multiples of 16 bytes"),
         ({"strides": (64,)}, "rows of 128 bytes overlap, 64 bytes apart"),
-        ({"offset": 8}, "no multiples of 16 bytes"),
+        ({"offset": 8}, "are not multiples of 16 bytes"),
         ({"box": (32, 257)}, r"a box of \(32, 257\)"),
         ({"box": (5, 8)}, "rows of 20 bytes"),
         ({"extents": (32, 0)}, "are not from 1"),

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -393,7 +392,7 @@ class Case:
     @functools.cached_property
     def kernel(self) -> Kernel:
         """``given``, packed where the engine asks for it."""
-        wanted = FAMILY.packing(self.given, SimpleNamespace(**self.schedule), problem_of(self.given))
+        wanted = FAMILY.packing(self.given, FAMILY.schedule(self.schedule), problem_of(self.given))
         return pack(self.given, wanted).kernel if wanted else self.given
 
     @functools.cached_property

@@ -104,10 +104,10 @@ def listed():
     yield heads(Q, K, V, None, None, normal(S, KEYS)), "a bias of scores"
     yield heads(Q, K, V, None, None, normal(1, H, 1, KEYS)), "a bias of scores"
     yield heads(Q, K, V, None, None, normal(1, 1, S, KEYS).astype(np.float64)), "one element type expected"
-    yield heads(Q, K[:1], V[:1]), "do not go together"
+    yield heads(Q, K[:1], V[:1]), "do not fit together"
     yield heads(Q, normal(B, H, KEYS, SIZE), V), "keys and values expected"
-    yield heads(Q, SAME, SAME, None, None, None, PAST), "past keys and past values go together"
-    yield heads(Q, SAME, SAME, None, None, None, None, PAST), "past keys and past values go together"
+    yield heads(Q, SAME, SAME, None, None, None, PAST), "past keys without past values, or the reverse"
+    yield heads(Q, SAME, SAME, None, None, None, None, PAST), "past keys without past values, or the reverse"
     yield heads(Q, SAME, SAME, None, None, None, PAST[:1], PAST[:1]), "in front of"
 
     yield rotary(X, PLACES[:1], TABLE, TABLE), "one position or those of"

@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernels_templates.contraction.amd.space import registers, shared_bytes
+from gpucomp.kernels_templates.contraction.amd.space import AmdProblem, registers, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
@@ -41,7 +40,7 @@ def constant(kernel: Kernel) -> Kernel:
 
 def compiled(kernel: Kernel, schedule: dict[str, int], inputs=None):
     """The kernel with its weights packed where they are constant, and its inputs."""
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))
+    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
     wanted = FAMILY.packing(kernel, s, p)
     if wanted is None:
         return kernel, inputs
@@ -54,7 +53,7 @@ def source_of(kernel: Kernel, schedule: dict[str, int], target=CDNA):
 
 
 def default(kernel: Kernel, target=CDNA) -> dict[str, int]:
-    return dict(FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), target.limits))
+    return dict(FAMILY.default(FAMILY.problem(kernel), target.limits))
 
 
 def in_f32(kernel: Kernel) -> Kernel:
@@ -283,7 +282,7 @@ def test_defaults_use_matrix_instructions_and_wide_accesses_and_spill_nothing(ar
     for kernel in (products(1024, 1024, 1024, dtype), products(49, 512, 4608, dtype)):
         schedule = default(kernel, target)
         found = amdgcn.resources(source_of(kernel, schedule, target), arch)
-        s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))
+        s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
 
         assert found.count(WANTED[arch, dtype]) >= 4
         wide = "b128" if arch == "gfx1100" else "dwordx4"
@@ -391,7 +390,7 @@ def test_registers_are_at_most_what_the_formula_says():
         found = amdgcn.resources(source_of(kernel, schedule), "gfx90a")
 
         assert found.spilled == 0, schedule
-        assert found.vector <= registers(SimpleNamespace(**schedule), SimpleNamespace(**p)) + 8, schedule
+        assert found.vector <= registers(FAMILY.schedule(schedule), p) + 8, schedule
         checked += 1
 
 
@@ -478,9 +477,8 @@ def test_sums_that_no_register_holds_are_refused():
 def test_defaults_are_legal_at_every_size(target, size):
     for m, n, k in ((size, 8, 8), (8, size, 8), (8, 8, size), (size, size, size), (1, size, size)):
         for element_bytes in (2, 4) if target is CDNA else (2,):
-            problem = {"batch": 1, "m": m, "n": n, "k": k, "element_bytes": element_bytes, "b_constant": 1,
-                       "b_batched": 0}  # fmt: skip
-            schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
+            problem = AmdProblem(batch=1, m=m, n=n, k=k, element_bytes=element_bytes, b_constant=1, b_batched=0)
+            schedule = FAMILY.default(problem, target.limits)
 
             assert FAMILY.reasons(schedule, problem, target.limits) == []
 

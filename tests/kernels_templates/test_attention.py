@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,7 +85,7 @@ def built():
 def test_it_gives_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule = CASES[name]
     problem = SIMT.problem(kernel)
-    sizes = problem | SIMT.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    sizes = {**problem, **SIMT.derive(SIMT.schedule(schedule), problem)}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -232,7 +231,7 @@ def used_by(kernel, schedule, target):
 def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
     target, kernel = cuda.manifest(arch), REAL[name]
     schedule = default(kernel, target.limits)
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel))
+    s, p = SIMT.schedule(schedule), SIMT.problem(kernel)
 
     used = used_by(kernel, schedule, target)
 
@@ -245,9 +244,9 @@ def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
 @pytest.mark.parametrize("name", ["bert", "decoding"])
 def test_schedules_over_the_whole_space_fit_their_formulas(name):
     kernel = REAL[name]
-    p = SimpleNamespace(**SIMT.problem(kernel))
+    p = SIMT.problem(kernel)
     for schedule in spread(kernel, SM_80.limits, 4, seed=3):
-        s = SimpleNamespace(**schedule)
+        s = SIMT.schedule(schedule)
 
         used = used_by(kernel, schedule, SM_80)
 
@@ -279,7 +278,7 @@ def test_defaults_are_legal_for_any_head(head, device):
     for rows, cols in ((1, 2), (3, 1 << 20), (1 << 20, 5)):
         problem = SIMT.problem(attention(rows, cols, max(2, head), head))
 
-        assert SIMT.reasons(SIMT.default(SimpleNamespace(**problem), device), problem, device) == []
+        assert SIMT.reasons(SIMT.default(problem, device), problem, device) == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -82,7 +81,7 @@ def built():
 def test_it_gives_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule = CASES[name]
     problem = MMA.problem(kernel)
-    sizes = problem | MMA.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    sizes = {**problem, **MMA.derive(MMA.schedule(schedule), problem)}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -202,7 +201,7 @@ REAL = {
 def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
     target, kernel = cuda.manifest(arch), REAL[name]
     schedule = default(kernel, target.limits, MMA)
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**MMA.problem(kernel))
+    s, p = MMA.schedule(schedule), MMA.problem(kernel)
     source = render(kernel, schedule, target, "k0", MMA)
 
     used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import KernelStep
-from gpucomp.kernels_templates.blocks.space import registers
+from gpucomp.kernels_templates.blocks.space import BlocksSchedule, registers
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
@@ -159,7 +158,7 @@ MISTAKES = {
 def test_mistakes_show(mistake):
     which, change = MISTAKES[mistake]
     kernel = transforms(ODD, 2)[which]
-    schedule = FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), MALI.limits)
+    schedule = FAMILY.default(FAMILY.problem(kernel), MALI.limits)
     inputs = random_inputs(kernel)
     source = render(kernel, schedule, opencl_device.target(), "k0", FAMILY)
 
@@ -173,7 +172,7 @@ def test_mistakes_show(mistake):
 
 
 def text_of(kernel: Kernel, **schedule) -> str:
-    default = FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), MALI.limits)
+    default = FAMILY.default(FAMILY.problem(kernel), MALI.limits)
     return render(kernel, {**default, **schedule}, MALI, "k0", FAMILY).text
 
 
@@ -203,10 +202,10 @@ def test_live_registers_are_counted_by_lines():
 @pytest.mark.parametrize("outputs", [2, 4])
 def test_a_mali_has_registers_for_the_default(case, outputs):
     for kernel in transforms(CASES[case], outputs):
-        p = SimpleNamespace(**FAMILY.problem(kernel))
-        s = SimpleNamespace(**FAMILY.default(p, MALI.limits))
+        p = FAMILY.problem(kernel)
+        s = FAMILY.default(p, MALI.limits)
 
-        assert FAMILY.reasons(vars(s), vars(p), MALI.limits) == []
+        assert FAMILY.reasons(s, p, MALI.limits) == []
         assert live_registers(text_of(kernel)) <= registers(s, p) - 8 <= 56
 
 
@@ -214,10 +213,10 @@ def test_a_mali_has_registers_for_the_default(case, outputs):
 @pytest.mark.parametrize("outputs", [2, 4])
 def test_the_formula_has_no_fewer_registers_than_the_text(outputs, lines):
     for kernel in transforms(ODD, outputs):
-        p = SimpleNamespace(**FAMILY.problem(kernel))
-        s = SimpleNamespace(threads=64, vector=2, lines=lines)
+        p = FAMILY.problem(kernel)
+        s = BlocksSchedule(threads=64, vector=2, lines=lines)
 
-        assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **vars(s))) <= registers(s, p) - 8
+        assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **s)) <= registers(s, p) - 8
 
 
 @pytest.mark.parametrize("outputs", [2, 4])
@@ -246,7 +245,7 @@ def test_every_access_is_within_its_memory(tmp_path):
         (4, fixed(conv((2, 4, 3, 8), 4, (3, 3)))),
     ):
         for part in transforms(kernel, outputs):
-            schedule = FAMILY.default(SimpleNamespace(**FAMILY.problem(part)), MALI.limits)
+            schedule = FAMILY.default(FAMILY.problem(part), MALI.limits)
             source = render(part, {**schedule, "threads": 32}, opencl.manifest("generic"), "k0", FAMILY)
             jobs.append((part, source, random_inputs(part)))
 
@@ -280,7 +279,7 @@ def test_defaults_are_legal(channels, limits):
     for kernel in transforms(fixed(conv((1, 5, 6, channels), channels, (3, 3), pad=1)), 4):
         problem = FAMILY.problem(kernel)
 
-        assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**problem), limits), problem, limits) == []
+        assert FAMILY.reasons(FAMILY.default(problem, limits), problem, limits) == []
 
 
 # ---- the choice ----

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 
 import pytest
 
@@ -197,21 +196,21 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
 
 
 def test_the_image_is_read_once_by_a_work_item():
-    sizes = SimpleNamespace(**FAMILY.problem(depthwise((1, 56, 56, 32), (3, 3), pad=1)))
+    sizes = FAMILY.problem(depthwise((1, 56, 56, 32), (3, 3), pad=1))
 
-    found = derive(SimpleNamespace(**BASE | {"tile_x": 4, "tile_y": 2}), sizes)
+    found = derive(FAMILY.schedule(BASE | {"tile_x": 4, "tile_y": 2}), sizes)
 
-    assert (found["rows"], found["columns"]) == (4, 6)
+    assert (found.rows, found.columns) == (4, 6)
 
 
 def test_a_dilated_window_skips_what_no_output_needs():
-    sizes = SimpleNamespace(**FAMILY.problem(depthwise((1, 56, 56, 32), (3, 3), dilation=(2, 2), pad=2)))
+    sizes = FAMILY.problem(depthwise((1, 56, 56, 32), (3, 3), dilation=(2, 2), pad=2))
 
-    one = derive(SimpleNamespace(**BASE), sizes)
-    four = derive(SimpleNamespace(**BASE | {"tile_x": 4}), sizes)
+    one = derive(FAMILY.schedule(BASE), sizes)
+    four = derive(FAMILY.schedule(BASE | {"tile_x": 4}), sizes)
 
-    assert (one["rows"], one["columns"]) == (3, 3)
-    assert (four["rows"], four["columns"]) == (3, 8)
+    assert (one.rows, one.columns) == (3, 3)
+    assert (four.rows, four.columns) == (3, 8)
 
 
 MODELS = {
@@ -231,20 +230,20 @@ def test_defaults_spill_nothing_and_fit_their_formula(arch):
     target = cuda.manifest(arch)
     for name, kernel in MODELS.items():
         sizes = FAMILY.problem(kernel)
-        schedule = FAMILY.default(SimpleNamespace(**sizes), target.limits)
+        schedule = FAMILY.default(sizes, target.limits)
         source = render(kernel, schedule, target, "k0", FAMILY)
 
         used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
 
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, name
-        assert used.registers <= registers_taken(SimpleNamespace(**schedule), SimpleNamespace(**sizes)), name
+        assert used.registers <= registers_taken(schedule, sizes), name
 
 
 @pytest.mark.parametrize("tile", [(4, 1, 4, 1), (4, 2, 4, 1), (2, 4, 4, 1), (4, 1, 8, 0), (4, 2, 7, 1), (8, 1, 2, 1)])
 def test_registers_agree_with_the_formula(tile):
     schedule = BASE | dict(zip(("vector", "tile_y", "tile_x", "unroll"), tile, strict=True)) | {"threads": 128}
     kernel = MODELS["first"]
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))
+    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
 
     used = cuda.resources(cuda.compile_source(render(kernel, schedule, TARGET, "k0", FAMILY), TARGET)[1])["k0"]
 
@@ -260,7 +259,7 @@ def test_defaults_are_legal_on_every_device(target):
     for name, kernel in MODELS.items():
         sizes = FAMILY.problem(kernel)
 
-        reasons = FAMILY.reasons(FAMILY.default(SimpleNamespace(**sizes), target.limits), sizes, target.limits)
+        reasons = FAMILY.reasons(FAMILY.default(sizes, target.limits), sizes, target.limits)
 
         assert reasons == [], name
 

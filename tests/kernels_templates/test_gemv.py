@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -196,9 +195,9 @@ def test_defaults_of_classifiers_spill_nothing_and_read_16_bytes_at_once(arch):
 
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
         assert "reinterpret_cast<const uint4*>(x1" in source.text
-        problem = SimpleNamespace(**GEMV.problem(kernel))
-        assert used.shared_bytes == GEMV.derive(SimpleNamespace(**schedule), problem)["parts"] * problem.few * (
-            GEMV.derive(SimpleNamespace(**schedule), problem)["tile"] * problem.acc_bytes
+        problem = GEMV.problem(kernel)
+        assert used.shared_bytes == GEMV.derive(GEMV.schedule(schedule), problem)["parts"] * problem.few * (
+            GEMV.derive(GEMV.schedule(schedule), problem)["tile"] * problem.acc_bytes
         )
 
 
@@ -251,7 +250,7 @@ def test_the_reads_of_the_steps_that_are_written_out_are_under_way_together(arch
 
     assert 2 * unroll <= together < 2 * unroll + 4
     assert cuda.resources(log)["k0"].registers <= registers_ahead(
-        SimpleNamespace(**STEPS, unroll=unroll), SimpleNamespace(**GEMV.problem(PLACES[place]))
+        GEMV.schedule(STEPS | {"unroll": unroll}), GEMV.problem(PLACES[place])
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from gpucomp import ops
@@ -140,7 +138,7 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
 def test_defaults_compile_and_take_the_shared_memory_of_a_padded_tile(arch):
     target = cuda.manifest(arch)
     for kernel in (transposed(1024, 1024), transposed(197, 64, dtype=F16), heads(197, 3, 64)):
-        sizes = SimpleNamespace(**FAMILY.problem(kernel))
+        sizes = FAMILY.problem(kernel)
         schedule = FAMILY.default(sizes, target.limits)
         source = render(kernel, schedule, target, "k0", FAMILY)
 
@@ -156,12 +154,12 @@ def test_defaults_are_legal_on_every_device(flavour):
     for kernel in (transposed(1024, 1024), transposed(9, 1000, dtype=F64), batched(3, 21, 18)):
         sizes = FAMILY.problem(kernel)
 
-        assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**sizes), limits), sizes, limits) == []
+        assert FAMILY.reasons(FAMILY.default(sizes, limits), sizes, limits) == []
 
 
 def test_large_arrays_have_several_accesses_in_flight_and_small_ones_do_not():
     family = FAMILIES["loops"]
-    large, small = (SimpleNamespace(**family.problem(add_relu(n, 4096))) for n in (4096, 16))
+    large, small = (family.problem(add_relu(n, 4096)) for n in (4096, 16))
 
     assert family.default(large, TARGET.limits)["items"] == 4
     assert family.default(large, TARGET.limits)["vector"] == 4

@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -17,11 +16,11 @@ from gpucomp.expr.core import cast
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernels_templates.contraction.mali.space import registers
+from gpucomp.kernels_templates.contraction.mali.space import MaliProblem, registers
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import opencl
+from gpucomp.targets import opencl, opencl_build
 from testing import opencl_device
 from testing.kernel_oracle import expected
 from testing.kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
@@ -81,7 +80,7 @@ CASES = {f"{name}-{how}": (k if how == "dynamic" else with_constant_weights(k))
 
 def packed(kernel: Kernel, schedule: dict[str, int], inputs: list[np.ndarray]) -> tuple[Kernel, list[np.ndarray]]:
     """The kernel as it is compiled, and its inputs, with the weights in the engine's order where they are constant."""
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))
+    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
     wanted = FAMILY.packing(kernel, s, p)
     if wanted is None:
         return kernel, inputs
@@ -90,7 +89,7 @@ def packed(kernel: Kernel, schedule: dict[str, int], inputs: list[np.ndarray]) -
 
 
 def default(kernel: Kernel) -> dict[str, int]:
-    return dict(FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), MALI.limits))
+    return dict(FAMILY.default(FAMILY.problem(kernel), MALI.limits))
 
 
 def drawn(kernel: Kernel, count: int, seed: int) -> list[dict[str, int]]:
@@ -198,7 +197,7 @@ def run_with_image(kernel: Kernel, schedule: dict[str, int]) -> list[np.ndarray]
     buffers = [cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=a) for a in arrays[:-1]]
     outputs = [np.zeros(t.shape, t.dtype.numpy) for t in compiled.params[compiled.inputs :]]
     results = [cl.Buffer(queue.context, flags.READ_WRITE, t.nbytes) for t in compiled.params[compiled.inputs :]]
-    built, _ = opencl.program(queue.context, queue.device, source)
+    built, _ = opencl_build.program(queue.context, queue.device, source)
     size = tuple(g * i for g, i in zip(source.geometry.groups, source.geometry.items, strict=True))
     cl.Kernel(built, "k0")(queue, size, source.geometry.items, *buffers, image, *results)
     for array, result in zip(outputs, results, strict=True):
@@ -440,7 +439,7 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
 
 
 def test_launches_that_no_number_counts_are_refused():
-    problem = FAMILY.problem(matmul(4, 4, 4)) | {"m": 1 << 20, "n": 1 << 20}
+    problem = FAMILY.problem(matmul(4, 4, 4)).replace(m=1 << 20, n=1 << 20)
 
     (reason,) = FAMILY.reasons(BASE, problem, MALI.limits)
 
@@ -448,14 +447,11 @@ def test_launches_that_no_number_counts_are_refused():
 
 
 def test_the_largest_tile_of_the_reference_fits_its_registers():
-    problem = SimpleNamespace(**FAMILY.problem(matmul(300, 300, 300)))
-    tile = {"m0": 5, "n0": 4, "k0": 4}
+    problem = FAMILY.problem(matmul(300, 300, 300))
+    tile = FAMILY.schedule(BASE | {"m0": 5, "n0": 4, "k0": 4})
 
-    assert registers(SimpleNamespace(**tile), problem) == 56
-    assert (
-        registers(SimpleNamespace(**tile | {"m0": 8, "n0": 8}), SimpleNamespace(**vars(problem) | {"acc_bytes": 2}))
-        == 64
-    )
+    assert registers(tile, problem) == 56
+    assert registers(tile.replace(m0=8, n0=8), problem.replace(acc_bytes=2)) == 64
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000, 1 << 20])
@@ -463,12 +459,12 @@ def test_the_largest_tile_of_the_reference_fits_its_registers():
 @pytest.mark.parametrize("flags", [{"b_constant": 0, "dot": 0}, {"b_constant": 1, "dot": 1}])
 def test_defaults_are_legal_at_every_size(size, acc_bytes, flags):
     for m, n, k in ((size, 8, 8), (8, size, 8), (8, 8, size), (size, size, size), (1, size, size)):
-        problem = {"batch": 1, "m": m, "n": n, "k": k, "taps": 1, "run": k, "acc_bytes": acc_bytes, "b_batched": 0, "b_pixels": 1,
-                   "out_wide": 1, **flags}  # fmt: skip
+        sizes = {"batch": 1, "m": m, "n": n, "k": k, "taps": 1, "run": k}
+        problem = MaliProblem(**sizes, acc_bytes=acc_bytes, b_batched=0, b_pixels=1, out_wide=1, **flags)
         if m * n > 1 << 33:
             continue
         for limits in (SMALLEST, MALI.limits):
-            assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**problem), limits), problem, limits) == []
+            assert FAMILY.reasons(FAMILY.default(problem, limits), problem, limits) == []
 
 
 def test_tiles_follow_the_reference_tables():

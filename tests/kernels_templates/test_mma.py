@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
 from testing.kernel_oracle import expected
 from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
 from testing.launches import in_any_order, launched
+from testing.template_cases import flat
 from testing.tolerance import assert_matches
 from tests.cuda_on_cpu.kernel_files import broken
 
@@ -146,7 +146,7 @@ def test_an_awkward_shape_gives_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule, target = CASES[name]
     assert MMA.accepts(kernel, target.features) == ""
     problem = MMA.problem(kernel)
-    sizes = {**problem, **MMA.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    sizes = {**problem, **flat(MMA.derive(MMA.schedule(schedule), problem))}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -174,7 +174,7 @@ PACKED = {  # a constant operand that is better laid out along the depth, and on
 def packed_for(name):
     kernel, operand = PACKED[name]
     kernel = replace(kernel, constants=frozenset({"ab".index(operand or "b")}))
-    found = MMA.packing(kernel, SimpleNamespace(**SMALL), SimpleNamespace(**MMA.problem(kernel)))
+    found = MMA.packing(kernel, MMA.schedule(SMALL), MMA.problem(kernel))
     return kernel, found
 
 
@@ -184,7 +184,7 @@ def test_constants_are_laid_out_along_the_depth_where_that_helps(name):
     operand = PACKED[name][1]
 
     assert (found.operand if found else "") == operand
-    assert MMA.packing(PACKED[name][0], SimpleNamespace(**SMALL), SimpleNamespace(**MMA.problem(kernel))) is None
+    assert MMA.packing(PACKED[name][0], MMA.schedule(SMALL), MMA.problem(kernel)) is None
     if found:
         after = MMA.problem(pack(kernel, found).kernel)
         assert (after[f"{operand}_by_depth"], after[f"{operand}_copied"]) == (1, 1)
@@ -409,7 +409,7 @@ problem_of = functools.cache(MMA.problem)
 
 
 def default_of(kernel, target):
-    return dict(MMA.default(SimpleNamespace(**problem_of(kernel)), target.limits))
+    return dict(MMA.default(problem_of(kernel), target.limits))
 
 
 def resources_of(kernel, schedule, target):
@@ -439,7 +439,7 @@ def test_defaults_of_real_shapes_spill_nothing(name, arch):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100", "sm_120"])
 def test_every_kind_compiles_within_its_formulas(name, arch):
     _, kernel, schedule, _ = CASES[name]
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**MMA.problem(kernel))
+    s, p = MMA.schedule(schedule), MMA.problem(kernel)
     target = cuda.manifest(arch)
 
     used = resources_of(kernel, schedule, target)
@@ -465,7 +465,7 @@ FULL = {
 @pytest.mark.parametrize("name", FULL)
 def test_what_the_register_formula_admits_does_not_spill(name):
     kernel, schedule = FULL[name]
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**MMA.problem(kernel))
+    s, p = MMA.schedule(schedule), MMA.problem(kernel)
     assert 190 <= registers(s, p) <= 255
 
     used = resources_of(kernel, schedule, cuda.manifest("sm_90a"))
@@ -494,8 +494,8 @@ def test_a_small_result_of_a_deep_sum_is_shared_and_a_large_one_is_not():
     ],
 )
 def test_work_counts_padding_and_names_what_multiplies(kernel, kind):
-    p = SimpleNamespace(**MMA.problem(kernel))
-    whole, split = (MMA.work(SimpleNamespace(**SMALL | {"splits": n}), p) for n in (1, 2))
+    p = MMA.problem(kernel)
+    whole, split = (MMA.work(MMA.schedule(SMALL | {"splits": n}), p) for n in (1, 2))
 
     assert whole.math == kind
     assert whole.macs == 32 * 32 * -(-100 // (64 // p.element_bytes)) * (64 // p.element_bytes)

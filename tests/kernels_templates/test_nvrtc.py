@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from gpucomp.ir.types import F16
@@ -61,7 +59,8 @@ def test_shared_memory_and_registers_agree_with_the_formulas(tile, stages):
     names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
     schedule = dict(zip(names, tile, strict=True)) | PLAIN | {"stages": stages}
     kernel = REAL["large"]
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILIES["contraction/simt"].problem(kernel))
+    simt = FAMILIES["contraction/simt"]
+    s, p = simt.schedule(schedule), simt.problem(kernel)
 
     used = compiled(kernel, schedule, cuda.manifest("sm_80"))
 

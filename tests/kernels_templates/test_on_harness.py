@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +11,7 @@ from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
 from testing.kernel_oracle import expected
@@ -29,7 +29,7 @@ from testing.kernels import (
     softmax,
 )
 from testing.launches import in_any_order, launched
-from testing.template_cases import CASES, default, is_empty, spread
+from testing.template_cases import CASES, default, flat, is_empty, spread
 from testing.tolerance import assert_matches
 from tests.cuda_on_cpu.kernel_files import broken
 
@@ -128,7 +128,8 @@ def features():
 def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, features):
     proof, kernel, schedule = FEATURES[name]
     problem = family_of(kernel).problem(kernel)
-    sizes = {**problem, **schedule, **family_of(kernel).derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    family = family_of(kernel)
+    sizes = {**problem, **schedule, **flat(family.derive(family.schedule(schedule), sized(problem)))}
     assert {k: sizes[k] for k in proof} == proof
 
     found = in_any_order(kernel, *features[name])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from gpucomp.expr.core import axes_of, hole, load, var
@@ -111,13 +109,13 @@ def test_pooling_of_channels_goes_to_the_window():
 def test_defaults_are_legal_and_spill_nothing(target):
     for kernel in (max_pool((1, 112, 112, 64), 3, 2, 1), average_pool((1, 35, 35, 192), (3, 3), 1, 1)):
         sizes = FAMILY.problem(kernel)
-        schedule = FAMILY.default(SimpleNamespace(**sizes), target.limits)
+        schedule = FAMILY.default(sizes, target.limits)
         assert FAMILY.reasons(schedule, sizes, target.limits) == []
         if target.language == "cuda":
             used = cuda.resources(cuda.compile_source(render(kernel, schedule, target, "k0", FAMILY), target)[1])["k0"]
 
             assert used.spill_stores == used.stack_bytes == 0
-            assert used.registers <= registers_taken(SimpleNamespace(**schedule), SimpleNamespace(**sizes))
+            assert used.registers <= registers_taken(FAMILY.schedule(schedule), sizes)
 
 
 MISTAKES = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
@@ -119,8 +119,8 @@ def prepared(name):
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
         inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
-    problem = SimpleNamespace(**family.problem(kernel))
-    wanted = family.packing(kernel, SimpleNamespace(**schedule), problem)
+    problem = sized(family.problem(kernel))
+    wanted = family.packing(kernel, family.schedule(schedule), problem)
     if wanted is None:
         return kernel, inputs, inputs
     packed = pack(kernel, wanted)
@@ -165,9 +165,9 @@ def test_rows_are_numpy_s_in_any_thread_order(name, compiled):
 def test_cases_walk_rows_in_every_way():
     sizes = []
     for family, kernel, schedule in CASES.values():
-        p, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule)
-        d = SimpleNamespace(**{**schedule, **family.derive(s, p)})
-        sizes.append(tail_sizes(d.threads, d.tile_m, p))
+        p, s = sized(family.problem(kernel)), family.schedule(schedule)
+        d = {**schedule, **family.derive(s, p)}
+        sizes.append(tail_sizes(d["threads"], d["tile_m"], p))
 
     assert {z.keep for z in sizes} == {0, 1}
     assert {z.lanes for z in sizes} >= {1, 8, 32}
@@ -478,7 +478,7 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
     for ranked in rank.best(
         kernel, rank.problems(kernel, engines_of(kernel, target.features)), target.limits, target.device
     ):
-        p, s = SimpleNamespace(**ranked.family.problem(kernel)), SimpleNamespace(**ranked.schedule)
+        p, s = sized(ranked.family.problem(kernel)), ranked.family.schedule(ranked.schedule)
         wanted = ranked.family.packing(kernel, s, p)
         packed = pack(kernel, wanted).kernel if wanted else kernel
         source = render(packed, ranked.schedule, target, "k0", ranked.family)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -69,7 +68,7 @@ FEATURES = {
 
 
 def problem(kernel):
-    return SimpleNamespace(**FAMILY.problem(kernel))
+    return FAMILY.problem(kernel)
 
 
 def terms(kernel):
@@ -205,7 +204,7 @@ def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
 
         assert schedule["keep"] >= 1
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
-        assert 0 <= shared_bytes(SimpleNamespace(**schedule), problem(kernel), shuffles=True) - used.shared_bytes < 16
+        assert 0 <= shared_bytes(FAMILY.schedule(schedule), problem(kernel), shuffles=True) - used.shared_bytes < 16
 
 
 def test_results_of_many_warps_are_not_read_together_into_spills():
@@ -218,7 +217,7 @@ def test_results_of_many_warps_are_not_read_together_into_spills():
     used = cuda.resources(cuda.compile_source(render(kernel, schedule, target, "k0"), target)[1])["k0"]
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
-    assert used.registers <= registers_taken(SimpleNamespace(**schedule), problem(kernel))
+    assert used.registers <= registers_taken(FAMILY.schedule(schedule), problem(kernel))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +233,7 @@ def test_results_of_many_warps_are_not_read_together_into_spills():
 )
 def test_registers_and_shared_memory_agree_with_the_formulas(kernel, schedule):
     source = render(kernel, schedule, TARGET, "k0")
-    s, p = SimpleNamespace(**schedule), problem(kernel)
+    s, p = FAMILY.schedule(schedule), problem(kernel)
 
     used = cuda.resources(cuda.compile_source(source, TARGET)[1])["k0"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -82,7 +81,7 @@ FEATURES = PLAIN | LOOKING_BACK
 
 
 def problem(kernel):
-    return SimpleNamespace(**FAMILY.problem(kernel))
+    return FAMILY.problem(kernel)
 
 
 def assert_right(kernel, outputs):
@@ -152,7 +151,7 @@ def test_a_sum_is_as_near_as_its_schedule_says(look_back):
         source.geometry.groups, source.geometry.items, [x, np.zeros_like(x), found, *(s for s in scratch if s.size)]
     )
 
-    bound = depth(SimpleNamespace(**schedule), problem(kernel))
+    bound = depth(FAMILY.schedule(schedule), problem(kernel))
     exact = np.cumsum(x.astype(np.float64), axis=1)
     assert bound < 40
     assert (np.abs(found / 2 - exact) <= bound * 2.0**-24 * exact).all()
@@ -318,14 +317,14 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
 
 def test_what_is_left_for_other_work_groups_is_paid_for_and_taken_down_too():
     sizes = problem(scan("sum", 3, 37 * 64 * 2))
-    alone, back = (SimpleNamespace(**BASE | {"look_back": n, "lanes": 64, "rows_per_group": 1}) for n in (0, 1))
-    tiles = derive(back, sizes)["tiles"]
+    alone, back = (FAMILY.schedule(BASE | {"look_back": n, "lanes": 64, "rows_per_group": 1}) for n in (0, 1))
+    tiles = derive(back, sizes).tiles
     assert tiles == 37
 
     assert FAMILY.work(back, sizes).out_bytes == FAMILY.work(alone, sizes).out_bytes / tiles + 4 + 2 * 4
     assert taking_down(alone, sizes) == 0
-    wide = SimpleNamespace(**vars(back) | {"lanes": 32})
-    assert derive(wide, sizes)["tiles"] > 2 * 32
+    wide = back.replace(lanes=32)
+    assert derive(wide, sizes).tiles > 2 * 32
     assert taking_down(wide, sizes) > taking_down(back, sizes)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from gpucomp.ir.types import BF16, BOOL, F16, F64, I8, I32, U8, U32
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, most_parts
+from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, ScatterProblem, most_parts
 from gpucomp.targets import cuda, sass
 from testing import opencl_device
 from testing.cuda_on_cpu.harness import RaceError, compile_many
@@ -56,7 +55,7 @@ FEATURES = {
 
 
 def problem(kernel):
-    return SimpleNamespace(**FAMILY.problem(kernel))
+    return FAMILY.problem(kernel)
 
 
 def inputs_of(kernel):
@@ -210,20 +209,20 @@ def test_the_barrier_between_copy_and_updates_is_needed():
 )  # fmt: skip
 def test_work_is_linear_in_places_and_updates(sizes, most):
     lines, places, updates = sizes
-    p = SimpleNamespace(lines=lines, places=places, updates=updates, side_by_side=0, widest=1)
+    p = ScatterProblem(lines=lines, places=places, updates=updates, side_by_side=0, widest=1)
 
     assert most_parts(p, 4) == most
     for limits in (TARGET.limits, opencl_device.target().limits):
-        schedule = SimpleNamespace(**FAMILY.default(p, limits))
+        schedule = FAMILY.default(p, limits)
         looks = updates * schedule.parts * schedule.part_items
         readers = max(READERS, READERS_OF_A_UNIT * limits.units // lines) if limits.warp > 1 else READERS
         assert looks <= max(places, readers * updates)
 
 
 def test_few_places_with_many_updates_have_more_than_one_work_group():
-    p = SimpleNamespace(lines=1, places=1000, updates=10**6, side_by_side=0, widest=1)
+    p = ScatterProblem(lines=1, places=1000, updates=10**6, side_by_side=0, widest=1)
 
-    groups = FAMILY.geometry(SimpleNamespace(**FAMILY.default(p, TARGET.limits)), p).groups
+    groups = FAMILY.geometry(FAMILY.default(p, TARGET.limits), p).groups
 
     assert groups[0] * groups[1] > 3
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,7 +65,7 @@ FEATURES = {  # engine, kernel, schedule: tails of pixels, channels and columns 
 
 def prepared(family, kernel, schedule):
     """The kernel with its filters laid out, and what it reads."""
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel))
+    s, p = family.schedule(schedule), family.problem(kernel)
     made, inputs = pack(kernel, family.packing(kernel, s, p)), random_inputs(kernel)
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
@@ -142,7 +141,7 @@ def random_case(draw, family):
             continue
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
         problem = family.problem(kernel)
-        s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
+        s, p = family.schedule(schedule), problem
         if family.reasons(schedule, problem, TARGET.limits) or family.derive(s, p)["trips"] > 4:
             continue
         if family.geometry(s, p).items[0] * family.derive(s, p)["tiles"] <= 4096:
@@ -187,7 +186,7 @@ def test_what_is_ranked_first_spills_nothing_and_fits_its_formula(arch):
     for kernel in (one, halved(other)):
         engines = rank.problems(kernel, engines_of(kernel, target.features))
         found = rank.best(kernel, engines, target.limits, target.device)[0]
-        s, p = SimpleNamespace(**found.schedule), SimpleNamespace(**found.family.problem(kernel))
+        s, p = found.family.schedule(found.schedule), found.family.problem(kernel)
         packed = pack(kernel, found.family.packing(kernel, s, p)).kernel
         source = render(packed, found.schedule, target, "k0", found.family)
 
@@ -213,10 +212,10 @@ def test_spills_are_foreseen(family, kernel, schedule, limits, registers):
     """ptxas wrote 16 bytes (sm_86) and 12 (sm_75) of these to memory."""
     p = family.problem(kernel)
 
-    assert family.registers(SimpleNamespace(**schedule), SimpleNamespace(**p)) > registers
+    assert family.registers(family.schedule(schedule), p) > registers
     small = schedule | {"reg_y": 1, "reg_x": 1, "vector": 2}
     assert family.reasons(small, p, limits) == []
-    assert family.registers(SimpleNamespace(**small), SimpleNamespace(**p)) <= registers
+    assert family.registers(family.schedule(small), p) <= registers
 
 
 @pytest.mark.parametrize(
@@ -250,7 +249,7 @@ def test_defaults_are_legal(family, target):
             continue
         sizes = family.problem(kernel)
 
-        assert family.reasons(family.default(SimpleNamespace(**sizes), target.limits), sizes, target.limits) == []
+        assert family.reasons(family.default(sizes, target.limits), sizes, target.limits) == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 
 import pytest
 
@@ -109,22 +108,22 @@ def test_opencl_text_gives_numpy_s_answer(name):
 def test_features_are_what_they_say():
     def sizes(name):
         kernel, schedule = FEATURES[name]
-        return SIMT.derive(SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel)))
+        return SIMT.derive(SIMT.schedule(schedule), SIMT.problem(kernel))
 
     assert sizes("lanes in quads")["quads"] == sizes("quads of runs of two")["quads"] == 1
     assert sizes("three stages")["quads"] == 0
     assert sizes("tiles past 48 KiB")["dynamic_shared_bytes"] > STATIC_SHARED
     assert sizes("three stages")["dynamic_shared_bytes"] == 0
     rows = ("three stages", "copies of f64", "lanes in quads", "slices of rows")
-    assert {name: (sizes(name)["a_rows"], sizes(name)["a_vector"], sizes(name)["a_deep"]) for name in rows} == {
+    assert {name: (sizes(name)["a_rows"], sizes(name)["a"].vector, sizes(name)["a_deep"]) for name in rows} == {
         "three stages": (1, 4, 4),
         "copies of f64": (1, 2, 2),
         "lanes in quads": (1, 4, 2),
         "slices of rows": (1, 4, 4),
     }
     for name in ("two stages of copies", "four slices of copies"):  # an odd depth; slices of less than a chunk
-        assert (sizes(name)["a_rows"], sizes(name)["a_vector"]) == (0, 1), name
-    assert sizes("copies across")["a_vector"] == 4
+        assert (sizes(name)["a_rows"], sizes(name)["a"].vector) == (0, 1), name
+    assert sizes("copies across")["a"].vector == 4
 
 
 # a change of the text, each of which a kind of test has to see: numbers, or a race
@@ -227,11 +226,10 @@ def drawn(kernel, target, count, seed):
     draw, problem, found = random.Random(seed), SIMT.problem(kernel), []
     while len(found) < count:
         s = {p.name: draw.choice(p.choices) for p in SIMT.params} | {"lanes": 1}
-        sizes = SimpleNamespace(**s)
         threads = (s["tile_m"] // s["reg_m"]) * (s["tile_n"] // s["reg_n"]) * s["slices"]
         sensible = 32 <= threads <= 512 and s["reg_m"] * s["reg_n"] <= 64 and s["tile_k"] <= 32
         if sensible and not SIMT.reasons(s, problem, target.limits):
-            assert sizes.tile_m >= sizes.reg_m
+            assert s["tile_m"] >= s["reg_m"]
             found.append(s)
     return found
 
@@ -240,9 +238,9 @@ def drawn(kernel, target, count, seed):
 def test_shared_memory_and_registers_agree_with_the_formulas(arch):
     target = cuda.manifest(arch)
     kernel = matmul(1024, 1024, 1024)
-    p = SimpleNamespace(**SIMT.problem(kernel))
+    p = SIMT.problem(kernel)
     for schedule in drawn(kernel, target, 6, seed=int(arch[3:5])):
-        s = SimpleNamespace(**schedule)
+        s = SIMT.schedule(schedule)
         source = render(kernel, schedule, target, "k0", SIMT)
         _, log = cuda.compile_source(source, target)
         used = cuda.resources(log)["k0"]
@@ -270,7 +268,7 @@ def test_a_loop_of_few_stages_is_not_written_out():
     """ptxas writes out one of three trips: 184 registers on sm_86, and 16 bytes of spills on sm_80."""
     kernel, schedule = matmul(3136, 58, 24), PLAIN | {"tile_m": 32, "tile_n": 32, "tile_k": 8, "reg_m": 4, "reg_n": 4}
     schedule |= {"asynchronous": 1, "stages": 4}
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel))
+    s, p = SIMT.schedule(schedule), SIMT.problem(kernel)
     for arch in ("sm_80", "sm_86"):
         target = cuda.manifest(arch)
 
@@ -299,11 +297,11 @@ def test_128_sums_that_are_joined_with_other_work_groups_may_have_all_registers(
         "asynchronous": 1,
     }
     schedule |= {"splits": 8} | change
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel))
+    s, p = SIMT.schedule(schedule), SIMT.problem(kernel)
 
     _, log = cuda.compile_source(render(kernel, schedule, target, "k0", SIMT), target)
 
-    assert SIMT.reasons(schedule, vars(p), target.limits) == []
+    assert SIMT.reasons(schedule, p, target.limits) == []
     assert (registers(s, p) == 255) == joined
     assert cuda.resources(log)["k0"].spilt == 0 or joined
 

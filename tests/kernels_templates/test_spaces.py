@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +11,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing.kernels import add_relu, attention, average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
 from testing.template_cases import CASES, SMALLEST, default, is_empty, spread
@@ -49,12 +49,12 @@ def test_near_a_schedule_are_the_legal_ones_by_their_steps():
 
 
 def test_defaults_are_legal_at_sizes_no_machine_has():
-    p = SimpleNamespace(batch=1, m=1 << 20, n=1 << 16, k=1 << 20, a_by_depth=1, a_wide=4, b_by_depth=0, b_wide=4,
-                        out_wide=4, acc_bytes=4, a_copied=1, b_copied=1)  # fmt: skip
+    problem = FAMILIES["contraction/simt"].problem(matmul(64, 64, 64))
+    p = problem.replace(m=1 << 20, n=1 << 16, k=1 << 20)
     for limits in DEVICES.values():
         family = FAMILIES["contraction/simt"]
 
-        assert family.reasons(family.default(p, limits), vars(p), limits) == []
+        assert family.reasons(family.default(p, limits), p, limits) == []
 
 
 @pytest.mark.parametrize("case", [case for case, kernel in CASES.items() if not is_empty(kernel)])
@@ -64,17 +64,17 @@ def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
     without = replace(target.limits, device_fence=False)
     for family in engines_of(kernel, target.features):
         problem = family.problem(kernel)
-        p = SimpleNamespace(**problem)
+        p = sized(problem)
         schedule = family.default(p, without)
         if not family.reasons(schedule, problem, target.limits):
             assert family.reasons(schedule, problem, without) == []
-            assert family.geometry(SimpleNamespace(**schedule), p).counter_bytes == 0
+            assert family.geometry(family.schedule(schedule), p).counter_bytes == 0
         rng = random.Random(case)
         for _ in range(200):
             drawn = {param.name: rng.choice(param.choices) for param in family.params}
             if family.reasons(drawn, problem, target.limits):
                 continue
-            meets = family.geometry(SimpleNamespace(**drawn), p).counter_bytes > 0
+            meets = family.geometry(family.schedule(drawn), p).counter_bytes > 0
             refused = family.reasons(drawn, problem, without)
             assert bool(refused) == meets
             assert not refused or "no fence that orders memory between them" in refused[0]
@@ -84,9 +84,9 @@ def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
 def test_a_launch_is_skipped_only_when_there_is_nothing_to_store(case):
     kernel = CASES[case]
     family = family_of(kernel)
-    problem = SimpleNamespace(**family.problem(kernel))
+    problem = sized(family.problem(kernel))
 
-    geometry = family.geometry(SimpleNamespace(**default(kernel, SMALLEST)), problem)
+    geometry = family.geometry(family.schedule(default(kernel, SMALLEST)), problem)
 
     assert (0 in geometry.groups) == is_empty(kernel)
 
@@ -104,7 +104,7 @@ def test_pocl_computes_with_vectors_that_the_processor_has(name, kernel, param):
     """Wider ones end PoCL 3.0 and the process with it, where its LLVM does not know the processor."""
     family, narrow = FAMILIES[name], opencl.manifest("pocl").limits
     problem, wide = family.problem(kernel), replace(narrow, vector_bytes=64)
-    schedule = family.default(SimpleNamespace(**problem), wide) | {param: 16}
+    schedule = {**family.default(sized(problem), wide), param: 16}
     schedule |= {"reg_n": 16, "tile_n": 32} if param == "lanes" else {}
 
     assert family.reasons(schedule, problem, wide) == []
@@ -189,7 +189,7 @@ def test_a_window_that_does_not_fit_written_out_is_a_loop_by_default():
 def test_a_small_result_of_a_deep_sum_is_split():
     problem = FAMILIES["contraction/simt"].problem(conv((1, 7, 7, 512), 512, (3, 3), pad=1))
 
-    schedule = FAMILIES["contraction/simt"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
+    schedule = FAMILIES["contraction/simt"].default(problem, DEVICES["cuda:sm_90a"])
 
     assert schedule["splits"] > 1
 
@@ -197,7 +197,7 @@ def test_a_small_result_of_a_deep_sum_is_split():
 def test_a_large_result_is_not_split():
     problem = FAMILIES["contraction/simt"].problem(matmul(4096, 4096, 4096))
 
-    schedule = FAMILIES["contraction/simt"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
+    schedule = FAMILIES["contraction/simt"].default(problem, DEVICES["cuda:sm_90a"])
 
     assert schedule["splits"] == 1
     assert schedule["reg_m"] * schedule["reg_n"] == 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,7 +105,7 @@ def prepared(kernel, schedule):
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
         inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
-    wanted = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+    wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
     if wanted is None:
         return kernel, inputs, inputs
     packed = pack(kernel, wanted)

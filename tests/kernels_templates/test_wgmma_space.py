@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -128,11 +127,11 @@ def test_forms_say_where_elements_lie():
 def test_weights_are_packed_by_columns():
     kernel = constant_b(matmul(64, 24, 40, batch=(3,), dtype=F16))
 
-    wanted = FAMILY.packing(kernel, SimpleNamespace(**TILE), problem_of(kernel))
+    wanted = FAMILY.packing(kernel, FAMILY.schedule(TILE), problem_of(kernel))
 
     assert wanted == Packing("b", (Digit("batch", 1, 3), Digit("span", 1, 24), Digit("k", 1, 40)))
     already = matmul(64, 24, 40, dtype=F16, b_transposed=True)
-    assert FAMILY.packing(constant_b(already), SimpleNamespace(**TILE), problem_of(already)) is None
+    assert FAMILY.packing(constant_b(already), FAMILY.schedule(TILE), problem_of(already)) is None
 
 
 # ---- the space ----
@@ -214,12 +213,12 @@ def test_a_result_says_why_it_is_no_matrix():
 
 
 def test_too_many_tiles_and_threads_are_refused():
-    p = FAMILY.problem(LARGE) | {"batch": 1 << 30}
+    p = FAMILY.problem(LARGE).replace(batch=1 << 30)
 
     assert any("a launch has at most" in r for r in FAMILY.reasons(TILE, p, TARGET.limits))
-    p = FAMILY.problem(LARGE) | {"m": (1 << 31) - 64, "n": 64}
+    p = FAMILY.problem(LARGE).replace(m=(1 << 31) - 64, n=64)
     assert any("counted with 32 bits" in r for r in FAMILY.reasons(TILE, p, TARGET.limits))
-    assert not FAMILY.reasons(TILE, p | {"m": (1 << 31) - 65}, TARGET.limits)
+    assert not FAMILY.reasons(TILE, p.replace(m=(1 << 31) - 65), TARGET.limits)
     small = replace(TARGET.limits, threads=128)
     assert any("the device allows 128" in r for r in FAMILY.reasons(TILE, FAMILY.problem(LARGE), small))
 
@@ -238,7 +237,7 @@ REAL = {
 
 def ptxas(kernel, schedule):
     """What ptxas took for the kernel, its weights packed where the engine asks for it; and the log."""
-    wanted = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+    wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
     source = render(pack(kernel, wanted).kernel if wanted else kernel, schedule, TARGET, "k0", FAMILY)
     assert not [r for m in source.tensor_maps for r in m.objections()]
     _, log = cuda.compile_source(source, TARGET)
@@ -249,7 +248,7 @@ def ptxas(kernel, schedule):
 def test_defaults_are_legal_and_spill_nothing(name):
     p = problem_of(REAL[name])
     schedule = dict(FAMILY.default(p, TARGET.limits))
-    assert not FAMILY.reasons(schedule, vars(p), TARGET.limits)
+    assert not FAMILY.reasons(schedule, p, TARGET.limits)
 
     used, _ = ptxas(REAL[name], schedule)
 
@@ -259,7 +258,7 @@ def test_defaults_are_legal_and_spill_nothing(name):
 
 def assert_registers(used, schedule, p):
     """The formula's; with setmaxnreg all that a launch leaves a thread, or the consumers would wait for more forever."""
-    s = SimpleNamespace(**schedule)
+    s = FAMILY.schedule(schedule)
     if s.setmaxnreg:
         assert used.registers == wgmma.launch_registers(s, TARGET.limits), schedule
         given, taken = wgmma.TRADES[s.consumers]
@@ -295,7 +294,7 @@ def test_registers_are_taken_by_tiles_that_cannot_do_without():
 
     schedule = FAMILY.default(problem_of(kernel), TARGET.limits)
 
-    assert schedule["setmaxnreg"] == (wgmma.accumulators(SimpleNamespace(**schedule)) + 32 > 168)
+    assert schedule["setmaxnreg"] == (wgmma.accumulators(FAMILY.schedule(schedule)) + 32 > 168)
 
 
 def machine_code(kernel, schedule):
@@ -323,9 +322,9 @@ def test_machine_code_has_what_the_schedule_says():
 
 
 def test_a_default_that_cannot_run_leaves_the_kernel_to_another_engine():
-    p = FAMILY.problem(LARGE) | {"batch": 1 << 40}
+    p = FAMILY.problem(LARGE).replace(batch=1 << 40)
 
-    assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**p), TARGET.limits), p, TARGET.limits)
+    assert FAMILY.reasons(FAMILY.default(p, TARGET.limits), p, TARGET.limits)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -340,13 +339,13 @@ def test_a_spread_of_schedules_spills_nothing_and_keeps_to_the_formula(seed):
     used, log = ptxas(kernel, schedule)
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, schedule
-    assert_registers(used, schedule, SimpleNamespace(**problem))
+    assert_registers(used, schedule, problem)
     assert "serialized" not in log, "ptxas has wgmmas wait for each other"
 
 
 def test_an_analytic_model_is_told_what_a_work_group_does():
     p = problem_of(LARGE)
-    schedule = SimpleNamespace(**TILE | {"tile_m": 128, "consumers": 2, "tile_n": 128, "stages": 4})
+    schedule = FAMILY.schedule(TILE | {"tile_m": 128, "consumers": 2, "tile_n": 128, "stages": 4})
 
     found = FAMILY.work(schedule, p)
 
@@ -361,5 +360,5 @@ def test_defaults_are_legal_at_every_size_and_ranked():
         p, wanted = problem_of(kernel), demand(kernel, TARGET.device)
         schedule = FAMILY.default(p, TARGET.limits)
 
-        assert not FAMILY.reasons(schedule, vars(p), TARGET.limits)
-        assert 0 < rank.predicted(FAMILY, vars(p), schedule, TARGET.device, wanted).us < 1e5
+        assert not FAMILY.reasons(schedule, p, TARGET.limits)
+        assert 0 < rank.predicted(FAMILY, p, schedule, TARGET.device, wanted).us < 1e5

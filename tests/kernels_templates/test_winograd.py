@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.winograd.space import (
-    NAMES,
     PLENTY,
     TILES,
     registers,
@@ -58,7 +56,7 @@ CASES = {
     "splits of two stages, one with nothing": (conv((1, 5, 4, 8), 34, (3, 3), pad=1), SMALL | {"splits": 3, "stages": 2}),
     "into a part of a Concat": (into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8),
                                 SMALL | {"channels": 8, "columns": 16, "positions": 1}),
-    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), SMALL | dict(zip(NAMES, TILES[0], strict=True))),
+    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0])),
     "one row of blocks per work-group": (conv((3, 3, 3, 4), 8, (3, 3), pad=1),
                                          SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8}),
     "one pixel": (conv((1, 1, 1, 4), 16, (3, 3), pad=1), SMALL),
@@ -76,7 +74,7 @@ CASES = {
 
 def compiled(kernel, schedule, inputs):
     """The kernel with its filters transformed, and its inputs."""
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))
+    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
     made = pack(kernel, FAMILY.packing(kernel, s, p))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
@@ -232,7 +230,7 @@ def test_mistakes_show(name, mistaken):
 def test_registers_and_shared_memory_are_as_reckoned(arch):
     kernel, target = conv((2, 15, 13, 36), 70, (3, 3), pad=1), cuda.manifest(arch)
     problem = FAMILY.problem(kernel)
-    tiles = [dict(zip(NAMES, t, strict=True)) | {"splits": i % 2 * 3 + 1} for i, t in enumerate(TILES)]
+    tiles = [t.replace(splits=i % 2 * 3 + 1) for i, t in enumerate(TILES)]
     schedules = {f"k{i}": t for i, t in enumerate(tiles) if not FAMILY.reasons(t, problem, target.limits)}
     texts = [source_of(kernel, s, name, target).text for name, s in schedules.items()]
 
@@ -240,7 +238,7 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
 
     assert len(schedules) == len(TILES)
     for name, schedule in schedules.items():
-        s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
+        s, p = FAMILY.schedule(schedule), problem
         assert found[name].spill_store_bytes == found[name].spill_load_bytes == 0
         assert found[name].registers <= registers_taken(s, p)
         assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
@@ -280,14 +278,14 @@ def test_every_load_takes_16_bytes_where_a_stage_has_four_channels(change, wide)
 def test_amd_s_gpus_without_matrix_units_keep_larger_blocks_in_registers(arch):
     kernel, target = conv((1, 112, 112, 128), 128, (3, 3), pad=1), opencl.manifest(arch)
     problem = FAMILY.problem(constant(kernel))
-    schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
+    schedule = FAMILY.default(problem, target.limits)
 
     found = amdgcn.resources(source_of(kernel, schedule, target=target), arch)
 
     assert schedule["outputs"] == 4
     assert found.spilled == found.private_bytes == 0
-    assert found.vector <= registers(SimpleNamespace(**schedule), SimpleNamespace(**problem)) + PLENTY
-    assert found.local_bytes == shared_bytes(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    assert found.vector <= registers(FAMILY.schedule(schedule), problem) + PLENTY
+    assert found.local_bytes == shared_bytes(FAMILY.schedule(schedule), problem)
 
 
 # ---- the space ----
@@ -328,10 +326,10 @@ def test_what_cannot_run_is_refused_with_the_reason(change, limits, reason):
 
 
 def test_more_work_groups_than_a_launch_takes_are_refused():
-    many = PROBLEM | {"images": 1 << 20, "height": 512, "width": 512, "out_y": 512, "out_x": 512}
+    many = PROBLEM.replace(images=1 << 20, height=512, width=512, out_y=512, out_x=512)
 
-    assert FAMILY.reasons(SMALL, PROBLEM | {"images": 1 << 10}, TARGET.limits) == []
-    assert any("a launch has at most" in r for r in FAMILY.reasons(SMALL, many | {"n": 4096}, TARGET.limits))
+    assert FAMILY.reasons(SMALL, PROBLEM.replace(images=1 << 10), TARGET.limits) == []
+    assert any("a launch has at most" in r for r in FAMILY.reasons(SMALL, many.replace(n=4096), TARGET.limits))
     assert any("more than 2 GiB" in r for r in FAMILY.reasons(SMALL | {"splits": 2}, many, TARGET.limits))
 
 
@@ -341,8 +339,8 @@ def test_more_work_groups_than_a_launch_takes_are_refused():
 def test_defaults_are_legal_at_every_size_and_ranked(target, size):
     for depth, n in ((4, 1), (12, 20), (512, 512), (2048, 4096)):
         sizes = {"height": size, "width": size, "out_y": size, "out_x": size, "depth": depth, "n": n}
-        problem = PROBLEM | sizes | {"out_wide": 4 if n % 4 == 0 else 1}
-        schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
+        problem = PROBLEM.replace(**sizes, out_wide=4 if n % 4 == 0 else 1)
+        schedule = FAMILY.default(problem, target.limits)
 
         assert FAMILY.reasons(schedule, problem, target.limits) == []
         assert 0 < rank.predicted(FAMILY, problem, schedule, typical(target.limits.units), Demand(1, 1, 0)).us < 1e8
@@ -411,7 +409,7 @@ def test_it_is_chosen_for_strict_f32_where_its_model_says_that_it_wins(arch):
 def test_larger_blocks_are_chosen_where_they_are_not_mostly_padding(target, side, channels, outputs):
     problem = FAMILY.problem(constant(conv((1, side, side, channels), channels, (3, 3), pad=1)))
 
-    assert FAMILY.default(SimpleNamespace(**problem), target.limits)["outputs"] == outputs
+    assert FAMILY.default(problem, target.limits)["outputs"] == outputs
 
 
 def test_a_cpu_behind_opencl_keeps_to_vectors():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,7 +130,7 @@ def data(kernel: Kernel) -> list[np.ndarray]:
 def compiled(family, kernel, schedule, target, name="k0"):
     """(kernel, schedule, source, inputs) with the constant operand as the engine wants it."""
     schedule = schedule or default(kernel, target.limits, family)
-    wanted = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel)))
+    wanted = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
     inputs = data(kernel)
     if wanted is not None:
         packed = pack(kernel, wanted)
@@ -426,8 +425,8 @@ def test_the_model_counts_four_multiply_adds_a_product():
     schedule = {**PLAIN, "tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 2}
     wide = product(256, 256, 1024, (I32, I32), constant=True)
 
-    work = SIMT.work(SimpleNamespace(**schedule), SimpleNamespace(**problem))
-    plain = SIMT.work(SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(wide)))
+    work = SIMT.work(SIMT.schedule(schedule), problem)
+    plain = SIMT.work(SIMT.schedule(schedule), SIMT.problem(wide))
 
     assert (work.math, plain.math) == ("dp4a", "fma")
     assert work.macs == plain.macs == 64 * 64 * 1024

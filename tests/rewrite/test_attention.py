@@ -109,8 +109,8 @@ def test_without_an_engine_the_pipeline_leaves_no_attention():
 @pytest.mark.parametrize(
     ("shapes", "why"),
     [
-        (((2, 5, 7), (2, 11, 8), (2, 11, 3)), "do not go together"),
-        (((2, 5, 7), (2, 11, 7), (2, 10, 3)), "do not go together"),
+        (((2, 5, 7), (2, 11, 8), (2, 11, 3)), "do not fit together"),
+        (((2, 5, 7), (2, 11, 7), (2, 10, 3)), "do not fit together"),
         (((2, 5, 7), (3, 11, 7), (3, 11, 3)), "do not broadcast"),
         (((2, 5, 7), (2, 11, 7), (2, 11, 3), (4, 1, 1)), "do not broadcast"),
         (((5, 7), (11, 7), (11, 3), (4, 1, 1)), "a mask that broadcasts"),

@@ -119,7 +119,7 @@ def test_calls_to_outside_are_found() -> None:
     ("damage", "message"),
     [
         (lambda d: b"", "empty"),
-        (lambda d: blob(b""), "0 bytes are no object file"),
+        (lambda d: blob(b""), "0 bytes are not an object file"),
         (lambda d: blob(d)[:-1], "object longer than the file"),
         (lambda d: (1 << 63).to_bytes(8, "little") + d, "object longer than the file"),
         (lambda d: blob(b"MZ" + d[2:]), "not a 64-bit little-endian ELF"),

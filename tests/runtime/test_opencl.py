@@ -10,7 +10,7 @@ import pytest
 
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.runtime.opencl import OpenCLProgram
-from gpucomp.targets import opencl
+from gpucomp.targets import opencl, opencl_build
 from tests.plans import COLUMNS, ROWS, answer, split_products, two_layers
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
@@ -154,7 +154,7 @@ def test_binaries_are_used_and_foreign_ones_are_built_from_the_source():
     _, sources, _ = two_layers(opencl.manifest("pocl"))
     text = sources["k0.src"]
     context = cl.Context([opencl.device_of(opencl.manifest("pocl"))])
-    (binary,) = cl.Program(context, text).build(list(opencl.FLAGS)).get_info(cl.program_info.BINARIES)
+    (binary,) = cl.Program(context, text).build(list(opencl_build.FLAGS)).get_info(cl.program_info.BINARIES)
 
     for member in (bytes(binary), b"\x7fELF of another driver", text.encode()):
         found = opened(binaries={"k0.bin": member}).run({"x": X})

@@ -15,7 +15,7 @@ from gpucomp.errors import KernelBuildError, ScheduleError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.opencl import OpenCLProgram
-from gpucomp.targets import opencl
+from gpucomp.targets import opencl, opencl_build
 from gpucomp.targets.cache import KernelCache
 from testing import opencl_drivers
 from testing.opencl_drivers import DRIVERS
@@ -57,8 +57,8 @@ def built(text, folder):
         opencl.pyopencl().Context([device]),
         KernelSource("k0", "opencl", text, Geometry((1, 1, 1), (1, 1, 1))),
     )
-    made = [opencl.program(context, device, source, KernelCache(folder)) for _ in range(2)]
-    loaded = [opencl.load_all(context, device, [(source, binary)], None)[0] for binary in (made[0][1], FOREIGN)]
+    made = [opencl_build.program(context, device, source, KernelCache(folder)) for _ in range(2)]
+    loaded = [opencl_build.load_all(context, device, [(source, binary)], None)[0] for binary in (made[0][1], FOREIGN)]
     return [program.kernel_names for program in (*(program for program, _ in made), *loaded)], len(made[0][1])
 
 

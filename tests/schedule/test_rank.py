@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from gpucomp.ir.types import F16, U64
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule import points, rank
 from gpucomp.schedule.analytic import demand
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing.kernels import (
     add_relu,
@@ -65,7 +65,7 @@ def fastest(found, **wanted):
 )  # fmt: skip
 def test_what_is_ranked_can_run_in_the_order_of_its_time_and_without_register_pressure(kernel, family, arch):
     target, found = cuda.manifest(arch), ranking(kernel, family, arch)
-    problem, p = family.problem(kernel), SimpleNamespace(**family.problem(kernel))
+    problem, p = family.problem(kernel), sized(family.problem(kernel))
 
     leading = list(itertools.islice(found.best(), 20))
 
@@ -75,14 +75,14 @@ def test_what_is_ranked_can_run_in_the_order_of_its_time_and_without_register_pr
     assert len({tuple(r.schedule.values()) for r in leading}) == 20
     for r in leading:
         assert family.reasons(r.schedule, problem, target.limits) == []
-        assert family.registers(SimpleNamespace(**r.schedule), p) == r.registers <= rank.PRESSURE
+        assert family.registers(family.schedule(r.schedule), p) == r.registers <= rank.PRESSURE
         alone = rank.predicted(family, problem, r.schedule, target.device, demand(kernel, target.device))
         assert alone.us == pytest.approx(r.us, rel=1e-12)
 
 
 def tile(ranked):
-    p = SimpleNamespace(**ranked.family.problem(LARGE))
-    d = ranked.family.derive(SimpleNamespace(**ranked.schedule), p) | ranked.schedule
+    p = sized(ranked.family.problem(LARGE))
+    d = {**ranked.family.derive(ranked.family.schedule(ranked.schedule), p), **ranked.schedule}
     return d["tile_m"], d["tile_n"]
 
 
@@ -148,7 +148,7 @@ def test_every_engine_says_what_it_does_but_the_one_whose_parts_keep_it_linear()
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 def test_of_kernels_without_matrices_too_what_is_ranked_first_can_run_and_beats_the_default(kernel, family, arch):
     target, problem = cuda.manifest(arch), family.problem(kernel)
-    default = family.default(SimpleNamespace(**problem), target.limits)
+    default = family.default(sized(problem), target.limits)
     wanted = demand(kernel, target.device)
 
     chosen = first(kernel, family, arch)
@@ -222,7 +222,7 @@ def test_a_long_row_of_a_scan_is_looked_back_at_and_short_or_many_rows_are_not(a
         problem = SCAN.problem(kernel)
 
         assert first(kernel, SCAN, arch).schedule["look_back"] == wanted
-        assert SCAN.default(SimpleNamespace(**problem), target.limits)["look_back"] == wanted
+        assert SCAN.default(sized(problem), target.limits)["look_back"] == wanted
 
     long = ranking(scan("sum", 1, 10_000_000), SCAN, arch)
     assert fastest(long, look_back=0) > 10 * fastest(long, look_back=1)
@@ -239,7 +239,7 @@ def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
     ):  # fmt: skip
 
         def done(kernel, shuffles, family=family, schedule=schedule, **change):
-            p, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule | change)
+            p, s = sized(family.problem(kernel)), family.schedule({**schedule, **change})
             return family.work_with(shuffles)(s, p)
 
         cuda_s, opencl_s = done(kernel, True), done(kernel, False)
@@ -310,7 +310,7 @@ def test_what_is_expected_of_any_schedules_is_what_the_ranking_says_of_its_own()
 
     assert us[:-1] == pytest.approx(found.us[some])
     assert len(some) > 10
-    assert SIMT.registers(SimpleNamespace(**greedy), SimpleNamespace(**SIMT.problem(kernel))) > rank.PRESSURE
+    assert SIMT.registers(SIMT.schedule(greedy), SIMT.problem(kernel)) > rank.PRESSURE
     assert math.isnan(us[-1])
     assert rank.expected_us(kernel, dataclasses.replace(SIMT, work=None), row, target.device) is None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +17,7 @@ from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, device_of
+from gpucomp.schedule.space import sized
 from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
@@ -30,7 +30,7 @@ FAMILY = engines_of(KERNEL)[0]
 
 
 def default(kernel=KERNEL):
-    return dict(FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), HERE.limits))
+    return dict(FAMILY.default(sized(FAMILY.problem(kernel)), HERE.limits))
 
 
 def another(kernel=KERNEL):
@@ -238,7 +238,7 @@ IMAGE, *IMAGES = (dataclasses.replace(conv((1, size, size, 64), 64, (3, 3), pad=
 WINOGRAD, *_, DIRECT = engines_of(IMAGE)
 
 
-SCHEDULES = functools.cache(lambda family: dict(family.default(SimpleNamespace(**family.problem(IMAGE)), HERE.limits)))
+SCHEDULES = functools.cache(lambda family: dict(family.default(sized(family.problem(IMAGE)), HERE.limits)))
 
 
 def engine_pick(family, kernel):

@@ -18,7 +18,7 @@ from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import render
-from gpucomp.targets import cpu, cuda, opencl
+from gpucomp.targets import cpu, cuda, opencl, opencl_build
 from gpucomp.targets.cache import KernelCache
 from testing.kernels import add_relu
 from testing.template_cases import default
@@ -103,7 +103,7 @@ def test_a_refused_source_is_named_with_the_first_error_and_dumped(target, tmp_p
     source = KernelSource("k0", target.language, BROKEN[target.language], Geometry((1, 1, 1)))
 
     with config.using(dump=tmp_path), pytest.raises(KernelBuildError, match="undeclared") as found:
-        importlib.import_module(targets.MODULES[target.kind]).build(source, target)
+        importlib.import_module(targets.BUILDERS[target.kind]).build(source, target)
 
     dumped = Path(str(found.value).rpartition(" is at ")[2])
     assert dumped.read_text() == BROKEN[target.language]
@@ -114,7 +114,7 @@ def test_a_refused_source_is_named_with_the_first_error_and_dumped(target, tmp_p
 @pytest.mark.parametrize("target", [cuda.manifest("sm_80"), opencl.manifest("generic")], ids=lambda t: t.name)
 def test_a_second_build_comes_from_the_cache(target, tmp_path, monkeypatch):
     source, cache = source_for(target), KernelCache(tmp_path)
-    module = importlib.import_module(targets.MODULES[target.kind])
+    module = importlib.import_module(targets.BUILDERS[target.kind])
     monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")  # a driver that keeps nothing itself
 
     first = module.build(source, target, cache)
@@ -132,7 +132,7 @@ def test_what_pocl_builds_is_left_to_its_own_cache(tmp_path):
     target = opencl.manifest("pocl")
     source = source_for(target)
 
-    assert opencl.build(source, target, KernelCache(tmp_path)) == source.text.encode()
+    assert opencl_build.build(source, target, KernelCache(tmp_path)) == source.text.encode()
     assert not list(tmp_path.rglob("*.bin"))
 
 
@@ -186,14 +186,17 @@ def test_pocl_compiles_kernels_together_and_each_calls_its_own_helpers(compiled)
     sources = [with_helper(f"k{i}", i) for i in (3, 1, 2)] + [with_helper(f"m{i}", 10 + i, items=2) for i in (1, 2)]
     names = [s.name for s in sources]
 
-    assert [[s.name for s in batch] for batch in opencl.batches(sources, target)] == [["k1", "k2", "k3"], ["m1", "m2"]]
+    assert [[s.name for s in batch] for batch in opencl_build.batches(sources, target)] == [
+        ["k1", "k2", "k3"],
+        ["m1", "m2"],
+    ]
     binaries = targets.build(plan_for(target, names), sources, target, lambda *a: None)
 
     assert binaries == {f"{s.name}.bin": s.text.encode() for s in sources}
     assert len(compiled) == 2
     cl, device = opencl.pyopencl(), opencl.device_of(target)
     queue = cl.CommandQueue(cl.Context([device]))
-    loaded = opencl.load_all(queue.context, device, [(s, binaries[f"{s.name}.bin"]) for s in sources], None)
+    loaded = opencl_build.load_all(queue.context, device, [(s, binaries[f"{s.name}.bin"]) for s in sources], None)
     assert sorted(compiled[2:]) == sorted(compiled[:2])  # PoCL's cache knows them
     for source, built, wanted in zip(sources, loaded, (21, 7, 14, 77, 84), strict=True):
         found, items = np.zeros(source.geometry.items[0], np.int32), source.geometry.items
@@ -212,7 +215,7 @@ def test_a_kernel_that_pocl_refuses_is_named_among_others(tmp_path):
 
     for build in (
         lambda: targets.build(plan_for(target, ["k1", "k2", "k3"]), sources, target, lambda *a: None),
-        lambda: opencl.load_all(context, device, [(s, b"") for s in sources], None),
+        lambda: opencl_build.load_all(context, device, [(s, b"") for s in sources], None),
     ):
         with config.using(dump=tmp_path), pytest.raises(KernelBuildError, match=r"kernel k2: .*undeclared") as found:
             build()
@@ -223,19 +226,19 @@ def test_a_kernel_that_pocl_refuses_is_named_among_others(tmp_path):
 
 def test_batches_are_what_a_device_s_compiler_makes_in_one_run(compiled, monkeypatch):
     target = opencl.manifest("pocl")
-    sources = [with_helper(f"k{i:02}", i) for i in range(opencl.TOGETHER + 1)]
+    sources = [with_helper(f"k{i:02}", i) for i in range(opencl_build.TOGETHER + 1)]
     device = opencl.device_of(target)
     twins = [with_helper("k1", 1), with_helper("k1", 2)]
 
-    assert [len(batch) for batch in opencl.batches(sources, target)] == [opencl.TOGETHER, 1]
-    assert [len(batch) for batch in opencl.batches(sources, opencl.manifest("mali"))] == [1] * len(sources)
-    assert [len(batch) for batch in opencl.batches(twins, target)] == [1, 1]
+    assert [len(batch) for batch in opencl_build.batches(sources, target)] == [opencl_build.TOGETHER, 1]
+    assert [len(batch) for batch in opencl_build.batches(sources, opencl.manifest("mali"))] == [1] * len(sources)
+    assert [len(batch) for batch in opencl_build.batches(twins, target)] == [1, 1]
     context = opencl.pyopencl().Context([device])
-    opencl.load_all(context, device, [(s, b"") for s in twins], None)
+    opencl_build.load_all(context, device, [(s, b"") for s in twins], None)
     assert sorted(compiled) == sorted(s.text for s in twins)
     monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
-    monkeypatch.setattr(opencl, "processors", lambda: 4)
-    assert [len(batch) for batch in opencl.batches(sources, opencl.manifest("generic"))] == [9, 9, 9, 6]
+    monkeypatch.setattr(opencl_build, "processors", lambda: 4)
+    assert [len(batch) for batch in opencl_build.batches(sources, opencl.manifest("generic"))] == [9, 9, 9, 6]
 
 
 def told(device_name, number, queue, built):
@@ -249,7 +252,7 @@ def told(device_name, number, queue, built):
 
 def test_elsewhere_than_on_pocl_the_first_of_a_batch_holds_the_binary_of_all(compiled, monkeypatch, tmp_path):
     monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
-    monkeypatch.setattr(opencl, "processors", lambda: 2)
+    monkeypatch.setattr(opencl_build, "processors", lambda: 2)
     target = opencl.manifest("generic")
     sources = [with_helper(f"k{i}", i) for i in range(1, 6)]
 
@@ -265,7 +268,7 @@ def test_elsewhere_than_on_pocl_the_first_of_a_batch_holds_the_binary_of_all(com
     device = opencl.device_of(target)
     queue = opencl.pyopencl().CommandQueue(opencl.pyopencl().Context([device]))
     for kept in (binaries, dict.fromkeys(binaries, b"of another driver")):
-        loaded = opencl.load_all(queue.context, device, [(s, kept[f"{s.name}.bin"]) for s in sources], None)
+        loaded = opencl_build.load_all(queue.context, device, [(s, kept[f"{s.name}.bin"]) for s in sources], None)
         assert all(told(f"k{i}", i, queue, built) for i, built in enumerate(loaded, 1))
     assert len([text for text in compiled if isinstance(text, str)]) == 4
 
@@ -275,11 +278,11 @@ def test_an_adreno_is_not_told_the_sizes_of_work_groups(monkeypatch):
     device = opencl.devices()[0]
     required = "__attribute__((reqd_work_group_size("
 
-    assert required in opencl.for_driver(device, source.text)
+    assert required in opencl_build.for_driver(device, source.text)
     monkeypatch.setattr(opencl.pyopencl().Device, "vendor", "QUALCOMM")
-    assert opencl.for_driver(device, source.text) == opencl.REQUIRED.sub("", source.text)
-    assert required not in opencl.for_driver(device, source.text)
-    assert f"__kernel void {source.name}(" in opencl.for_driver(device, source.text)
+    assert opencl_build.for_driver(device, source.text) == opencl_build.REQUIRED.sub("", source.text)
+    assert required not in opencl_build.for_driver(device, source.text)
+    assert f"__kernel void {source.name}(" in opencl_build.for_driver(device, source.text)
 
 
 @pytest.mark.parametrize(
@@ -297,15 +300,17 @@ def test_quotients_are_rounded_right_where_the_model_is_exact(text, exact, flagg
     device = opencl.devices()[0]
     source = KernelSource("k0", "opencl", text, Geometry((1, 1, 1)))
 
-    assert ("-cl-fp32-correctly-rounded-divide-sqrt" in opencl.build_flags(device, source, exact=exact)) == flagged
+    assert (
+        "-cl-fp32-correctly-rounded-divide-sqrt" in opencl_build.build_flags(device, source, exact=exact)
+    ) == flagged
 
 
 @pytest.mark.parametrize(("precision", "exact"), [("fp32", True), ("fp16", False), ("mixed", False)])
 def test_a_plan_s_precision_says_whether_the_model_is_exact(monkeypatch, precision, exact):
     target, asked = opencl.manifest("pocl"), []
-    flags = opencl.build_flags
+    flags = opencl_build.build_flags
     monkeypatch.setattr(
-        opencl, "build_flags", lambda d, s, *, exact=True: asked.append(exact) or flags(d, s, exact=exact)
+        opencl_build, "build_flags", lambda d, s, *, exact=True: asked.append(exact) or flags(d, s, exact=exact)
     )
     plan = replace(plan_for(target, ["k1"]), precision=precision)
 
@@ -319,16 +324,16 @@ def test_a_driver_is_not_given_what_another_one_has_built(compiled, monkeypatch)
     source, device = with_helper("k0", 1), opencl.device_of(opencl.manifest("pocl"))
     context = opencl.pyopencl().Context([device])
     monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
-    _, own = opencl.program(context, device, source)
-    monkeypatch.setattr(opencl, "compiler_version", lambda device: "another driver")
-    _, foreign = opencl.program(context, device, source)
+    _, own = opencl_build.program(context, device, source)
+    monkeypatch.setattr(opencl_build, "compiler_version", lambda device: "another driver")
+    _, foreign = opencl_build.program(context, device, source)
     monkeypatch.undo()
     given = opencl.pyopencl().Program
     monkeypatch.setattr(opencl.pyopencl(), "Program", lambda context, *of: compiled.append(of) or given(context, *of))
     compiled.clear()
 
     for binary in (foreign, b"\x7fELF", own):
-        opencl.load_all(context, device, [(source, binary)], None)
+        opencl_build.load_all(context, device, [(source, binary)], None)
 
     assert compiled == [(source.text,), (source.text,), ([device], [own.partition(b"\n")[2]])]
 
@@ -337,7 +342,7 @@ def test_a_flavour_without_a_device_keeps_its_source():
     target = opencl.manifest("mali")
     source = source_for(target)
 
-    assert opencl.build(source, target) == source.text.encode()
+    assert opencl_build.build(source, target) == source.text.encode()
 
 
 def test_a_plan_s_binaries_have_the_plan_s_names(tmp_path):
@@ -405,7 +410,7 @@ def test_no_thread_hears_the_notes_of_another_s_compiler():
     inside, leave = threading.Event(), threading.Event()
 
     def first():
-        with opencl._quiet:
+        with opencl_build._quiet:
             inside.set()
             leave.wait(10)
 
@@ -413,7 +418,7 @@ def test_no_thread_hears_the_notes_of_another_s_compiler():
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(first)
         inside.wait(10)
-        with opencl._quiet:
+        with opencl_build._quiet:
             leave.set()
             done.result()
             warnings.warn("a note", UserWarning, stacklevel=1)  # an error, were it heard

@@ -12,7 +12,7 @@ import gpucomp
 from gpucomp.errors import KernelBuildError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import opencl, patience
+from gpucomp.targets import opencl, opencl_build, patience
 from gpucomp.targets.patience import patiently
 from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
@@ -97,7 +97,7 @@ def test_a_kernel_whose_build_is_never_done_is_refused_by_name(hanging):
     hanging.add(TEXT)
 
     with pytest.raises(KernelBuildError, match=r"GPC5105 kernel k0: .*compiler was not done after .*its source is at"):
-        opencl.load_all(context, device, [(KernelSource("k0", "opencl", TEXT, Geometry((1, 1, 1))), b"")], None)
+        opencl_build.load_all(context, device, [(KernelSource("k0", "opencl", TEXT, Geometry((1, 1, 1))), b"")], None)
 
 
 def test_a_kernel_that_is_alone_is_built_once(monkeypatch):
@@ -109,7 +109,7 @@ def test_a_kernel_that_is_alone_is_built_once(monkeypatch):
     source = KernelSource("k0", "opencl", TEXT.replace("x[0]", "nonsense"), Geometry((1, 1, 1)))
 
     with pytest.raises(KernelBuildError, match="nonsense"):
-        opencl.load_all(cl.Context([device]), device, [(source, b"")], None)
+        opencl_build.load_all(cl.Context([device]), device, [(source, b"")], None)
 
     assert len(builds) == 1
 

@@ -13,7 +13,8 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.targets import amdgcn, cuda, opencl
+from gpucomp.schedule.space import sized
+from gpucomp.targets import amdgcn, cuda, opencl, opencl_build
 from testing.kernels import matmul
 
 
@@ -248,9 +249,9 @@ def test_khronos_dot_product_wants_a_compiler_that_declares_it(version, listed, 
     device.single_fp_config = 0
 
     assert ("khr_dot" in opencl.of_device(device, "opencl").features) == has
-    assert opencl.build_flags(device, text) == ["-cl-std=CL3.0" if has else "-cl-std=CL1.2"]
+    assert opencl_build.build_flags(device, text) == ["-cl-std=CL3.0" if has else "-cl-std=CL1.2"]
     text.text = "c + a * b"
-    assert opencl.build_flags(device, text) == ["-cl-std=CL1.2"]
+    assert opencl_build.build_flags(device, text) == ["-cl-std=CL1.2"]
 
 
 ARM, MESA = ("ARM Platform", "ARM"), ("rusticl", "Mesa/X.org")
@@ -494,12 +495,12 @@ def test_work_groups_meet_where_there_is_a_fence_of_the_device(device, fence, st
     if not fence:
         reason = "4 work-groups share a result, the device has no fence that orders memory between them"
         assert family.reasons(schedule, problem, found.limits) == [reason]
-        assert family.default(SimpleNamespace(**problem), found.limits)["splits"] == 1
+        assert family.default(sized(problem), found.limits)["splits"] == 1
         return
     source = render(kernel, schedule, found, "k0", family)
     for order in ("release", "acquire"):
         assert fences.STATEMENTS[min(fence)].format(order=order, ORDER=order.upper()) in source.text
-    assert opencl.build_flags(device, source) == [f"-cl-std={standard}"]
+    assert opencl_build.build_flags(device, source) == [f"-cl-std={standard}"]
 
 
 def test_the_manifests_meet_where_every_device_of_the_kind_has_a_fence():

@@ -129,8 +129,8 @@ class ModelSampler(PointSampler):
         """The values of measured points; their logarithms if all have the same sign, because ratios of times matter."""
         values = np.array([self.ledger.values[p] for p in points])
         if (values > 0).all():
-            return np.log(values)
-        return -np.log(-values) if (values < 0).all() else values
+            return np.asarray(np.log(values))
+        return np.asarray(-np.log(-values)) if (values < 0).all() else values
 
     def _refreshed(self) -> Pool:
         """The pool with everything asked and told since the last call; a new one when a fit is due."""
@@ -179,7 +179,7 @@ class ModelSampler(PointSampler):
         near = [self.candidates.neighbours(point) for point in told[:ELITE]]
         named = np.array(self.prior.fastest(POOL // 4) if self.prior is not None else [], np.int64)
         chosen = np.unique(np.concatenate([self.rng.choice(free, POOL, replace=False), named, *near]))
-        return chosen[~self.ledger.taken[chosen]]
+        return np.asarray(chosen[~self.ledger.taken[chosen]])
 
     def _chance(self, rows: np.ndarray) -> np.ndarray | float:
         """The probability that a point runs, by a process of its own: labels are 1 for points that ran, -1 for failures."""
@@ -211,7 +211,7 @@ def spread(x: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
     """The expected improvement below ``best`` of a normally distributed value; values above it count as zero."""
     z = (best - mean) / deviation
-    return deviation * (z * normal_cdf(z) + np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi))
+    return np.asarray(deviation * (z * normal_cdf(z) + np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)))
 
 
 def normal_cdf(z: np.ndarray) -> np.ndarray:
@@ -219,4 +219,4 @@ def normal_cdf(z: np.ndarray) -> np.ndarray:
     t = 1 / (1 + 0.2316419 * np.abs(z))
     tail = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     tail *= np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    return np.where(z > 0, 1 - tail, tail)
+    return np.asarray(np.where(z > 0, 1 - tail, tail))

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import ml_dtypes
 import numpy as np
 
-from gpucomp.ir.types import DType
+from gpucomp.ir.types import DType, finfo
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Float8:
 @cache
 def layout(dtype: DType) -> Float8:
     """How ``dtype`` is laid out, as its numpy type says."""
-    info = ml_dtypes.finfo(dtype.numpy)
+    info = finfo(dtype.numpy)
 
     def code(value: float) -> int:
         with np.errstate(all="ignore"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def plus(*terms: str | int) -> str:
     """The sum of ``terms``, without those that are zero: ``plus("row", 0)`` is ``row``."""
@@ -42,6 +44,19 @@ def _tight(text: str) -> str:
         if letter == " " and depth == 0 and position:
             return f"({text})"
     return text
+
+
+def loop(index: str, count: int, body: Sequence[str], *, unrolled: bool = True) -> list[str]:
+    """``body`` for each value of ``index`` below ``count``. A single round needs no loop: ``body`` then says 0 itself."""
+    if count == 1:
+        return list(body)
+    head = [f"for (int {index} = 0; {index} < {count}; ++{index}) {{"]
+    return [*(["#pragma unroll"] if unrolled else []), *head, *body, "}"]
+
+
+def guarded(condition: str, body: Sequence[str]) -> list[str]:
+    """``body`` where ``condition`` holds; empty text is no condition."""
+    return [f"if ({condition}) {{", *body, "}"] if condition else list(body)
 
 
 def tidy(text: str) -> str:

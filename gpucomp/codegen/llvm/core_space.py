@@ -1,4 +1,4 @@
-"""What the spaces of the CPU's engines have in common: lanes, costs of a core, how tasks are shared out among threads."""
+"""What the spaces of the CPU's engines share: lanes, the cost model of a core, how threads share tasks."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ class VectorSchedule(Tunables):
 
 STACK_BYTES = 1 << 20  # scratch that one call may take
 GHZ = 3.0
-THREADS = (1, 2, 4, 8)  # a schedule is for all of them
-TASK = 300.0  # cycles of a task
-BLOCK = 30.0  # and of a register block, besides what it computes
-CROWDED_LINE = 2.6  # of a line of a row that is fetched again from the second cache
+THREADS = (1, 2, 4, 8)  # a default schedule is chosen for all of these
+TASK = 300.0  # cycles of a task, besides what it computes
+BLOCK = 30.0  # cycles of a register block, besides what it computes
+CROWDED_LINE = 2.6  # cycles of a line that is fetched again from the second-level cache
 PAGE, LINE = 4096, 64
-CLAIMS = 4  # chunks of tasks that a thread takes, about: see the runner in targets.cpu
-TAIL = 0.3  # of a chunk, by which threads end apart
+CLAIMS = 4  # chunks of tasks that a thread takes, about: see ``ir/runner.py``
+TAIL = 0.3  # part of a chunk between the first thread's end and the last one's
 
 
 def step(rows: int, vectors: int, limits: Limits) -> float:
-    """Cycles of one k of a register block: its multiply-adds, or its loads, and a sum is ready after four.
+    """Cycles of one point of k in a register block: multiply-adds or loads, whichever take longer.
 
-    Columns come from the second-level cache, half a line a cycle at best. Loads and lines that hide behind the
-    multiply-adds still cost a little, by which blocks of equal size differ.
+    A sum has a latency of four cycles. Columns come from the second-level cache, half a line a cycle at best. Loads that
+    hide behind the multiply-adds still cost a little, so that blocks of equal size differ.
     """
     work = max(rows * vectors * limits.core.multiply, (rows + vectors) * limits.core.load, 4.0, 2.0 * vectors)
     return work + 0.05 * (rows + vectors) + 0.15 * vectors
 
 
 def crowding(rows: int, row_bytes: int, nbytes: int, limits: Limits) -> float:
-    """Cycles, for each k, of a register block whose rows drive each other out of the first cache.
+    """Cycles, for each point of k, that a register block loses to conflict misses of its rows in the first-level cache.
 
-    Rows that lie a multiple of 4 KiB apart share a set of it: measured, 12 of them in 8 ways.
+    Rows that lie a multiple of 4 KiB apart share a cache set. Measured: 12 such rows stay in 8 ways.
     """
     at_once = rows * math.gcd(row_bytes, PAGE) / PAGE
     return rows * nbytes / LINE * CROWDED_LINE if at_once > limits.core.ways else 0.0
 
 
 def span(tasks: int, threads: int) -> float:
-    """Tasks that the busiest thread does, when each claims them in equal chunks, and what it waits for the last one."""
+    """Tasks of the busiest thread, and its wait at the end. Threads claim tasks in chunks of equal size."""
     chunk = -(-tasks // (CLAIMS * threads))
     wait = TAIL * chunk if threads > 1 else 0.0
     return min(tasks, -(-tasks // (chunk * threads)) * chunk) + wait

@@ -44,10 +44,10 @@ def rest(
     made = {name for node in waiting for name in node.output if name}
     reads = functions.Reads()
     named = [name for node in waiting for name in reads.of(node)] + [o.name for o in model.graph.output]
-    found = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
+    available = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
     given = {i.name: i for i in model.graph.initializer if i.name not in fixed and not _is_external(i)}
     stored, read = [], {}
-    for name, value in found.items():
+    for name, value in available.items():
         array = None if isinstance(value, (SequenceValue, OptionalValue)) else constant_value(value)
         if array is None:
             read[name] = value
@@ -118,15 +118,15 @@ def _tensor(array: np.ndarray, name: str) -> onnx.TensorProto:
 def _called(known: Sequence[onnx.FunctionProto], nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
     """The model's functions that ``nodes`` call, directly or through other functions."""
     table = {(f.domain, f.name, f.overload): f for f in known}
-    found: dict[functions.Key, onnx.FunctionProto] = {}
+    called: dict[functions.Key, onnx.FunctionProto] = {}
     pending = list(nodes)
     while pending:
         for node in functions.nested_nodes([pending.pop()]):
             key = (node.domain, node.op_type, node.overload)
-            if key in table and key not in found:
-                found[key] = table[key]
+            if key in table and key not in called:
+                called[key] = table[key]
                 pending += table[key].node
-    return list(found.values())
+    return list(called.values())
 
 
 def type_proto(type: TensorType | SequenceType | OptionalType) -> onnx.TypeProto:

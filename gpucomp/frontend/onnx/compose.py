@@ -66,13 +66,13 @@ def sources(value: Value) -> tuple[str, ...]:
     """The inputs that ``value`` depends on, up to ``MOST_SOURCES`` of them."""
     known = _traced.get() or _Traced()
     for node in topological([value.node], known.done):
-        found = list(dict.fromkeys(known.inputs[v.node] for v in node.inputs))
+        operand_inputs = list(dict.fromkeys(known.inputs[v.node] for v in node.inputs))
         if node.op is Input:
             known.inputs[node] = (node.attrs["label"],)
-        elif len(found) == 1:
-            known.inputs[node] = found[0]  # the same object, so that a long chain takes no memory
+        elif len(operand_inputs) == 1:
+            known.inputs[node] = operand_inputs[0]  # the same object, so that a long chain takes no memory
         else:
-            known.inputs[node] = tuple(dict.fromkeys(chain.from_iterable(found)))[:MOST_SOURCES]
+            known.inputs[node] = tuple(dict.fromkeys(chain.from_iterable(operand_inputs)))[:MOST_SOURCES]
     return known.inputs[value.node]
 
 

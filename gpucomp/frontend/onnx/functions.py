@@ -111,30 +111,43 @@ def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) 
     objects.
     """
     count = len(graph.node) + sum(len(f.node) for f in functions.values())
-    names = numbers = objects = operands = 0
+    found = _Contents()
     if count <= MAX_NODES:
-        count = 0
         for nodes in (graph.node, *(f.node for f in functions.values())):
             for node in nested_nodes(nodes):
-                count += 1
-                operands += len(node.input)
-                names += len(node.input) + len(node.output) + len(node.attribute)
-                called = (node.domain, node.op_type, node.overload) in functions  # whose body reads the lists
-                for a in node.attribute:
-                    entries = len(a.ints) + len(a.floats) + len(a.strings)
-                    numbers += entries
-                    if entries and (called or becomes_objects(node.domain, node.op_type, a)):
-                        objects += entries
+                found.add(node, called=(node.domain, node.op_type, node.overload) in functions)
+        count = found.nodes
     if count > MAX_NODES:
         raise UnsupportedError(f"the model has {count} nodes, at most {MAX_NODES} are supported", code="GPC4006")
-    if objects > MAX_LISTED:
+    if found.objects > MAX_LISTED:
         raise UnsupportedError(
-            f"the lists in the model's attributes have {objects} entries, at most {MAX_LISTED} are supported",
+            f"the lists in the model's attributes have {found.objects} entries, at most {MAX_LISTED} are supported",
             code="GPC4006",
         )
-    return Bounds(
-        MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + EFFORT_AN_OPERAND * operands + numbers
-    )
+    effort = EFFORT_OF_THE_FILE * count + 2 * found.names + EFFORT_AN_OPERAND * found.operands + found.numbers
+    return Bounds(MAX_ADDED + 4 * count, EFFORT + effort)
+
+
+@dataclass
+class _Contents:
+    """What nodes have, counted."""
+
+    nodes: int = 0
+    operands: int = 0
+    names: int = 0  # of operands, results and attributes
+    numbers: int = 0  # entries of lists in attributes
+    objects: int = 0  # of these the ones that become objects
+
+    def add(self, node: onnx.NodeProto, *, called: bool) -> None:
+        """Count a node; the body of one that is ``called`` reads the lists in its attributes."""
+        self.nodes += 1
+        self.operands += len(node.input)
+        self.names += len(node.input) + len(node.output) + len(node.attribute)
+        for a in node.attribute:
+            entries = len(a.ints) + len(a.floats) + len(a.strings)
+            self.numbers += entries
+            if entries and (called or becomes_objects(node.domain, node.op_type, a)):
+                self.objects += entries
 
 
 def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto, most: int) -> None:

@@ -198,12 +198,12 @@ class Importer:
         values = tuple(value for _, value in named)
         return Graph(inputs, values, tuple(n for n, _ in named), self.model.graph.name, self.input_containers, made_up)
 
-    def _unsupported(self, found: Mapping[str, tuple[str, ...]]) -> UnsupportedError:
-        problems = tuple(found)
-        wanted = tuple(dict.fromkeys(name for names in found.values() for name in names))
+    def _unsupported(self, reasons: Mapping[str, tuple[str, ...]]) -> UnsupportedError:
+        problems = tuple(reasons)
+        inputs = tuple(dict.fromkeys(name for names in reasons.values() for name in names))
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return UnsupportedError(
-            f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=wanted, code="GPC4001"
+            f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=inputs, code="GPC4001"
         )
 
     # --- inputs and initialisers
@@ -289,8 +289,8 @@ class Importer:
         """Translate the nodes of ``owner`` in ``scope``. The generator returns the values of ``outputs``."""
         _, order = self.orders.get(id(owner), (owner, None))
         named = (name for node in order or owner.node for name in node.output if name)
-        if again := next((name for name in named if name in scope.values), None):
-            raise ModelError(f"{quote(scope.path + again)} is defined twice", code="GPC3011")
+        if duplicate := next((name for name in named if name in scope.values), None):
+            raise ModelError(f"{quote(scope.path + duplicate)} is defined twice", code="GPC3011")
         if order is None:
             order = in_order(owner.node, scope.path, self.reads)
             self.orders[id(owner)] = owner, order
@@ -312,11 +312,11 @@ class Importer:
             top = scope.parent is None and not scope.from_function
             if top and any(isinstance(scope.values.get(name), Unknown) for name in node.output):
                 self.waiting.append(node)
-        found = [scope.find(name) for name in outputs]
-        for name, value in zip(outputs, found, strict=True):
+        output_values = [scope.find(name) for name in outputs]
+        for name, value in zip(outputs, output_values, strict=True):
             if value is None:
                 raise ModelError(f"output {quote(scope.path + name)} is not computed by any node", code="GPC3012")
-        return found  # type: ignore[return-value]
+        return output_values  # type: ignore[return-value]
 
     def count(self, nodes: int, site: Site) -> None:
         """Count translated and unrolled nodes. Raises ``UnsupportedError`` if there are too many."""
@@ -397,14 +397,14 @@ class Importer:
         if not site.opset and not scope.from_function:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
-        found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and (found is None or functions.must_have_schema(site)):
+        registered = find_translator(site.domain, node.op_type, site.opset)
+        if signature is None and (registered is None or functions.must_have_schema(site)):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated and not is_translated_at(site.domain, node.op_type, signature.since):
                 raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
             check_arity(names, node.output, signature, site)
-        if found is None and not functions.may_have_body(site):
+        if registered is None and not functions.may_have_body(site):
             raise self._untranslated(operands)
         if any(isinstance(v, Unknown) for v in operands):
             return [UNKNOWN] * len(node.output)
@@ -412,18 +412,18 @@ class Importer:
         given = self._resolved(node, scope)
         self.spend(sum(map(_entries, given)), site)
         if signature is None:
-            assert found is not None
-            attributes = unchecked_attributes(given, found[0], known_operands, self.files, site)
+            assert registered is not None
+            attributes = unchecked_attributes(given, registered[0], known_operands, self.files, site)
         else:
             if not scope.of_standard:
                 check_operand_types(known_operands, signature, site)
-            attributes = checked_attributes(given, signature, found[0] if found else None, self.files, site)
-        if found is None:
+            attributes = checked_attributes(given, signature, registered[0] if registered else None, self.files, site)
+        if registered is None:
             body = functions.schema_body(node, site, known_operands, dict(given))
             if body is None:
                 raise self._untranslated(operands)
             return self._call(body, operands, node, site, scope, of_standard=True)
-        translator, takes_site = found
+        translator, takes_site = registered
         tally = _Tally(self, site)
         with origin(site.name), counted(tally), located(site, known_operands):
             result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
@@ -468,9 +468,9 @@ class Importer:
         """The node's attributes by name. References to a function's attributes are replaced by the caller's."""
         result = []
         for attribute in node.attribute:
-            found = scope.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
-            if found is not None:
-                result.append((attribute.name, found))
+            resolved = scope.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+            if resolved is not None:
+                result.append((attribute.name, resolved))
         return result
 
     def _call(
@@ -517,10 +517,10 @@ class Importer:
         return self._call_body(function, node, inner)
 
     def _call_body(self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope) -> Body:
-        wanted = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
-        results = yield self.body(function, wanted, scope)
-        found = dict(zip(wanted, results, strict=True))
-        return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
+        names = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
+        results = yield self.body(function, names, scope)
+        by_name = dict(zip(names, results, strict=True))
+        return [by_name.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
 
 
 def _entries(attribute: tuple[str, onnx.AttributeProto]) -> int:
@@ -555,4 +555,5 @@ def drive(generator: Body) -> list[Known]:
             answer = None
     if failure is not None:
         raise failure
-    return answer
+    results: list[Known] = answer
+    return results

@@ -87,12 +87,12 @@ def names_in(rest: bytes) -> set[str]:
 
     Other operators become different ones: a Gemm, for example, becomes a MatMul.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for node in nodes_in(rest):
-        found.add(node.name)
+        names.add(node.name)
         if node.op in OPS:
-            found.add(node.op)
-    return found
+            names.add(node.op)
+    return names
 
 
 def nodes_in(model: ModelLike) -> Iterator[Named]:
@@ -107,7 +107,7 @@ def nodes_in(model: ModelLike) -> Iterator[Named]:
             yield Named(name, node.op_type, tuple(path + output for output in node.output if output))
             body = bodies.get((node.domain, node.op_type, node.overload))
             graphs = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
-            pending += [(f"{name}/", one.node) for one in (*graphs, *([] if body is None else [body]))]
+            pending += [(f"{name}/", owner.node) for owner in (*graphs, *([] if body is None else [body]))]
 
 
 def _importer(
@@ -138,10 +138,10 @@ def deciding_inputs(model: ModelLike, *, shapes: Mapping[str, Any], values: Mapp
             load(model, shapes=shapes, constants=fixed)
         except UnsupportedError as error:
             named = [label if label in values else label.rpartition("[")[0] for label in error.inputs]  # "x[0]" of "x"
-            wanted = [name for name in named if name in values and name not in fixed]
-            if not wanted:
+            deciding = [name for name in named if name in values and name not in fixed]
+            if not deciding:
                 raise
-            fixed |= {name: values[name] for name in wanted}
+            fixed |= {name: values[name] for name in deciding}
         else:
             return fixed
 

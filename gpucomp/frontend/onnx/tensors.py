@@ -79,7 +79,8 @@ def _stored(tensor: onnx.TensorProto) -> int:
     """Approximate number of bytes of a tensor in the file. Integers of variable length count as one byte each."""
     if len(tensor.int32_data) or len(tensor.int64_data) or len(tensor.uint64_data):
         return len(tensor.int32_data) + len(tensor.int64_data) + len(tensor.uint64_data)
-    return -(-math.prod(tensor.dims) * DTYPES[tensor.data_type].bits // 8)
+    elements: int = math.prod(tensor.dims)
+    return -(-elements * DTYPES[tensor.data_type].bits // 8)
 
 
 def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
@@ -122,7 +123,7 @@ def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.nd
     if dtype.bits < 8:
         return _unpacked(data, dtype, shape)
     if dtype is t.BOOL:
-        return (data != 0).reshape(shape)  # numpy fails on bool arrays with other bytes than 0 and 1
+        return np.asarray(data != 0).reshape(shape)  # numpy fails on bool arrays with other bytes than 0 and 1
     little = dtype.numpy if dtype.numpy.kind == "V" else dtype.numpy.newbyteorder("<")
     array = data.view(little).reshape(shape)
     return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
@@ -169,7 +170,7 @@ def _from_numbers(
             ):
                 raise ModelError(f"{where}: a number in {field} does not fit in {dtype}", code="GPC3032")
         if dtype is t.BOOL:
-            return (narrow != 0).reshape(shape)
+            return np.asarray(narrow != 0).reshape(shape)
         return (narrow.view(dtype.numpy) if dtype in BIT_PATTERNS else narrow).reshape(shape)
     raise ModelError(f"{where}: {len(numbers)} numbers in {field}, {dtype}{list(shape)} needs {count}", code="GPC3032")
 
@@ -208,10 +209,10 @@ def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> 
             code="GPC4006",
         )
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
-        raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")
+        raise ModelError(f"{where}: {indices.shape} indices do not fit {values.shape} values", code="GPC3034")
     if indices.ndim == 2:
         if np.any(indices < 0) or np.any(indices >= np.asarray(shape, np.int64)):
-            raise ModelError(f"{where}: an index lies outside {list(shape)}", code="GPC3034")
+            raise ModelError(f"{where}: an index is outside {list(shape)}", code="GPC3034")
         indices = np.ravel_multi_index(tuple(indices.T), shape) if len(shape) else np.zeros(len(values), np.int64)
     if np.any(indices < 0) or np.any(indices >= size) or np.any(np.diff(indices) <= 0):
         raise ModelError(f"{where}: indices must ascend and be inside {list(shape)}", code="GPC3034")

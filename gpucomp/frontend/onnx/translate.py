@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 import onnx
@@ -27,6 +27,7 @@ OLDEST_OPSET = 1
 NEVER = 1 << 31  # an opset that will never exist
 DEFAULT_DOMAIN = ""
 Translator = Callable[..., Any]
+T = TypeVar("T", bound=Translator)
 # annotations of keywords for long lists: translators get protobuf's list, and ``tensors.as_array`` avoids an object per entry
 IntList = Sequence[int]
 FloatList = Sequence[float]
@@ -76,7 +77,7 @@ class Site:
 
 def translates(
     op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN, until: int = NEVER
-) -> Callable[[Translator], Translator]:
+) -> Callable[[T], T]:
     """Decorator: registers the translator of ``op_type`` from opset ``since`` on, up to the next newer registration.
 
     A registration with ``until`` ends before that opset. Of two with the same ``since``, it has precedence.
@@ -88,7 +89,7 @@ def translates(
     features that gpucomp does not have. A generator can yield bodies to be translated.
     """
 
-    def register(function: Translator) -> Translator:
+    def register(function: T) -> T:
         versions = _TRANSLATORS.setdefault((domain, op_type), [])
         if any((v.since, v.until) == (since, until) for v in versions):
             raise ValueError(f"{op_type} since {since} is translated twice")
@@ -309,11 +310,11 @@ def checked_attributes(
         seen.add(name)
         expected = signature.attribute_types[name]
         if attribute.type != expected:
-            found = (
+            actual = (
                 A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
             )
             raise ModelError(
-                f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
+                f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {actual} found",
                 code="GPC3014",
             )
         as_it_is = translator is not None and _takes_list(translator, name, expected)
@@ -371,7 +372,7 @@ def _annotated(translator: Translator) -> inspect.Signature:
 def _is_annotated(value: Any, kind: Any) -> bool:
     """Whether an attribute's value matches the annotation of a parameter: a type, a tuple of one type, or a union."""
     if isinstance(kind, UnionType):
-        return any(_is_annotated(value, one) for one in get_args(kind))
+        return any(_is_annotated(value, member) for member in get_args(kind))
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(isinstance(v, get_args(kind)[0]) for v in value)
     return isinstance(value, kind)

@@ -87,22 +87,8 @@ def check(data: bytes, what: str) -> None:
             tag, at = _varint(data, at - 1, end)
         kind, number = tag & 7, tag >> 3
         if kind != LENGTH:
-            if kind not in (VARINT, FIXED64, FIXED32) or not number:
-                raise broken
-            if tag < 128:
-                run = _run(tag, kind).match(data, start, end)
-                if run is None:
-                    raise broken
-                at = run.end()
-                if kind == VARINT:  # each number has a tag, which also counts as an end
-                    size = fields.get(number)
-                    listed += _ends(data, start, at) // 2 * (size if isinstance(size, int) else A_NUMBER)
-                else:
-                    listed += (at - start) // 9 * A_DOUBLE if kind == FIXED64 else (at - start) // 5 * A_FLOAT
-            elif kind == VARINT:
-                _, at = _varint(data, at, end)
-            else:
-                at += 8 if kind == FIXED64 else 4
+            at, taken = _numbers(data, start, at, end, tag, fields.get(number))
+            listed += taken
             continue
         if at >= end:
             raise broken
@@ -113,23 +99,42 @@ def check(data: bytes, what: str) -> None:
         stop = at + length
         if stop > end or not number:
             raise broken
-        found = fields.get(number)
-        if found is None:
+        field = fields.get(number)
+        if field is None:
             at = stop
             continue
-        if isinstance(found, int):
-            listed += found * _ends(data, at, stop)
+        if isinstance(field, int):
+            listed += field * _ends(data, at, stop)
             at = stop
-        elif found is TEXT or found is BYTES:
+        elif field is TEXT or field is BYTES:
             texts += 1
             listed += A_TEXT
-            if found is TEXT and length and not _is_text(data[at:stop]):
+            if field is TEXT and length and not _is_text(data[at:stop]):
                 raise ModelError(f"{what}: a name in it is not UTF-8 text", code="GPC3003")
             at = stop
         else:
             messages += 1
             around.append((fields, end))
-            fields, end = _fields(found), stop
+            fields, end = _fields(field), stop
+
+
+def _numbers(data: bytes, start: int, at: int, end: int, tag: int, field: Any) -> tuple[int, int]:
+    """The position after a run of numbers whose first tag is ``data[start:at]``, and the bytes of a list of them.
+
+    The position is beyond ``end`` if these are not numbers.
+    """
+    kind = tag & 7
+    if kind not in (VARINT, FIXED64, FIXED32) or not tag >> 3:
+        return end + 1, 0
+    if tag > 127:
+        return _varint(data, at, end)[1] if kind == VARINT else at + (8 if kind == FIXED64 else 4), 0
+    run = _run(tag, kind).match(data, start, end)
+    if run is None:
+        return end + 1, 0
+    stop = run.end()
+    if kind == VARINT:  # each number has a tag, which also counts as an end
+        return stop, _ends(data, start, stop) // 2 * (field if isinstance(field, int) else A_NUMBER)
+    return stop, (stop - start) // 9 * A_DOUBLE if kind == FIXED64 else (stop - start) // 5 * A_FLOAT
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.epilogue import split_scratch
@@ -19,6 +18,9 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.plain_loads import padded
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.amd.space import AmdProblem, AmdSchedule, AmdSizes
 
 
 @dataclass(frozen=True)
@@ -115,16 +117,17 @@ def element_type(body: Contraction) -> DType | None:
     return found if found in ELEMENTS and ELEMENTS[found].sums is body.acc.dtype else None
 
 
-def amd_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
-) -> Mapping[str, Any]:
+def amd_hooks(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/amd/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
     dtype = element_type(body)
     assert dtype is not None
     element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
-    a = _loader(kernel, printer, "a", body.a, body.m, p.m, p, derived)
-    b = _loader(kernel, printer, "b", body.b, body.n, p.n, p, derived)
+    tiles = (
+        _Tile("a", body.a, body.m, p.m, derived.tile_m, "first_row", derived.a_loads, body.b),
+        _Tile("b", body.b, body.n, p.n, derived.tile_n, "first_column", derived.b_loads, body.a),
+    )
+    a, b = (_loader(kernel, printer, tile, p, derived) for tile in tiles)
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
     batch = var("batch", max(1, p.batch))
     rewriter = Rewriter(kernel.params, places(body.m, row) | places(body.n, col) | places(body.batch, batch))
@@ -146,40 +149,49 @@ def amd_hooks(
     }
 
 
-def _loader(
-    kernel: Kernel,
-    printer: CPrinter,
-    name: str,
-    value: Expr,
-    axes: Sequence[Var],
-    extent: int,
-    p: SimpleNamespace,
-    derived: SimpleNamespace,
-) -> SimpleNamespace:
-    """One operand's chunks of a tile, a work-item's share of them each with a name.
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """One operand and its part of a work-group's tile."""
 
-    before   statements in front of the loop over tiles: row numbers, and what depends on them alone
-    lines    statements that fill ``a_next0``, ``a_next1`` ... with the chunk number ``a_chunk`` of each row
-    """
-    body = kernel.body_as(Contraction)
-    width, loads = derived.vector, getattr(derived, f"{name}_loads")
+    name: str
+    value: Expr
+    axes: tuple[Var, ...]  # that are not summed
+    extent: int  # of these axes
+    side: int  # rows or columns of the tile
+    first: str  # the first of them
+    loads: int  # chunks that a work-item loads
+    other: Expr  # the other operand
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """What the template reads to load one operand's chunks of a tile: a work-item's share, each with a name."""
+
+    name: str
+    before: list[str]  # in front of the loop over tiles: row numbers, and what depends on them alone
+    lines: list[str]  # these fill ``a_next0``, ``a_next1`` ... with the chunk number ``a_chunk`` of each row
+    loads: int
+
+
+def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
+    """How work-items load ``tile``."""
+    body, name, width = kernel.body_as(Contraction), tile.name, derived.vector
     batch = var("batch", max(1, p.batch))
-    span, lane = var("span", max(1, extent)), var(LANE, width)
+    span, lane = var("span", max(1, tile.extent)), var(LANE, width)
     chunk = var("chunk", max(1, derived.tiles_k * derived.chunks))
     flat = var("flat_depth", max(1, derived.tiles_k * derived.chunks * width))
     depth: Expr = chunk * width + lane
-    at = places(axes, span) | {v: substitute(e, {flat: depth}) for v, e in places(body.k, flat).items()}
+    at = places(tile.axes, span) | {v: substitute(e, {flat: depth}) for v, e in places(body.k, flat).items()}
     rewriter = Rewriter(kernel.params, at | places(body.batch, batch))
     outer, inner = frozenset({span, batch}), frozenset({chunk})
     whole = derived.tiles_k * derived.chunks * width == p.k
-    wide = _wide(rewriter, value, lane, chunk, whole=whole, depth=p.k, width=width)
-    other = bare(body.b if name == "a" else body.a)
-    if wide is not None and wide[3] and not whole and isinstance(other, Select):
+    wide = _wide(rewriter, tile.value, lane, chunk, whole=whole, depth=p.k, width=width)
+    if wide is not None and wide[3] and not whole and isinstance(bare(tile.other), Select):
         wide = None  # past the depth neither is zero
     if wide is not None:
         exprs = [split(wide[1], (outer, inner)), *([regroup(wide[2], (outer, inner))] if wide[2] is not None else [])]
     else:
-        element = rewriter(bare(value))
+        element = rewriter(bare(tile.value))
         if not whole:
             element = select(call("lt", depth, index(p.k)), element, literal(0, element.dtype))
         exprs = [regroup(element, (outer, inner))]
@@ -188,21 +200,16 @@ def _loader(
         [] if wide is None else parts_within(exprs, inner)
     )
     before: list[str] = []
-    for i in range(loads):
-        step = f" + {i * derived.threads // derived.chunks}" if i else ""
-        number = f"first_{'row' if name == 'a' else 'column'} + my_slot{step}"
-        clamp = (
-            f"min({number}, {extent - 1})"
-            if extent % getattr(derived, f"tile_{'m' if name == 'a' else 'n'}")
-            else number
-        )
-        before.append(f"const int {name}_span{i} = {clamp};")
+    for i in range(tile.loads):
+        number = f"{tile.first} + my_slot" + (f" + {i * derived.threads // derived.chunks}" if i else "")
+        clamped = f"min({number}, {tile.extent - 1})" if tile.extent % tile.side else number
+        before.append(f"const int {name}_span{i} = {clamped};")
         mine = known | {span: f"{name}_span{i}"}
         more, names = Emitter(printer, mine, prefix=f"{name}{i}s").named(parts_within(exprs, outer))
         before += more
         emitter = Emitter(printer, mine | names | shared | {chunk: f"{name}_chunk"}, prefix=f"{name}{i}e")
-        lines += _chunk(printer, emitter, f"{name}_next{i}", wide, exprs, lane, width, bare(value).dtype)
-    return SimpleNamespace(name=name, before=before, lines=lines, loads=loads)
+        lines += _chunk(printer, emitter, f"{name}_next{i}", wide, exprs, lane, width, bare(tile.value).dtype)
+    return Loader(name, before, lines, tile.loads)
 
 
 def _wide(

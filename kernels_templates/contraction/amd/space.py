@@ -8,59 +8,88 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import F16, F32, I8
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.operand import count
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, amd_hooks, element_type
 from gpucomp.schedule.space import (
     MAX_GROUPS,
     Family,
-    Param,
-    Schedule,
     Work,
     cannot_meet,
     fastest,
+    remembered,
     too_large,
     worthwhile_splits,
 )
 
-PARAMS = (
-    Param("wave", (32, 64), "work-items of a wave: what the device has, 32 with WMMA and 64 with MFMA"),
-    Param("block", (16, 32), "rows and columns of one matrix instruction's result"),
-    Param("waves_m", (1, 2, 4), "waves of a work-group along the rows"),
-    Param("waves_n", (1, 2, 4), "waves of a work-group along the columns"),
-    Param("blocks_m", (1, 2, 4), "instructions of a wave along the rows"),
-    Param("blocks_n", (1, 2, 4), "instructions of a wave along the columns"),
-    Param("steps", (1, 2, 4), "chunks of 16 bytes that a lane takes of each row of a tile"),
-    Param("stages", (1, 2), "buffers in local memory: with 2 the next tile is stored while this one is read"),
-    Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the depth of a tile"),
-)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 CHUNK = 16  # bytes of one access
 SUMS = 256  # accumulation registers of a lane beside the others, on devices with MFMA
 FLAG_BYTES = 16
 ELEMENTS = {1: I8, 2: F16, 4: F32}  # by their bytes
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes; ``element_bytes`` of an operand's element; ``b_constant``: the right operand can be packed."""
+class AmdSchedule(Tunables):
+    wave: int = tunable((32, 64), "work-items of a wave: what the device has, 32 with WMMA and 64 with MFMA")
+    block: int = tunable((16, 32), "rows and columns of one matrix instruction's result")
+    waves_m: int = tunable((1, 2, 4), "waves of a work-group along the rows")
+    waves_n: int = tunable((1, 2, 4), "waves of a work-group along the columns")
+    blocks_m: int = tunable((1, 2, 4), "instructions of a wave along the rows")
+    blocks_n: int = tunable((1, 2, 4), "instructions of a wave along the columns")
+    steps: int = tunable((1, 2, 4), "chunks of 16 bytes that a lane takes of each row of a tile")
+    stages: int = tunable((1, 2), "buffers in local memory: with 2 the next tile is stored while this one is read")
+    splits: int = tunable(SPLITS, "work-groups that share the depth of a tile")
+
+
+class AmdProblem(Sizes):
+    """Sizes of the contraction, and what its operands are made of."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    element_bytes: int  # of an operand
+    b_constant: int  # 1: the right operand can be packed
+    b_batched: int  # 1: each matrix of the batch has a right operand of its own
+
+
+class AmdSizes(Sizes):
+    threads: int
+    vector: int  # elements of a chunk
+    groups: int  # chunks of a row that the lanes of a wave read side by side; with WMMA all lanes read the same
+    chunks: int  # of a row of a tile
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    tiles_m: int
+    tiles_n: int
+    tiles_k: int
+    tiles_per_split: int  # of the depth
+    tiles: int  # of the whole result
+    a_loads: int  # chunks of a tile that a work-item loads
+    b_loads: int
+
+
+def problem(kernel: Kernel) -> AmdProblem:
     body = kernel.body_as(Contraction)
     element = element_type(body)
-    sizes = {
-        name: math.prod(v.extent for v in axes)
-        for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
-    }
-    return {
-        **sizes,
-        "element_bytes": element.nbytes if element is not None else 4,
-        "b_constant": int(packable(kernel, "b")),
-        "b_batched": int(any(v in body.b.free for v in body.batch)),
-    }
+    return AmdProblem(
+        batch=count(body.batch),
+        m=count(body.m),
+        n=count(body.n),
+        k=count(body.k),
+        element_bytes=element.nbytes if element is not None else 4,
+        b_constant=int(packable(kernel, "b")),
+        b_batched=int(any(v in body.b.free for v in body.batch)),
+    )
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -77,8 +106,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """A lane's chunk of a step stands in one of ``groups`` columns of chunks; WMMA's lanes take them all, each the same."""
+@remembered
+def derive(s: AmdSchedule, p: AmdProblem) -> AmdSizes:
     threads = s.wave * s.waves_m * s.waves_n
     vector = CHUNK // p.element_bytes
     groups = s.wave // s.block if s.wave == 64 else 2 if p.element_bytes == 2 else 1
@@ -86,55 +115,58 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     chunks = groups * s.steps
     tile_k = chunks * vector
     tiles_m, tiles_n, tiles_k = -(-p.m // tile_m), -(-p.n // tile_n), -(-p.k // tile_k)
-    return {
-        "threads": threads,
-        "vector": vector,
-        "groups": groups,
-        "chunks": chunks,
-        "tile_m": tile_m,
-        "tile_n": tile_n,
-        "tile_k": tile_k,
-        "tiles_m": max(1, tiles_m),
-        "tiles_n": max(1, tiles_n),
-        "tiles_k": tiles_k,
-        "tiles_per_split": -(-tiles_k // s.splits),
-        "tiles": tiles_m * tiles_n * p.batch,
-        "a_loads": max(1, tile_m * chunks // threads),
-        "b_loads": max(1, tile_n * chunks // threads),
-    }
+    return AmdSizes(
+        threads=threads,
+        vector=vector,
+        groups=groups,
+        chunks=chunks,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=tile_k,
+        tiles_m=max(1, tiles_m),
+        tiles_n=max(1, tiles_n),
+        tiles_k=tiles_k,
+        tiles_per_split=-(-tiles_k // s.splits),
+        tiles=tiles_m * tiles_n * p.batch,
+        a_loads=max(1, tile_m * chunks // threads),
+        b_loads=max(1, tile_n * chunks // threads),
+    )
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: AmdSchedule, p: AmdProblem) -> int:
     """Both tiles, a chunk of padding behind each row, once a stage; the flag of the last work-group to arrive."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     return s.stages * (d.tile_m + d.tile_n) * (d.chunks + 1) * CHUNK + FLAG_BYTES * (s.splits > 1)
 
 
-def sums_of(s: SimpleNamespace) -> int:
+def sums_of(s: AmdSchedule) -> int:
     """Accumulators of a lane."""
     return s.blocks_m * s.blocks_n * s.block * s.block // s.wave
 
 
-def others_of(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Registers of a lane beside its accumulators: fragments (of several steps, with WMMA), the staged chunks with a
-    row's addresses each, 40 for the rest; the sums of other splits, which clang reads far ahead."""
-    d = SimpleNamespace(**derive(s, p))
+def others_of(s: AmdSchedule, p: AmdProblem) -> int:
+    """Registers of a lane beside its accumulators.
+
+    Fragments, with WMMA of several steps; staged chunks, each with the addresses of its row; the sums of other splits, which
+    clang reads far ahead; and 40 others.
+    """
+    d = derive(s, p)
     fragments = (16 if s.wave == 32 else 4) * (s.blocks_m + s.blocks_n)
     return fragments + 8 * (d.a_loads + d.b_loads) + 40 + 2 * sums_of(s) * (s.splits > 1)
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Of a lane, of both files where there are two."""
+def registers(s: AmdSchedule, p: AmdProblem) -> int:
+    """Of a lane. Where accumulators are a register file of their own, of both files."""
     return sums_of(s) + others_of(s, p)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: AmdSchedule, p: AmdProblem, limits: Limits) -> Iterator[str]:
     if s.wave != limits.warp:
         yield f"waves of {s.wave}, the device has waves of {limits.warp}"
     if (ELEMENTS[p.element_bytes], s.wave, s.block) not in INSTRUCTIONS:
         yield f"no matrix instruction of waves of {s.wave} takes {p.element_bytes} bytes to {s.block} x {s.block}"
         return
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if d.tile_m * d.chunks % d.threads or d.tile_n * d.chunks % d.threads or d.threads % d.chunks:
@@ -151,14 +183,14 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from cannot_meet(s.splits, limits)
 
 
-def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def workspace_bytes(s: AmdSchedule, p: AmdProblem) -> int:
     """Partial sums, four bytes each."""
-    d = SimpleNamespace(**derive(s, p))
-    return int(d.tiles * s.splits * d.tile_m * d.tile_n * 4)
+    d = derive(s, p)
+    return d.tiles * s.splits * d.tile_m * d.tile_n * 4
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: AmdSchedule, p: AmdProblem) -> Geometry:
+    d = derive(s, p)
     split = s.splits > 1
     return Geometry(
         (d.tiles, s.splits, 1),
@@ -168,7 +200,7 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def packing(kernel: Kernel, s: AmdSchedule, p: AmdProblem) -> Packing | None:
     """Column after column with its depth inside, filled up to whole chunks."""
     if not p.b_constant or 0 in (p.n, p.k):
         return None
@@ -200,22 +232,31 @@ MACS = {1: 512, 2: 512, 4: 128}  # of a unit's matrix cores each cycle, by the b
 LOOP_MACS = 64  # that ``_cost`` counts as one
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: AmdProblem, limits: Limits) -> AmdSchedule:
     """The tile and split that keep the busiest unit busy for the shortest time."""
-    names = ("block", "waves_m", "waves_n", "blocks_m", "blocks_n")
     candidates = [
-        dict(zip(names, tile, strict=True)) | {"wave": limits.warp, "steps": steps, "stages": 2, "splits": splits}
-        for tile in TILES
+        AmdSchedule(
+            block=block,
+            waves_m=waves_m,
+            waves_n=waves_n,
+            blocks_m=blocks_m,
+            blocks_n=blocks_n,
+            wave=limits.warp,
+            steps=steps,
+            stages=2,
+            splits=splits,
+        )
+        for block, waves_m, waves_n, blocks_m, blocks_n in TILES
         for steps in (2, 1, 4)
-        for splits in PARAMS[-1].choices
+        for splits in SPLITS
     ]
-    smallest = [c for c in candidates if c["splits"] == 1][-1:]
+    smallest = [s for s in candidates if s.splits == 1][-1:]
     return fastest([*candidates, *smallest], objections, _cost, p, limits)
 
 
-def _cost(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def _cost(s: AmdSchedule, p: AmdProblem, limits: Limits) -> float:
     """The busiest unit's share of work-groups, each with its loads; and partial sums on their way."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     groups = d.tiles * s.splits
     if s.splits > 1 and (d.tiles_per_split < LEAST_STEPS or groups > 2 * limits.units):
         return math.inf  # too little for each, or enough of them without
@@ -230,9 +271,9 @@ BARRIER_CYCLES = 40
 TRIP_INSTRUCTIONS = 24  # of a wave and a tile: where the next one is, barriers
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: AmdSchedule, p: AmdProblem) -> Work:
     """A work-group's share of the depth for its tile. The model's warps are of 32 lanes: a wave of 64 is two."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     chunks, sums = (d.tile_m + d.tile_n) * d.chunks, d.tile_m * d.tile_n * 4
     read = s.waves_m * s.waves_n * (s.blocks_m + s.blocks_n) * s.block * d.chunks  # of local memory, by all waves
     macs = d.tile_m * d.tile_n * d.tile_k
@@ -254,7 +295,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: AmdProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """Work-groups of two or four waves; splits that leave each some depth."""
     step = 2 * CHUNK // p.element_bytes * 4
     return {
@@ -264,13 +305,13 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
         "waves_n": (2,),
         "steps": (2, 4),
         "stages": (2,),
-        "splits": worthwhile_splits(PARAMS[-1].choices, p.k, step, p.batch * p.m * p.n, limits),
+        "splits": worthwhile_splits(SPLITS, p.k, step, p.batch * p.m * p.n, limits),
     }
 
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    AmdSchedule,
     problem,
     objections,
     derive,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.dialect import INT32
 from gpucomp.codegen.c.dots import Dot, dot_of, enabled
@@ -26,6 +25,9 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import count, places
 from gpucomp.kernel.forms.plain_loads import depth_axes, padded, plain
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.mali.space import MaliProblem, MaliSchedule, MaliSizes
 
 PIXEL = 4  # elements of an image's pixel
 WIDTHS = (16, 8, 4, 3, 2, 1)
@@ -54,7 +56,7 @@ def store_width(kernel: Kernel) -> int:
 
 
 def mali_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: MaliSchedule, p: MaliProblem, derived: MaliSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mali/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
@@ -89,9 +91,9 @@ class _Work:
 
     kernel: Kernel
     printer: CPrinter
-    s: SimpleNamespace
-    p: SimpleNamespace
-    derived: SimpleNamespace
+    s: MaliSchedule
+    p: MaliProblem
+    derived: MaliSizes
     batch: Var = field(init=False)
     tap: Var = field(init=False)
     inner: Var = field(init=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
@@ -15,50 +14,78 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.mali.emit import mali_hooks, store_width
-from gpucomp.schedule.space import Family, Param, Schedule, Work
+from gpucomp.schedule.space import Family, Work, remembered
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-PARAMS = (
-    Param("m0", (1, 2, 3, 4, 5, 6, 8), "rows of the result per work-item"),
-    Param("n0", (1, 2, 4, 8, 16), "columns of the result per work-item"),
-    Param("k0", (1, 2, 4, 8, 16), "depth of one step, whose loads and products are written out"),
-    Param("image", (0, 1), "1: packed weights come through an image, four to a pixel, and so through another cache"),
-    Param("lws_x", SIZES, "work-items of a work-group along the columns"),
-    Param("lws_y", SIZES, "work-items of a work-group along the rows"),
-)
+
+
+class MaliSchedule(Tunables):
+    m0: int = tunable((1, 2, 3, 4, 5, 6, 8), "rows of the result per work-item")
+    n0: int = tunable((1, 2, 4, 8, 16), "columns of the result per work-item")
+    k0: int = tunable((1, 2, 4, 8, 16), "depth of one step, whose loads and products are written out")
+    image: int = tunable(
+        (0, 1), "1: packed weights come through an image, four to a pixel, and so through another cache"
+    )
+    lws_x: int = tunable(SIZES, "work-items of a work-group along the columns")
+    lws_y: int = tunable(SIZES, "work-items of a work-group along the rows")
+
+
+class MaliProblem(Sizes):
+    """Sizes of the contraction. The depth is ``taps`` runs of ``run`` steps along its innermost axis."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    taps: int
+    run: int
+    acc_bytes: int  # of one sum in a register: 2 where sums are halves
+    b_constant: int  # 1: the right operand can be packed when the model is compiled
+    b_batched: int  # 1: each matrix of the batch has a right operand of its own
+    dot: int  # 1: both operands are bytes and four of them in a row share a tap
+    b_pixels: int  # 1: images can hold the right operand's elements
+    out_wide: int  # columns that one store may take
+
+
+class MaliSizes(Sizes):
+    """What follows from a schedule and a problem, for the template."""
+
+    blocks_m: int  # blocks_m x blocks_n work-items have something to compute
+    blocks_n: int
+    whole_m: int  # 1: there are no other work-items along the rows
+    whole_n: int
+    full: int  # steps of a run, in whole steps of ``k0``
+    rest: int  # steps that these leave over
+    vector: int  # columns of a vector of sums
+    store: int  # columns that a store takes
+
+
 MAX_ITEMS = (1 << 31) - 1
 PIXEL = 4  # elements
 DOT = 4  # bytes along the depth that one dot product takes
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes; the depth is ``taps`` runs of ``run`` steps, its innermost axis.
-
-    acc_bytes   of one sum in a register: 2 where sums are halves
-    b_constant  the right operand can be packed when the model is compiled
-    dot         both operands are bytes and four of them in a row share a tap
-    b_pixels    images hold the right operand's elements
-    out_wide    columns that one store may take
-    """
+def problem(kernel: Kernel) -> MaliProblem:
     body = kernel.body_as(Contraction)
-    sizes = {
-        name: math.prod(v.extent for v in axes)
-        for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
-    }
+    batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
     outer, inner = depth_axes(body)
     run = inner.extent if inner is not None else 1
-    return {
-        **sizes,
-        "taps": math.prod(v.extent for v in outer),
-        "run": run,
-        "acc_bytes": 2 if body.acc.dtype is F16 else 4,
-        "b_constant": int(packable(kernel, "b")),
-        "b_batched": int(any(v in body.b.free for v in body.batch)),
-        "dot": int(is_dot(body) and run % DOT == 0),
-        "b_pixels": int(plain_type(body.b) in (F16, F32) and body.acc.dtype is not I32),
-        "out_wide": store_width(kernel),
-    }
+    return MaliProblem(
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        taps=math.prod(v.extent for v in outer),
+        run=run,
+        acc_bytes=2 if body.acc.dtype is F16 else 4,
+        b_constant=int(packable(kernel, "b")),
+        b_batched=int(any(v in body.b.free for v in body.batch)),
+        dot=int(is_dot(body) and run % DOT == 0),
+        b_pixels=int(plain_type(body.b) in (F16, F32) and body.acc.dtype is not I32),
+        out_wide=store_width(kernel),
+    )
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -74,12 +101,12 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers(s: MaliSchedule, p: MaliProblem) -> int:
     """32-bit registers of the sums and of one step's operands (kernels.md 2.1): f32 5x4x4 takes 20 + 20 + 16 = 56."""
     return -(-p.acc_bytes * (s.m0 * s.n0 + s.k0 * (s.m0 + s.n0)) // 4)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: MaliSchedule, p: MaliProblem, limits: Limits) -> Iterator[str]:
     if (items := s.lws_x * s.lws_y) > limits.threads:
         yield f"{items} work-items per work-group, the device allows {limits.threads}"
     if (used := registers(s, p)) > limits.registers:
@@ -90,7 +117,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"more than {MAX_ITEMS} work-items, which are numbered with 32 bits"
 
 
-def _image_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def _image_objections(s: MaliSchedule, p: MaliProblem, limits: Limits) -> Iterator[str]:
     """An image's row is a block of columns over the whole depth: see ``packing``."""
     if not limits.image_width:
         yield "image=1: the device shows no buffer as an image"
@@ -104,27 +131,27 @@ def _image_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) ->
             yield f"image=1: {width} x {height} pixels, the device has images of {limits.image_width}"
 
 
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``blocks_m`` x ``blocks_n`` work-items have something to compute; ``whole`` says that there are no others."""
+@remembered
+def derive(s: MaliSchedule, p: MaliProblem) -> MaliSizes:
     blocks_n, blocks_m = -(-p.n // s.n0), -(-p.m // s.m0)
-    return {
-        "blocks_m": blocks_m,
-        "blocks_n": blocks_n,
-        "whole_m": int(blocks_m % s.lws_y == 0),
-        "whole_n": int(blocks_n % s.lws_x == 0),
-        "full": p.run // s.k0 * s.k0,  # of a run, in whole steps
-        "rest": p.run % s.k0,
-        "vector": math.gcd(s.n0, 16 // p.acc_bytes),
-        "store": math.gcd(s.n0, p.out_wide),
-    }
+    return MaliSizes(
+        blocks_m=blocks_m,
+        blocks_n=blocks_n,
+        whole_m=int(blocks_m % s.lws_y == 0),
+        whole_n=int(blocks_n % s.lws_x == 0),
+        full=p.run // s.k0 * s.k0,
+        rest=p.run % s.k0,
+        vector=math.gcd(s.n0, 16 // p.acc_bytes),
+        store=math.gcd(s.n0, p.out_wide),
+    )
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+def geometry(s: MaliSchedule, p: MaliProblem) -> Geometry:
     groups = (-(-p.n // (s.n0 * s.lws_x)), -(-p.m // (s.m0 * s.lws_y)), p.batch)
     return Geometry(groups, (s.lws_x, s.lws_y, 1))
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def packing(kernel: Kernel, s: MaliSchedule, p: MaliProblem) -> Packing | None:
     """Columns by n0, one block of them after the other, depth inside: what a work-item reads is one piece of memory.
 
     Bytes for dot products stand four deep in a column before the next column follows.
@@ -170,7 +197,7 @@ PRIORS = {
 GROUP = 64  # work-items of a group, in four columns of sixteen where there are as many
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: MaliProblem, limits: Limits) -> MaliSchedule:
     """The tile of the nearest problem in the tables, cut down to the result, and a work-group about as large as it."""
 
     def distance(point: tuple[int, int, int]) -> float:
@@ -179,19 +206,21 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     _, (m0, n0, k0) = min(PRIORS[p.acc_bytes], key=lambda prior: distance(prior[0]))
     while n0 > 1 and (n0 >= 2 * p.n or (p.n % n0 and not p.b_constant)):
         n0 //= 2
-    while m0 not in PARAMS[0].choices or m0 > max(1, p.m):
+    while m0 not in MaliSchedule.choices("m0") or m0 > max(1, p.m):
         m0 -= 1
     if p.dot:
         k0 = max(k0, DOT)
     while k0 > 1 and k0 > p.run:
         k0 //= 2
-    schedule = {"m0": m0, "n0": n0, "k0": k0, "image": 0, "lws_x": 1, "lws_y": 1}
-    while schedule["k0"] > 1 and registers(SimpleNamespace(**schedule), p) > limits.registers:
-        schedule["k0"] //= 2
-    return schedule | _work_group(-(-p.n // n0), -(-p.m // m0), min(GROUP, limits.threads))
+    lws_x, lws_y = _work_group(-(-p.n // n0), -(-p.m // m0), min(GROUP, limits.threads))
+    schedule = MaliSchedule(m0=m0, n0=n0, k0=k0, image=0, lws_x=lws_x, lws_y=lws_y)
+    while schedule.k0 > 1 and registers(schedule, p) > limits.registers:
+        schedule = schedule.replace(k0=schedule.k0 // 2)
+    return schedule
 
 
-def _work_group(columns: int, rows: int, items: int) -> dict[str, int]:
+def _work_group(columns: int, rows: int, items: int) -> tuple[int, int]:
+    """(``lws_x``, ``lws_y``) of at most so many ``items``."""
     x = y = 1
     while x < 4 and x < columns and 2 * x <= items:
         x *= 2
@@ -199,14 +228,14 @@ def _work_group(columns: int, rows: int, items: int) -> dict[str, int]:
         y *= 2
     while x < columns and 2 * x * y <= items:
         x *= 2
-    return {"lws_x": x, "lws_y": y}
+    return x, y
 
 
 WARP, ACCESS_BYTES, LINE_BYTES = 16, 16, 64
 LINE_TRAFFIC = 128  # of the model's shared memory: a unit reads one line of its first cache a cycle
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: MaliSchedule, p: MaliProblem) -> Work:
     """A work-group's sums. A warp's load touches a line of memory for each row, or block of columns, that its work-items
     read at once; a line holds several steps of a row, so memory answers ahead of them."""
     items = s.lws_x * s.lws_y
@@ -228,7 +257,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: MaliProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """Tiles near those of the tables, work-groups of 16 to 128."""
     return {
         "m0": (1,) if p.m == 1 else (2, 4, 5, 6),
@@ -242,7 +271,7 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    MaliSchedule,
     problem,
     objections,
     derive,

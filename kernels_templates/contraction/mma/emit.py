@@ -9,22 +9,25 @@ parts of an offset are combined by exclusive or as well, constants at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpucomp.codegen.c.banks import best_exchange, half_offset
 from gpucomp.codegen.c.copies import Walk, copy_loader, hoisted, place
-from gpucomp.codegen.c.emit import Emitter
+from gpucomp.codegen.c.emit import Emitter, lane_loop
 from gpucomp.codegen.c.epilogue import Epilogue, epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
+from gpucomp.codegen.c.text import guarded, loop, over, plus, times
 from gpucomp.expr.core import Expr, Var, call, var
 from gpucomp.ir.types import BF16, F16, F32, I8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.passes.pack_weights import packable
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.mma.space import MmaProblem, MmaSchedule, MmaSizes, OperandSizes
 
 CHUNK = 16
 WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
@@ -69,45 +72,132 @@ class Rows:
         return f"{start} + ({position} ^ ({moved} & {mask}) * {factor})"
 
 
-def mma_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
-) -> Mapping[str, Any]:
+def mma_hooks(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mma/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
-    is_async = "cp_async" in printer.features
-    a_type, b_type = stored(body.a).dtype, stored(body.b).dtype
-    acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
-    runs = s.warp_n // derived.out_vector
+    acc = "sum" if d.out_vector == 1 else f"sums[{LANE}]"
+    runs = s.warp_n // d.out_vector
     # operands that are computed on their way keep registers that early fetches would take
     fetched_early = runs % 2 == 0 and bool(p.a_copied and p.b_copied)
-    found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=fetched_early)
+    found = epilogue(kernel, printer, batch, d.out_vector, acc, fetched_early=fetched_early)
     # where sums are stored the fragments' registers are free
-    free = (4 * derived.blocks_m + 2 * derived.blocks_n) * (2 if derived.warp_steps > 1 else 1)
-    together = 4 * found.early_count * derived.blocks_m * runs // 2 <= free
+    free = (4 * d.blocks_m + 2 * d.blocks_n) * (2 if d.warp_steps > 1 else 1)
+    together = 4 * found.early_count * d.blocks_m * runs // 2 <= free
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    a = _operand(kernel, printer, "a", body.a, batch, s, p, derived, is_async)
-    b = _operand(kernel, printer, "b", body.b, batch, s, p, derived, is_async)
-    largest = max(p.m + derived.tile_m, p.n + derived.tile_n, p.k + derived.tile_k * s.splits, p.batch) + 1
-    tail = tail_hooks(kernel, printer, p, derived.threads, derived.tile_m, derived.tiles_n)
+    index = printer.dialect.index_type(max(p.m + d.tile_m, p.n + d.tile_n, p.k + d.tile_k * s.splits, p.batch) + 1)
+    a, b = (_operand(kernel, printer, name, batch, index, s, p, d) for name in ("a", "b"))
+    tail = tail_hooks(kernel, printer, p, d.threads, d.tile_m, d.tiles_n)
     return {
         **tail,
         "scratch": split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail),
-        "a": a,
-        "b": b,
-        "b_known": packable(kernel, "b"),
-        "is_async": "copy" in (a.mode, b.mode),
-        **staged_stores(found, printer, body.acc.dtype, s.warp_n, derived, together=together),
-        "index": printer.dialect.index_type(largest),
+        "prepare_a": a.prepared("first_row"),
+        "prepare_b": b.prepared("first_column"),
+        **_moved(a, b, printer, packable(kernel, "b"), s, d),
+        **_fragments(body, s, p, d),
+        **staged_stores(found, printer, body.acc.dtype, s.warp_n, d, together=together),
+        "tile_place": _tile_place(index, s, p, d),
+        "index": index,
         "acc_type": acc_type,
         "zero": printer.dialect.literal(0, body.acc.dtype),
-        "multiply": multiply_function(a_type, b_type),
-        "rounds": a_type is F32,
+        "multiply": multiply_function(stored(body.a).dtype, stored(body.b).dtype),
+        "rounds": stored(body.a).dtype is F32,
+        "meets": s.splits > 1 or (bool(tail["tail"]) and tail["tail"].sharers > 1),
+        "pipelined": d.warp_steps > 1,
+        "row": _row(s, d),
+        "row_tile": plus(
+            d.tiles if s.splits > 1 else 0,
+            times("batch", d.tiles_m) if p.batch > 1 else 0,
+            over("first_row", d.tile_m) if d.tiles_m > 1 else 0,
+        ),
     }
 
 
+def _row(s: MmaSchedule, d: MmaSizes) -> str:
+    """The row of the result that ``run`` of block ``i`` is of."""
+    warp = f"a_warp * {s.warp_m}" if s.warps_m > 1 else "0"
+    return plus("first_row", warp, "i * 16" if d.blocks_m > 1 else "0", f"run / {s.warp_n // d.out_vector}")
+
+
+def _tile_place(index: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> list[str]:
+    """Where the work-group's ``tile`` stands in the result."""
+    area = d.tiles_m * d.tiles_n
+    inside = "tile" if p.batch == 1 else f"(tile % {area})"
+    wide = "" if index == "int" else f"({index})"
+    lines = [] if p.batch == 1 else [f"const int batch = {over('tile', area)};"]
+    if 1 in (d.tiles_m, d.tiles_n):
+        column = f"{wide}{inside} * {d.tile_n}" if d.tiles_n > 1 else "0"
+        row = f"{wide}{inside} * {d.tile_m}" if d.tiles_m > 1 else "0"
+    elif s.raster >= d.tiles_n:
+        column = f"{wide}(tile % {d.tiles_n}) * {d.tile_n}"
+        row = f"{wide}({inside} / {d.tiles_n}) * {d.tile_m}"
+    else:
+        across = str(s.raster)
+        order = f"bands of {s.raster} columns of tiles, each walked down row by row"
+        lines.append(f"// {order if s.raster > 1 else 'tiles are walked down column by column'}")
+        lines.append(
+            f"const int band = {inside} / {s.raster * d.tiles_m}, in_band = {inside} % {s.raster * d.tiles_m};"
+        )
+        if d.tiles_n % s.raster:
+            last = d.tiles_n // s.raster
+            lines.append(f"const int across = band == {last} ? {d.tiles_n % s.raster} : {s.raster};")
+            across = "across"
+        column = f"{wide}(band * {s.raster} + in_band % {across}) * {d.tile_n}"
+        row = f"{wide}(in_band / {across}) * {d.tile_m}"
+        if across == "1":
+            column, row = f"{wide}band * {d.tile_n}", f"{wide}in_band * {d.tile_m}"
+    return [*lines, f"const {index} first_column = {column};", f"const {index} first_row = {row};"]
+
+
+def _moved(a: Operand, b: Operand, printer: CPrinter, b_known: bool, s: MmaSchedule, d: MmaSizes) -> dict[str, Any]:
+    """How tiles go from memory to the ring of stages.
+
+    begin, end     of the way along the depth, in tiles
+    first_tiles    what sets out before the loop; ``first_b`` and ``first_a`` where that of a constant ``b`` is early: then it
+                   waits for no other launch
+    fetch          what sets out in each round, to ``to`` or to registers; ``keep``: from registers to ``to``
+    arrived        what waits until this work-item's copies are there; ``commit`` makes them a group
+    """
+    begin, end = ("begin", "end") if s.splits > 1 else ("0", str(d.tiles_k))
+    is_async = "copy" in (a.loads.mode, b.loads.mode)
+    commit = ["gc_cp_async_commit();"] if is_async else []
+
+    def first(*operands: Operand) -> list[str]:
+        committed = commit if a in operands else []
+        to = "shared" if s.stages == 2 else "to"
+        lines = [line for o in operands for line in o.fetched(to)] + [line for o in operands for line in o.kept(to)]
+        if s.stages == 2:
+            return [*guarded(f"{begin} < {end}", [f"const int ahead = {begin};", *lines]), *committed]
+        stage = f"unsigned char* const to = shared + stage * {d.stage_bytes};"
+        body = [f"const int ahead = {plus(begin, 'stage')};", *guarded(f"ahead < {end}", [stage, *lines]), *committed]
+        return loop("stage", s.stages - 1, body)
+
+    early = "pdl" in printer.features and b_known and b.loads.mode == "copy"
+    return {
+        "begin": begin,
+        "end": end,
+        "loads_b_early": early,
+        "first_tiles": [] if early else first(a, b),
+        "first_a": first(a) if early else [],
+        "first_b": first(b) if early else [],
+        "fetch": [*a.fetched("to"), *b.fetched("to")],
+        "keep": [*a.kept("to"), *b.kept("to")],
+        "arrived": f"gc_cp_async_wait<{s.stages - 2}>();" if is_async else "",
+        "commit": "".join(commit),
+    }
+
+
+class StagedSums(Protocol):
+    """The sizes of an engine whose sums go to memory by way of shared memory."""
+
+    @property
+    def out_vector(self) -> int: ...
+    @property
+    def sum_columns(self) -> int: ...
+
+
 def staged_stores(
-    found: Epilogue, printer: CPrinter, dtype: DType, warp_n: int, derived: SimpleNamespace, *, together: bool = False
+    found: Epilogue, printer: CPrinter, dtype: DType, warp_n: int, d: StagedSums, *, together: bool = False
 ) -> Mapping[str, Any]:
     """What ``store_sums`` of ``contraction/fragments.j2`` is given: the epilogue, and how sums of ``dtype`` are staged.
 
@@ -115,10 +205,10 @@ def staged_stores(
     half_offset       where the first half of a run of eight sums is left in it (banks.py)
     """
     copy, half = printer.dialect.copy, "0"
-    sums_copy = copy("sums", "sums_from", dtype, derived.out_vector)
-    if derived.out_vector == 8 and dtype.nbytes == 4:
+    sums_copy = copy("sums", "sums_from", dtype, d.out_vector)
+    if d.out_vector == 8 and dtype.nbytes == 4:
         runs = warp_n // 8
-        terms = best_exchange(runs, derived.sum_columns)
+        terms = best_exchange(runs, d.sum_columns)
         half = half_offset(terms, {"c": "j", "row": "my_lane / 4"})
         first = half_offset(terms, {"c": f"run % {runs}", "row": f"run / {runs}"})
         if terms:
@@ -143,139 +233,276 @@ def multiply_function(a: DType, b: DType) -> str:
     return f"gc_mma_m16n8k32_i8<{signs}>"
 
 
-def _operand(
-    kernel: Kernel,
-    printer: CPrinter,
-    name: str,
-    value: Expr,
-    batch: Var,
-    s: SimpleNamespace,
-    p: SimpleNamespace,
-    derived: SimpleNamespace,
-    is_async: bool,
-) -> SimpleNamespace:
-    """One operand's tile: from memory to shared memory by all work-items, and from there to each warp's fragments.
+# ---- from memory to shared memory ----
+
+
+@dataclass(frozen=True)
+class Loads:
+    """What brings one chunk of an operand.
 
     mode          ``copy``: asynchronous; ``chunk``: through registers as it is; ``value``: element by element
-    to            offset of the first chunk of a work-item, in the tile
-    to_fast, to_slow    what each further step along an axis changes, as C text of the step; to_add is added instead
-    at            offset of a lane's first fragment
+    word          the type of a register of it
+    span_lines    what depends on the span alone; ``arrays``: its results, as ``Copy`` has them; so ``spans_used``
+    depth_lines   what depends on the depth alone
+    head          statements in front of it
+    address       of a copy: where it begins in memory; ``valid``: what tells whether it is read
+    lane_lines    of elements: statements of each; ``value``: its text
     """
+
+    mode: str
+    word: str
+    span_lines: list[str]
+    arrays: list[tuple[str, str, str]]
+    spans_used: bool
+    depth_lines: list[str]
+    head: list[str]
+    address: str = ""
+    valid: str = ""
+    lane_lines: list[str] = field(default_factory=list)
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand's tile on its way from memory to shared memory, by all work-items."""
+
+    name: str
+    sizes: OperandSizes
+    rows: Rows
+    loads: Loads
+    index: str
+    tile: int  # extents of the span and of the depth
+    tile_k: int
+    extent: int  # of the span of the whole operand
+    element_bytes: int
+    begins: int  # in a stage, in bytes
+
+    @property
+    def t(self) -> str:
+        return f"{self.name}_t"
+
+    @property
+    def i(self) -> str:
+        return f"{self.name}_i"
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self.sizes.vector * self.element_bytes
+
+    @property
+    def turned(self) -> bool:
+        """Whether elements lie in shared memory across the axis along which they come."""
+        return self.rows.by_depth != self.sizes.by_depth
+
+    @property
+    def number(self) -> str:
+        """Of a work-item's chunk."""
+        o = self.sizes
+        depth, span = self.t if o.depth_steps > 1 else "0", self.i if o.span_steps > 1 else "0"
+        return plus(f"{depth} * {o.span_steps}" if o.span_steps > 1 and depth != "0" else depth, span)
+
+    def prepared(self, first: str) -> list[str]:
+        """What a work-item knows of its part of a tile before the loop over the depth."""
+        name, o = self.name, self.sizes
+        place = f"id % {o.fast_items}", f"id / {o.fast_items}"
+        fast, slow = ("0", "id") if o.fast_items == 1 else ("id", "0") if o.slow_items == 1 else place
+        lines = [f"const int {name}_fast = {fast}, {name}_slow = {slow};"]
+        if not self.turned:
+            lines.append(
+                f"const int {name}_to = {self.rows.offset(f'{name}_slow', f'{name}_fast * {self.chunk_bytes}')};"
+            )
+        lines += self._spans(first)
+        if self.loads.mode == "chunk":
+            lines.append(f"{self.loads.word} {name}_next[{o.depth_steps * o.span_steps}];")
+        elif self.loads.mode == "value":
+            lines.append(f"__align__(16) {self.loads.word} {name}_next[{o.depth_steps * o.span_steps * o.vector}];")
+        return lines
+
+    def _spans(self, first: str) -> list[str]:
+        """Where each of a work-item's chunks stands along the span, and what follows from that alone."""
+        name, o, several = self.name, self.sizes, self.sizes.span_steps > 1
+        span_width = 1 if o.by_depth else o.vector
+        local, stride = (f"{name}_slow", o.slow_items) if o.by_depth else (f"{name}_fast", o.fast_items)
+        start = f"{over(first, span_width)} + {local}" + (f" + {self.i} * {stride}" if several else "")
+        lines = [f"{self.index} {name}_span = {start};"]
+        if self.extent % self.tile or (o.slow_guard and o.by_depth):
+            limit = self.extent // span_width - 1
+            lines.append(f"if ({name}_span > {limit}) {name}_span = {limit};")
+        if several and self.loads.spans_used:
+            lines.append(f"{name}_spans[{self.i}] = {name}_span;")
+        lines += self.loads.span_lines
+        if not several:
+            return lines
+        lines += [f"{array}[{self.i}] = {value};" for array, _, value in self.loads.arrays]
+        declared = [f"{ctype} {array}[{o.span_steps}];" for array, ctype, _ in self.loads.arrays]
+        if self.loads.spans_used:
+            declared.append(f"{self.index} {name}_spans[{o.span_steps}];")
+        return [*declared, *loop(self.i, o.span_steps, lines)]
+
+    def fetched(self, stage: str) -> list[str]:
+        """A tile's part of this work-item: on its way to ``stage``, or into registers."""
+        loads, slot = self.loads, f"{self.name}_next[{self.number}]"
+        if loads.mode == "copy":
+            to = f"{self._begin(stage)} + {self._place()}"
+            lines = [f"gc_cp_async{self.chunk_bytes}({to}, {loads.address}, {loads.valid});"]
+        elif loads.mode == "chunk":
+            read = f"{slot} = *reinterpret_cast<const {loads.word}*>({loads.address});"
+            lines = [read] if loads.valid == "true" else [f"{slot} = {{}};", f"if ({loads.valid}) {read}"]
+        elif self.sizes.vector == 1:
+            lines = [f"{slot} = {loads.value};"]
+        else:
+            element = f"{self.name}_next[{self._first}{LANE}] = {loads.value};"
+            lines = lane_loop([*loads.lane_lines, element], self.sizes.vector)
+        return self._each([*loads.head, *lines], loads.depth_lines)
+
+    def kept(self, stage: str) -> list[str]:
+        """From registers to ``stage``; nothing of what is copied past them."""
+        if self.loads.mode == "copy":
+            return []
+        if self.turned:
+            return self._each(self._kept_turned(stage))
+        word, to, lanes = self.loads.word, f"{self._begin(stage)} + {self._place()}", self.sizes.vector
+        whole = WORDS.get(self.chunk_bytes, "")
+        if self.loads.mode == "chunk" or (lanes == 1 and not whole):
+            return self._each([f"*reinterpret_cast<{word}*>({to}) = {self.name}_next[{self.number}];"])
+        if whole:
+            first = f" + ({self.number}) * {lanes}" if self.number != "0" else ""
+            value = f"*reinterpret_cast<const {whole}*>({self.name}_next{first})"
+            return self._each([f"*reinterpret_cast<{whole}*>({to}) = {value};"])
+        element = f"reinterpret_cast<{word}*>({to})[{LANE}] = {self.name}_next[{self._first}{LANE}];"
+        return self._each(lane_loop([element], lanes))
+
+    def _kept_turned(self, stage: str) -> list[str]:
+        """Element by element, each to a row of its own."""
+        name, o = self.name, self.sizes
+        fast = f"{name}_fast + {self.i} * {o.fast_items}" if o.fast_steps > 1 else f"{name}_fast"
+        slow = f"{name}_slow + {self.t} * {o.slow_items}" if o.slow_steps > 1 else f"{name}_slow"
+        row = f"{_scaled(fast, o.vector)} + {LANE}" if o.vector > 1 else fast
+        offset = self.rows.offset(f"{name}_row", f"({slow})" if "+" in slow else slow)  # a byte an element
+        at = f"{self._first}{LANE}" if o.vector > 1 else self.number
+        lines = [
+            f"const int {name}_row = {row};",
+            f"reinterpret_cast<{self.loads.word}*>({self._begin(stage)} + {offset})[0] = {name}_next[{at}];",
+        ]
+        return lane_loop(lines, o.vector) if o.vector > 1 else ["{", *lines, "}"]
+
+    @property
+    def _first(self) -> str:
+        """What stands in front of the lane in the number of a register."""
+        return f"({self.number}) * {self.sizes.vector} + " if self.number != "0" else ""
+
+    def _begin(self, stage: str) -> str:
+        return plus(stage, self.begins)
+
+    def _place(self) -> str:
+        """Where a work-item's chunk goes in the tile."""
+        name, o = self.name, self.sizes
+        slow_step, fast_step = (self.i, self.t) if o.by_depth else (self.t, self.i)
+        changes = []
+        if o.fast_steps > 1:
+            changes.append(f"{fast_step} * {o.fast_items * self.chunk_bytes}")
+        if o.slow_steps > 1 and (swizzle := _repeating(self.rows, o.slow_items, o.slow_steps)) is not None:
+            changes.append(f"({slow_step}{swizzle}")
+        place = " ^ ".join([f"{name}_to", *changes])
+        if changes:
+            place = f"({place})"
+        return f"{place} + {slow_step} * {o.slow_items * o.row_bytes}" if o.slow_steps > 1 else place
+
+    def _each(self, lines: Sequence[str], depth_lines: Sequence[str] = ()) -> list[str]:
+        """``lines`` for each of a work-item's chunks; ``depth_lines`` once a step along the depth."""
+        o, inside = self.sizes, ""
+        if o.slow_guard:
+            step = self.i if o.by_depth else self.t
+            slow = f"{self.name}_slow" + (f" + {step} * {o.slow_items}" if o.slow_steps > 1 else "")
+            inside = f"{slow} < {self.tile if o.by_depth else self.tile_k}"
+        spans = loop(self.i, o.span_steps, guarded(inside, lines))
+        return loop(self.t, o.depth_steps, [*depth_lines, *spans])
+
+
+def _operand(
+    kernel: Kernel, printer: CPrinter, name: str, batch: Var, index: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes
+) -> Operand:
     body = kernel.body_as(Contraction)
-    axes, extent, tile = (body.m, p.m, derived.tile_m) if name == "a" else (body.n, p.n, derived.tile_n)
-    own = {
-        k: getattr(derived, f"{name}_{k}")
-        for k in ("fast_items", "fast_steps", "slow_items", "slow_steps", "slow_guard", "row_bytes", "bytes")
-    }
-    by_depth, width = getattr(p, f"{name}_by_depth"), getattr(derived, f"{name}_vector")
-    copied, nbytes = getattr(p, f"{name}_copied"), p.element_bytes
-    rows = Rows(getattr(derived, f"{name}_shared_by_depth"), own["row_bytes"], nbytes)
-    depth_width, span_width = (width, 1) if by_depth else (1, width)
-    span_steps, depth_steps = (
-        (own["slow_steps"], own["fast_steps"]) if by_depth else (own["fast_steps"], own["slow_steps"])
-    )
-    depth, depth_names = _depth(name, by_depth, depth_steps, own, derived, depth_width)
+    is_a = name == "a"
+    value, axes, extent = (body.a, body.m, p.m) if is_a else (body.b, body.n, p.n)
+    sizes, copied = (d.a, p.a_copied) if is_a else (d.b, p.b_copied)
+    depth_width, span_width = (sizes.vector, 1) if sizes.by_depth else (1, sizes.vector)
+    depth, depth_names = _depth(name, sizes, d, depth_width)
     span = var("span", max(1, extent // span_width))
-    padded = derived.tiles_k * derived.tile_k != p.k
+    padded = d.tiles_k * d.tile_k != p.k
     walk = Walk(span, depth, depth_names, p.k // depth_width if padded else None, batch)
-    of = (axes, body.k, body.batch)
-    result = SimpleNamespace(
+    brings = _copies if copied else _elements
+    return Operand(
         name=name,
-        by_depth=by_depth,
-        width=width,
-        tile=tile,
-        limit=extent // span_width - 1,
-        clamp=int(extent % tile != 0),
-        span_steps=span_steps,
-        depth_steps=depth_steps,
-        slow_rows=tile if by_depth else derived.tile_k,
-        chunk_bytes=width * nbytes,
-        element_bytes=nbytes,
-        shared_by_depth=rows.by_depth,
-        by_element=rows.by_element,
-        turned=rows.by_depth != by_depth,
-        whole=WORDS.get(width * nbytes, ""),
-        **own,
+        sizes=sizes,
+        rows=Rows(sizes.shared_by_depth, sizes.row_bytes, p.element_bytes),
+        loads=brings(kernel, printer, name, value, (axes, body.k, body.batch), walk, sizes),
+        index=index,
+        tile=d.tile_m if is_a else d.tile_n,
+        tile_k=d.tile_k,
+        extent=extent,
+        element_bytes=p.element_bytes,
+        begins=0 if is_a else d.a.bytes,
     )
-    if copied:
-        copy = copy_loader(
-            kernel, printer, name, value, of, walk, by_depth=by_depth, width=width, span_steps=span_steps
-        )
-        result.mode = "copy" if is_async else "chunk"
-        result.word = WORDS[copy.nbytes]
-        for key in ("span_lines", "arrays", "spans_used", "depth_lines", "address", "valid"):
-            setattr(result, key, getattr(copy, key))
-        result.head = copy.lines
-    else:
-        result.mode = "value"
-        _element_loader(kernel, printer, result, stored(value), of, walk)
-    _shared_steps(result, rows)
-    _fragments(result, rows, name, s, derived)
-    return result
 
 
-def _depth(
-    name: str, by_depth: int, depth_steps: int, own: Mapping[str, int], derived: SimpleNamespace, depth_width: int
-) -> tuple[Expr, dict[Expr, str]]:
+def _depth(name: str, o: OperandSizes, d: MmaSizes, depth_width: int) -> tuple[Expr, dict[Expr, str]]:
     """Where a work-item stands along the depth, in chunks or elements: tile, then itself, then its steps."""
-    tile = var("tile", derived.tiles_k)
-    items, axis = (own["fast_items"], "fast") if by_depth else (own["slow_items"], "slow")
-    mine, step = var(axis, items), var("step", depth_steps)
+    tile = var("tile", d.tiles_k)
+    items, axis = (o.fast_items, "fast") if o.by_depth else (o.slow_items, "slow")
+    mine, step = var(axis, items), var("step", o.depth_steps)
     names: dict[Expr, str] = {tile: "ahead", mine: f"{name}_{axis}", step: f"{name}_t"}
-    depth = call("add", call("mul", tile, derived.tile_k // depth_width), mine)
-    if depth_steps > 1:
+    depth = call("add", call("mul", tile, d.tile_k // depth_width), mine)
+    if o.depth_steps > 1:
         depth = call("add", depth, call("mul", step, items))
     return depth, {v: n for v, n in names.items() if v in depth.free}
 
 
-def _element_loader(
-    kernel: Kernel,
-    printer: CPrinter,
-    result: SimpleNamespace,
-    value: Expr,
-    of: tuple[Sequence[Var], Sequence[Var], Sequence[Var]],
-    walk: Walk,
-) -> None:
-    """What computes a run of elements in registers: ``head`` in front of them, ``lane_lines`` and ``value`` of each."""
-    lane = var(LANE, result.width)
-    element = place(kernel, value, of, walk, by_depth=result.by_depth, width=result.width, lane=lane)
-    name = result.name
-    lines = hoisted(printer, [element], walk, name, result.span_steps)
-    result.span_lines, result.arrays, result.depth_lines, known, result.spans_used = lines
-    if result.width > 1:
+Axes = tuple[Sequence[Var], Sequence[Var], Sequence[Var]]  # of the span, of the depth, of the batch
+
+
+def _copies(kernel: Kernel, printer: CPrinter, name: str, value: Expr, of: Axes, walk: Walk, o: OperandSizes) -> Loads:
+    """Chunks as they are."""
+    copy = copy_loader(
+        kernel, printer, name, value, of, walk, by_depth=o.by_depth, width=o.vector, span_steps=o.span_steps
+    )
+    return Loads(
+        mode="copy" if "cp_async" in printer.features else "chunk",
+        word=WORDS[copy.nbytes],
+        span_lines=copy.span_lines,
+        arrays=copy.arrays,
+        spans_used=copy.spans_used,
+        depth_lines=copy.depth_lines,
+        head=copy.lines,
+        address=copy.address,
+        valid=copy.valid,
+    )
+
+
+def _elements(
+    kernel: Kernel, printer: CPrinter, name: str, value: Expr, of: Axes, walk: Walk, o: OperandSizes
+) -> Loads:
+    """A run of elements that are computed in registers."""
+    value, lane = stored(value), var(LANE, o.vector)
+    element = place(kernel, value, of, walk, by_depth=o.by_depth, width=o.vector, lane=lane)
+    span_lines, arrays, depth_lines, known, spans_used = hoisted(printer, [element], walk, name, o.span_steps)
+    lane_lines: list[str] = []
+    if o.vector > 1:
         known[lane] = LANE
-        emitter = Emitter(printer, known, prefix=f"{name}e")
-        result.head, result.lane_lines, (text,) = emitter.lanes([element], lane, result.width)
+        head, lane_lines, (text,) = Emitter(printer, known, prefix=f"{name}e").lanes([element], lane, o.vector)
     else:
-        result.head, (text,) = Emitter(printer, known, prefix=f"{name}e").values([element])
-        result.lane_lines = []
-    result.value = printer.narrowed(text, value.dtype)
-    result.word = printer.dialect.storage_type(value.dtype)
-
-
-def _shared_steps(o: SimpleNamespace, rows: Rows) -> None:
-    """Where a work-item's chunks go. ``{slow}`` and ``{fast}`` are the numbers of its steps."""
-    if o.turned:  # element by element, each to a row of its own
-        fast = f"{o.name}_fast + {o.name}_i * {o.fast_items}" if o.fast_steps > 1 else f"{o.name}_fast"
-        slow = f"{o.name}_slow + {o.name}_t * {o.slow_items}" if o.slow_steps > 1 else f"{o.name}_slow"
-        span = f"{_scaled(fast, o.width)} + {LANE}" if o.width > 1 else fast
-        o.turned_row, o.turned_position = span, f"({slow})" if "+" in slow else slow  # a byte an element
-        o.turned_offset = rows.offset(f"{o.name}_row", o.turned_position)
-        o.to = ""
-        return
-    position = f"{o.name}_fast * {o.chunk_bytes}"
-    o.to = rows.offset(f"{o.name}_slow", position)
-    slow_step, fast_step = (f"{o.name}_i", f"{o.name}_t") if o.by_depth else (f"{o.name}_t", f"{o.name}_i")
-    changes = []
-    if o.fast_steps > 1:
-        changes.append(f"{fast_step} * {o.fast_items * o.chunk_bytes}")
-    if o.slow_steps > 1 and (swizzle := _repeating(rows, o.slow_items, o.slow_steps)) is not None:
-        changes.append(f"({slow_step}{swizzle}")
-    o.place = " ^ ".join([f"{o.name}_to", *changes])
-    if changes:
-        o.place = f"({o.place})"
-    if o.slow_steps > 1:
-        o.place += f" + {slow_step} * {o.slow_items * o.row_bytes}"
+        head, (text,) = Emitter(printer, known, prefix=f"{name}e").values([element])
+    return Loads(
+        mode="value",
+        word=printer.dialect.storage_type(value.dtype),
+        span_lines=span_lines,
+        arrays=arrays,
+        spans_used=spans_used,
+        depth_lines=depth_lines,
+        head=head,
+        lane_lines=lane_lines,
+        value=printer.narrowed(text, value.dtype),
+    )
 
 
 def _repeating(rows: Rows, items: int, steps: int) -> str | None:
@@ -293,46 +520,122 @@ def _repeating(rows: Rows, items: int, steps: int) -> str | None:
     return f" & {mask // scale}) * {factor * scale}"
 
 
-def _fragments(o: SimpleNamespace, rows: Rows, name: str, s: SimpleNamespace, derived: SimpleNamespace) -> None:
-    """Which row and position a lane reads first (``row``, ``position``, ``at``), and what steps and blocks change.
+# ---- from shared memory to fragments ----
 
-    ``blocks``: of 16 rows or 8 columns. ``read`` is the function; ``per_read`` how many blocks one call fills.
+
+@dataclass(frozen=True)
+class Fragments:
+    """How a warp reads the fragments of one operand, ``per_read`` blocks of 16 rows or 8 columns at once.
+
+    row, position    what a lane reads first, of ``<name>_at``; steps and blocks change it by adding bytes, or by exclusive or
     """
-    warp, span = (f"{name}_warp", s.warp_m) if name == "a" else (f"{name}_warp", s.warp_n)
-    first_step = derived.warp_steps
-    step_depth = 32 // o.element_bytes
-    o.blocks = derived.blocks_m if name == "a" else derived.blocks_n
-    o.per_read = 1 if name == "a" or o.blocks == 1 or rows.by_element else 2
-    row_bytes = rows.row_bytes
-    block_span = 16 if name == "a" else 8
-    read_span = block_span * o.per_read
+
+    name: str
+    rows: Rows
+    blocks: int
+    per_read: int
+    row: str
+    position: str
+    step_add: int
+    step_xor: int
+    block_add: int
+    block_xor: int
+    begins: int  # in a stage, in bytes
+    half_xor: int = 0  # of elements: the second eight rows
+    depth_add: int = 0  # and the second four steps of the depth
+
+    def declared(self) -> list[str]:
+        name = self.name
+        return [
+            f"const int {name}_row = {self.row};",
+            f"const int {name}_position = {self.position};",
+            f"const int {name}_at = {self.rows.offset(f'{name}_row', f'{name}_position')};",
+        ]
+
+    def read(self, to: str, stage: str, step: str) -> list[str]:
+        """The fragments of ``step`` of ``stage`` into ``to``."""
+        many = self.blocks > self.per_read
+        at, add = f"{self.name}_at", ""
+        if many and self.block_xor:
+            at += f" ^ i * {self.block_xor}"
+        if many and self.block_add:
+            add += f" + i * {self.block_add}"
+        if step != "0" and self.step_xor:
+            at += f" ^ {step} * {self.step_xor}"
+        if step != "0" and self.step_add:
+            add += f" + {step} * {self.step_add}"
+        begin = plus(stage, self.begins)
+        block = (
+            self._elements(to, begin, at, add, many)
+            if self.rows.by_element
+            else self._matrices(to, begin, at, add, many)
+        )
+        return loop("i", self.blocks // self.per_read, block)
+
+    def _matrices(self, to: str, begin: str, at: str, add: str, many: bool) -> list[str]:
+        number = 4 if self.name == "a" else 2 * self.per_read
+        function = f"gc_ldmatrix_x{number}" + ("" if self.rows.by_depth else "_trans")
+        slot = f"[{'i' if many else 0}]" if self.name == "a" else f" + i * {2 * self.per_read}" if many else ""
+        return [f"{function}({to}{slot}, {begin} + {f'({at})' if '^' in at else at}{add});"]
+
+    def _elements(self, to: str, begin: str, at: str, add: str, many: bool) -> list[str]:
+        lines = []
+        for depth in range(2):
+            for half in range(2 if self.name == "a" else 1):
+                slot = f"[{'i' if many else 0}][{half + 2 * depth}]"
+                if self.name == "b":
+                    slot = f"[i * 2 + {depth}]" if many else f"[{depth}]"
+                place = f"{at} ^ {self.half_xor}" if half else at
+                place = f"({place})" if "^" in place else place
+                more = f" + {self.depth_add}" if depth else ""
+                lines.append(f"{to}{slot} = *reinterpret_cast<const unsigned*>({begin} + {place}{add}{more});")
+        return lines
+
+
+def _fragments(body: Contraction, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> dict[str, list[str]]:
+    """``fragments``: where a lane's are; ``read``: those of the next step, or of the one; ``read_first``: of the first."""
+    a, b = _fragments_of("a", s, p, d), _fragments_of("b", s, p, d)
+    if d.warp_steps == 1:
+        first, read = [], [*a.read("a_part", "from", "0"), *b.read("b_part", "from", "0")]
+    else:
+        first = [*a.read("a_part[0]", "shared", "0"), *b.read("b_part[0]", "shared", "0")]
+        read = [*a.read("a_part[(k + 1) % 2]", "from", "next"), *b.read("b_part[(k + 1) % 2]", "from", "next")]
+    return {"fragments": [*a.declared(), *b.declared()], "read_first": first, "read": read}
+
+
+def _fragments_of(name: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Fragments:
+    is_a = name == "a"
+    sizes, blocks, span, warps = (
+        (d.a, d.blocks_m, s.warp_m, s.warps_m) if is_a else (d.b, d.blocks_n, s.warp_n, s.warps_n)
+    )
+    rows = Rows(sizes.shared_by_depth, sizes.row_bytes, p.element_bytes)
+    per_read = 1 if is_a or blocks == 1 or rows.by_element else 2
+    block_span = 16 if is_a else 8
     # lanes 8i to 8i + 7 give the rows of matrix i: matrices of `a` go along the rows first, of `b` along the depth
     high, low = "my_lane / 16", "my_lane / 8 % 2"
-    along_span, along_depth = (low, high) if name == "a" else (high, low)
-    if name == "b" and o.per_read == 1:
-        along_span = ""
-    offset_k = f"warp_k * {first_step * step_depth}" if s.warps_k > 1 else ""
-    warps = s.warps_m if name == "a" else s.warps_n
-    offset_span = f"{warp} * {span}" if warps > 1 else ""
+    along_span, along_depth = (low, high) if is_a else (high if per_read > 1 else "", low)
+    step_depth = 32 // p.element_bytes
+    offset_k = f"warp_k * {d.warp_steps * step_depth}" if s.warps_k > 1 else ""
+    offset_span = f"{name}_warp * {span}" if warps > 1 else ""
+    by_step = {"step_add": step_depth * rows.row_bytes, "step_xor": 0}
     if rows.by_element:
-        o.row = _sum(offset_k, "my_lane % 4")
-        o.position = _scaled(_sum(offset_span, "my_lane / 4"), 4)
-        o.step_add, o.step_xor = step_depth * row_bytes, 0
-        o.block_add, o.block_xor = 0, block_span * 4
-        o.half_xor, o.depth_add = 8 * 4, 4 * row_bytes
+        row, position = _sum(offset_k, "my_lane % 4"), _scaled(_sum(offset_span, "my_lane / 4"), 4)
+        ways = by_step | {
+            "block_add": 0,
+            "block_xor": block_span * 4,
+            "half_xor": 8 * 4,
+            "depth_add": 4 * rows.row_bytes,
+        }
     elif rows.by_depth:
-        o.row = _sum(offset_span, f"{along_span} * 8" if along_span else "", "my_lane % 8")
-        o.position = _scaled(_sum(f"warp_k * {first_step * 2}" if s.warps_k > 1 else "", along_depth), 16)
-        o.step_add, o.step_xor = 0, 32
-        o.block_add, o.block_xor = read_span * row_bytes, 0
+        row = _sum(offset_span, f"{along_span} * 8" if along_span else "", "my_lane % 8")
+        position = _scaled(_sum(f"warp_k * {d.warp_steps * 2}" if s.warps_k > 1 else "", along_depth), 16)
+        ways = {"step_add": 0, "step_xor": 32, "block_add": block_span * per_read * rows.row_bytes, "block_xor": 0}
     else:
-        o.row = _sum(offset_k, f"{along_depth} * 8", "my_lane % 8")
-        o.position = _scaled(_sum(f"{warp} * {span // 8}" if warps > 1 else "", along_span), 16)
-        o.step_add, o.step_xor = step_depth * row_bytes, 0
-        o.block_add, o.block_xor = 0, read_span * 2
-    o.at = rows.offset(f"{name}_row", f"{name}_position")
-    matrices = 4 if name == "a" else 2 * o.per_read
-    o.read = f"gc_ldmatrix_x{matrices}{'' if rows.by_depth else '_trans'}"
+        row = _sum(offset_k, f"{along_depth} * 8", "my_lane % 8")
+        position = _scaled(_sum(f"{name}_warp * {span // 8}" if warps > 1 else "", along_span), 16)
+        ways = by_step | {"block_add": 0, "block_xor": block_span * per_read * 2}
+    begins = 0 if is_a else d.a.bytes
+    return Fragments(name, rows, blocks, per_read, row, position, begins=begins, **ways)
 
 
 def _scaled(text: str, factor: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import gcd, least, most
+from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
@@ -17,7 +17,9 @@ from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.mma.emit import mma_hooks
+from gpucomp.kernels_templates.contraction.sizes import GemmProblem, extents
 from gpucomp.kernels_templates.contraction.tail import tail_counter_bytes, tail_cycles, tail_registers, tail_work
 from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import (
@@ -26,26 +28,83 @@ from gpucomp.schedule.space import (
     RESERVED_BESIDE_FRAGMENTS,
     WARP,
     Family,
-    Param,
-    Schedule,
     Work,
     remembered,
     too_many_groups,
     worthwhile_splits,
 )
 
-SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
-PARAMS = (
-    Param("warp_m", (16, 32, 64), "rows of the result per warp"),
-    Param("warp_n", (8, 16, 32, 64, 128), "columns of the result per warp"),
-    Param("warps_m", (1, 2, 4), "warps along the rows"),
-    Param("warps_n", (1, 2, 4), "warps along the columns"),
-    Param("warps_k", (1, 2, 4), "warps that share the depth of a stage and add up through shared memory"),
-    Param("k_steps", (1, 2, 4, 8), "depth of a stage, in steps of 32 bytes: what one mma multiplies"),
-    Param("stages", (2, 3, 4, 5, 6), "tiles in shared memory: one is computed with, the others are on their way"),
-    SPLITS,
-    Param("raster", (1, 2, 4, 8), "columns of tiles that work-groups walk down together, for the second-level cache"),
-)
+
+class MmaSchedule(Tunables):
+    warp_m: int = tunable((16, 32, 64), "rows of the result per warp")
+    warp_n: int = tunable((8, 16, 32, 64, 128), "columns of the result per warp")
+    warps_m: int = tunable((1, 2, 4), "warps along the rows")
+    warps_n: int = tunable((1, 2, 4), "warps along the columns")
+    warps_k: int = tunable((1, 2, 4), "warps that share the depth of a stage and add up through shared memory")
+    k_steps: int = tunable((1, 2, 4, 8), "depth of a stage, in steps of 32 bytes: what one mma multiplies")
+    stages: int = tunable((2, 3, 4, 5, 6), "tiles in shared memory: one is computed with, the others are on their way")
+    splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
+    raster: int = tunable(
+        (1, 2, 4, 8), "columns of tiles that work-groups walk down together, for the second-level cache"
+    )
+
+
+class MmaProblem(GemmProblem):
+    """As for every plain contraction, and what matrix units multiply."""
+
+    element_bytes: int  # of both operands in shared memory
+    products: int  # of matrix units for one: 3 for 3xtf32
+
+
+class OperandSizes(Sizes):
+    """How one operand's tile is dealt out to work-items, and how it lies in shared memory. All of it powers of two.
+
+    Its fast axis is the one along which memory runs.
+    """
+
+    by_depth: int  # 1: that is the depth
+    vector: int  # elements of a chunk, which one access brings
+    fast_items: int  # work-items side by side along the fast axis
+    fast_steps: int  # chunks of each of them
+    slow_items: int
+    slow_steps: int
+    slow_guard: int  # 1: the last step goes past the end of the tile
+    shared_by_depth: int  # 1: a row of the tile in shared memory runs along the depth
+    row_bytes: int  # of such a row
+    bytes: int  # of the tile
+
+    @property
+    def span_steps(self) -> int:
+        """Chunks of a work-item along the axis that is not summed."""
+        return self.slow_steps if self.by_depth else self.fast_steps
+
+    @property
+    def depth_steps(self) -> int:
+        return self.fast_steps if self.by_depth else self.slow_steps
+
+
+class MmaSizes(Sizes):
+    """What follows from a schedule and a problem."""
+
+    threads: int
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    warp_steps: int  # of a warp, in a stage
+    blocks_m: int  # of 16 rows and of 8 columns of a warp
+    blocks_n: int
+    a: OperandSizes
+    b: OperandSizes
+    stage_bytes: int
+    out_vector: int  # columns of a store
+    sum_columns: int  # of a row of sums in shared memory, on their way to stores
+    tiles_m: int
+    tiles_n: int
+    tiles_k: int
+    tiles_per_split: int  # of the depth
+    tiles: int  # of the whole result
+
+
 STEP_BYTES = 32  # of one row of an operand that one mma takes
 STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would meet in four banks
 FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
@@ -79,134 +138,123 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes, and how memory runs.
-
-    element_bytes   of both operands in shared memory; ``products`` of matrix units for one: 3 for 3xtf32
-    a_by_depth      neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``
-    a_wide          elements that one access may take; ``a_copied`` says whether it may be asynchronous
-    out_wide        columns that a store may take at once
-    """
+def problem(kernel: Kernel) -> MmaProblem:
     kernel = along_memory(kernel)
     body = kernel.body_as(Contraction)
     types = operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
-    sizes = {
-        name: math.prod(v.extent for v in axes)
-        for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
-    }
-    sides: dict[str, int] = {}
-    for name, value, span in (("a", body.a, body.m), ("b", body.b, body.n)):
-        found = copyable(kernel, value, span, body.k)
-        # fragments of single bytes are read along the depth only: another order is turned on its way
-        copied = int(found.width > 0 and (nbytes > 1 or found.by_depth))
-        wide = found.width or fast_axis(kernel, stored(value), span, body.k)[1]
-        sides |= {f"{name}_by_depth": found.by_depth, f"{name}_wide": wide, f"{name}_copied": copied}
-    return {
-        **sizes,
-        "element_bytes": nbytes,
-        "products": 3 if body.math == "3xtf32" and nbytes == 4 else 1,
-        **sides,
-        "out_wide": store_width(kernel),
-        "inputs": kernel.inputs,
+    a_by_depth, a_wide, a_copied = _in_memory(kernel, body.a, body.m, nbytes)
+    b_by_depth, b_wide, b_copied = _in_memory(kernel, body.b, body.n, nbytes)
+    return MmaProblem(
+        **extents(body),
+        element_bytes=nbytes,
+        products=3 if body.math == "3xtf32" and nbytes == 4 else 1,
+        a_by_depth=a_by_depth,
+        a_wide=a_wide,
+        a_copied=a_copied,
+        b_by_depth=b_by_depth,
+        b_wide=b_wide,
+        b_copied=b_copied,
+        out_wide=store_width(kernel),
+        inputs=kernel.inputs,
         **tail_problem(kernel),
-    }
+    )
 
 
-def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int, nbytes: int) -> dict[str, int]:
-    """How a tile's load is dealt out, and how it lies in shared memory. All of it powers of two.
+def _in_memory(kernel: Kernel, value: Expr, span: Sequence[Var], nbytes: int) -> tuple[int, int, int]:
+    """Whether memory runs along the depth, how many elements an access takes, and whether it may be asynchronous."""
+    depth = kernel.body_as(Contraction).k
+    found = copyable(kernel, value, span, depth)
+    # fragments of single bytes are read along the depth only: another order is turned on its way
+    copied = int(found.width > 0 and (nbytes > 1 or found.by_depth))
+    return found.by_depth, found.width or fast_axis(kernel, stored(value), span, depth)[1], copied
 
-    fast_steps, slow_steps   chunks per work-item along the axis that is contiguous in memory, and across it
-    fast_items, slow_items   work-items side by side along each
-    shared_by_depth          a row of the tile in shared memory runs along the depth
-    row_bytes                of such a row
-    """
+
+def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int, nbytes: int) -> OperandSizes:
+    vector = gcd(wide, tile_k if by_depth else tile)
     fast, slow = (tile_k, tile) if by_depth else (tile, tile_k)
-    chunks = fast // wide
+    chunks = fast // vector
     fast_items = least(chunks, threads)
     slow_items = threads // fast_items
     shared_by_depth = int(by_depth or nbytes == 1)
-    return {
-        "vector": wide,
-        "fast_items": fast_items,
-        "fast_steps": chunks // fast_items,
-        "slow_items": slow_items,
-        "slow_steps": -(-slow // slow_items),
-        "slow_guard": int(slow % slow_items != 0),
-        "shared_by_depth": shared_by_depth,
-        "row_bytes": (tile_k if shared_by_depth else tile) * nbytes,
-    }
+    return OperandSizes(
+        by_depth=by_depth,
+        vector=vector,
+        fast_items=fast_items,
+        fast_steps=chunks // fast_items,
+        slow_items=slow_items,
+        slow_steps=-(-slow // slow_items),
+        slow_guard=int(slow % slow_items != 0),
+        shared_by_depth=shared_by_depth,
+        row_bytes=(tile_k if shared_by_depth else tile) * nbytes,
+        bytes=tile * tile_k * nbytes,
+    )
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def derive(s: MmaSchedule, p: MmaProblem) -> MmaSizes:
     tile_m, tile_n = s.warp_m * s.warps_m, s.warp_n * s.warps_n
     tile_k = s.k_steps * STEP_BYTES // p.element_bytes
     threads = WARP * s.warps_m * s.warps_n * s.warps_k
     tiles_m, tiles_n, tiles_k = -(-p.m // tile_m), -(-p.n // tile_n), -(-p.k // tile_k)
-    sides: dict[str, int] = {}
-    for name, tile in (("a", tile_m), ("b", tile_n)):
-        by_depth, wide = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_wide")
-        wide = gcd(wide, tile_k if by_depth else tile)
-        sizes = operand_sizes(tile, tile_k, by_depth, wide, threads, p.element_bytes)
-        sides |= {f"{name}_{k}": v for k, v in sizes.items()} | {f"{name}_bytes": tile * tile_k * p.element_bytes}
-    out_vector = least(p.out_wide, s.warp_n // 2)  # sixteen rows keep all lanes of a warp busy
-    return {
-        "threads": threads,
-        "tile_m": tile_m,
-        "tile_n": tile_n,
-        "tile_k": tile_k,
-        "warp_steps": s.k_steps // s.warps_k,
-        "blocks_m": s.warp_m // 16,
-        "blocks_n": s.warp_n // 8,
-        **sides,
-        "stage_bytes": sides["a_bytes"] + sides["b_bytes"],
-        "out_vector": out_vector,
-        "sum_columns": s.warp_n + STAGE_PAD,
-        "tiles_m": tiles_m,
-        "tiles_n": tiles_n,
-        "tiles_k": tiles_k,
-        "tiles_per_split": -(-tiles_k // s.splits),
-        "tiles": tiles_m * tiles_n * p.batch,
-    }
+    a = operand_sizes(tile_m, tile_k, p.a_by_depth, p.a_wide, threads, p.element_bytes)
+    b = operand_sizes(tile_n, tile_k, p.b_by_depth, p.b_wide, threads, p.element_bytes)
+    return MmaSizes(
+        threads=threads,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=tile_k,
+        warp_steps=s.k_steps // s.warps_k,
+        blocks_m=s.warp_m // 16,
+        blocks_n=s.warp_n // 8,
+        a=a,
+        b=b,
+        stage_bytes=a.bytes + b.bytes,
+        out_vector=least(p.out_wide, s.warp_n // 2),  # sixteen rows keep all lanes of a warp busy
+        sum_columns=s.warp_n + STAGE_PAD,
+        tiles_m=tiles_m,
+        tiles_n=tiles_n,
+        tiles_k=tiles_k,
+        tiles_per_split=-(-tiles_k // s.splits),
+        tiles=tiles_m * tiles_n * p.batch,
+    )
 
 
-def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def dynamic_shared_bytes(s: MmaSchedule, p: MmaProblem) -> int:
     """The ring of stages; what follows the last of them reuses it: the sums of other warps along the depth, then
     sixteen rows of sums of each warp."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     ring = s.stages * d.stage_bytes
     shared_depth = (s.warps_k - 1) * d.tile_m * d.tile_n * 4
     staged = s.warps_m * s.warps_n * 16 * d.sum_columns * 4
     return most(most(ring, shared_depth), staged)
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: MmaSchedule, p: MmaProblem) -> int:
     return dynamic_shared_bytes(s, p) + FLAG_BYTES * (s.splits > 1 or has_tail(p))
 
 
-def staged_registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool) -> int:
+def staged_registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool) -> int:
     """Registers that hold a tile on its way, where no asynchronous copy brings it; one each for parts of a word."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     total = 0
-    for o in "ab":
-        if not (async_copy and getattr(p, f"{o}_copied")):
-            chunk = min(4, getattr(d, f"{o}_vector") * p.element_bytes)
-            total += -(-getattr(d, f"{o}_bytes") // (chunk * d.threads))
+    for o, copied in ((d.a, p.a_copied), (d.b, p.b_copied)):
+        if not (async_copy and copied):
+            total += -(-o.bytes // (min(4, o.vector * p.element_bytes) * d.threads))
     return total
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True) -> int:
+def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
     """kernels.md 1.2: sums, the fragments of two steps, a tile on its way, and the rest.
 
     3xtf32 splits the fragments of ``b`` and one block of ``a``, adds up apart from the sums, and ptxas splits those of
     later steps early.
     """
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     buffers = 1 + (d.warp_steps > 1)
     fragments = 4 * d.blocks_m + 2 * d.blocks_n
     apart = 4 * d.blocks_n + 12 + fragments * (min(d.warp_steps, 4) - 1) if p.products == 3 else 0
-    spans = sum(getattr(d, f"{o}_slow_steps" if getattr(p, f"{o}_by_depth") else f"{o}_fast_steps") for o in "ab")
+    spans = d.a.span_steps + d.b.span_steps
     staged = staged_registers(s, p, async_copy=async_copy)
     sums = 4 * d.blocks_m * d.blocks_n
     # what other work-groups left is held while it is added, and the way to it: beside 128 sums there is room for that only
@@ -216,13 +264,13 @@ def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True
     return most(before, tail_registers(d.threads, d.tile_m, p))
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: MmaSchedule, p: MmaProblem, limits: Limits) -> Iterator[str]:
     if limits.warp != WARP:
         yield f"fragments are dealt to warps of {WARP}, the device's have {limits.warp}"
     if s.k_steps % s.warps_k:
         yield f"warps_k={s.warps_k} warps cannot share k_steps={s.k_steps}"
         return
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
@@ -235,8 +283,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "the partial sums of split-K need more than 2 GiB"
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: MmaSchedule, p: MmaProblem) -> Geometry:
+    d = derive(s, p)
     split = s.splits > 1
     return Geometry(
         (d.tiles, s.splits, 1),
@@ -268,7 +316,6 @@ TILES = (  # warp_m, warp_n, warps_m, warps_n, warps_k, k_steps, stages: from la
     (16, 32, 2, 2, 1, 2, 2),
     (16, 16, 1, 1, 1, 1, 2),
 )
-NAMES = ("warp_m", "warp_n", "warps_m", "warps_n", "warps_k", "k_steps", "stages")
 
 # of one unit, about: those of an A100, which the others resemble
 MULTIPLY_ADDS_PER_CYCLE = {1: 2048, 2: 1024, 4: 512}  # by bytes of an element
@@ -285,16 +332,26 @@ SPLIT_INSTRUCTIONS = 4  # of a fragment's register that 3xtf32 splits
 OUT_INSTRUCTIONS = 3  # of a sum
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: MmaProblem, limits: Limits) -> MmaSchedule:
     """The tile and split that a model of one unit's cycles finds fastest."""
-    candidates = [
-        dict(zip(NAMES, tile, strict=True)) | {"splits": splits, "raster": 1}
-        for tile in TILES
-        for splits in SPLITS.choices
-    ]
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    best = min(legal, key=lambda s: cycles(SimpleNamespace(**s), p, limits))
-    return best | {"raster": _raster(derive(SimpleNamespace(**best), p)["tiles_n"])}
+    candidates = [_tile(tile, splits) for tile in TILES for splits in MmaSchedule.choices("splits")]
+    legal = [s for s in candidates if not list(objections(s, p, limits))]
+    return settle(min(legal, key=lambda s: cycles(s, p, limits)), p)
+
+
+def _tile(sizes: tuple[int, int, int, int, int, int, int], splits: int) -> MmaSchedule:
+    warp_m, warp_n, warps_m, warps_n, warps_k, k_steps, stages = sizes
+    return MmaSchedule(
+        warp_m=warp_m,
+        warp_n=warp_n,
+        warps_m=warps_m,
+        warps_n=warps_n,
+        warps_k=warps_k,
+        k_steps=k_steps,
+        stages=stages,
+        splits=splits,
+        raster=1,
+    )
 
 
 def _raster(tiles_n: int) -> int:
@@ -302,10 +359,10 @@ def _raster(tiles_n: int) -> int:
     return 8 if tiles_n >= 6 else 4 if tiles_n >= 3 else 2 if tiles_n >= 2 else 1
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def cycles(s: MmaSchedule, p: MmaProblem, limits: Limits) -> float:
     """Cycles of the busiest unit: its share of work-groups, each so many stages deep, each bound by matrix units,
     by the caches, by shared memory or by what its ring does not hide of memory's latency."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if s.splits > 1 and (d.tiles_k < 2 * s.splits or d.tiles > 2 * limits.units):
         return float("inf")  # too little for each, or enough of them without
     groups = d.tiles * s.splits
@@ -323,14 +380,14 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: MmaSchedule, p: MmaProblem) -> Work:
     """A work-group's share of the depth for its tile; partial sums go to the workspace and back."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     warps, sums = s.warps_m * s.warps_n * s.warps_k, d.tile_m * d.tile_n * 4
     kinds = {1: "s8", 2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
     products, fragments = d.blocks_m * d.blocks_n, 4 * d.blocks_m + 2 * d.blocks_n
     step = products * p.products + fragments / 4 + (SPLIT_INSTRUCTIONS * fragments if p.products == 3 else 0)
-    chunks = d.a_bytes / (d.a_vector * p.element_bytes) + d.b_bytes / (d.b_vector * p.element_bytes)
+    chunks = d.a.bytes / (d.a.vector * p.element_bytes) + d.b.bytes / (d.b.vector * p.element_bytes)
     trip = warps * (d.warp_steps * step + TRIP_INSTRUCTIONS) + COPY_INSTRUCTIONS * chunks / WARP
     read = warps * d.warp_steps * (s.warp_m + s.warp_n) * STEP_BYTES
     return Work(
@@ -352,34 +409,35 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: MmaProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """All but the order in which tiles are walked, which ``settle`` knows, and stages too thin or too deep to pay."""
+    least_depth, results = STEP_BYTES // p.element_bytes, p.batch * p.m * p.n
     return {
         "warp_n": (16, 32, 64) if p.n > 8 else (8, 16),
         "k_steps": (2, 4),
         "stages": (2, 3, 4) if limits.async_copy else (2,),
-        "splits": worthwhile_splits(SPLITS.choices, p.k, STEP_BYTES // p.element_bytes, p.batch * p.m * p.n, limits),
+        "splits": worthwhile_splits(MmaSchedule.choices("splits"), p.k, least_depth, results, limits),
         "raster": (1,),
     }
 
 
-def settle(s: SimpleNamespace, p: SimpleNamespace) -> Schedule:
-    return {**vars(s), "raster": _raster(derive(s, p)["tiles_n"])}
+def settle(s: MmaSchedule, p: MmaProblem) -> MmaSchedule:
+    return s.replace(raster=_raster(derive(s, p).tiles_n))
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def packing(kernel: Kernel, s: MmaSchedule, p: MmaProblem) -> Packing | None:
     """A constant operand along the depth, where as it is it cannot be copied, or not by whole chunks, or its fragments
     are read piecemeal."""
-    for name, extent in (("b", p.n), ("a", p.m)):
-        by_depth, copied = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_copied")
+    sides = (("b", p.n, p.b_by_depth, p.b_wide, p.b_copied), ("a", p.m, p.a_by_depth, p.a_wide, p.a_copied))
+    for name, extent, by_depth, wide, copied in sides:
         width = math.gcd(p.k, CHUNK_BYTES // p.element_bytes)
         whole = width * p.element_bytes == CHUNK_BYTES
         piecemeal = p.element_bytes != 2 and not by_depth and whole
-        narrow = whole and getattr(p, f"{name}_wide") < width
+        narrow = whole and wide < width
         if (copied and not piecemeal and not narrow) or width * p.element_bytes < 4 or not packable(kernel, name):
             continue
-        after = SimpleNamespace(**{**vars(p), f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
-        available = min(MOST_REGISTERS, REGISTER_FILE // derive(s, p)["threads"])
+        after = p.replace(**{f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
+        available = min(MOST_REGISTERS, REGISTER_FILE // derive(s, p).threads)
         # the schedule was chosen for the operand as it is, and has to run with this one
         if all(registers(s, after, async_copy=is_async) <= available for is_async in (True, False)):
             batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
@@ -398,7 +456,7 @@ def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    MmaSchedule,
     problem,
     objections,
     derive,

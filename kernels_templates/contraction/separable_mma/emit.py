@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
@@ -16,9 +15,16 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.separable_mma.space import (
+        SeparableMmaProblem,
+        SeparableMmaSchedule,
+        SeparableMmaSizes,
+    )
+
 
 def separable_mma_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: SeparableMmaSchedule, p: SeparableMmaProblem, derived: SeparableMmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_mma/kernel.j2`` for what each hook is."""
     body, dialect = kernel.body_as(Separable), printer.dialect

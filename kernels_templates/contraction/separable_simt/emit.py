@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
@@ -15,9 +14,13 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
 from gpucomp.kernels_templates.contraction.simt.emit import left_sums
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.separable import SeparableProblem
+    from gpucomp.kernels_templates.contraction.separable_simt.space import SeparableSimtSchedule, SeparableSimtSizes
+
 
 def separable_simt_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: SeparableSimtSchedule, p: SeparableProblem, derived: SeparableSimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_simt/kernel.j2`` for what each hook is."""
     body, dialect, width = kernel.body_as(Separable), printer.dialect, derived.out_vector

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
@@ -12,34 +11,43 @@ from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction import separable
+from gpucomp.kernels_templates.contraction.separable import SeparableProblem
 from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
 from gpucomp.kernels_templates.contraction.simt.space import passes
-from gpucomp.schedule.space import (
-    RESERVED,
-    STATIC_SHARED,
-    Family,
-    Param,
-    Schedule,
-    Work,
-    cannot_meet,
-    remembered,
-    too_large,
-)
+from gpucomp.kernels_templates.contraction.stem_simt.space import STATIC_SHARED
+from gpucomp.schedule.space import RESERVED, Family, Work, cannot_meet, remembered, too_large
 
-PARAMS = (
-    separable.TILE_Y,
-    separable.TILE_X,
-    Param("tile_n", (4, 8, 16, 32, 64, 128), "columns of the result per work-group"),
-    Param("reg_m", (1, 2, 4, 8), "outputs per work-item"),
-    Param("reg_n", (4, 8), "columns of the result per work-item"),
-    separable.VECTOR,
-    separable.REG_Y,
-    separable.REG_X,
-    separable.PARTS,
-    separable.SPLITS,
-    Param("asynchronous", (0, 1), "1: filters are copied to shared memory past the registers (cp.async)"),
-)
+
+class SeparableSimtSchedule(separable.SeparableSchedule):
+    tile_y: int = separable.TILE_Y
+    tile_x: int = separable.TILE_X
+    tile_n: int = tunable((4, 8, 16, 32, 64, 128), "columns of the result per work-group")
+    reg_m: int = tunable((1, 2, 4, 8), "outputs per work-item")
+    reg_n: int = tunable((4, 8), "columns of the result per work-item")
+    vector: int = separable.VECTOR
+    reg_y: int = separable.REG_Y
+    reg_x: int = separable.REG_X
+    parts: int = separable.PARTS
+    splits: int = separable.SPLITS
+    asynchronous: int = tunable((0, 1), "1: filters are copied to shared memory past the registers (cp.async)")
+
+
+class SeparableSimtSizes(separable.SeparableSizes):
+    """What follows from a schedule and a problem, for the template."""
+
+    rows: int  # work-items along the outputs of a tile
+    columns: int  # work-items along the columns of a tile
+    a_deep: int  # elements of a pixel that a work-item reads at once
+    pitch: int  # elements from one pixel to the next in shared memory
+    out_vector: int  # columns that a store takes
+    lanes: int  # of a vector of sums, and slices of the depth: what `contraction/sums.j2` reads besides
+    slices: int
+    tiles_bytes: int  # of shared memory
+    dynamic_shared_bytes: int
+
+
 STEP = 8  # the depth of a part is a multiple of it
 BARRIER_CYCLES = 60
 PASS_BYTES = 128  # that shared memory's banks give in a cycle
@@ -56,51 +64,48 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """See ``separable.problem``; ``element_bytes`` of what is multiplied."""
-    return {**separable.problem(kernel), "element_bytes": 4}
+def problem(kernel: Kernel) -> SeparableProblem:
+    return separable.problem(kernel, element_bytes=4)
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, object]:
-    """``rows``, ``columns``: work-items along the outputs and along the columns of a tile; ``a_deep``: elements of a pixel
-    that a work-item reads at once; ``pitch``: of a pixel."""
+def derive(s: SeparableSimtSchedule, p: SeparableProblem) -> SeparableSimtSizes:
     rows, columns = s.tile_y * s.tile_x // s.reg_m, s.tile_n // s.reg_n
     common = separable.sizes(s, p, most(1, rows * columns), s.tile_n, STEP)
-    pitch = common["part_k"] + separable.ROW_PAD // 4
-    shared = 4 * (common["tile_m"] * pitch + common["part_k"] * s.tile_n)
-    return {
+    pitch = common.part_k + separable.ROW_PAD // 4
+    shared = 4 * (common.tile_m * pitch + common.part_k * s.tile_n)
+    return SeparableSimtSizes(
         **common,
-        "rows": rows,
-        "columns": columns,
-        "a_deep": 4 if s.reg_m <= 4 else 2,
-        "pitch": pitch,
-        "out_vector": least(4, p.out_wide),
-        "lanes": 1,
-        "slices": 1,
-        "tiles_bytes": shared,
-        "dynamic_shared_bytes": shared * (s.asynchronous * (shared + separable.FLAG_BYTES) > STATIC_SHARED),
-    }
+        rows=rows,
+        columns=columns,
+        a_deep=4 if s.reg_m <= 4 else 2,
+        pitch=pitch,
+        out_vector=least(4, p.out_wide),
+        lanes=1,
+        slices=1,
+        tiles_bytes=shared,
+        dynamic_shared_bytes=shared * (s.asynchronous * (shared + separable.FLAG_BYTES) > STATIC_SHARED),
+    )
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    return SimpleNamespace(**derive(s, p)).tiles_bytes + separable.FLAG_BYTES * (s.splits > 1)
+def shared_bytes(s: SeparableSimtSchedule, p: SeparableProblem) -> int:
+    return derive(s, p).tiles_bytes + separable.FLAG_BYTES * (s.splits > 1)
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers(s: SeparableSimtSchedule, p: SeparableProblem) -> int:
     """Of a window, with the sums where several parts follow each other; or the sums and what is multiplied."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     sums = s.reg_m * s.reg_n
     first = separable.window_registers(s, p) + sums * (d.parts_per_split > 1)
     return most(first, sums + s.reg_m * d.a_deep + s.reg_n + RESERVED)
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_taken(s: SeparableSimtSchedule, p: SeparableProblem) -> int:
     """At most what ptxas takes while there are some."""
     return separable.taken(s, p, registers(s, p))
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: SeparableSimtSchedule, p: SeparableProblem, limits: Limits) -> Iterator[str]:
     if limits.is_cpu:
         yield "outputs are dealt to work-items side by side, the device runs one at a time"
     if s.tile_n % s.reg_n or s.tile_y * s.tile_x % s.reg_m:
@@ -109,7 +114,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if wrong := list(separable.objections(s, p)):
         yield from wrong
         return
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     shared = shared_bytes(s, p)
@@ -124,48 +129,54 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from too_large(limits, d.threads, registers(s, p), d.tiles)
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: SeparableSimtSchedule, p: SeparableProblem) -> Geometry:
+    d = derive(s, p)
     return separable.geometry(s, d, d.dynamic_shared_bytes)
 
 
-NAMES = ("tile_y", "tile_x", "tile_n", "reg_m", "reg_n", "reg_x")
+def _tile(tile_y: int, tile_x: int, tile_n: int, reg_m: int, reg_n: int, reg_x: int) -> SeparableSimtSchedule:
+    """The smallest schedule with these sizes."""
+    return SeparableSimtSchedule(
+        tile_y=tile_y,
+        tile_x=tile_x,
+        tile_n=tile_n,
+        reg_m=reg_m,
+        reg_n=reg_n,
+        reg_x=reg_x,
+        vector=separable.VECTORS[0],
+        reg_y=1,
+        parts=separable.PART_COUNTS[-1],
+        splits=1,
+        asynchronous=0,
+    )
+
+
 TILES = (  # from large to small
-    (8, 8, 64, 4, 8, 4),
-    (4, 8, 64, 4, 4, 4),
-    (4, 8, 32, 4, 4, 2),
-    (2, 8, 32, 2, 4, 2),
-    (2, 8, 16, 1, 4, 1),
-    (1, 4, 8, 1, 4, 1),
-    (1, 4, 4, 1, 4, 1),
+    _tile(8, 8, 64, 4, 8, 4),
+    _tile(4, 8, 64, 4, 4, 4),
+    _tile(4, 8, 32, 4, 4, 2),
+    _tile(2, 8, 32, 2, 4, 2),
+    _tile(2, 8, 16, 1, 4, 1),
+    _tile(1, 4, 8, 1, 4, 1),
+    _tile(1, 4, 4, 1, 4, 1),
 )
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: SeparableProblem, limits: Limits) -> SeparableSimtSchedule:
     """The first tile of a short list that leaves no unit idle, in as few parts as fit; the smallest where none does."""
-    fallback: Schedule | None = None
-    vector = max(v for v in separable.VECTOR.choices if p.widest % v == 0)
-    for tile in TILES:
-        for parts in separable.PARTS.choices:
-            s = dict(zip(NAMES, tile, strict=True)) | {
-                "vector": vector, "reg_y": 1, "parts": parts, "splits": 1, "asynchronous": int(limits.async_copy)
-            }  # fmt: skip
-            if list(objections(SimpleNamespace(**s), p, limits)):
-                continue
-            fallback = s
-            if derive(SimpleNamespace(**s), p)["tiles"] >= limits.units:  # type: ignore[operator]
-                return s
-            break
-    least_of_all = dict(zip(NAMES, TILES[-1], strict=True)) | {
-        "vector": separable.VECTOR.choices[0], "reg_y": 1, "parts": separable.PARTS.choices[-1],
-        "splits": 1, "asynchronous": 0,
-    }  # fmt: skip
-    return fallback or least_of_all
+    vector = max(v for v in separable.VECTORS if p.widest % v == 0)
+    return separable.first_that_fits(
+        [tile.replace(vector=vector, asynchronous=int(limits.async_copy)) for tile in TILES],
+        TILES[-1],
+        lambda s: not list(objections(s, p, limits)),
+        lambda s: derive(s, p).tiles,
+        limits,
+    )
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: SeparableSimtSchedule, p: SeparableProblem) -> Work:
     """A tile over a work-group's parts of the depth: windows first, then the products."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     warps, depth = -(-d.threads // 32), d.parts_per_split * d.part_k
     sums = d.tile_m * s.tile_n * 4
     accesses = s.reg_m / d.a_deep, s.reg_n / 4
@@ -186,7 +197,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: SeparableProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     return {
         **separable.worthwhile(p, limits),
         "tile_n": tuple(t for t in (16, 32, 64, 128) if t < 2 * max(p.n, 16)),
@@ -195,18 +206,18 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
     }
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+def packing(kernel: Kernel, s: SeparableSimtSchedule, p: SeparableProblem) -> Packing:
     """Filters [depth, column], filled up to whole parts and tiles."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     return Packing("b", (Digit("k", 1, d.padded_k), Digit("span", 1, d.padded_n)))
 
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    SeparableSimtSchedule,
     problem,
     objections,
-    derive,  # type: ignore[arg-type]
+    derive,
     geometry,
     default,
     "separable_simt",

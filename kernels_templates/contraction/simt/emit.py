@@ -1,191 +1,498 @@
-"""Blocks of statements for the contraction template: what each operand's loader and the epilogue do."""
+"""Blocks of statements for the contraction template: how tiles are brought in, computed with and stored.
+
+Index texts are what the template's loops call their variables: ``a_t`` and ``a_i`` count a work-item's accesses of ``a`` along
+the depth and along the rows, ``i`` and ``j`` its sums. A loop of one round is none, and its index is 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.dots import product
-from gpucomp.codegen.c.emit import Emitter, lane_loop
 from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
-from gpucomp.codegen.c.text import plus, times
-from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
+from gpucomp.codegen.c.text import guarded, loop, modulo, over, plus, times
+from gpucomp.expr.core import Var, var
+from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
-from gpucomp.kernel.forms.lanes import LANE, lanes_of
-from gpucomp.kernel.forms.operand import places
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernels_templates.contraction.loader import Loader, Operand, lanes_known, loader, uses, without
 
-SPAN = {"a": "row", "b": "column"}  # what the axis that is not summed is called
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.simt.space import OperandSizes, SimtProblem, SimtSchedule, SimtSizes
 
 
 def contraction_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/simt/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
-    a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
-    b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
+    index = printer.dialect.index_type(_largest_index(s, p))
+    walk = _walk(index, s, p, d)
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    tail = tail_hooks(kernel, printer, p, derived.threads, s.tile_m, derived.tiles_n)
+    a, b = (_access(loader(kernel, printer, o, batch), walk, s, d) for o in _operands(body, s, p, d))
+    moved = _moved(a, b, walk, s, d)
+    tail = tail_hooks(kernel, printer, p, d.threads, s.tile_m, d.tiles_n)
+    scratch = split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail)
+    stores = _stores(stored(kernel, printer, batch, d.out_vector, _sum(s, d.out_vector)), walk, s, p, d)
+    if tail["tail"]:
+        stores = guarded("slice == 0" if s.slices > 1 else "", stores)
+    meets = s.splits > 1 or (bool(tail["tail"]) and tail["tail"].sharers > 1)
+    left = left_sums(printer, body.acc.dtype, s.splits, s.reg_n)
     return {
         **tail,
-        "scratch": split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail),
-        **left_sums(printer, body.acc.dtype, s.splits, s.reg_n),
-        "a": a,
-        "b": b,
-        **stored(kernel, printer, batch, derived.out_vector, _sum(s, derived.out_vector)),
-        "index": printer.dialect.index_type(_largest_index(s, p)),
+        "scratch": scratch,
+        **left,
+        "aligned": printer.dialect.aligned if left["left_at_once"] > 1 else "",
+        "prepare_a": _prepared(a, walk.row, d.threads),
+        "prepare_b": _prepared(b, walk.column, d.threads),
+        **moved,
+        **_places(walk, s, p, d),
+        **_computed(printer, body, s, d),
+        "stores": stores,
+        "index": index,
+        "begin": walk.begin,
+        "end": walk.end,
+        "split_end": plus("depth_begin", times(d.tiles_per_split, s.tile_k)),
         "acc_type": acc_type,
-        "copy": lambda to, source, width: printer.dialect.copy(to, source, body.acc.dtype, width),
         "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
         "zero": printer.dialect.literal(0, body.acc.dtype),
-        "multiply_add": product(printer, body, s.lanes),
+        "first_row": walk.row,
+        "item": "id" if s.slices == 1 else "item",
+        "vectors": s.reg_n // s.lanes,
+        "b_inner": s.tile_n + d.b.pad,
+        "shared_arrays": _shared(acc_type, s, d, meets),
+        "meets": meets,
+        "row_tile": plus(d.tiles if s.splits > 1 else 0, over("tile", d.tiles_n)) if tail["tail"] else "",
     }
 
 
-def _largest_index(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def _largest_index(s: SimtSchedule, p: SimtProblem) -> int:
     return max(p.m + s.tile_m, p.n + s.tile_n, p.k + s.tile_k * s.splits, p.batch) + 1
 
 
-def loader(
-    kernel: Kernel,
-    printer: CPrinter,
-    name: str,
-    value: Expr,
-    batch: Var,
-    s: SimpleNamespace,
-    p: SimpleNamespace,
-    derived: SimpleNamespace,
-    depth_name: str = "",
-) -> SimpleNamespace:
-    """One operand's tile, moved by all work-items, ``width`` neighbours in memory an access.
+@dataclass(frozen=True)
+class Walk:
+    """The texts of where a work-group's tile stands in the result, and of its way along the depth."""
 
-    span         the variable of the axis that is not summed: ``a_row``, ``b_column``
-    span_lines   what depends on the span alone, before the loop over depth: offsets, halo positions
-    arrays       its results as (array, type, value), for more than one span step
-    span_chunk   the width, where ``<span>_chunk``, the number of the access, is needed too; so ``depth_chunk``
-    depth_lines  what depends on the depth alone, once a depth step
-    move         statements of one access
-    """
-    body = kernel.body_as(Contraction)
-    axes, extent, tile = (body.m, p.m, s.tile_m) if name == "a" else (body.n, p.n, s.tile_n)
-    by_depth = p.a_by_depth if name == "a" else p.b_by_depth
-    width = getattr(derived, f"{name}_vector")
-    steps = {k: getattr(derived, f"{name}_{k}") for k in ("fast_items", "fast_steps", "slow_items", "slow_steps")}
-    depth_width, span_width = (width, 1) if by_depth else (1, width)
+    index: str  # the type of indices
+    row: str
+    column: str
+    begin: str  # of the depth
+    end: str
+
+
+def _walk(index: str, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> Walk:
+    split = s.splits > 1
+    return Walk(
+        index=index,
+        row="first_row" if d.tiles_m > 1 else "0",
+        column="first_column" if d.tiles_n > 1 else "0",
+        begin="depth_begin" if split else "0",
+        end="depth_end" if split else str(d.tiles_k * s.tile_k),
+    )
+
+
+def _shared(acc_type: str, s: SimtSchedule, d: SimtSizes, meets: bool) -> list[tuple[str, str, list[int]]]:
+    """Arrays of fixed size in shared memory: type, name, extents."""
+    ring = [s.stages] if s.stages > 1 else []
+    tiles = [
+        (acc_type, "tile_a", [*ring, d.a_outer, d.a_inner]),
+        (acc_type, "tile_b", [*ring, s.tile_k, s.tile_n + d.b.pad]),
+    ]
+    slices = (acc_type, "slice_sums", [s.slices - 1, s.reg_m * s.reg_n, d.rows * d.columns])
+    return [
+        *([] if d.dynamic_shared_bytes else tiles),
+        *([slices] if s.slices > 1 else []),
+        *([("int", "is_last", [1])] if meets else []),
+    ]
+
+
+# ---- where a work-item stands ----
+
+
+def _places(walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> dict[str, list[str]]:
+    """``my_place``: a work-item's in the tile, which is made of ``id``; ``tile_place``: the tile's, of ``tile``."""
+    items = d.rows * d.columns  # of a slice
+    item = "id" if s.slices == 1 else "item"
+    mine = [] if s.slices == 1 else [
+        f"const int slice = id / {items}, item = id % {items};",
+        f"const int first_k = {times('slice', s.tile_k // s.slices)};",
+    ]  # fmt: skip
+    if d.rows == 1 and d.columns > 1:
+        mine.append(f"const int my_column = {item};")
+    elif d.columns == 1 and d.rows > 1:
+        mine.append(f"const int my_row = {item};")
+    elif d.quads:
+        eights = d.columns // 8
+        mine.append(f"const int my_row = {item} / 32 / {eights} * 4 + {item} % 32 / 8;")
+        mine.append(f"const int my_column = {item} / 32 % {eights} * 8 + {item} % 8;")
+    elif d.threads > 1:
+        mine.append(f"const int my_row = {item} / {d.columns}, my_column = {item} % {d.columns};")
+
+    tile: list[str] = []
+    if d.tiles_n > 1:
+        column = "tile" if d.tiles == d.tiles_n else f"(tile % {d.tiles_n})"
+        tile.append(f"const {walk.index} first_column = {times(_wide(walk, column), s.tile_n)};")
+    if d.tiles_m > 1:
+        row = over("tile", d.tiles_n)
+        if p.batch > 1:
+            row = f"({row} % {d.tiles_m})"
+        elif walk.index != "int" and d.tiles_n > 1:
+            row = f"({row})"
+        tile.append(f"const {walk.index} first_row = {times(_wide(walk, row), s.tile_m)};")
+    if p.batch > 1:
+        tile.append(f"const int batch = {over('tile', d.tiles_n * d.tiles_m)};")
+    return {"my_place": mine, "tile_place": tile}
+
+
+def _wide(walk: Walk, text: str) -> str:
+    return text if walk.index == "int" else f"({walk.index}){text}"
+
+
+# ---- from memory to shared memory ----
+
+
+def _operands(body: Contraction, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> list[Operand]:
     padded = -(-p.k // s.tile_k) * s.tile_k  # the last tile reads zeros past the end
-    span, lane = var("span", max(1, extent // span_width)), var(LANE, width)
-    depth = var("depth", max(1, padded // depth_width))
-    flat_span, flat_depth = var("flat_span", max(1, extent)), var("flat_depth", max(1, padded))
-    at = places(axes, flat_span) | places(body.k, flat_depth) | places(body.batch, batch)
-    placed = {
-        **lanes_of(flat_span, span, lane, span_width),
-        **lanes_of(flat_depth, depth, lane, depth_width),
+    return [
+        Operand(
+            name=name,
+            value=value,
+            axes=axes,
+            extent=extent,
+            depth=p.k,
+            padded=padded,
+            by_depth=sizes.by_depth,
+            width=sizes.vector,
+            span_steps=sizes.span_steps,
+            depth_name=f"{name}_depth",
+            late=bool(s.asynchronous),
+            # a CPU's compiler unrolls what it wants of a whole tile's loops, and takes a minute where it is told to
+            unrolled=s.lanes == 1,
+        )
+        for name, value, axes, extent, sizes in (("a", body.a, body.m, p.m, d.a), ("b", body.b, body.n, p.n, d.b))
+    ]
+
+
+def _prepared(o: Access, first: str, threads: int) -> list[str]:
+    """What a work-item knows of its accesses before the loop over the depth: places, offsets, halo positions."""
+    operand, sizes = o.loader.operand, o.sizes
+    clamped = operand.extent % o.tile != 0 or bool(sizes.slow_guard and sizes.by_depth)
+    lines = o.loader.prepared(o.index, plus(first, o.span), clamped)
+    if 1 in (sizes.fast_items, sizes.slow_items):
+        return lines  # it is all of them along the other axis, or alone
+    return [f"const int {o.fast} = id % {sizes.fast_items}, {o.slow} = id / {sizes.fast_items};", *lines]
+
+
+def _moved(a: Access, b: Access, walk: Walk, s: SimtSchedule, d: SimtSizes) -> dict[str, list[str]]:
+    """How tiles go from memory to shared memory.
+
+    registers     those of a tile on its way, where nothing is copied past them
+    first_tiles   what sets out before the loop over the depth
+    next_tile     what sets out in each of its rounds, while another tile is computed with
+    keep_tile     from registers to shared memory
+    """
+    if s.stages == 1:
+        return {"registers": [], "first_tiles": [], "next_tile": [*a.loaded("depth", ""), *b.loaded("depth", "")]}
+    split = s.splits > 1
+    if not s.asynchronous:
+        first = [*a.loaded(walk.begin, None), *b.loaded(walk.begin, None), *a.kept("[0]"), *b.kept("[0]")]
+        return {
+            "registers": [a.registers(), b.registers()],
+            "first_tiles": guarded(f"{walk.begin} < {walk.end}" if split else "", first) if d.tiles_k else [],
+            "next_tile": [*a.loaded("following", None), *b.loaded("following", None)],
+            "keep_tile": [*a.kept("[now]"), *b.kept("[now]")],
+        }
+    ahead = "ahead" if s.stages > 2 else "0"
+    begin, stage = plus(walk.begin, times(ahead, s.tile_k)), f"[{ahead}]"
+    may_be_none = split or d.tiles_k < s.stages - 1
+    first = guarded(f"{begin} < {walk.end}" if may_be_none else "", [*a.loaded(begin, stage), *b.loaded(begin, stage)])
+    first_tiles = [
+        "// the first tiles set out, each a group of copies",
+        *loop(ahead, s.stages - 1, [*first, "gc_cp_async_commit();"], unrolled=s.lanes == 1),
+    ]
+    return {
+        "registers": [],
+        "first_tiles": first_tiles if d.tiles_k else [],
+        "next_tile": [*a.loaded("following", "[free_stage]"), *b.loaded("following", "[free_stage]")],
     }
-    rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
-    element = rewriter(cast(value, body.acc.dtype))
-    if padded != p.k:
-        inside = call("lt", call("mul", depth, depth_width), index(p.k))
-        element = select(inside, element, literal(0, element.dtype))
-    outer, inner = frozenset({span, batch}), frozenset({depth})
-    element = regroup(element, (outer, inner))
 
-    known = _lanes_known(span, span_width, f"{name}_{SPAN[name]}") | {batch: "batch"}
-    span_steps, depth_steps = (
-        (steps["slow_steps"], steps["fast_steps"]) if by_depth else (steps["fast_steps"], steps["slow_steps"])
-    )
-    parts = parts_within([element], outer)
-    parts = [e for e in parts if e not in known]
-    span_lines, names = Emitter(printer, known, prefix=f"{name}s").named(parts)
-    arrays = [(f"{name}_at{i}", printer.ctype(part), text) for i, (part, text) in enumerate(names.items())]
-    if span_steps > 1:
-        names = {part: f"{array}[{name}_i]" for part, (array, _, _) in zip(names, arrays, strict=True)}
-    depth_known = _lanes_known(depth, depth_width, depth_name or f"{name}_depth")
-    depth_parts = [e for e in parts_within([element], inner) if e not in depth_known]
-    depth_lines, depth_names = Emitter(printer, depth_known, prefix=f"{name}d").named(depth_parts)
-    chunked = depth_width > 1 and _uses([*depth_parts, _without(element, depth_parts)], depth, depth_width)
-    rest = _without(element, parts)
-    spans_used = span in rest.free
-    known = depth_known | depth_names | names | {batch: "batch"}
-    if spans_used:
-        spans = f"{name}_{SPAN[name]}s[{name}_i]" if span_steps > 1 else f"{name}_{SPAN[name]}"
-        known |= _lanes_known(span, span_width, spans)
-        if span_steps > 1 and span_width > 1:  # where accesses start is kept of every step, their numbers are not
-            known[span] = f"({spans} / {span_width})"
-    if width > 1:
-        known[lane] = LANE
 
-    def move(pointer: str, place: str, side_by_side: int = 1) -> list[str]:
-        """Statements that put an access at ``pointer``, where its lanes are neighbours, or each at ``place``."""
-        emitter = Emitter(printer, known, prefix=f"{name}e")
-        late = bool(s.asynchronous)
-        if late or (width > 1 and side_by_side):
-            lines = emitter.moved(element, pointer, lane if width > 1 else None, width, late=late)
-            if lines:
-                return lines
-        if width == 1:
-            head, (text,) = emitter.values([element])
-            return [*head, f"{place} = {text};"]
-        head, lines, (text,) = emitter.lanes([element], lane, width)
-        # a CPU's compiler unrolls what it wants of a whole tile's loops, and takes a minute where it is told to
-        return [*head, *lane_loop([*lines, f"{place} = {text};"], width, unrolled=s.lanes == 1)]
-
-    for together in (0, 1):
-        move("to", "to", together)  # names the helpers that the text calls, which stand in front of it
-    return SimpleNamespace(
-        name=name,
-        span=f"{name}_{SPAN[name]}",
-        by_depth=by_depth,
-        width=width,
-        tile=tile,
-        limit=extent - span_width,
-        clamp=int(extent % tile != 0 or (getattr(derived, f"{name}_slow_guard") and by_depth)),
-        span_steps=span_steps,
-        depth_steps=depth_steps,
-        span_chunk=span_width if span_width > 1 and _uses([*parts, rest], span, span_width) else 0,
-        span_lines=span_lines,
-        arrays=arrays,
-        spans_used=spans_used,
-        depth_used=depth in element.free,
-        depth_chunk=depth_width if chunked else 0,
-        depth_lines=depth_lines,
-        move=move,
-        fast=_item(name, "fast", steps, derived.threads),
-        slow=_item(name, "slow", steps, derived.threads),
-        guard=getattr(derived, f"{name}_slow_guard"),
-        pad=getattr(derived, f"{name}_pad"),
-        **steps,
+def _access(o: Loader, walk: Walk, s: SimtSchedule, d: SimtSizes) -> Access:
+    is_a = o.operand.name == "a"
+    sizes = d.a if is_a else d.b
+    fast, slow = _items(o, sizes, d.threads)
+    return Access(
+        loader=o,
+        sizes=sizes,
+        index=walk.index,
+        fast=fast,
+        slow=slow,
+        tile_k=s.tile_k,
+        tile=s.tile_m if is_a else s.tile_n,
+        unrolled=s.lanes == 1,
+        in_rows=bool(d.a_rows),
     )
 
 
-def _item(name: str, axis: str, steps: Mapping[str, int], threads: int) -> str:
-    """What a work-item's place along the ``fast`` or ``slow`` axis of a tile is called."""
-    if steps[f"{axis}_items"] == 1:
-        return "0"
-    return "id" if steps[f"{axis}_items"] == threads else f"{name}_{axis}"
+def _items(o: Loader, sizes: OperandSizes, threads: int) -> tuple[str, str]:
+    """What a work-item's places along the fast and the slow axis of a tile are called."""
+
+    def item(axis: str, count: int) -> str:
+        return "0" if count == 1 else "id" if count == threads else f"{o.operand.name}_{axis}"
+
+    return item("fast", sizes.fast_items), item("slow", sizes.slow_items)
 
 
-def _lanes_known(quotient: Var, width: int, name: str) -> dict[Expr, str]:
-    """``name`` holds ``quotient * width``; the quotient itself is ``<name>_chunk``, where somebody asks for it."""
-    return {quotient: name} if width == 1 else {call("mul", quotient, width): name, quotient: f"{name}_chunk"}
+@dataclass(frozen=True)
+class Access:
+    """One access of a work-item to an operand's tile: where it stands there, and what it does."""
+
+    loader: Loader
+    sizes: OperandSizes
+    index: str
+    fast: str  # the work-item's place along the axis along which memory runs, and across it
+    slow: str
+    tile_k: int
+    tile: int  # extent of the span
+    unrolled: bool
+    in_rows: bool  # the tile of ``a`` has rows along the depth, as copies bring them
+
+    @property
+    def name(self) -> str:
+        return self.loader.operand.name
+
+    @property
+    def width(self) -> int:
+        return self.sizes.vector
+
+    @property
+    def t(self) -> str:
+        return f"{self.name}_t" if self.sizes.depth_steps > 1 else "0"
+
+    @property
+    def _slow(self) -> str:
+        step = self.loader.operand.step if self.sizes.by_depth else self.t
+        return plus(self.slow, times(step, self.sizes.slow_items))
+
+    @property
+    def _fast(self) -> str:
+        step = self.t if self.sizes.by_depth else self.loader.operand.step
+        return times(plus(self.fast, times(step, self.sizes.fast_items)), self.width)
+
+    @property
+    def span(self) -> str:
+        """Its first element's place along the span of the tile."""
+        return self._slow if self.sizes.by_depth else self._fast
+
+    @property
+    def depth(self) -> str:
+        return self._fast if self.sizes.by_depth else self._slow
+
+    @property
+    def next(self) -> str:
+        """The registers of an access that is on its way."""
+        o, steps = self.loader.operand, self.sizes.depth_steps * self.sizes.span_steps
+        return f"{self.name}_next" + (f"[{plus(times(self.t, o.span_steps), o.step)}]" if steps > 1 else "")
+
+    def registers(self) -> str:
+        steps = self.sizes.depth_steps * self.sizes.span_steps
+        printer, body = self.loader.printer, f"{self.name}_next" + (f"[{steps}]" if steps > 1 else "")
+        ctype = printer.dialect.value_type(self.loader.element.dtype)
+        return f"{ctype} {body};" if self.width == 1 else printer.dialect.aligned_array(ctype, body, self.width)
+
+    def place(self, stage: str, lane: str) -> str:
+        """The element ``lane`` in a stage of shared memory."""
+        if self.in_rows and self.name == "a":
+            return f"tile_a{stage}[{self.span}][{plus(self.depth, lane)}]"
+        along, across = (lane, "0") if self.sizes.by_depth else ("0", lane)
+        return f"tile_{self.name}{stage}[{plus(self.depth, along)}][{plus(self.span, across)}]"
+
+    def loaded(self, first: str, stage: str | None) -> list[str]:
+        """Part of the tile that begins at depth ``first``, to shared memory or to registers: ``stage`` is ``None`` then."""
+        o, name = self.loader, self.name
+        depth: list[str] = []
+        if o.depth_used:
+            depth.append(f"const {self.index} {name}_depth = {plus(first, self.depth)};")
+        if o.depth_chunk:
+            depth.append(f"const {self.index} {name}_depth_chunk = {name}_depth / {o.depth_chunk};")
+        lane = "lane" if self.width > 1 else "0"
+        if stage is None:
+            moved = o.moved(self.next, self.next + ("[lane]" if self.width > 1 else ""))
+        else:
+            side_by_side = not self.sizes.by_depth or self.in_rows
+            moved = o.moved("&" + self.place(stage, "0"), self.place(stage, lane), side_by_side=side_by_side)
+        return self._each([*depth, *o.depth_lines], moved)
+
+    def kept(self, stage: str) -> list[str]:
+        """From registers to shared memory."""
+        if self.width == 1:
+            return self._each([], [f"{self.place(stage, '0')} = {self.next};"])
+        if self.sizes.by_depth:
+            element = f"{self.place(stage, 'lane')} = {self.next}[lane];"
+            return self._each([], ["#pragma unroll", f"for (int lane = 0; lane < {self.width}; ++lane) {element}"])
+        copy = self.loader.printer.dialect.copy
+        return self._each([], copy("&" + self.place(stage, "0"), self.next, self.loader.element.dtype, self.width))
+
+    def _each(self, depth_lines: list[str], access: list[str]) -> list[str]:
+        """``access`` for each of a work-item's; ``depth_lines`` once a step along the depth."""
+        o = self.loader.operand
+        inside = f"{self._slow} < {self.tile if self.sizes.by_depth else self.tile_k}" if self.sizes.slow_guard else ""
+        spans = loop(o.step, self.sizes.span_steps, guarded(inside, access), unrolled=self.unrolled)
+        return loop(self.t, self.sizes.depth_steps, [*depth_lines, *spans], unrolled=self.unrolled)
 
 
-def _without(expr: Expr, parts: Sequence[Expr]) -> Expr:
-    """``expr`` with ``parts``, which are computed elsewhere, as holes."""
-    return substitute(expr, {part: hole("part", part.dtype) for part in parts})
+# ---- from shared memory to the sums ----
 
 
-def _uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
-    """Whether ``quotient`` is needed, other than as ``quotient * width``."""
-    scaled = call("mul", quotient, width)
-    return any(quotient in _without(e, [scaled]).free for e in exprs)
+def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSizes) -> dict[str, Any]:
+    """What a tile adds to the sums.
+
+    parts        the registers of a step's operands
+    read_first   with fragments=2, the first step's operands
+    read         in each step ``k`` its operands, or with fragments=2 those of the next one
+    multiply     the statement of one product
+    b_vector     of accumulators that are vectors: where one of ``b`` is in shared memory; ``lane_sums``: where one of the
+                 sums goes as elements
+    """
+    reads = Reads(printer, body.acc.dtype, s, d)
+    steps = s.tile_k // s.slices
+    first = "first_k" if s.slices > 1 else "0"
+    depth = plus(first, "k" if steps > 1 else "0")
+    multiply_add = product(printer, body, s.lanes)
+    i, j = "i" if s.reg_m > 1 else "0", "j" if s.reg_n > s.lanes else "0"
+    lane_sums = plus(f"sums[{i}]", times(j, s.lanes))
+
+    def multiply(a_part: str, b_part: str) -> str:
+        return multiply_add(
+            f"acc[{i}][{j}]", f"{a_part}[{i}]" + (f"[k % {d.a_deep}]" if d.a_rows else ""), f"{b_part}[{j}]"
+        )
+
+    if s.fragments == 1:
+        return {
+            "parts": reads.declared(""),
+            "read_first": [],
+            "read": [
+                *guarded(f"k % {d.a_deep} == 0" if d.a_rows else "", reads.a("a_part", depth)),
+                *reads.b("b_part", depth),
+            ],
+            "multiply": multiply("a_part", "b_part"),
+            "b_vector": reads.b_vector(depth),
+            "lane_sums": lane_sums,
+        }
+    following = [
+        *(guarded(f"(k + 1) % {d.a_deep} == 0", reads.a(f"a_part[(k + 1) / {d.a_deep} % 2]", f"{depth} + 1"))
+          if d.a_rows else reads.a("a_part[(k + 1) % 2]", f"{depth} + 1")),
+        *reads.b("b_part[(k + 1) % 2]", f"{depth} + 1"),
+    ]  # fmt: skip
+    now_a, now_b = (f"a_part[k / {d.a_deep} % 2]" if d.a_rows else "a_part[k % 2]"), "b_part[k % 2]"
+    return {
+        "parts": reads.declared("[2]"),
+        "read_first": [*reads.a("a_part[0]", first), *reads.b("b_part[0]", first)],
+        "read": guarded(f"k + 1 < {steps}", following) if steps > 1 else [],
+        "multiply": multiply(now_a, now_b) if steps > 1 else multiply("a_part[0]", "b_part[0]"),
+        "b_vector": "",
+        "lane_sums": "",
+    }
 
 
-def _sum(s: SimpleNamespace, width: int) -> str:
+@dataclass(frozen=True)
+class Reads:
+    """How a work-item reads a step's operands from the stage of shared memory that it computes with."""
+
+    printer: CPrinter
+    dtype: DType
+    s: SimtSchedule
+    d: SimtSizes
+
+    @property
+    def stage(self) -> str:
+        return "" if self.s.stages == 1 else "[now]"
+
+    def declared(self, buffers: str) -> list[str]:
+        ctype, array = self.printer.dialect.value_type(self.dtype), self.printer.dialect.aligned_array
+        rows = array(ctype, f"a_part{buffers}[{self.s.reg_m}]", self.d.a_deep) if self.d.a_rows else ""
+        a = rows or array(ctype, f"a_part{buffers}", self.s.reg_m)
+        return [a] if self.s.lanes > 1 else [a, array(ctype, f"b_part{buffers}", self.s.reg_n)]
+
+    def a(self, part: str, k: str) -> list[str]:
+        """To ``part`` the rows of step ``k``; of rows along the depth ``a_deep`` steps."""
+        s, d = self.s, self.d
+        if d.a_rows:
+            i = "i" if s.reg_m > 1 else "0"
+            row = _place(i, 1, s.reg_m, 1, d.rows, "my_row")
+            lines = self._copy(f"{part}[{i}]", f"&tile_a{self.stage}[{row}][{k}]", d.a_deep)
+            return loop("i", s.reg_m, lines)
+        run = 1 if s.lanes > 1 else d.run_m
+        return self._runs("a", part, k, s.reg_m, run, lambda i: _place(i, run, s.reg_m, d.run_m, d.rows, "my_row"))
+
+    def b(self, part: str, k: str) -> list[str]:
+        s, d = self.s, self.d
+        if s.lanes > 1:
+            return []  # vectors, which the template reads
+        place = lambda j: _place(j, d.run_n, s.reg_n, d.run_n, d.columns, "my_column")  # noqa: E731
+        return self._runs("b", part, k, s.reg_n, d.run_n, place)
+
+    def b_vector(self, k: str) -> str:
+        s, d = self.s, self.d
+        mine = times("my_column" if d.columns > 1 else "0", s.lanes)
+        j = "j" if s.reg_n > s.lanes else "0"
+        return f"&tile_b{self.stage}[{k}][{plus(times(j, d.columns * s.lanes), mine)}]"
+
+    def _runs(self, name: str, part: str, k: str, reg: int, run: int, place: Callable[[str], str]) -> list[str]:
+        """A work-item's ``reg`` elements of step ``k``, ``run`` neighbours at a time."""
+        count = reg // run
+        index = "j" if run == 1 and name == "b" else "i"
+        at = index if count > 1 else "0"
+        source = f"tile_{name}{self.stage}[{k}][{place(at)}]"
+        if run == 1:
+            return loop(index, count, [f"{part}[{at}] = {source};"])
+        return loop(index, count, self._copy(plus(part, times(at, run)), f"&{source}", run))
+
+    def _copy(self, to: str, source: str, width: int) -> list[str]:
+        return self.printer.dialect.copy(to, source, self.dtype, width)
+
+
+def _place(i: str, unit: int, reg: int, run: int, items: int, mine: str) -> str:
+    """Where element ``unit * i`` of a work-item's ``reg`` stands in the tile: in runs of ``run``, work-items side by side."""
+    if items == 1:
+        return times(i, unit)
+    if reg == run:
+        return plus(times(mine, run), times(i, unit))
+    if unit % run == 0:
+        return plus(times(times(i, unit // run), items * run), times(mine, run))
+    return plus(times(over(times(i, unit), run), items * run), times(mine, run), modulo(times(i, unit), run))
+
+
+# ---- from the sums to memory ----
+
+
+def _stores(found: Mapping[str, Any], walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> list[str]:
+    """What is stored of each sum, row by row. Rows and columns past the end of the result are not."""
+    unrolled, runs = s.lanes == 1, s.reg_n // d.out_vector
+    i, j = "i" if s.reg_m > 1 else "0", "j" if runs > 1 else "0"
+    row = plus(walk.row, _place(i, 1, s.reg_m, d.run_m, d.rows, "my_row"))
+    column = plus(walk.column, _place(j, d.out_vector, s.reg_n, d.run_n, d.columns, "my_column"))
+    chunk = found["column_chunk"]
+    of_run = [*([f"const {walk.index} column_chunk = column / {chunk};"] if chunk else []), *found["store"]]
+    of_run = [
+        *([f"const {walk.index} column = {column};"] if column != "0" else []),
+        *guarded(f"column < {p.n}" if p.n % s.tile_n and column != "0" else "", of_run),
+    ]
+    of_row = [*found["row_lines"], *loop("j", runs, of_run, unrolled=unrolled)]
+    of_row = [
+        *([f"const {walk.index} row = {row};"] if row != "0" else []),
+        *guarded(f"row < {p.m}" if p.m % s.tile_m and row != "0" else "", of_row),
+    ]
+    return loop("i", s.reg_m, of_row, unrolled=unrolled)
+
+
+def _sum(s: SimtSchedule, width: int) -> str:
     """The sum of lane ``lane`` of the template's vector ``j`` of row ``i``."""
     sums, lane = "sums" if s.lanes > 1 else "acc", LANE if width > 1 else "0"
     return f"{sums}[{'i' if s.reg_m > 1 else '0'}][{plus(times('j' if s.reg_n > width else '0', width), lane)}]"
@@ -196,6 +503,6 @@ def stored(kernel: Kernel, printer: CPrinter, batch: Var, width: int, acc: str) 
 
     ``acc`` is the text of the sum, of one ``lane`` where there are several.
     """
-    found = epilogue(kernel, printer, batch, width, acc, lambda col, wide: _lanes_known(col, wide, "column"))
-    chunked = width > 1 and _uses([_without(e, found.row_parts) for e in found.exprs], found.col, width)
+    found = epilogue(kernel, printer, batch, width, acc, lambda col, wide: lanes_known(col, wide, "column"))
+    chunked = width > 1 and uses([without(e, found.row_parts) for e in found.exprs], found.col, width)
     return {"row_lines": found.row_lines, "store": found.store, "column_chunk": width if chunked else 0}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import gcd, least, most
@@ -20,7 +18,9 @@ from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.forms.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.simt.emit import contraction_hooks
+from gpucomp.kernels_templates.contraction.sizes import GemmProblem, extents
 from gpucomp.kernels_templates.contraction.tail import (
     tail_counter_bytes,
     tail_cycles,
@@ -33,8 +33,6 @@ from gpucomp.schedule.space import (
     MOST_REGISTERS,
     STATIC_SHARED,
     Family,
-    Param,
-    Schedule,
     Work,
     cannot_meet,
     groups_for_less_than_a_warp,
@@ -45,58 +43,109 @@ from gpucomp.schedule.space import (
     worthwhile_splits,
 )
 
-SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
-PARAMS = (
-    Param("tile_m", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the result per work-group"),
-    Param("tile_n", (4, 8, 16, 32, 64, 128, 256), "columns of the result per work-group"),
-    Param("tile_k", (4, 8, 16, 32, 64, 128), "depth of one shared-memory stage"),
-    Param("reg_m", (1, 2, 4, 8, 16), "rows of the result per work-item"),
-    Param("reg_n", (1, 2, 4, 8, 16, 32, 64), "columns of the result per work-item"),
-    Param(
-        "stages", (1, 2, 3, 4, 5, 6), "tiles in shared memory: all but one are on their way while it is computed with"
-    ),
-    Param("asynchronous", (0, 1), "1: tiles are copied to shared memory past the registers (cp.async)"),
-    Param("fragments", (1, 2), "2: a step's operands are read from shared memory one step ahead"),
-    Param("slices", (1, 2, 4), "groups of work-items that share the depth of a tile"),
-    SPLITS,
-    Param("lanes", (1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors"),
-)
+
+class SimtSchedule(Tunables):
+    tile_m: int = tunable((1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the result per work-group")
+    tile_n: int = tunable((4, 8, 16, 32, 64, 128, 256), "columns of the result per work-group")
+    tile_k: int = tunable((4, 8, 16, 32, 64, 128), "depth of one shared-memory stage")
+    reg_m: int = tunable((1, 2, 4, 8, 16), "rows of the result per work-item")
+    reg_n: int = tunable((1, 2, 4, 8, 16, 32, 64), "columns of the result per work-item")
+    stages: int = tunable(
+        (1, 2, 3, 4, 5, 6), "tiles in shared memory: all but one are on their way while it is computed with"
+    )
+    asynchronous: int = tunable((0, 1), "1: tiles are copied to shared memory past the registers (cp.async)")
+    fragments: int = tunable((1, 2), "2: a step's operands are read from shared memory one step ahead")
+    slices: int = tunable((1, 2, 4), "groups of work-items that share the depth of a tile")
+    splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
+    lanes: int = tunable((1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors")
+
+
+class SimtProblem(GemmProblem):
+    """As for every plain contraction, and which products this one takes.
+
+    Where ``dot`` is more than 1, ``k`` counts words of four bytes, and so do the numbers of elements.
+    """
+
+    acc_bytes: int
+    exact_f32: int  # 1: f32 is multiplied as f32, which matrix units do not
+    dot: int  # steps of the depth that a product takes: 4 of bytes
+
+
+class OperandSizes(Sizes):
+    """How one operand's tile is dealt out to work-items. Its fast axis is the one along which memory runs."""
+
+    by_depth: int  # 1: that is the depth
+    vector: int  # elements of an access
+    fast_items: int  # work-items side by side along the fast axis
+    fast_steps: int  # accesses of each of them
+    slow_items: int
+    slow_steps: int
+    slow_guard: int  # 1: the last step goes past the end of the tile
+    pad: int  # elements behind a row of the tile in shared memory
+
+    @property
+    def span_steps(self) -> int:
+        """Accesses of a work-item along the axis that is not summed."""
+        return self.slow_steps if self.by_depth else self.fast_steps
+
+    @property
+    def depth_steps(self) -> int:
+        return self.fast_steps if self.by_depth else self.slow_steps
+
+
+class SimtSizes(Sizes):
+    """What follows from a schedule and a problem."""
+
+    threads: int
+    rows: int  # work-items of a slice along the rows of the tile
+    columns: int
+    quads: int  # 1: a warp is 4 x 8 work-items, whose reads of shared memory meet in no bank
+    a: OperandSizes
+    b: OperandSizes
+    a_rows: int  # 1: rows of ``a`` lie along the depth in shared memory; work-items' rows are then ``rows`` apart
+    a_deep: int  # elements of such a row that a work-item reads at once: few, where it has many rows
+    a_outer: int  # extents of a stage of ``a`` in shared memory
+    a_inner: int
+    run_m: int  # neighbouring rows of a work-item
+    run_n: int
+    out_vector: int  # columns of a store
+    tiles_m: int
+    tiles_n: int
+    tiles_k: int
+    tiles_per_split: int  # of the depth
+    tiles: int  # of the whole result
+    tiles_bytes: int  # of shared memory
+    dynamic_shared_bytes: int
+    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
+
+
 DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which stands behind arrays of fixed size
 ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 ROW_BYTES = 16  # of a row of ``a`` along the depth, that one copy brings
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes, and how memory runs: ``a_wide`` and ``b_wide`` are the elements an access may take at once.
-
-    ``a_by_depth``: the left operand's neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``.
-    ``out_wide``: columns that a store may take at once. ``a_copied``, ``b_copied``: nothing is computed on the way.
-    ``exact_f32``: f32 is multiplied as f32, which matrix units do not. ``inputs``: parameters that are read.
-    ``dot``: steps of the depth that a product takes, 4 of bytes: elements are words of four then, and ``k`` counts words.
-    """
+def problem(kernel: Kernel) -> SimtProblem:
     kernel = along_memory(packed_in_words(kernel))
     body = kernel.body_as(Contraction)
     a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)
     b_by_depth, b_wide = fast_axis(kernel, body.b, body.n, body.k)
-    sizes = {
-        name: math.prod(v.extent for v in axes)
-        for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
-    }
-    wide = {"a_by_depth": a_by_depth, "a_wide": a_wide, "b_by_depth": b_by_depth, "b_wide": b_wide}
-    copied = {"a_copied": is_copied(kernel, body.a), "b_copied": is_copied(kernel, body.b)}
     types = {stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype}
-    return {
-        **sizes,
-        **wide,
-        **copied,
-        "out_wide": store_width(kernel),
-        "acc_bytes": max(4, body.acc.dtype.nbytes),
-        "exact_f32": int(types == {F32} and body.math == "strict"),
-        "inputs": kernel.inputs,
-        "dot": bytes_per_product(kernel),
+    return SimtProblem(
+        **extents(body),
+        a_by_depth=a_by_depth,
+        a_wide=a_wide,
+        b_by_depth=b_by_depth,
+        b_wide=b_wide,
+        a_copied=is_copied(kernel, body.a),
+        b_copied=is_copied(kernel, body.b),
+        out_wide=store_width(kernel),
+        acc_bytes=max(4, body.acc.dtype.nbytes),
+        exact_f32=int(types == {F32} and body.math == "strict"),
+        inputs=kernel.inputs,
+        dot=bytes_per_product(kernel),
         **tail_problem(kernel),
-    }
+    )
 
 
 def is_copied(kernel: Kernel, value: Expr) -> int:
@@ -105,7 +154,7 @@ def is_copied(kernel: Kernel, value: Expr) -> int:
     return int(found is not None and kernel.params[found[0].source].dtype.bits in (32, 64))
 
 
-def threads_of(s: SimpleNamespace) -> int:
+def threads_of(s: SimtSchedule) -> int:
     return (s.tile_m // s.reg_m) * (s.tile_n // s.reg_n) * s.slices
 
 
@@ -116,28 +165,25 @@ def width_of(wide: int, *tiles: int) -> int:
     return wide
 
 
-def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int) -> dict[str, int]:
-    """How a tile's load is dealt out. A row of the fast axis is ``chunks`` accesses of ``wide`` elements.
-
-    fast_steps, slow_steps   accesses per work-item along each axis
-    fast_items               work-items side by side along the fast axis
-    slow_items               work-items along the slow axis
-    """
+def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int) -> OperandSizes:
+    """How a tile's load is dealt out: a row of the fast axis is ``tile / wide`` or ``tile_k / wide`` accesses."""
     fast, slow = (tile_k, tile) if by_depth else (tile, tile_k)
     chunks = fast // wide
     fast_items = gcd(chunks, threads)
     slow_items = threads // fast_items
-    return {
-        "fast_items": fast_items,
-        "fast_steps": chunks // fast_items,
-        "slow_items": slow_items,
-        "slow_steps": -(-slow // slow_items),
-        "slow_guard": int(slow % slow_items != 0),
-        "pad": PAD if by_depth and threads > 1 else 0,
-    }
+    return OperandSizes(
+        by_depth=by_depth,
+        vector=wide,
+        fast_items=fast_items,
+        fast_steps=chunks // fast_items,
+        slow_items=slow_items,
+        slow_steps=-(-slow // slow_items),
+        slow_guard=int(slow % slow_items != 0),
+        pad=PAD if by_depth and threads > 1 else 0,
+    )
 
 
-def row_chunk(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def row_chunk(s: SimtSchedule, p: SimtProblem) -> int:
     """Elements of a chunk of 16 bytes where the tile of ``a`` keeps the rows that asynchronous copies bring; else 0.
 
     A copy cannot turn what it copies. A tile that lies along the depth, as ``a`` does in memory, takes whole chunks;
@@ -150,12 +196,7 @@ def row_chunk(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """
-    a_rows      rows of ``a`` lie along the depth in shared memory; work-items' rows are then ``rows`` apart
-    a_deep      elements of such a row that a work-item reads at once: few, where it has many rows
-    tile_a      the extents of a stage of ``a``: ``a_outer``, ``a_inner``
-    """
+def derive(s: SimtSchedule, p: SimtProblem) -> SimtSizes:
     threads = threads_of(s)
     chunk = row_chunk(s, p)
     # an asynchronous copy along the depth into a tile across it takes one element
@@ -164,52 +205,49 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     b_wide = 1 if late_b else width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
     a = operand_sizes(s.tile_m, s.tile_k, p.a_by_depth, a_wide, threads)
     b = operand_sizes(s.tile_n, s.tile_k, p.b_by_depth, b_wide, threads)
-    a_pad = chunk or a["pad"]  # behind a row of chunks: eight rows that are read together meet in no bank
+    a_pad = chunk or a.pad  # behind a row of chunks: eight rows that are read together meet in no bank
     a_outer, a_inner = (s.tile_m, s.tile_k + a_pad) if chunk else (s.tile_k, s.tile_m + a_pad)
-    run_m = 1 if chunk else least(s.reg_m, 4)
     run_n = s.lanes if s.lanes > 1 else least(s.reg_n, 4)
     rows, columns = s.tile_m // s.reg_m, s.tile_n // s.reg_n
-    tiles_bytes = s.stages * (a_outer * a_inner + s.tile_k * (s.tile_n + b["pad"])) * p.acc_bytes
+    tiles_bytes = s.stages * (a_outer * a_inner + s.tile_k * (s.tile_n + b.pad)) * p.acc_bytes
     tiles_m, tiles_n, tiles_k = -(-p.m // s.tile_m), -(-p.n // s.tile_n), -(-p.k // s.tile_k)
-    return {
-        "threads": threads,
-        "rows": rows,
-        "columns": columns,
-        "quads": int(columns > 8 and columns % 8 == 0 and rows % 4 == 0),  # a warp is 4 x 8: reads meet in no bank
-        "a_vector": a_wide,
-        "b_vector": b_wide,
-        **{f"a_{k}": v for k, v in a.items()},
-        **{f"b_{k}": v for k, v in b.items()},
-        "a_rows": int(chunk > 0),
-        "a_deep": (least(chunk, 4) if s.reg_m <= 4 else 2) if chunk else 1,
-        "a_outer": a_outer,
-        "a_inner": a_inner,
-        "run_m": run_m,
-        "run_n": run_n,
-        "out_vector": width_of(p.out_wide, run_n),
-        "tiles_m": max(1, tiles_m),  # a result of no elements has no launch, but its source still compiles
-        "tiles_n": max(1, tiles_n),
-        "tiles_k": tiles_k,
-        "tiles_per_split": -(-tiles_k // s.splits),
-        "tiles": tiles_m * tiles_n * p.batch,
-        "tiles_bytes": tiles_bytes,
-        "dynamic_shared_bytes": tiles_bytes * (s.asynchronous * (tiles_bytes + rest_bytes(s, p)) > STATIC_SHARED),
-    }
+    return SimtSizes(
+        threads=threads,
+        rows=rows,
+        columns=columns,
+        quads=int(columns > 8 and columns % 8 == 0 and rows % 4 == 0),
+        a=a,
+        b=b,
+        a_rows=int(chunk > 0),
+        a_deep=(least(chunk, 4) if s.reg_m <= 4 else 2) if chunk else 1,
+        a_outer=a_outer,
+        a_inner=a_inner,
+        run_m=1 if chunk else least(s.reg_m, 4),
+        run_n=run_n,
+        out_vector=width_of(p.out_wide, run_n),
+        tiles_m=max(1, tiles_m),  # a result of no elements has no launch, but its source still compiles
+        tiles_n=max(1, tiles_n),
+        tiles_k=tiles_k,
+        tiles_per_split=-(-tiles_k // s.splits),
+        tiles=tiles_m * tiles_n * p.batch,
+        tiles_bytes=tiles_bytes,
+        dynamic_shared_bytes=tiles_bytes * (s.asynchronous * (tiles_bytes + rest_bytes(s, p)) > STATIC_SHARED),
+    )
 
 
-def rest_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def rest_bytes(s: SimtSchedule, p: SimtProblem) -> int:
     """Shared memory beside the tiles: the slices' sums, the flag of the last work-group to arrive, row statistics."""
     tail = tail_shared_bytes(threads_of(s), s.tile_m, p)
     return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + 16 * (s.splits > 1) + tail
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: SimtSchedule, p: SimtProblem) -> int:
     """kernels.md 1.2: both tiles, once a stage, and the rest, which ends where dynamic memory may begin."""
-    d, rest = SimpleNamespace(**derive(s, p)), rest_bytes(s, p)
+    d, rest = derive(s, p), rest_bytes(s, p)
     return d.tiles_bytes + (-(-rest // DYNAMIC_ALIGNMENT) * DYNAMIC_ALIGNMENT if d.dynamic_shared_bytes else rest)
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers(s: SimtSchedule, p: SimtProblem) -> int:
     """What the sums need, or the row statistics behind them.
 
     All that there are, where 128 sums are joined with other work-groups': beside them ptxas reads another's ahead while
@@ -220,35 +258,32 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return most(most(_registers_of_sums(s, p), joined), tail_registers(threads_of(s), s.tile_m, p))
 
 
-def _registers_of_sums(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def _registers_of_sums(s: SimtSchedule, p: SimtProblem) -> int:
     """What the sums need (kernels.md 1.2): accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     words = p.acc_bytes // 4
     staged = words * s.tile_k * (s.tile_m + s.tile_n) // d.threads if s.stages == 2 and not s.asynchronous else 0
-    spans = sum(
-        getattr(d, f"{o}_slow_steps" if by_depth else f"{o}_fast_steps")
-        for o, by_depth in (("a", p.a_by_depth), ("b", p.b_by_depth))
-    )
+    spans = d.a.span_steps + d.b.span_steps
     # of copies a third each, for halo tests: those of many are not computed again
     addresses = 2 * spans + s.asynchronous * most(0, spans - 8)
     fragments = s.fragments * (s.reg_m * d.a_deep + s.reg_n)
     return words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
 
 
-def registers_joining(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_joining(s: SimtSchedule, p: SimtProblem) -> int:
     """What the last of several work-groups needs for the others' sums where its own came from slices: ptxas reads all of
     another's before it adds any, which it does not do otherwise (measured on sm_80, with CUDA 13.3)."""
     return (2 * (p.acc_bytes // 4) * s.reg_m * s.reg_n + 26) * (s.slices > 1) * (s.splits > 2)
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_taken(s: SimtSchedule, p: SimtProblem) -> int:
     """At most what ptxas takes while registers are plenty: it reads three fragments ahead and keeps the addresses of
     parameters.
 
     Measured over all kernels of the benchmark models (bench/compile_matrix.py). It does with ``registers`` when it
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m * d.a_deep + s.reg_n)
     # where copies go to, in each stage; or a tile read at once, where it passes through registers without waiting there
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
@@ -258,17 +293,17 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return most(sums, tail_registers(threads_of(s), s.tile_m, p))
 
 
-def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def template_sizes(s: SimtSchedule, p: SimtProblem) -> SimtSizes:
     """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
 
     It decides well, but for many inputs, or few work-items: it saves registers for more work-groups, and addresses go to a
     stack. Told how many registers ``registers_taken`` allows, it reads so far ahead that it spills.
     """
     groups = 1 if p.inputs > USUAL_INPUTS else groups_for_less_than_a_warp(threads_of(s))
-    return {**derive(s, p), "groups_per_unit": groups}
+    return derive(s, p).replace(groups_per_unit=groups)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: SimtSchedule, p: SimtProblem, limits: Limits) -> Iterator[str]:
     if s.tile_m % s.reg_m or s.tile_n % s.reg_n:
         yield "reg_m, reg_n must divide tile_m, tile_n"
         return
@@ -293,14 +328,14 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from _pipeline_objections(s, p, limits)
     if not limits.is_cpu:
         yield from too_many_registers(limits, threads, most(registers(s, p), registers_joining(s, p)))
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     yield from too_many_groups(d.tiles)
     if (s.splits > 1) * d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
     yield from cannot_meet(most(s.splits, d.tiles_n) if has_tail(p) else s.splits, limits)
 
 
-def _pipeline_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def _pipeline_objections(s: SimtSchedule, p: SimtProblem, limits: Limits) -> Iterator[str]:
     if s.tile_k % s.slices:
         yield f"slices={s.slices} does not divide tile_k={s.tile_k}"
     if s.lanes > 1 and (s.slices > 1 or s.fragments > 1):
@@ -318,8 +353,8 @@ def _pipeline_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits)
             yield f"operand {operand} is computed or converted on its way to shared memory: it cannot be copied"
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: SimtSchedule, p: SimtProblem) -> Geometry:
+    d = derive(s, p)
     split = (s.splits > 1) * (d.tiles > 0)
     return Geometry(
         (d.tiles, s.splits if d.tiles else 1, 1),
@@ -330,24 +365,44 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-TILES = (  # tile_m, tile_n, tile_k, reg_m, reg_n: from large to small
-    (128, 128, 8, 8, 8),
-    (128, 64, 16, 8, 4),
-    (64, 128, 16, 4, 8),
-    (64, 64, 16, 4, 4),
-    (32, 64, 16, 4, 4),
-    (64, 32, 16, 4, 4),
-    (32, 32, 16, 4, 2),
-    (16, 64, 16, 2, 4),
-    (16, 32, 16, 2, 2),
-    (16, 16, 16, 2, 2),
-    (4, 64, 16, 1, 4),
-    (1, 64, 32, 1, 1),
-    (8, 8, 8, 1, 1),
-)
-
-
 PLAIN = {"stages": 1, "asynchronous": 0, "fragments": 1, "slices": 1, "splits": 1, "lanes": 1}
+
+
+def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> SimtSchedule:
+    tile_m, tile_n, tile_k, reg_m, reg_n = sizes
+    return SimtSchedule(
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=tile_k,
+        reg_m=reg_m,
+        reg_n=reg_n,
+        stages=stages,
+        asynchronous=0,
+        fragments=1,
+        slices=1,
+        splits=1,
+        lanes=lanes,
+    )
+
+
+TILES = tuple(
+    _tile(sizes)
+    for sizes in (  # tile_m, tile_n, tile_k, reg_m, reg_n: from large to small
+        (128, 128, 8, 8, 8),
+        (128, 64, 16, 8, 4),
+        (64, 128, 16, 4, 8),
+        (64, 64, 16, 4, 4),
+        (32, 64, 16, 4, 4),
+        (64, 32, 16, 4, 4),
+        (32, 32, 16, 4, 2),
+        (16, 64, 16, 2, 4),
+        (16, 32, 16, 2, 2),
+        (16, 16, 16, 2, 2),
+        (4, 64, 16, 1, 4),
+        (1, 64, 32, 1, 1),
+        (8, 8, 8, 1, 1),
+    )
+)
 
 MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item makes one a cycle
 RESIDENT = 8  # work-groups that share a unit, about
@@ -364,7 +419,7 @@ OUT_INSTRUCTIONS = 3  # of a sum
 PASS_BYTES = 128  # that shared memory's banks give in a cycle
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: SimtProblem, limits: Limits) -> SimtSchedule:
     """The tile, split and slices that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a
     group. Tiles are copied asynchronously where the device and both operands allow it.
     """
@@ -372,48 +427,48 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         return _one_at_a_time(p, limits)
     late = limits.async_copy and p.a_copied and p.b_copied
     candidates = []
-    for sizes in TILES:
-        depth = -(-p.k // sizes[2])  # no more stages than tiles: ptxas would write all out, and spill
-        ways = [{"stages": n, "asynchronous": 1} for n in (4, 3, 2) if late and n <= max(2, depth)]
+    for tile in TILES:
+        depth = -(-p.k // tile.tile_k)  # no more stages than tiles: ptxas would write all out, and spill
+        ways = [tile.replace(stages=n, asynchronous=1) for n in (4, 3, 2) if late and n <= max(2, depth)]
         for slices in (1, 2, 4):
-            shape = [_tile(sizes) | way | {"slices": slices} for way in (*ways, {"stages": 2})]
-            legal = next((s for s in shape if not list(objections(SimpleNamespace(**s), p, limits))), None)
+            shape = [way.replace(slices=slices) for way in (*ways, tile)]
+            legal = next((s for s in shape if not list(objections(s, p, limits))), None)
             if legal is not None:
-                candidates += [legal | {"splits": splits} for splits in SPLITS.choices]
-    candidates = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+                candidates += [legal.replace(splits=splits) for splits in SimtSchedule.choices("splits")]
+    candidates = [s for s in candidates if not list(objections(s, p, limits))]
     return min(candidates, key=lambda s: cycles(s, p, limits))
 
 
-def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+def cycles(s: SimtSchedule, p: SimtProblem, limits: Limits) -> float:
     """Cycles of the busiest unit: its share of work-groups, each so many steps deep, each bound by sums or by memory."""
-    groups = -(-p.m // s["tile_m"]) * -(-p.n // s["tile_n"]) * p.batch * s["splits"]
+    groups = -(-p.m // s.tile_m) * -(-p.n // s.tile_n) * p.batch * s.splits
     share = max(1, -(-groups // limits.units))
-    depth = -(-p.k // s["tile_k"])
-    if s["splits"] > 1 and (depth < 4 * s["splits"] or groups > 4 * limits.units):
+    depth = -(-p.k // s.tile_k)
+    if s.splits > 1 and (depth < 4 * s.splits or groups > 4 * limits.units):
         return float("inf")  # too little for each, or enough of them without
-    steps = -(-depth // s["splits"])
-    fragments = 1 / s["reg_m"] + 1 / s["reg_n"]  # shared-memory reads per multiply-add
-    rate = min(MULTIPLY_ADDS_PER_CYCLE, min(share, RESIDENT) * threads_of(SimpleNamespace(**s)))
-    sums = share * s["tile_k"] * s["tile_m"] * s["tile_n"] * (1 + fragments) / rate
-    ahead = s["stages"] - 1 if s["asynchronous"] else 1
+    steps = -(-depth // s.splits)
+    fragments = 1 / s.reg_m + 1 / s.reg_n  # shared-memory reads per multiply-add
+    rate = min(MULTIPLY_ADDS_PER_CYCLE, min(share, RESIDENT) * threads_of(s))
+    sums = share * s.tile_k * s.tile_m * s.tile_n * (1 + fragments) / rate
+    ahead = s.stages - 1 if s.asynchronous else 1
     step = max(sums, STEP_CYCLES / ahead) + (BARRIER_CYCLES if share == 1 else 0)
-    added = SPLIT_CYCLES + s["splits"] * s["tile_m"] * s["tile_n"] / 32 if s["splits"] > 1 else 0
-    if s["slices"] > 1:
-        added += SLICE_CYCLES + share * s["slices"] * s["tile_m"] * s["tile_n"] / 32
-    added += tail_cycles(threads_of(SimpleNamespace(**s)), s["tile_m"], -(-p.n // s["tile_n"]), p)
+    added = SPLIT_CYCLES + s.splits * s.tile_m * s.tile_n / 32 if s.splits > 1 else 0
+    if s.slices > 1:
+        added += SLICE_CYCLES + share * s.slices * s.tile_m * s.tile_n / 32
+    added += tail_cycles(threads_of(s), s.tile_m, -(-p.n // s.tile_n), p)
     return steps * step + added
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: SimtSchedule, p: SimtProblem) -> Work:
     """A work-group's share of the depth for its tile, its multiply-adds issued by warps like everything else."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     warps, words = -(-d.threads // 32), p.acc_bytes // 4  # lanes of a warp that is not full idle
     sums, tile_bytes = s.tile_m * s.tile_n * p.acc_bytes, s.tile_k * (s.tile_m + s.tile_n) * p.acc_bytes
     depth = warps * s.tile_k / s.slices  # of all warps
     at_once = d.a_deep if d.a_rows else d.run_m
     accesses = s.reg_m / at_once, s.reg_n / d.run_n
     read = accesses[0] * passes(words * at_once) + accesses[1] * passes(words * d.run_n)
-    copies = s.tile_k * s.tile_m / d.a_vector + s.tile_k * s.tile_n / d.b_vector
+    copies = s.tile_k * s.tile_m / d.a.vector + s.tile_k * s.tile_n / d.b.vector
     around = COPY_INSTRUCTIONS * copies / d.threads + TRIP_INSTRUCTIONS
     trip = depth * (words * s.reg_m * s.reg_n + sum(accesses)) + warps * around
     return Work(
@@ -440,7 +495,7 @@ def passes(words: int) -> int:
     return (words + 1) // 2
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: SimtProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     """Tiles whose work-items have several sums each; stages as copies allow. The tuner's whole space is 34 million."""
     late = int(limits.async_copy and p.a_copied and p.b_copied)
     small = p.m <= 8
@@ -454,21 +509,16 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
         "asynchronous": (late,),
         "fragments": (1,),
         "lanes": (1,),
-        "splits": worthwhile_splits(SPLITS.choices, p.k, 8, p.batch * p.m * p.n, limits),
+        "splits": worthwhile_splits(SimtSchedule.choices("splits"), p.k, 8, p.batch * p.m * p.n, limits),
     }
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def packing(kernel: Kernel, s: SimtSchedule, p: SimtProblem) -> Packing | None:
     """Constant bytes in whole words."""
     return word_packing(kernel)
 
 
-def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:
-    names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
-    return dict(zip(names, sizes, strict=True)) | PLAIN | {"stages": stages, "lanes": lanes}
-
-
-def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
+def _one_at_a_time(p: SimtProblem, limits: Limits) -> SimtSchedule:
     """A CPU behind OpenCL: one work-item a group, its tile in vector registers, shared memory as a packed panel."""
     lanes = max(w for w in (1, 4, 8, 16) if w * p.acc_bytes <= max(p.acc_bytes, limits.vector_bytes))
     while lanes > 4 and lanes >= 2 * p.n:
@@ -477,14 +527,14 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     reg_m = next((r for r in (1, 2, 4) if p.m <= r), 8)
     tile_k = 64
     schedule = _tile((reg_m, max(4, reg_n), tile_k, reg_m, reg_n), stages=1, lanes=lanes)
-    while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule["tile_k"] > 4:
-        schedule["tile_k"] //= 2
+    while list(objections(schedule, p, limits)) and schedule.tile_k > 4:
+        schedule = schedule.replace(tile_k=schedule.tile_k // 2)
     return schedule
 
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    SimtSchedule,
     problem,
     objections,
     template_sizes,

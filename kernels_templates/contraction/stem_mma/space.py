@@ -26,7 +26,7 @@ from gpucomp.kernels_templates.contraction.mma import space as mma
 from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import WARP, Family, Work, fastest, remembered, too_large
+from gpucomp.schedule.space import RESERVED_BESIDE_FRAGMENTS, WARP, Family, Work, fastest, remembered, too_large
 
 
 class StemMmaSchedule(ImageTile):
@@ -69,7 +69,6 @@ class StemMmaSizes(StagedImage):
 
 MOST_TAPS = 16  # of a side of the window: larger ones are deep enough without
 WRITTEN_STEPS = 16  # steps of the depth that are written out
-RESERVED = 40  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -157,7 +156,7 @@ def registers(s: StemMmaSchedule, p: StemMmaProblem) -> int:
     fragments = 2 * (4 * d.blocks_m + 2 * d.blocks_n)
     apart = 4 * d.blocks_n + 12 + fragments * min(d.pairs, 4) if p.products == 3 else 0
     read = min(4, d.load_trips) * p.channels * p.group * p.image_bytes // 4 + p.group * p.channels
-    return max(4 * d.blocks_m * d.blocks_n + fragments + apart, read) + RESERVED
+    return max(4 * d.blocks_m * d.blocks_n + fragments + apart, read) + RESERVED_BESIDE_FRAGMENTS
 
 
 def objections(s: StemMmaSchedule, p: StemMmaProblem, limits: Limits) -> Iterator[str]:

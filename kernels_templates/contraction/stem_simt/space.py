@@ -16,7 +16,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
 from gpucomp.refusal import Refusal, required
-from gpucomp.schedule.space import STATIC_SHARED, Family, Work, fastest, remembered, too_large
+from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Work, fastest, remembered, too_large
 
 
 class StemSimtSchedule(ImageTile):
@@ -47,7 +47,6 @@ class StemSimtSizes(StagedImage):
 
 ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MOST_TAPS = 16  # of a side of the window
-RESERVED = 44  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:

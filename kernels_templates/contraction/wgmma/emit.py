@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.banks import best_exchange, half_offset
 from gpucomp.codegen.c.epilogue import epilogue
@@ -21,9 +20,12 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
 from gpucomp.kernels_templates.contraction.wgmma.types import kind_of
 
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.wgmma.space import WgmmaProblem, WgmmaSchedule, WgmmaSizes
+
 
 def wgmma_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/wgmma/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
@@ -67,7 +69,7 @@ def wgmma_hooks(
     }
 
 
-def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: SimpleNamespace) -> Mapping[str, Any]:
+def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: WgmmaSizes) -> Mapping[str, Any]:
     """How a thread takes a run of staged sums: where the first half of eight is left and taken (banks.py)."""
     copy, width = printer.dialect.copy, derived.out_vector
     terms = best_exchange(tile_n // 8, derived.pitch) if width == 8 else ()
@@ -85,7 +87,7 @@ ROWS = 64  # of a block of sums
 SWIZZLES = {128: "line % 8", 64: "line / 2 % 4", 32: "line / 4 % 2"}  # by bytes of a row: what its chunks are moved by
 
 
-def _pieces(printer: CPrinter, c: Matrix, derived: SimpleNamespace) -> dict[str, Any]:
+def _pieces(printer: CPrinter, c: Matrix, derived: WgmmaSizes) -> dict[str, Any]:
     """``first_chunk``: bytes from a row's start to what a thread writes of columns 0 to 7, or 0 to 15 with stmatrix.
 
     ``together``: groups of eight columns that it writes at once.
@@ -100,7 +102,7 @@ def _pieces(printer: CPrinter, c: Matrix, derived: SimpleNamespace) -> dict[str,
     }
 
 
-def _tile(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, str]:
+def _tile(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, str]:
     """Where the work-group's tile starts. Tiles are walked row by row; pairs along the rows are neighbours."""
     if s.multicast == 1:
         row, column, pairs = (
@@ -123,9 +125,7 @@ def _moved_on(row: str, pairs: int) -> str:
     return "tile % 2" if pairs == 1 else f"{row} * 2 + tile % 2"
 
 
-def _producer(
-    a: Matrix | Pixels, b: Matrix, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
-) -> dict[str, Any]:
+def _producer(a: Matrix | Pixels, b: Matrix, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, Any]:
     """``first_lines``: once, where the pixels start. ``step_lines``: where a step is. ``load_a``, ``load_b``: its loads.
 
     ``wait_empty``: until the ring has room. An operand that is shared comes in halves, one from each work-group.

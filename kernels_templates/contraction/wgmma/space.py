@@ -6,21 +6,23 @@ and two consumers' 128 x 256. Larger ones take registers from a producer that is
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least, most
-from gpucomp.expr.core import Load, Var, walk
+from gpucomp.expr.core import Load, walk
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
 from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
+from gpucomp.kernel.forms.operand import count
 from gpucomp.kernel.forms.stores import store_width
-from gpucomp.kernel.forms.tail import has_tail, tail_problem
+from gpucomp.kernel.forms.tail import TailProblem, has_tail, tail_problem
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.tail import (
     FLAG_BYTES,
     tail_counter_bytes,
@@ -35,9 +37,8 @@ from gpucomp.schedule.space import (
     MAX_GROUPS,
     WARP,
     Family,
-    Param,
-    Schedule,
     Work,
+    can_run,
     remembered,
     too_many_groups,
     worthwhile_splits,
@@ -54,17 +55,58 @@ INSTRUCTION_REGISTERS = 26  # that ptxas asks for besides an instruction's sums
 TRADES = {2: (40, 232), 3: (32, 160)}  # by consumers: registers the producer keeps, a consumer has (kernels.md 1.2)
 SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; after how many rows the pattern repeats
 
-PARAMS = (
-    Param("tile_m", (64, 128, 192, 256), "rows of the result per work-group"),
-    Param("tile_n", COLUMNS, "columns of the result per work-group"),
-    Param("consumers", (1, 2, 3), "warpgroups that multiply; each has 64 or 128 rows"),
-    Param("stages", (2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead"),
-    Param("splits", SPLITS, "work-groups, of one cluster, that share the depth of a tile"),
-    Param("overlap", (0, 1, 2), "1: starts before the launch before it ends; 2: and loads tiles of a constant b"),
-    Param("setmaxnreg", (0, 1), "1: the producer is a warpgroup that leaves most of its registers to the consumers"),
-    Param("multicast", (0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a"),
-    Param("tma_store", (0, 1), "1: the result leaves through shared memory by the tensor memory accelerator"),
-)
+
+class WgmmaSchedule(Tunables):
+    tile_m: int = tunable((64, 128, 192, 256), "rows of the result per work-group")
+    tile_n: int = tunable(COLUMNS, "columns of the result per work-group")
+    consumers: int = tunable((1, 2, 3), "warpgroups that multiply; each has 64 or 128 rows")
+    stages: int = tunable((2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead")
+    splits: int = tunable(SPLITS, "work-groups, of one cluster, that share the depth of a tile")
+    overlap: int = tunable((0, 1, 2), "1: starts before the launch before it ends; 2: and loads tiles of a constant b")
+    setmaxnreg: int = tunable(
+        (0, 1), "1: the producer is a warpgroup that leaves most of its registers to the consumers"
+    )
+    multicast: int = tunable((0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a")
+    tma_store: int = tunable((0, 1), "1: the result leaves through shared memory by the tensor memory accelerator")
+
+
+class WgmmaProblem(TailProblem):
+    """Sizes of the contraction, and what TMA loads and stores."""
+
+    batch: int
+    m: int
+    k: int
+    taps: int  # parts of the depth that an im2col load takes one by one; 0 for a matrix
+    element_bytes: int  # of an operand
+    out_wide: int  # columns that a store may take at once
+    b_known: int  # 1: b is a constant of the model
+    out_bytes: int  # of an element of a result that TMA can store, else 0
+    out_reads: int  # values that the epilogue loads besides the sums
+
+
+class WgmmaSizes(Sizes):
+    threads: int
+    tile_k: int  # elements of the depth in 128 bytes
+    steps: int  # tiles along the depth: of all taps, one tap after another
+    steps_per_tap: int  # tiles along a tap's channels
+    steps_per_split: int
+    blocks: int  # 64-row blocks of a consumer
+    sums: int  # of a thread and block
+    load_m: int  # rows of a that one load brings
+    load_n: int  # columns of b that one load brings
+    piece: int  # columns of the result that one TMA store takes
+    piece_bytes: int  # of a row of them
+    given: int  # registers of a producer's thread after ``setmaxnreg``
+    taken: int  # registers of a consumer's thread after ``setmaxnreg``
+    stage_bytes: int
+    ring: int  # bytes of all stages
+    shared: int  # bytes of shared memory
+    pitch: int  # floats from row to row of staged sums
+    early_runs: int  # runs of sums up to which their residuals are fetched together
+    tiles_m: int
+    tiles_n: int
+    tiles: int
+    out_vector: int  # columns of a store
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -82,40 +124,31 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     b_form = matrix_of(kernel, "b")
     if isinstance(b_form, Refusal) and not packable(kernel, "b"):
         return b_form.reason
-    if _count(body.k) * a_form.dtype.nbytes % 16:
-        return f"a depth of {_count(body.k)} {a_form.dtype} is no multiple of 16 bytes"
+    if count(body.k) * a_form.dtype.nbytes % 16:
+        return f"a depth of {count(body.k)} {a_form.dtype} is no multiple of 16 bytes"
     return ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes. ``taps``: parts of the depth that an im2col load takes one by one; 0 for a matrix.
-
-    ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model. ``out_bytes``: of an
-    element of a result that TMA can store, else 0. ``out_reads``: what the epilogue loads beside the sums.
-    """
+def problem(kernel: Kernel) -> WgmmaProblem:
     body = kernel.body_as(Contraction)
     form, result = form_of_a(kernel), result_matrix(kernel)
     reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
-    return {
-        "batch": _count(body.batch),
-        "m": _count(body.m),
-        "n": _count(body.n),
-        "k": _count(body.k),
-        "taps": form.taps if isinstance(form, Pixels) else 0,
-        "element_bytes": form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
-        "out_wide": store_width(kernel),
-        "b_known": int(packable(kernel, "b")),
-        "out_bytes": result.dtype.nbytes if isinstance(result, Matrix) else 0,
-        "out_reads": len(reads),
+    return WgmmaProblem(
+        batch=count(body.batch),
+        m=count(body.m),
+        n=count(body.n),
+        k=count(body.k),
+        taps=form.taps if isinstance(form, Pixels) else 0,
+        element_bytes=form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
+        out_wide=store_width(kernel),
+        b_known=int(packable(kernel, "b")),
+        out_bytes=result.dtype.nbytes if isinstance(result, Matrix) else 0,
+        out_reads=len(reads),
         **tail_problem(kernel),
-    }
+    )
 
 
-def _count(axes: tuple[Var, ...]) -> int:
-    return math.prod(v.extent for v in axes)
-
-
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+def packing(kernel: Kernel, s: WgmmaSchedule, p: WgmmaProblem) -> Packing | None:
     """Columns outermost, depth innermost, as both operands of wgmma are; nothing to do when ``b`` lies so already."""
     if isinstance(matrix_of(kernel, "b"), Matrix) or not packable(kernel, "b"):
         return None
@@ -124,18 +157,7 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """
-    tile_k            elements of the depth in 128 bytes
-    steps             tiles along the depth: of all taps, one tap after another
-    steps_per_tap     tiles along a tap's channels
-    blocks            64-row blocks of a consumer
-    load_m, load_n    rows of a and columns of b that one load brings
-    piece             columns of the result that one TMA store takes; ``piece_bytes`` of a row of them
-    given, taken      registers of a thread of the producer and of a consumer after ``setmaxnreg``
-    ring, shared      bytes of all stages; of everything
-    early_runs        runs of sums up to which their residuals are fetched together
-    """
+def derive(s: WgmmaSchedule, p: WgmmaProblem) -> WgmmaSizes:
     tile_k = DEPTH_BYTES // p.element_bytes
     per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
     steps = per_tap * max(1, p.taps)
@@ -147,39 +169,39 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     tiles_m, tiles_n = tiles_m + (s.multicast == 1 and tiles_m % 2), tiles_n + (s.multicast == 2 and tiles_n % 2)
     piece = math.gcd(s.tile_n, SWIZZLE_BYTES // max(1, p.out_bytes))
     given, taken = TRADES.get(s.consumers, (0, 0))
-    return {
-        "threads": GROUP * s.consumers + (GROUP if s.setmaxnreg else WARP),
-        "tile_k": tile_k,
-        "steps": steps,
-        "steps_per_tap": per_tap,
-        "steps_per_split": -(-steps // s.splits),
-        "blocks": s.tile_m // s.consumers // 64,
-        "sums": s.tile_n // 2,
-        "load_m": s.tile_m // 2 if s.multicast == 2 else s.tile_m,
-        "load_n": s.tile_n // 2 if s.multicast == 1 else s.tile_n,
-        "piece": piece,
-        "piece_bytes": piece * p.out_bytes,
-        "given": given,
-        "taken": taken,
-        "stage_bytes": stage,
-        "ring": ring,
-        "shared": ring + BARRIER_BYTES * s.stages + FLAG_BYTES * has_tail(p),
-        "pitch": s.tile_n + PAD,
-        "early_runs": GROUP * s.consumers * (EARLY_TRIPS if s.consumers == 1 else EARLY_TRIPS // 2),
-        "tiles_m": tiles_m,
-        "tiles_n": tiles_n,
-        "tiles": tiles_m * tiles_n * p.batch,
-        "out_vector": math.gcd(p.out_wide, s.tile_n),
-    }
+    return WgmmaSizes(
+        threads=GROUP * s.consumers + (GROUP if s.setmaxnreg else WARP),
+        tile_k=tile_k,
+        steps=steps,
+        steps_per_tap=per_tap,
+        steps_per_split=-(-steps // s.splits),
+        blocks=s.tile_m // s.consumers // 64,
+        sums=s.tile_n // 2,
+        load_m=s.tile_m // 2 if s.multicast == 2 else s.tile_m,
+        load_n=s.tile_n // 2 if s.multicast == 1 else s.tile_n,
+        piece=piece,
+        piece_bytes=piece * p.out_bytes,
+        given=given,
+        taken=taken,
+        stage_bytes=stage,
+        ring=ring,
+        shared=ring + BARRIER_BYTES * s.stages + FLAG_BYTES * has_tail(p),
+        pitch=s.tile_n + PAD,
+        early_runs=GROUP * s.consumers * (EARLY_TRIPS if s.consumers == 1 else EARLY_TRIPS // 2),
+        tiles_m=tiles_m,
+        tiles_n=tiles_n,
+        tiles=tiles_m * tiles_n * p.batch,
+        out_vector=math.gcd(p.out_wide, s.tile_n),
+    )
 
 
-def accumulators(s: SimpleNamespace) -> int:
+def accumulators(s: WgmmaSchedule) -> int:
     """Sums of a thread: its part of 64 rows, once for each block of its warpgroup."""
-    return int(s.tile_m // s.consumers // 64 * s.tile_n // 2)
+    return s.tile_m // s.consumers // 64 * s.tile_n // 2
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """At most what ptxas takes: the sums, with descriptors, barriers and counters, or else the epilogue's runs.
+def registers(s: WgmmaSchedule, p: WgmmaProblem) -> int:
+    """At most what ptxas takes: the sums with descriptors, barriers and counters, or the epilogue's runs if they need more.
 
     Measured over 150 schedules of the kernels in the tests.
     """
@@ -189,12 +211,12 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return most(sums, tail_registers(GROUP * s.consumers, s.tile_m // s.splits, p))
 
 
-def registers_there(s: SimpleNamespace, limits: Limits) -> int:
+def registers_there(s: WgmmaSchedule, limits: Limits) -> int:
     """What a consumer's thread may have when one work-group runs on a multiprocessor."""
     return TRADES[s.consumers][1] if s.setmaxnreg else launch_registers(s, limits)
 
 
-def launch_registers(s: SimpleNamespace, limits: Limits) -> int:
+def launch_registers(s: WgmmaSchedule, limits: Limits) -> int:
     """What every thread starts with: 255, 168, 128 with 1, 2, 3 consumers.
 
     Each of the four parts of a multiprocessor has a quarter of the registers, for its share of the warps, by eights.
@@ -203,14 +225,14 @@ def launch_registers(s: SimpleNamespace, limits: Limits) -> int:
     return min(limits.registers, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[str]:
     if s.tile_m % s.consumers or s.tile_m // s.consumers not in (64, 128):
         yield f"{s.consumers} warpgroups do not share {s.tile_m} rows by 64 or 128"
         return
     if s.setmaxnreg and s.consumers not in TRADES:
         yield f"{s.consumers} warpgroup that multiplies has all registers it can use: there is nothing to take"
         return
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (needed := registers(s, p)) > (there := registers_there(s, limits)):
@@ -237,17 +259,16 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
             yield f"stmatrix takes 16 columns at a time, the tile has {s.tile_n}"
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: WgmmaSchedule, p: WgmmaProblem) -> Geometry:
+    d = derive(s, p)
     counters = tail_counter_bytes(d.tiles // d.tiles_n * s.splits, d.tiles_n, p)
     return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
 
 
 # ---- the model: cycles of the busiest multiprocessor, after DeepGEMM's sm90 heuristics and kernels.md 4.2 ----
 
-MULTIPLIER_SHARE = (
-    32  # products of 128 bytes of depth that a multiprocessor makes a cycle: 2048 f16, 1024 tf32, 4096 s8
-)
+# products of 128 bytes of depth that a multiprocessor makes a cycle: 2048 f16, 1024 tf32, 4096 s8
+MULTIPLIER_SHARE = 32
 SHARED_BYTES_PER_CYCLE = 128
 LOAD_BYTES_PER_CYCLE = 32  # of one multiprocessor, from L2, when all of them load
 START_CYCLES = 1500  # launch, barriers, the way of the first bytes
@@ -260,8 +281,8 @@ OUT_INSTRUCTIONS = 3  # of a sum; one less where TMA stores it
 TRIP_CYCLES = 40  # of a stage: its barriers
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
-    d = SimpleNamespace(**derive(s, p))
+def cycles(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> float:
+    d = derive(s, p)
     multiply = s.tile_m * s.tile_n / MULTIPLIER_SHARE
     read = DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) / SHARED_BYTES_PER_CYCLE
     load = DEPTH_BYTES * (d.load_m + d.load_n) / LOAD_BYTES_PER_CYCLE
@@ -274,9 +295,9 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return tail + waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: WgmmaSchedule, p: WgmmaProblem) -> Work:
     """What a work-group does, for the analytic model. A consumer's rows are read once, columns for each 64 of them."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
     staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n  # through shared memory on its way out
     sums = d.blocks * d.sums * (OUT_INSTRUCTIONS - s.tma_store)
@@ -302,8 +323,8 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """All but starting early, which costs nothing; loads are shared where tiles may fill the device."""
+def focus(p: WgmmaProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """All but ``overlap``, which costs nothing; loads are shared where tiles may fill the device."""
     step, results = DEPTH_BYTES // p.element_bytes // 2, p.batch * p.m * p.n
     many = results > 64 * 64 * limits.units
     return {
@@ -319,61 +340,62 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 
 TILES = ((64, 1, 0), (128, 2, 0), (192, 3, 0), (256, 2, 0), (192, 3, 1), (256, 2, 1))  # rows, consumers, setmaxnreg
-PLAIN = {"splits": 1, "overlap": 0, "setmaxnreg": 0, "multicast": 0, "tma_store": 0}
 
 
-def early(p: SimpleNamespace) -> int:
+def early(p: WgmmaProblem) -> int:
     """The ``overlap`` that begins the soonest."""
     return 2 if p.b_known else 1
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: WgmmaProblem, limits: Limits) -> WgmmaSchedule:
     """The tile and split that the model finds fastest, with as many stages as fit and the depth has.
 
-    It starts early, with the tiles of a constant b. Registers are taken only by tiles that cannot do without, loads
-    shared only where there is more than a wave of tiles (as DeepGEMM's heuristics have it), and the result stored by
-    TMA where nothing is read beside it.
+    It starts early, with the tiles of a constant b. The result is stored by TMA where nothing is read beside it.
     """
-    candidates: list[dict[str, int]] = []
-    for tile_m, consumers, trade in TILES:
-        for tile_n in COLUMNS:
-            tile = PLAIN | {"overlap": early(p), "tile_m": tile_m, "tile_n": tile_n, "consumers": consumers}
-            if trade and registers(SimpleNamespace(**tile), p) <= registers_there(SimpleNamespace(**tile), limits):
-                continue
-            tiles = -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch
-            clusters = [{"splits": splits} for splits in SPLITS]
-            clusters += [{"multicast": way} for way in (1, 2)] if tiles > limits.units else []
-            for cluster in clusters:
-                if found := _staged(tile | cluster | {"setmaxnreg": trade}, p, limits):
-                    candidates.append(found)
+    smallest = WgmmaSchedule(
+        splits=1, overlap=0, setmaxnreg=0, multicast=0, tma_store=0, tile_m=64, tile_n=8, consumers=1, stages=2
+    )
+    clusters = _clusters(smallest.replace(overlap=early(p)), p, limits)
+    candidates = [s for cluster in clusters if (s := _staged(cluster, p, limits)) is not None]
     if not candidates:  # too many tiles for a launch, whatever their size: another engine's business
-        return PLAIN | {"tile_m": 64, "tile_n": 8, "consumers": 1, "stages": 2}
-    best = min(candidates, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
-    out = best | {"tma_store": 1}
-    if list(objections(SimpleNamespace(**out), p, limits)):
-        return best
-    return min(best, out, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
+        return smallest
+    best = min(candidates, key=lambda s: cycles(s, p, limits))
+    out = best.replace(tma_store=1)
+    return min(best, out, key=lambda s: cycles(s, p, limits)) if can_run(out, objections, p, limits) else best
+
+
+def _clusters(smallest: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[WgmmaSchedule]:
+    """``smallest`` with all tiles, and with all ways in which the work-groups of a cluster share the work.
+
+    Registers are taken only by tiles that cannot do without. Loads are shared only where there is more than a wave of tiles
+    (as DeepGEMM's heuristics have it).
+    """
+    for (tile_m, consumers, trade), tile_n in itertools.product(TILES, COLUMNS):
+        tile = smallest.replace(tile_m=tile_m, tile_n=tile_n, consumers=consumers)
+        if trade and registers(tile, p) <= registers_there(tile, limits):
+            continue
+        tile = tile.replace(setmaxnreg=trade)
+        yield from (tile.replace(splits=splits) for splits in SPLITS)
+        if -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch > limits.units:
+            yield from (tile.replace(multicast=way) for way in (1, 2))
 
 
 MOST_STAGES = 8
 
 
-def _staged(schedule: dict[str, int], p: SimpleNamespace, limits: Limits) -> dict[str, int] | None:
+def _staged(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> WgmmaSchedule | None:
     """With the most stages that can run and are of use; ``None`` when none can."""
-    steps = derive(SimpleNamespace(**schedule, stages=2), p)["steps_per_split"]
-    if schedule["splits"] > 1 and steps < 2:
+    steps = derive(s, p).steps_per_split
+    if s.splits > 1 and steps < 2:
         return None
-    choices = next(param.choices for param in PARAMS if param.name == "stages")
-    for stages in reversed([c for c in choices if c <= max(2, min(MOST_STAGES, steps))]):
-        candidate = schedule | {"stages": stages}
-        if not list(objections(SimpleNamespace(**candidate), p, limits)):
-            return candidate
-    return None
+    useful = [n for n in WgmmaSchedule.choices("stages") if n <= max(2, min(MOST_STAGES, steps))]
+    staged = (s.replace(stages=n) for n in reversed(useful))
+    return next((candidate for candidate in staged if can_run(candidate, objections, p, limits)), None)
 
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    WgmmaSchedule,
     problem,
     objections,
     derive,

@@ -1,14 +1,16 @@
-"""What the `winograd` contraction template is given besides numbers: names, types, its sums of lines, the epilogue."""
+"""Texts of the `winograd` contraction template: places, statements of each stage, the epilogue."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.dialect import Dialect
 from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.sums import sums_of
+from gpucomp.codegen.c.text import modulo, over, plus, times
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel
@@ -17,6 +19,9 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import loadable_pixels
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, Algorithm, floats
 from gpucomp.refusal import required
+
+if TYPE_CHECKING:
+    from gpucomp.kernels_templates.contraction.winograd.space import WinogradProblem, WinogradSchedule, WinogradSizes
 
 COLUMN_ACCESS = 4  # output channels that one access takes
 CHANNEL_ACCESS = 4  # input channels, of stages that have so many
@@ -32,27 +37,422 @@ def algorithm_of(outputs: int) -> Algorithm:
 
 
 def winograd_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: WinogradSchedule, p: WinogradProblem, derived: WinogradSizes
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/winograd/kernel.j2`` for what each hook is."""
+    """The texts of ``kernels_templates/contraction/winograd/kernel.j2``, by its stages."""
     form = required(loadable_pixels(kernel))
-    algorithm = algorithm_of(s.outputs)
-    acc = ("sums[y]" if derived.in_lines else "sums") if derived.out_vector > 1 or derived.in_lines else "sum"
-    found = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc + f"[{LANE}]" * (derived.out_vector > 1))
-    acc_type = printer.dialect.value_type(F32)
     filters = packed_filters(kernel, (derived.products, p.depth, derived.padded_n), "contraction/winograd")
     largest = max(t.size for t in kernel.params) + derived.all_blocks + s.blocks + p.depth + s.channels
+    index, acc_type = printer.dialect.index_type(largest), printer.dialect.value_type(F32)
+    work = _Work(printer.dialect, acc_type, "" if index == "int" else f"({index})", s, p, derived)
+    by_fours = left_sums(printer, F32, s.splits, derived.out_vector)["left_at_once"] == 4
+    found = epilogue(kernel, printer, var("batch", 1), derived.out_vector, work.sum)
     return {
-        "scratch": split_scratch(printer, acc_type, s.splits),
-        **left_sums(printer, F32, s.splits, derived.out_vector),
-        "image": printer.params[form.source][0],
-        "filters": printer.params[filters][0],
-        "row_lines": found.row_lines,
-        "store": found.store,
-        "index": printer.dialect.index_type(largest),
+        "index": index,
         "acc_type": acc_type,
-        "copy": lambda to, source, width, guard="": printer.dialect.copy(to, source, F32, width, guard),
-        "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
-        "of_data": sums_of(printer.dialect, acc_type, floats(algorithm.data)),
-        "of_products": sums_of(printer.dialect, acc_type, floats(algorithm.result)),
+        "scratch": split_scratch(printer, acc_type, s.splits),
+        "buffers": [s.stages] if s.stages > 1 else [],
+        "q": "q" if s.positions > 1 else "0",
+        **_places(work),
+        **_reads(work),
+        **_loads(work, printer.params[form.source][0], printer.params[filters][0]),
+        "kept": {buffer: _kept(work, buffer) for buffer in ("", "[0]", "[now]")},
+        "operands": _operands(work, "[now]" if s.stages > 1 else ""),
+        **_products(work),
+        **_tasks(work),
+        "partial_at": times("tile", s.splits * s.blocks * s.outputs * s.outputs * s.columns),
+        "leave_sums": lambda split: _left(work, split, by_fours=by_fours),
+        "add_sums": _added(work, by_fours=by_fours),
+        "store_lines": [*found.row_lines, *found.store],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What one work-item computes, and how its values are called."""
+
+    dialect: Dialect
+    acc_type: str
+    wide: str  # in front of what is to be multiplied in 64 bits
+    s: WinogradSchedule
+    p: WinogradProblem
+    d: WinogradSizes
+
+    @property
+    def first_block(self) -> str:
+        return "first_block" if self.d.tiles_b > 1 else "0"
+
+    @property
+    def first_column(self) -> str:
+        return "first_column" if self.d.tiles_n > 1 else "0"
+
+    @property
+    def part(self) -> str:
+        """Which row of blocks an output task has."""
+        return "part" if self.d.rows > 1 else "0"
+
+    @property
+    def first(self) -> str:
+        """The buffer in shared memory where products meet."""
+        return "[0]" if self.s.stages > 1 else ""
+
+    @property
+    def has_channel_tail(self) -> bool:
+        return self.p.depth % self.s.channels != 0
+
+    @property
+    def sum(self) -> str:
+        """The sum that the epilogue reads; one of a vector by its lane, of a line's outputs by its row."""
+        row = "sums[y]" if self.d.in_lines else "sums"
+        if self.d.out_vector > 1:
+            return f"{row}[{LANE}]"
+        return row if self.d.in_lines else "sum"
+
+    @property
+    def task(self) -> str:
+        return "task" if self.d.out_tasks > self.d.threads else "id"
+
+    def array(self, name: str, size: int) -> str:
+        return self.dialect.aligned_array(self.acc_type, name, size)
+
+    def copy(self, to: str, source: str, width: int, guard: str = "") -> list[str]:
+        return self.dialect.copy(to, source, F32, width, guard)
+
+    def row_at(self, i: int | str, mine: str) -> str:
+        """Where block ``i`` of a work-item stands in a tile."""
+        return _place(i, self.s.reg_b, self.d.rows, mine)
+
+    def column_at(self, j: int) -> str:
+        """Where column ``j`` of a work-item stands in a tile."""
+        return _place(j, self.s.reg_n, self.d.row_columns, "my_column")
+
+
+def _place(i: int | str, reg: int, items: int, mine: str) -> str:
+    """Where element ``i`` of a work-item's ``reg`` stands in a tile: in runs of four, ``items`` work-items side by side."""
+    if items == 1:
+        return str(i)
+    if reg <= 4:
+        return plus(times(mine, reg), i)
+    return plus(times(over(i, 4), items * 4), times(mine, 4), modulo(i, 4))
+
+
+def _places(work: _Work) -> dict[str, str]:
+    """Which positions, blocks and columns a work-item computes, and where its work-group's tile begins."""
+    s, d = work.s, work.d
+    lanes = d.rows * d.row_columns
+    column_tile = "tile" if d.tiles == d.tiles_n else f"(tile % {d.tiles_n})"
+    row_tile = over("tile", d.tiles_n)
+    if work.wide and d.tiles_n > 1:
+        row_tile = f"({row_tile})"
+    return {
+        "my_position": times(over("id", lanes), s.positions),
+        "my_row": over(modulo("id", lanes), d.row_columns),
+        "my_column": modulo("id", d.row_columns),
+        "first_column_at": times(work.wide + column_tile, s.columns),
+        "first_block_at": times(work.wide + row_tile, s.blocks),
+    }
+
+
+def _reads(work: _Work) -> dict[str, Any]:
+    """Which column of which block's pixels a work-item reads, which rows it transforms, and which filters it moves."""
+    s, p, d = work.s, work.p, work.d
+    block_line = over("from_block", d.blocks_x)
+    from_line = modulo(block_line, d.blocks_y) if p.images > 1 else block_line
+    image = over("from_block", d.blocks_y * d.blocks_x)
+    line = plus(times(image, p.height), "from_y") if p.images > 1 else "from_y"
+    pixel = plus(times(line, p.width), "from_x")
+    filter_columns = s.columns // COLUMN_ACCESS
+    row = plus(times("u_position", p.depth), "u_channel")
+    guards = [
+        f"from_block < {d.all_blocks}" if d.all_blocks % s.blocks else "",
+        f"id < {d.column_tasks}" if d.column_tasks < d.threads else "",
+    ]
+    return {
+        "v_block": modulo("id", s.blocks),
+        "v_column": modulo(over("id", s.blocks), d.side),
+        "v_channel": times(over("id", s.blocks * d.side), d.v_wide),
+        "row_at": modulo("id", d.patches),
+        "row_line": over("id", d.patches),
+        "from_block": plus(work.first_block, "v_block"),
+        "from_y": _signed(plus(times(from_line, s.outputs), p.first_y)),
+        "from_x": _signed(plus(times(modulo("from_block", d.blocks_x), s.outputs), p.first_x)) + " + v_column",
+        "v_at": plus(times(pixel, p.depth), "v_channel"),
+        "reads_pixels": " && ".join(filter(None, guards)),
+        "reads_columns": guards[1],
+        "transforms_rows": f"id < {d.row_tasks}" if d.row_tasks < d.threads else "",
+        "u_column": times(modulo("id", filter_columns), COLUMN_ACCESS),
+        "u_channel": modulo(over("id", filter_columns), s.channels),
+        "u_position": over("id", filter_columns * s.channels),
+        "u_at": plus(times(f"({row})", d.padded_n), work.first_column, "u_column"),
+    }
+
+
+def _signed(text: str) -> str:
+    return text.replace("+ -", "- ")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadText:
+    """From memory to registers: the pixels and filters of a stage."""
+
+    guard: list[str]  # once
+    pixels: list[str]  # pixel ``y`` of the column
+    filters: list[str]  # filter ``i`` of ``filter_steps``
+
+
+def _loads(work: _Work, image: str, filters: str) -> dict[str, Any]:
+    """The arrays in registers, and how the first channels and the following ones come there."""
+    s, p, d = work.s, work.p, work.d
+    begin, end = ("channel_begin", "channel_end") if s.splits > 1 else ("0", str(p.depth))
+    filter_next = "filter_next" + (f"[{d.filter_steps}]" if d.filter_steps > 1 else "")
+    share = plus("channel_begin", d.tiles_per_split * s.channels)
+    return {
+        "arrays": [
+            work.array("pixels", d.side * d.v_wide),
+            work.array(filter_next, COLUMN_ACCESS),
+            work.array(f"acc[{s.positions}][{s.reg_b}]", s.reg_n),
+        ],
+        "split_channels": d.tiles_per_split * s.channels,
+        "channel_end": f"{share} < {p.depth} ? {share} : {p.depth}",
+        "has_channels": "channel_begin < channel_end" if s.splits > 1 else "",
+        "begin": begin,
+        "end": end,
+        "load_first": _load(work, image, filters, begin),
+        "load_following": _load(work, image, filters, "following"),
+    }
+
+
+def _load(work: _Work, image: str, filters: str, start: str) -> LoadText:
+    """The pixels and filters of the channels from ``start`` on."""
+    p, d = work.p, work.d
+    guard, inside, in_depth = [], "inside", ""
+    if work.has_channel_tail:
+        guard = [f"const unsigned int read = {plus('v_channel', start)} < {p.depth} ? inside : 0u;"]
+        inside, in_depth = "read", f"{plus('u_channel', start)} < {p.depth}"
+    step = d.filter_step * p.depth * d.padded_n
+    pixel_at = plus("v_at", start, times("y", p.width * p.depth))
+    filter_at = plus("u_at", times(start, d.padded_n), times(_filter(work), step))
+    pixel = "pixels + " + times("y", d.v_wide)
+    return LoadText(
+        guard,
+        work.copy(pixel, f"{image} + {pixel_at}", d.v_wide, f"{inside} >> y & 1u"),
+        work.copy(_filter_next(work), f"{filters} + {filter_at}", COLUMN_ACCESS, in_depth),
+    )
+
+
+def _filter(work: _Work) -> str:
+    """Which of its accesses to the filters a work-item is at."""
+    return "i" if work.d.filter_steps > 1 else "0"
+
+
+def _filter_next(work: _Work) -> str:
+    return "filter_next[i]" if work.d.filter_steps > 1 else "filter_next"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """From registers to a buffer of shared memory: pixels as B^T d B, filters as they are."""
+
+    columns: list[str]  # B^T times channel ``c`` of a column of pixels
+    filters: list[str]  # filter ``i`` of ``filter_steps``
+    rows: list[str]  # row ``i`` of ``row_steps`` times B, where it lies
+
+
+def _kept(work: _Work, buffer: str) -> KeptText:
+    s, d = work.s, work.d
+    pixel = f"pixels[{times('%s', d.v_wide)} + c]"
+    kept = f"tile_v{buffer}[{d.side} * %s + v_column][{times('(v_channel + c)', s.blocks)} + v_block]"
+    line = plus("row_line", times("i" if d.row_steps > 1 else "0", d.row_step))
+    in_row = f"tile_v{buffer}[{plus(times(line, d.side), '%s')}][row_at]"
+    position = plus("u_position", times(_filter(work), d.filter_step))
+    return KeptText(
+        _transformed(work, pixel, kept),
+        work.copy(f"&tile_u{buffer}[{position}][u_channel][u_column]", _filter_next(work), COLUMN_ACCESS),
+        _transformed(work, in_row, in_row),
+    )
+
+
+def _transformed(work: _Work, source: str, target: str) -> list[str]:
+    """B^T times a line, from ``source`` to ``target``: texts with %s where the number in the line stands."""
+    numbers = [str(k) for k in range(work.d.side)]
+    values = [f"d{k}" for k in numbers]
+    transform = sums_of(work.dialect, work.acc_type, floats(algorithm_of(work.s.outputs).data))
+    return [
+        *(f"const {work.acc_type} d{k} = {source.replace('%s', k)};" for k in numbers),
+        *transform(values, [target.replace("%s", k) for k in numbers]),
+    ]
+
+
+def _operands(work: _Work, buffer: str) -> list[str]:
+    """The pixels and filters of one position and channel, to registers."""
+    s = work.s
+    position = plus("my_position", "q" if s.positions > 1 else "0")
+    run = min(s.reg_b, 4)
+    lines = [work.array("v_part", s.reg_b), work.array("u_part", s.reg_n)]
+    for i in range(0, s.reg_b, run):
+        at = plus(times("k", s.blocks), work.row_at(i, "my_row"))
+        lines += work.copy(plus("v_part", i), f"&tile_v{buffer}[{position}][{at}]", run)
+    for j in range(0, s.reg_n, COLUMN_ACCESS):
+        at = f"&tile_u{buffer}[{position}][k][{work.column_at(j)}]"
+        lines += work.copy(plus("u_part", j), at, COLUMN_ACCESS)
+    return lines
+
+
+# ---- the outputs ----
+
+
+def _products(work: _Work) -> dict[str, Any]:
+    """How a work-item's products of block ``i`` go to shared memory: whole lines of them as the line's outputs."""
+    s, d = work.s, work.d
+    values = [f"acc[{q}][i][j]" for q in range(d.side)]
+    back = sums_of(work.dialect, work.acc_type, floats(algorithm_of(s.outputs).result))
+    in_lines = bool(d.in_lines)  # else there may be fewer positions than such a line has
+    position = plus("my_position", "q" if s.positions > 1 else "0")
+    return {
+        "line_array": work.array(f"line[{s.outputs}]", s.reg_n),
+        "line_outputs": back(values, [f"line[{x}][j]" for x in range(s.outputs)]) if in_lines else [],
+        "my_line": over("my_position", d.side),
+        "leave_line": _to_shared(work, "line[x]", plus(times("my_line", s.outputs), "x")),
+        "leave_products": _to_shared(work, f"acc[{'q' if s.positions > 1 else '0'}][i]", position),
+    }
+
+
+def _to_shared(work: _Work, sums: str, position: str) -> list[str]:
+    """A work-item's columns of one position."""
+    row = "my_row" if work.d.rows > 1 else "0"
+    lines = []
+    for j in range(0, work.s.reg_n, COLUMN_ACCESS):
+        lines += work.copy(f"&tile_u{work.first}[{position}][{row}][{work.column_at(j)}]", plus(sums, j), COLUMN_ACCESS)
+    return lines
+
+
+def _tasks(work: _Work) -> dict[str, Any]:
+    """All outputs of ``rows`` blocks: a task is a run of columns of one output, or of a column of outputs."""
+    s, p, d = work.s, work.p, work.d
+    runs = s.columns // d.out_vector
+    each = {
+        1: f"for (int task = id; task < {d.out_tasks}; task += {d.threads})",
+        0: "",
+        -1: f"if (id < {d.out_tasks})",
+    }
+    block_line = over("block", d.blocks_x)
+    out_line = modulo(block_line, d.blocks_y) if p.images > 1 else block_line
+    image_line = plus(times(over("block", d.blocks_y * d.blocks_x), p.out_y), "out_y") if p.images > 1 else "out_y"
+    guards = [
+        f"block < {d.all_blocks}" if d.all_blocks % s.blocks else "",
+        f"out_y < {p.out_y}" if p.out_y % s.outputs else "",
+        f"out_x < {p.out_x}" if p.out_x % s.outputs else "",
+        f"col < {p.n // d.out_vector}" if p.n % s.columns else "",
+    ]
+    return {
+        "each_task": each[(d.out_tasks > d.threads) - (d.out_tasks < d.threads)],
+        "run": modulo(work.task, runs),
+        "x": over(work.task, runs),
+        "y": over(work.task, runs * 2),
+        "part": over(work.task, runs * s.outputs * s.outputs // d.task_outputs),
+        "sums": _declared(work),
+        "sum": work.sum,
+        "lane": f"[{LANE}]" if d.out_vector > 1 else "",
+        "read_products": _read_products(work),
+        "column_outputs": _column_outputs(work) if d.in_lines else [],
+        "block": plus(work.first_block, work.row_at("i", work.part)),
+        "out_x_at": plus(times(modulo("block", d.blocks_x), s.outputs), "x"),
+        "out_y_at": plus(times(out_line, s.outputs), "y"),
+        "col": plus(over(work.first_column, d.out_vector), "run"),
+        "stored": " && ".join(filter(None, guards)),
+        "row": plus(times(image_line, p.out_x), "out_x"),
+    }
+
+
+def _declared(work: _Work) -> str:
+    """The sums of a task: in lines, those of a column of outputs."""
+    width, name = work.d.out_vector, f"sums[{work.s.outputs}]" if work.d.in_lines else "sums"
+    if width > 1:
+        return work.array(name, width)
+    return f"{work.acc_type} {name};" if work.d.in_lines else f"{work.acc_type} sum = 0.0f;"
+
+
+def _read_products(work: _Work) -> list[str]:
+    """What a task reads of shared memory: a column of lines' outputs; else three products of position ``j``."""
+    d = work.d
+    if d.in_lines:
+        positions = [plus("x", k * work.s.outputs) for k in range(d.side)]
+    else:
+        positions = [plus("4 * y + x + j", 4 * k) for k in range(3)]
+    lines: list[str] = []
+    for k, position in enumerate(positions):
+        source = f"tile_u{work.first}[{position}][{work.part}][{times('run', d.out_vector)}]"
+        if d.out_vector > 1:
+            lines += [work.array(f"m{k}", d.out_vector), *work.copy(f"m{k}", f"&{source}", d.out_vector)]
+        else:
+            lines.append(f"const {work.acc_type} m{k} = {source};")
+    return lines
+
+
+def _column_outputs(work: _Work) -> list[str]:
+    """A^T times a column of lines' outputs."""
+    at_lane = f"[{LANE}]" if work.d.out_vector > 1 else ""
+    back = sums_of(work.dialect, work.acc_type, floats(algorithm_of(work.s.outputs).result))
+    values = [f"m{k}{at_lane}" for k in range(work.d.side)]
+    return back(values, [f"sums[{y}]{at_lane}" for y in range(work.s.outputs)])
+
+
+# ---- the sums of work-groups that share the channels ----
+
+
+def _left(work: _Work, split: str, *, by_fours: bool) -> list[str]:
+    """A task's sums to the workspace, where those of ``split`` are."""
+    if by_fours:
+        return _each_four(work, lambda first, _, at: [work.dialect.leave(plus("partial", at), first)], split)
+    return _each_sum(work, lambda total, at: f"partial[{at}] = {total};", split)
+
+
+def _added(work: _Work, *, by_fours: bool) -> dict[str, list[str]]:
+    """``start``: a task's sums set to zero; ``add``: what ``split`` left of them."""
+    starts_at_zero = work.d.out_vector == 1 and not work.d.in_lines  # where it is declared
+    start = [] if starts_at_zero else _each_sum(work, lambda total, _: f"{total} = 0.0f;", "split")
+    if not by_fours:
+        return {"start": start, "add": _each_sum(work, lambda total, at: f"{total} += partial[{at}];", "split")}
+
+    def add(_: str, total: str, at: str) -> list[str]:
+        return [
+            work.array("left", 4),
+            work.dialect.found("left", plus("partial", at)),
+            "#pragma unroll",
+            f"for (int r = 0; r < 4; ++r) {total} += left[r];",
+        ]
+
+    return {"start": start, "add": _each_four(work, add, "split")}
+
+
+def _sums_at(work: _Work, split: str) -> str:
+    """Where the sums of a task for block ``i`` are in the workspace."""
+    s, d = work.s, work.d
+    own = d.task_outputs * d.out_vector
+    group = s.blocks * s.outputs * s.outputs * s.columns
+    return plus(times(split, group), times("i", d.out_tasks * own), times(work.task, own))
+
+
+def _each_sum(work: _Work, statement: Callable[[str, str], str], split: str) -> list[str]:
+    """``statement``, of the text of a sum and of its place in the workspace, for each sum of a task."""
+    d = work.d
+    row = times("y", d.out_vector) if d.in_lines else "0"
+    lane = LANE if d.out_vector > 1 else "0"
+    line = statement(work.sum, plus(_sums_at(work, split), row, lane))
+    if d.out_vector > 1:
+        line = f"for (int {LANE} = 0; {LANE} < {d.out_vector}; ++{LANE}) {line}"
+    return _each_row(work, ["#pragma unroll", line] if d.out_vector > 1 else [line])
+
+
+def _each_four(work: _Work, statements: Callable[[str, str, str], list[str]], split: str) -> list[str]:
+    """The same four at a time: ``statements`` are given the text of the first, that of sum ``r``, and their place."""
+    row = "sums[y]" if work.d.in_lines else "sums"
+    at = plus(_sums_at(work, split), times("y", work.d.out_vector) if work.d.in_lines else "0")
+    return _each_row(work, statements(row, f"{row}[r]", at))
+
+
+def _each_row(work: _Work, lines: Sequence[str]) -> list[str]:
+    """``lines`` for each row ``y`` of a task's outputs."""
+    if not work.d.in_lines:
+        return list(lines)
+    return ["#pragma unroll", f"for (int y = 0; y < {work.s.outputs}; ++y) {{", *lines, "}"]

@@ -11,7 +11,6 @@ positions a block; a work-item adds up a whole line of them, of which it makes t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
@@ -22,6 +21,7 @@ from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.contraction.simt.space import (
     BARRIER_CYCLES,
     MEMORY_BYTES_PER_CYCLE,
@@ -44,28 +44,78 @@ from gpucomp.schedule.space import (
     RESERVED,
     STATIC_SHARED,
     Family,
-    Param,
-    Schedule,
     Work,
     cannot_meet,
+    fastest,
     groups_for_registers,
     remembered,
     too_large,
     worthwhile_splits,
 )
 
-SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
-PARAMS = (
-    Param("outputs", (2, 4), "rows, and columns, of outputs of a block"),
-    Param("columns", (16, 32, 64), "output channels per work-group"),
-    Param("blocks", (8, 16, 32), "blocks of output pixels per work-group"),
-    Param("channels", (2, 4, 8), "input channels of one shared-memory stage"),
-    Param("positions", (1, 2, 4, 6), "of a block's 16 or 36 products, how many a work-item adds up"),
-    Param("reg_n", (4, 8), "output channels per work-item"),
-    Param("reg_b", (2, 4, 8), "blocks per work-item"),
-    Param("stages", (1, 2), "buffers in shared memory: with 2 the next one is stored while this one is read"),
-    SPLITS,
-)
+
+class WinogradSchedule(Tunables):
+    outputs: int = tunable((2, 4), "rows, and columns, of outputs of a block")
+    columns: int = tunable((16, 32, 64), "output channels per work-group")
+    blocks: int = tunable((8, 16, 32), "blocks of output pixels per work-group")
+    channels: int = tunable((2, 4, 8), "input channels of one shared-memory stage")
+    positions: int = tunable((1, 2, 4, 6), "of a block's 16 or 36 products, how many a work-item adds up")
+    reg_n: int = tunable((4, 8), "output channels per work-item")
+    reg_b: int = tunable((2, 4, 8), "blocks per work-item")
+    stages: int = tunable((1, 2), "buffers in shared memory: with 2 the next one is stored while this one is read")
+    splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
+
+
+class WinogradProblem(Sizes):
+    """Sizes of the convolution, NHWC pixels."""
+
+    images: int
+    height: int
+    width: int
+    depth: int  # input channels
+    out_y: int
+    out_x: int
+    first_y: int  # the pixel of the first output's first tap
+    first_x: int
+    n: int  # output channels
+    out_wide: int  # columns that a store may take at once
+
+
+class WinogradSizes(Sizes):
+    """What follows from a schedule and a problem, for the template."""
+
+    threads: int
+    rows: int  # work-items of one position along the blocks
+    row_columns: int  # work-items of one position along the columns
+    u_rows: int  # of a position in the filters' shared memory: channels, and in the end rows of products
+    v_pad: int  # behind a position in shared memory: columns side by side lie in banks side by side
+    side: int  # pixels of a block along each axis
+    products: int  # positions of a block
+    in_lines: int  # 1: a work-item has a whole line of positions, and makes the outputs of the line itself
+    patches: int  # blocks of a stage, each channel on its own
+    v_wide: int  # channels of a pixel that a work-item reads at once
+    column_tasks: int  # work-items that read a column of pixels
+    row_tasks: int  # work-items that transform rows
+    row_step: int  # rows of a block between two that a work-item transforms
+    row_steps: int  # rows that a work-item transforms
+    filter_step: int  # positions of the filters that all work-items move at once
+    filter_steps: int
+    blocks_y: int  # blocks along the sides of an image
+    blocks_x: int
+    all_blocks: int
+    padded_n: int  # columns, filled up to whole tiles
+    tiles_b: int
+    tiles_n: int
+    tiles: int
+    tiles_k: int  # stages
+    tiles_per_split: int  # stages of a work-group
+    out_vector: int  # columns that a store takes
+    out_tasks: int  # runs of columns of the outputs that work-items make together
+    task_outputs: int  # outputs of such a run
+    rolled: int = 0  # 1: the loop over a stage's channels stays one
+    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time
+
+
 BANKS = 32
 ROLLED = 160
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
@@ -85,22 +135,21 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return loadable.reason if isinstance(loadable, Refusal) else ""
 
 
-def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes of the convolution; ``out_wide``: columns that a store may take at once."""
+def problem(kernel: Kernel) -> WinogradProblem:
     form = required(loadable_pixels(kernel))
-    return {**winograd_sizes(kernel, form), "out_wide": store_width(kernel)}
+    return WinogradProblem(**winograd_sizes(kernel, form), out_wide=store_width(kernel))
 
 
-def products_of(s: SimpleNamespace) -> int:
+def products_of(s: WinogradSchedule) -> int:
     """Positions of a block: products of each channel with each filter, of which its outputs are made."""
-    return int((s.outputs + 2) ** 2)
+    return (s.outputs + 2) * (s.outputs + 2)
 
 
-def threads_of(s: SimpleNamespace) -> int:
+def threads_of(s: WinogradSchedule) -> int:
     return (products_of(s) // s.positions) * (s.columns // s.reg_n) * (s.blocks // s.reg_b)
 
 
-def wide_of(s: SimpleNamespace) -> int:
+def wide_of(s: WinogradSchedule) -> int:
     """Channels of a pixel that a work-item reads at once, and then transforms one after the other.
 
     A stage of two channels is for work-items with hardly a register left, and is read by twice as many of them.
@@ -108,24 +157,14 @@ def wide_of(s: SimpleNamespace) -> int:
     return CHANNEL_ACCESS if s.channels >= CHANNEL_ACCESS else 1
 
 
-def rows_at_once(s: SimpleNamespace) -> int:
+def rows_at_once(s: WinogradSchedule) -> int:
     """Rows of each of a stage's blocks that all work-items transform at once; 0 where they are too few."""
     side, most_rows = s.outputs + 2, threads_of(s) // (s.blocks * s.channels)
     return next((n for n in range(side, 0, -1) if side % n == 0 and n <= most_rows), 0)
 
 
 @remembered
-def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``rows``, ``row_columns``: work-items of one position along blocks and columns.
-
-    ``u_rows``: of a position in the filters' shared memory: channels, and in the end rows of products.
-    ``side``: pixels of a block along each axis, ``products`` in all; ``patches``: blocks, each channel on its own.
-    ``column_tasks``: work-items that read a column of pixels, ``v_wide`` channels at once; ``row_tasks``: those that transform
-    ``row_steps`` rows each, ``row_step`` apart.
-    ``v_pad``: behind a position in shared memory, so that columns side by side lie in banks side by side.
-    ``in_lines``: a work-item has a whole line of positions, and makes the outputs of the line itself.
-    ``filter_step``: positions of the filters that all work-items move at once, in ``filter_steps``.
-    """
+def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     threads, products, side = threads_of(s), products_of(s), s.outputs + 2
     wide, patches = wide_of(s), s.blocks * s.channels
     row_step = most(1, rows_at_once(s))
@@ -135,63 +174,63 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     tiles_b, tiles_n, tiles_k = -(-blocks // s.blocks), -(-p.n // s.columns), -(-p.depth // s.channels)
     out_vector = min(4, p.out_wide)
     filter_step = max(1, threads // (s.columns // COLUMN_ACCESS * s.channels))
-    return {
-        "threads": threads,
-        "rows": s.blocks // s.reg_b,
-        "row_columns": s.columns // s.reg_n,
-        "u_rows": max(s.channels, s.blocks // s.reg_b),
-        "v_pad": (s.blocks - patches) % BANKS,
-        "side": side,
-        "products": products,
-        "in_lines": in_lines,
-        "patches": patches,
-        "v_wide": wide,
-        "column_tasks": patches // wide * side,
-        "row_tasks": patches * row_step,
-        "row_step": row_step,
-        "row_steps": side // row_step,
-        "filter_step": filter_step,
-        "filter_steps": -(-products // filter_step),
-        "blocks_y": blocks_y,
-        "blocks_x": blocks_x,
-        "all_blocks": blocks,
-        "padded_n": tiles_n * s.columns,
-        "tiles_b": tiles_b,
-        "tiles_n": tiles_n,
-        "tiles": tiles_b * tiles_n,
-        "tiles_k": tiles_k,
-        "tiles_per_split": -(-tiles_k // s.splits),
-        "out_vector": out_vector,
-        "out_tasks": s.blocks // s.reg_b * s.outputs ** (1 if in_lines else 2) * s.columns // out_vector,
-        "task_outputs": s.outputs if in_lines else 1,
-    }
+    return WinogradSizes(
+        threads=threads,
+        rows=s.blocks // s.reg_b,
+        row_columns=s.columns // s.reg_n,
+        u_rows=max(s.channels, s.blocks // s.reg_b),
+        v_pad=(s.blocks - patches) % BANKS,
+        side=side,
+        products=products,
+        in_lines=in_lines,
+        patches=patches,
+        v_wide=wide,
+        column_tasks=patches // wide * side,
+        row_tasks=patches * row_step,
+        row_step=row_step,
+        row_steps=side // row_step,
+        filter_step=filter_step,
+        filter_steps=-(-products // filter_step),
+        blocks_y=blocks_y,
+        blocks_x=blocks_x,
+        all_blocks=blocks,
+        padded_n=tiles_n * s.columns,
+        tiles_b=tiles_b,
+        tiles_n=tiles_n,
+        tiles=tiles_b * tiles_n,
+        tiles_k=tiles_k,
+        tiles_per_split=-(-tiles_k // s.splits),
+        out_vector=out_vector,
+        out_tasks=s.blocks // s.reg_b * s.outputs ** (1 if in_lines else 2) * s.columns // out_vector,
+        task_outputs=s.outputs if in_lines else 1,
+    )
 
 
-def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def shared_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
     """Transformed pixels and filters of one stage each; the products of the output transform lie on the filters."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     tiles = s.stages * d.products * (d.patches + d.v_pad + d.u_rows * s.columns) * 4
     return tiles + (FLAG_BYTES if s.splits > 1 else 0)
 
 
-def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers(s: WinogradSchedule, p: WinogradProblem) -> int:
     """Sums, the operands of a step, the pixels and the filters on their way, and the rest."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     sums = s.positions * s.reg_n * s.reg_b
     return sums + s.reg_n + s.reg_b + d.side * d.v_wide + COLUMN_ACCESS * d.filter_steps + RESERVED
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def registers_taken(s: WinogradSchedule, p: WinogradProblem) -> int:
     """At most what ptxas takes while there are some: told how many work-groups a unit is to hold, it does without."""
     return registers(s, p) + PLENTY
 
 
-def groups_of_a_unit(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def groups_of_a_unit(s: WinogradSchedule, p: WinogradProblem) -> int:
     """Work-groups whose registers, by the formula, a unit has at once."""
     return groups_for_registers(registers(s, p), threads_of(s))
 
 
-def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def template_sizes(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     """What ``derive`` says, and ``rolled``: the loop over a stage's channels stays one.
 
     Written out, ptxas reads the operands of all of them ahead. One work-group transforms while another multiplies,
@@ -202,10 +241,10 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """
     groups = groups_of_a_unit(s, p)
     rolled = groups > 1 if s.outputs > 2 else registers(s, p) >= ROLLED
-    return {**derive(s, p), "rolled": int(rolled), "groups_per_unit": groups}
+    return derive(s, p).replace(rolled=int(rolled), groups_per_unit=groups)
 
 
-def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[str]:
     if limits.is_cpu:
         yield "its tiles are dealt to warps, the device runs one work-item at a time"
     if s.columns % s.reg_n or s.blocks % s.reg_b:
@@ -214,7 +253,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if products_of(s) % s.positions or s.positions > s.outputs + 2:
         yield f"positions={s.positions} is no part of a line of F({s.outputs}, 3)'s positions"
         return
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     if s.outputs > 2 and not d.in_lines:
         yield f"the outputs of F({s.outputs}, 3) are made of whole lines, positions={d.side}"
     if d.threads > limits.threads:
@@ -235,14 +274,14 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from cannot_meet(s.splits, limits)
 
 
-def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def workspace_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
     """Partial sums, one an output."""
-    d = SimpleNamespace(**derive(s, p))
-    return int(d.tiles * s.splits * s.blocks * s.outputs**2 * s.columns * 4)
+    d = derive(s, p)
+    return d.tiles * s.splits * s.blocks * s.outputs**2 * s.columns * 4
 
 
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    d = SimpleNamespace(**derive(s, p))
+def geometry(s: WinogradSchedule, p: WinogradProblem) -> Geometry:
+    d = derive(s, p)
     split = s.splits > 1
     return Geometry(
         (d.tiles, s.splits, 1),
@@ -252,21 +291,20 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-NAMES = ("outputs", "columns", "blocks", "channels", "positions", "reg_n", "reg_b", "stages")
 TILES = (  # from large to small
-    (2, 64, 32, 4, 2, 8, 8, 1),
-    (2, 64, 16, 4, 2, 8, 4, 2),
-    (2, 64, 16, 4, 2, 8, 4, 1),
-    (2, 32, 32, 4, 2, 4, 8, 2),
-    (2, 32, 32, 4, 2, 4, 8, 1),
-    (2, 32, 16, 8, 2, 4, 4, 1),
-    (2, 32, 16, 4, 2, 4, 4, 2),
-    (2, 32, 16, 4, 2, 4, 4, 1),
-    (4, 32, 16, 2, 6, 4, 4, 1),
-    (4, 32, 16, 4, 6, 4, 4, 1),
-    (4, 64, 8, 4, 6, 4, 2, 1),
-    (4, 32, 8, 4, 6, 4, 2, 1),
-    (4, 32, 8, 2, 6, 4, 2, 1),
+    WinogradSchedule(outputs=2, columns=64, blocks=32, channels=4, positions=2, reg_n=8, reg_b=8, stages=1, splits=1),
+    WinogradSchedule(outputs=2, columns=64, blocks=16, channels=4, positions=2, reg_n=8, reg_b=4, stages=2, splits=1),
+    WinogradSchedule(outputs=2, columns=64, blocks=16, channels=4, positions=2, reg_n=8, reg_b=4, stages=1, splits=1),
+    WinogradSchedule(outputs=2, columns=32, blocks=32, channels=4, positions=2, reg_n=4, reg_b=8, stages=2, splits=1),
+    WinogradSchedule(outputs=2, columns=32, blocks=32, channels=4, positions=2, reg_n=4, reg_b=8, stages=1, splits=1),
+    WinogradSchedule(outputs=2, columns=32, blocks=16, channels=8, positions=2, reg_n=4, reg_b=4, stages=1, splits=1),
+    WinogradSchedule(outputs=2, columns=32, blocks=16, channels=4, positions=2, reg_n=4, reg_b=4, stages=2, splits=1),
+    WinogradSchedule(outputs=2, columns=32, blocks=16, channels=4, positions=2, reg_n=4, reg_b=4, stages=1, splits=1),
+    WinogradSchedule(outputs=4, columns=32, blocks=16, channels=2, positions=6, reg_n=4, reg_b=4, stages=1, splits=1),
+    WinogradSchedule(outputs=4, columns=32, blocks=16, channels=4, positions=6, reg_n=4, reg_b=4, stages=1, splits=1),
+    WinogradSchedule(outputs=4, columns=64, blocks=8, channels=4, positions=6, reg_n=4, reg_b=2, stages=1, splits=1),
+    WinogradSchedule(outputs=4, columns=32, blocks=8, channels=4, positions=6, reg_n=4, reg_b=2, stages=1, splits=1),
+    WinogradSchedule(outputs=4, columns=32, blocks=8, channels=2, positions=6, reg_n=4, reg_b=2, stages=1, splits=1),
 )
 
 # a block of a channel, as multiply-adds: a quarter of 16 guarded loads, 32 additions, 16 values that go to shared memory, come
@@ -279,23 +317,22 @@ MOST_SPLIT_SUMS = 96
 LOSS = {2: 1.0, 4: 1.1}  # F(4, 3) has three times the error of F(2, 3): it has to be worth it
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
     """The tile and split that a model of one unit's cycles finds fastest."""
     candidates = [
-        dict(zip(NAMES, tile, strict=True)) | {"splits": splits} for tile in TILES for splits in SPLITS.choices
+        tile.replace(splits=splits)
+        for tile in TILES
+        for splits in WinogradSchedule.choices("splits")
+        # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
+        if splits == 1 or tile.positions * tile.reg_n * tile.reg_b <= MOST_SPLIT_SUMS
     ]
-    # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
-    candidates = [
-        s for s in candidates if s["splits"] == 1 or s["positions"] * s["reg_n"] * s["reg_b"] <= MOST_SPLIT_SUMS
-    ]
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: LOSS[s["outputs"]] * cycles(SimpleNamespace(**s), p, limits))
+    return fastest(candidates, objections, lambda s, p, limits: LOSS[s.outputs] * cycles(s, p, limits), p, limits)
 
 
-def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+def cycles(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
     """Cycles of the busiest unit, reckoned as simt's are, to be compared with them: its share of work-groups, each so
     many stages deep, each bound by arithmetic, by the caches or by memory's latency."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     groups = d.tiles * s.splits
     if s.splits > 1 and (d.tiles_k < 4 * s.splits or groups > 4 * limits.units):
         return float("inf")  # too little for each, or enough of them without
@@ -318,9 +355,9 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
 PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, that transform a block of a channel
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
     """A work-group's share of the channels for its tile; partial sums go to the workspace and back."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     warps, sums = -(-d.threads // 32), s.positions * s.reg_n * s.reg_b
     outputs = s.blocks * s.outputs**2 * s.columns * 4
     products = 32 * warps * sums * s.channels  # lanes of a warp that is not full idle
@@ -351,21 +388,24 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+def focus(p: WinogradProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
     results = p.images * p.out_y * p.out_x * p.n
-    return {"positions": (2, 6), "splits": worthwhile_splits(SPLITS.choices, p.depth, 4, results, limits)}
+    return {
+        "positions": (2, 6),
+        "splits": worthwhile_splits(WinogradSchedule.choices("splits"), p.depth, 4, results, limits),
+    }
 
 
-def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
     """Transformed filters [position, input channel, output channel], output channels filled up to whole tiles."""
-    d = SimpleNamespace(**derive(s, p))
+    d = derive(s, p)
     digits = (Digit("k", p.depth, d.products), Digit("k", 1, p.depth), Digit("span", 1, d.padded_n))
     return Packing("b", digits, transform_of(s.outputs))
 
 
 FAMILY = Family(
     "contraction",
-    PARAMS,
+    WinogradSchedule,
     problem,
     objections,
     template_sizes,

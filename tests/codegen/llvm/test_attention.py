@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.attention import decode_space as attention_few_space
 from gpucomp.codegen.llvm.attention.decode_emit import sums_of
 from gpucomp.codegen.llvm.attention.parts import parts_of
-from gpucomp.codegen.llvm.attention.space import PARAMS, derive, scratch_bytes
+from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, scratch_bytes
 from gpucomp.codegen.llvm.contraction.space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ATTENTION as FAMILY
 from gpucomp.codegen.llvm.engines import DECODE, engines_of
@@ -55,17 +54,17 @@ V2, V3, ARM = (cpu.named(f"cpu:{arch}") for arch in ("x86-64-v2", "x86-64-v3", "
 SERVER = cpu.named("cpu:icelake-server")
 
 
-def problem_of(kernel: Kernel) -> SimpleNamespace:
-    return SimpleNamespace(**FAMILY.problem(kernel))
+def problem_of(kernel: Kernel) -> AttentionProblem:
+    return FAMILY.problem(kernel)
 
 
 def schedules_of(kernel: Kernel, count: int, target: Target) -> list[Schedule]:
     """The default and ``count`` random schedules that are legal, some with several blocks of keys."""
     problem = FAMILY.problem(kernel)
-    found = [FAMILY.default(SimpleNamespace(**problem), target.limits)]
+    found: list[Schedule] = [dict(FAMILY.default(problem, target.limits))]
     chooser = random.Random(kernel.digest)
     while len(found) < count + 1:
-        trial = {p.name: chooser.choice(p.choices) for p in PARAMS} | {"tile_n": chooser.choice((16, 32, 64))}
+        trial = {p.name: chooser.choice(p.choices) for p in FAMILY.params} | {"tile_n": chooser.choice((16, 32, 64))}
         small = trial["vectors"] * trial["keys"] <= 12  # LLVM takes long for large register blocks
         if small and not FAMILY.reasons(trial, problem, target.limits):
             found.append(trial)
@@ -228,17 +227,19 @@ def test_what_cannot_run_is_refused(change: dict[str, int], why: str) -> None:
 def test_scratch_stays_below_its_limit() -> None:
     kernel = attention(600, 600, 256, 256, dtype=BF16)
     problem = problem_of(kernel)
-    large = SimpleNamespace(lanes=16, vectors=6, keys=4, tile_n=512)
+    large = AttentionSchedule(lanes=16, vectors=6, keys_=4, tile_n=512)
 
     assert scratch_bytes(large, problem) > STACK_BYTES
-    assert any("bytes of scratch" in reason for reason in FAMILY.reasons(vars(large), vars(problem), SERVER.limits))
+    assert any("bytes of scratch" in reason for reason in FAMILY.reasons(large, problem, SERVER.limits))
     for target in (V2, V3, SERVER):
-        assert not FAMILY.reasons(FAMILY.default(problem, target.limits), vars(problem), target.limits)
+        assert not FAMILY.reasons(FAMILY.default(problem, target.limits), problem, target.limits)
 
 
 @pytest.mark.parametrize(("rows", "vectors", "found"), [(197, 4, (1, 3, 4)), (128, 4, (0, 4, 2)), (5, 4, (0, 1, 1))])
 def test_tiles_of_rows_differ_by_a_vector_at_most(rows: int, vectors: int, found: tuple[int, int, int]) -> None:
-    sizes = derive(SimpleNamespace(lanes=16, vectors=vectors, keys=6, tile_n=64), problem_of(attention(rows, 50, 8, 8)))
+    sizes = derive(
+        AttentionSchedule(lanes=16, vectors=vectors, keys_=6, tile_n=64), problem_of(attention(rows, 50, 8, 8))
+    )
 
     assert (sizes.wider, sizes.base, sizes.tiles) == found
 
@@ -307,7 +308,7 @@ FEW_CASES = {
 
 def few_schedules(kernel: Kernel, target: Target) -> list[Schedule]:
     problem = DECODE.problem(kernel)
-    found = [DECODE.default(SimpleNamespace(**problem), target.limits)]
+    found: list[Schedule] = [dict(DECODE.default(problem, target.limits))]
     return [found[0], {**found[0], "tile_n": 16, "wide": 1}]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -140,7 +139,7 @@ if "avxvnni" in HOST.features:
 def spread(kernel: Kernel, target: Target) -> list[Schedule]:
     """The default and another legal schedule."""
     problem = BYTE_WINDOWS.problem(kernel)
-    found = [dict(BYTE_WINDOWS.default(SimpleNamespace(**problem), target.limits))]
+    found = [dict(BYTE_WINDOWS.default(problem, target.limits))]
     chooser = random.Random(kernel.digest)
     while len(found) < 2:
         trial = {p.name: chooser.choice(p.choices) for p in BYTE_WINDOWS.params}
@@ -187,7 +186,7 @@ def test_many_schedules_at_once_are_legal_where_each_is(drawn: Drawn) -> None:
 
 
 def instructions(drawn: Drawn, target: Target) -> str:
-    schedule = BYTE_WINDOWS.default(SimpleNamespace(**BYTE_WINDOWS.problem(drawn.kernel)), target.limits)
+    schedule = BYTE_WINDOWS.default(BYTE_WINDOWS.problem(drawn.kernel), target.limits)
     return emit(drawn.kernel, schedule, target, "k", BYTE_WINDOWS).text
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -279,7 +278,7 @@ def test_weights_that_fill_the_cache_stay_apart() -> None:
 
 def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     (step,) = chained(large(), HOST.with_limits(cache_bytes=1 << 20))
-    p = SimpleNamespace(**chain_space.problem(step.kernel))
+    p = chain_space.problem(step.kernel)
     schedule = chain_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits)
 
     row = 4 * 56 * 144
@@ -290,7 +289,7 @@ def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     assert (1 << 20) // chain_space.WIDEST_SHARE < chain_space.kept_bytes(4, p) <= (1 << 20) // chain_space.CACHE_SHARE
     assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 22).limits)["rows"] == 8
     assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 19).limits)["rows"] == 2
-    assert list(chain_space.objections(SimpleNamespace(rows=16, parts=1), p, HOST.limits)) == [
+    assert list(chain_space.objections(chain_space.ChainSchedule(rows=16, parts=1), p, HOST.limits)) == [
         f"{34 * row} bytes of rows at hand, {1 << 20} are allowed"
     ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from gpucomp.codegen.llvm.contraction.image_lines import windows_of
 from gpucomp.codegen.llvm.contraction.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.space import (
     COPIED,
-    PARAMS,
     POINTERS,
     STRAIGHT,
+    ContractionProblem,
     contraction_form,
     crowding,
     scratch_bytes,
@@ -47,8 +46,8 @@ def constant_weights(kernel: Kernel) -> Kernel:
     return dataclasses.replace(kernel, constants=frozenset({1}))
 
 
-def problem_of(kernel: Kernel) -> SimpleNamespace:
-    return SimpleNamespace(**FAMILY.problem(kernel))
+def problem_of(kernel: Kernel) -> ContractionProblem:
+    return FAMILY.problem(kernel)
 
 
 def depth(kernel: Kernel) -> int:
@@ -62,7 +61,7 @@ def check_packed(kernel: Kernel, schedules: list[Schedule], target=None) -> None
     wanted = expected(kernel, inputs)
     kernels, arrays = {}, {}
     for i, schedule in enumerate(schedules):
-        packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+        packing = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
         kernels[f"k{i}"], arrays[f"k{i}"] = kernel, inputs
         if packing is not None:
             packed = pack(kernel, packing)
@@ -80,10 +79,14 @@ def check_packed(kernel: Kernel, schedules: list[Schedule], target=None) -> None
 def some_schedules(kernel: Kernel, count: int, target, **fixed: int) -> list[Schedule]:
     """The default and ``count`` random schedules that are legal."""
     problem = FAMILY.problem(kernel)
-    found = [FAMILY.default(SimpleNamespace(**problem), target.limits)]
+    found: list[Schedule] = [dict(FAMILY.default(problem, target.limits))]
     chooser = random.Random(kernel.digest)
     while len(found) < count + 1:
-        trial = {p.name: chooser.choice(p.choices) for p in PARAMS} | {"lanes": target.limits.vector_bytes // 4} | fixed
+        trial = (
+            {p.name: chooser.choice(p.choices) for p in FAMILY.params}
+            | {"lanes": target.limits.vector_bytes // 4}
+            | fixed
+        )
         if not FAMILY.reasons(trial, problem, target.limits):
             found.append(trial)
     return found
@@ -131,7 +134,7 @@ def test_matrix_products_with_weights_laid_out_at_compile_time(sizes: tuple[tupl
 def test_narrow_weights_are_converted_as_they_are_read(dtype: DType, acc: DType) -> None:
     kernel = constant_weights(matmul(11, 37, 70, dtype=dtype, acc=acc))
     schedules = some_schedules(kernel, 3, cpu.host(), pack_b=2)
-    packing = FAMILY.packing(kernel, SimpleNamespace(**schedules[0]), problem_of(kernel))
+    packing = FAMILY.packing(kernel, FAMILY.schedule(schedules[0]), problem_of(kernel))
     assert packing is not None
     packed = pack(kernel, packing).kernel
     lanes = schedules[0]["lanes"] * 4 // acc.nbytes
@@ -206,7 +209,7 @@ def test_a_guard_that_looks_at_k_inside_a_tap_copies_the_rows() -> None:
 def test_columns_are_padded_only_where_memory_says_so() -> None:
     kernel = constant_weights(matmul(5, 23, 9))
     schedule = some_schedules(kernel, 0, cpu.host())[0] | {"nv": 1, "pack_b": 2}
-    packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+    packing = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
     assert packing is not None
     packed = pack(kernel, packing).kernel
     lanes = schedule["lanes"]
@@ -273,7 +276,7 @@ def test_defaults_are_legal_for_constants_and_for_others(kernel: Kernel, target)
     for each in (kernel, constant_weights(kernel)):
         problem = FAMILY.problem(each)
 
-        assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**problem), target.limits), problem, target.limits) == []
+        assert FAMILY.reasons(FAMILY.default(problem, target.limits), problem, target.limits) == []
 
 
 def test_a_packed_kernel_is_computed_by_the_form_it_was_packed_for() -> None:
@@ -337,7 +340,7 @@ def test_the_frame_is_no_larger_than_the_space_reckons():
     for name, kernel in kernels.items():
         problem = problem_of(kernel)
         for schedule in some_schedules(kernel, 12, V3):
-            packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem)
+            packing = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem)
             text = emit(pack(kernel, packing).kernel if packing else kernel, schedule, V3, "k0", FAMILY).text
 
             frame = sum(
@@ -345,7 +348,7 @@ def test_the_frame_is_no_larger_than_the_space_reckons():
                 for count, scalar in re.findall(r"alloca \[(\d+) x (\w+)\]", text)
             )
 
-            assert frame <= scratch_bytes(SimpleNamespace(**schedule), problem), (name, schedule)
+            assert frame <= scratch_bytes(FAMILY.schedule(schedule), problem), (name, schedule)
 
 
 def test_columns_of_a_batch_that_runs_backwards_are_not_read_past_their_end():

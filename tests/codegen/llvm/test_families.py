@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.contraction.space import STACK_BYTES, contraction_form
-from gpucomp.codegen.llvm.engines import family_of
+from gpucomp.codegen.llvm.engines import ENGINES, family_of
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, load, reduce, select, var
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
-from gpucomp.schedule.space import Schedule
+from gpucomp.kernel.sizes import Sizes, Tunables
+from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
 from testing.kernel_oracle import expected
 from testing.tolerance import assert_matches
@@ -331,7 +332,26 @@ def test_defaults_are_legal_at_every_vector_width(kernel: Kernel, vector_bytes: 
     family = family_of(kernel)
     problem = family.problem(kernel)
 
-    assert family.reasons(family.default(SimpleNamespace(**problem), limits), problem, limits) == []
+    assert family.reasons(family.default(problem, limits), problem, limits) == []
+
+
+@pytest.mark.parametrize(
+    "family", dict.fromkeys(chain.from_iterable(ENGINES.values())), ids=lambda family: family.title
+)
+def test_an_engine_names_its_numbers_by_types(family: Family) -> None:
+    assert issubclass(family.space, Tunables)
+    with pytest.raises(TypeError, match="unknown \\['colums'\\]"):
+        family.schedule({"colums": 1})
+
+
+@pytest.mark.parametrize("kernel", [matmul(1, 31, 64, 57), matmul(1, 1, 100, 204), softmax((3,), (9,))],
+                         ids=["large", "thin", "softmax"])  # fmt: skip
+def test_problems_and_defaults_are_of_these_types(kernel: Kernel) -> None:
+    family = family_of(kernel)
+    problem = family.problem(kernel)
+
+    assert isinstance(problem, Sizes)
+    assert isinstance(family.default(problem, Limits(vector_bytes=32)), family.space)
 
 
 def test_vectors_wider_than_the_processors_are_refused() -> None:

@@ -11,7 +11,6 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -24,7 +23,19 @@ from gpucomp.cli.compare import relative_error
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.amx.emit import AHEAD_BYTES, LIGHT_EPILOGUE, Tiles
 from gpucomp.codegen.llvm.amx.operands import element_of, image_of, narrow_of, straight_rows
-from gpucomp.codegen.llvm.amx.space import COPIED, IN_PLACE, LINE, LINES, copied_bytes, derive, line_counts, registers
+from gpucomp.codegen.llvm.amx.space import (
+    COPIED,
+    IN_PLACE,
+    LINE,
+    LINES,
+    NarrowProblem,
+    NarrowSizes,
+    TileSchedule,
+    copied_bytes,
+    derive,
+    line_counts,
+    registers,
+)
 from gpucomp.codegen.llvm.engines import DOTS, TILES, engines_of
 from gpucomp.device.target import Target
 from gpucomp.expr.core import call, cast, load, select
@@ -137,14 +148,14 @@ KERNELS: dict[str, Kernel] = {
 }  # fmt: skip
 
 
-def problem_of(kernel: Kernel, family: Family = TILES) -> SimpleNamespace:
-    return SimpleNamespace(**family.problem(kernel))
+def problem_of(kernel: Kernel, family: Family = TILES) -> NarrowProblem:
+    return family.problem(kernel)
 
 
 def some_schedules(kernel: Kernel, count: int, family: Family = TILES, target: Target = HOST) -> list[Schedule]:
     """The default and ``count`` random schedules that are legal."""
     problem, chooser = family.problem(kernel), random.Random(kernel.digest)
-    found = [family.default(SimpleNamespace(**problem), target.limits)]
+    found = [dict(family.default(problem, target.limits))]
     while len(found) < count + 1:
         trial = {p.name: chooser.choice(p.choices) for p in family.params}
         if not family.reasons(trial, problem, target.limits):
@@ -162,7 +173,7 @@ class Compiled:
         for kernel in (KERNELS[name] for name in self.names):
             inputs = random_inputs(kernel)
             for schedule in some_schedules(kernel, way.more, way.family, way.target):
-                packing = way.family.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel, way.family))
+                packing = way.family.packing(kernel, way.family.schedule(schedule), problem_of(kernel, way.family))
                 each, arrays = kernel, inputs
                 if packing is not None:
                     packed = pack(kernel, packing)
@@ -317,7 +328,7 @@ def test_columns_of_several_axes_of_k_are_not_copied() -> None:
 def test_objections() -> None:
     kernel = KERNELS["rows of an odd length"]
     problem = TILES.problem(kernel)
-    schedule = dict(TILES.default(SimpleNamespace(**problem), HOST.limits))
+    schedule = dict(TILES.default(problem, HOST.limits))
 
     def reasons(**changes: int) -> str:
         return "; ".join(TILES.reasons(schedule | changes, problem, HOST.limits))
@@ -327,7 +338,7 @@ def test_objections() -> None:
     assert "leave too few of 8 registers" in reasons(tiles_m=4, tiles_n=2)
     assert "there are no lines" in reasons(pack_a=COPIED, across=1)
     assert "the columns are no constant" in "; ".join(
-        TILES.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem | {"b_constant": 0}, HOST.limits)
+        TILES.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem.replace(b_constant=0), HOST.limits)
     )
 
 
@@ -357,7 +368,7 @@ def test_windows_of_a_convolution() -> None:
 
 def test_few_channels_are_filled_up_to_whole_words() -> None:
     kernel = KERNELS["stem of planes"]
-    s, p = SimpleNamespace(**some_schedules(kernel, 0)[0]), problem_of(kernel)
+    s, p = TILES.schedule(some_schedules(kernel, 0)[0]), problem_of(kernel)
     d = derive(s, p)
 
     assert s.pack_a == LINES
@@ -367,9 +378,9 @@ def test_few_channels_are_filled_up_to_whole_words() -> None:
     assert copied_bytes(s, p) >= sum(line_counts(d, p)) * d.pitch * 4 * 2
 
 
-def lines_of(kernel: Kernel) -> SimpleNamespace:
+def lines_of(kernel: Kernel) -> NarrowSizes:
     problem = problem_of(kernel)
-    return derive(SimpleNamespace(**some_schedules(kernel, 0)[0] | {"pack_a": LINES}), problem)
+    return derive(TILES.schedule(some_schedules(kernel, 0)[0] | {"pack_a": LINES}), problem)
 
 
 def test_taps_are_inside_for_deep_pixels_that_several_taps_read() -> None:
@@ -388,9 +399,9 @@ def test_taps_are_inside_for_deep_pixels_that_several_taps_read() -> None:
 def test_stores_are_put_off_unless_they_are_long_or_steps_are_few() -> None:
     def tiles(name: str) -> Tiles:
         kernel, schedule = KERNELS[name], some_schedules(KERNELS[name], 0)[0]
-        packing = TILES.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+        packing = TILES.packing(kernel, TILES.schedule(schedule), problem_of(kernel))
         packed = kernel if packing is None else pack(kernel, packing).kernel
-        return Tiles(packed, packed.body, schedule, "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
+        return Tiles(packed, packed.body, TILES.schedule(schedule), "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
 
     assert tiles("3x3 strided").late is not None
     assert tiles("rows of many steps").late is not None
@@ -403,10 +414,10 @@ def test_columns_that_are_read_once_are_asked_for_close_ahead(rows: int, close: 
     kernel = constant_weights(matmul(rows, 70, 2603, dtype=BF16))
     schedule = some_schedules(kernel, 0)[0] | {"tiles_m": 1, "tiles_n": 4, "tile_m": 48, "pack_b": 2, "ahead": 1}
     problem = problem_of(kernel)
-    packing = TILES.packing(kernel, SimpleNamespace(**schedule), problem)
+    packing = TILES.packing(kernel, TILES.schedule(schedule), problem)
     assert packing is not None
     text = emit(pack(kernel, packing).kernel, schedule, SAPPHIRE_RAPIDS, "k", TILES).text
-    panel = derive(SimpleNamespace(**schedule), problem).panel_bytes
+    panel = derive(TILES.schedule(schedule), problem).panel_bytes
 
     assert panel > AHEAD_BYTES
     assert (f"i64 {AHEAD_BYTES}\n" in text) == close
@@ -415,7 +426,8 @@ def test_columns_that_are_read_once_are_asked_for_close_ahead(rows: int, close: 
 
 def test_registers_for_operands() -> None:
     def of(tiles_m: int, tiles_n: int) -> tuple[int, int]:
-        return registers(SimpleNamespace(tiles_m=tiles_m, tiles_n=tiles_n))
+        task = {"tile_m": 16, "panels": 1, "pack_a": COPIED, "pack_b": 1, "across": 0, "ahead": 0}
+        return registers(TileSchedule(tiles_m=tiles_m, tiles_n=tiles_n, **task))
 
     assert of(2, 2) == (2, 2)
     assert of(1, 6) == (1, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,7 +52,7 @@ def small(outputs=4, **changes):
 
 
 def packed(kernel, schedule, inputs):
-    made = pack(kernel, FAMILY.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))))
+    made = pack(kernel, FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 
@@ -116,7 +115,7 @@ def test_it_filters_images_of_any_size(name):
     kernel = constant(conv(image, columns, (3, 3), pad=pad))
     inputs, problem = inputs_of(kernel), FAMILY.problem(kernel)
     chooser = random.Random(name)
-    schedules = [small(2), small(4), small(6), FAMILY.default(SimpleNamespace(**problem), cpu.host().limits)]
+    schedules = [small(2), small(4), small(6), FAMILY.default(problem, cpu.host().limits)]
     while len(schedules) < 6:
         trial = {p.name: chooser.choice(p.choices) for p in FAMILY.params} | {"nv": chooser.choice((1, 3, 4))}
         if not FAMILY.reasons(trial, problem, cpu.host().limits):
@@ -144,7 +143,7 @@ def test_it_filters_with_steps_of_two(name):
     schedules = [
         small(2),
         small(2, nv=1, mr=5, panels=2),
-        FAMILY.default(SimpleNamespace(**problem), cpu.host().limits),
+        FAMILY.default(problem, cpu.host().limits),
     ]
 
     for schedule, (found,) in zip(schedules, run(kernel, [(s, inputs) for s in schedules], order=2), strict=True):
@@ -159,7 +158,7 @@ def test_pixels_may_be_narrow_in_memory(dtype, rounding, step):
     kernel = constant(conv(image, columns, (3, 3), pad=pad, stride=step, dtype=dtype))
     wide = inputs_of(replace(kernel, params=tuple(replace(t, dtype=F32) for t in kernel.params)))
     inputs = [a.astype(dtype.numpy) for a in wide]
-    default = FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), cpu.host().limits)
+    default = FAMILY.default(FAMILY.problem(kernel), cpu.host().limits)
     schedules = [small(2), default] + ([small(4), small(6, nv=1)] if step == 1 else [])
 
     for schedule, (found,) in zip(schedules, run(kernel, [(s, inputs) for s in schedules]), strict=True):
@@ -346,19 +345,17 @@ SIZES = [(224, 64, 64), (112, 128, 128), (56, 64, 64), (28, 512, 512), (14, 256,
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_defaults_are_legal_and_no_worse_than_their_neighbours(size, limits):
     side, channels, columns = size
-    problem = FAMILY.problem(constant(conv((1, side, side, channels), columns, (3, 3), pad=1)))
-    p = SimpleNamespace(**problem)
+    p = FAMILY.problem(constant(conv((1, side, side, channels), columns, (3, 3), pad=1)))
 
-    default = FAMILY.default(p, limits)
+    s = FAMILY.default(p, limits)
 
-    s = SimpleNamespace(**default)
-    assert FAMILY.reasons(default, problem, limits) == []
+    assert FAMILY.reasons(s, p, limits) == []
     assert scratch_bytes(s, p) <= SCRATCH_BYTES
-    assert default["outputs"] in (2, 4) or limits is not AVX512, "F(6, 3) costs accuracy and saves too little"
+    assert s.outputs in (2, 4) or limits is not AVX512, "F(6, 3) costs accuracy and saves too little"
     assert s.mr * s.nv + s.nv < limits.registers
     for panels in (1, 2, 4, 8):
-        other = SimpleNamespace(**{**default, "panels": panels})
-        if panels <= derive(s, p)["panels"] and scratch_bytes(other, p) <= SCRATCH_BYTES:
+        other = s.replace(panels=panels)
+        if panels <= derive(s, p).panels and scratch_bytes(other, p) <= SCRATCH_BYTES:
             assert on_all(s, p, limits) <= on_all(other, p, limits)
 
 
@@ -369,9 +366,8 @@ def on_all(s, p, limits):
 
 @pytest.mark.parametrize("threads", THREADS)
 def test_more_threads_take_no_longer_and_share_the_work_of_a_large_layer(threads):
-    problem = FAMILY.problem(constant(conv((1, 56, 56, 128), 256, (3, 3), pad=1)))
-    p = SimpleNamespace(**problem)
-    s = SimpleNamespace(**FAMILY.default(p, AVX512))
+    p = FAMILY.problem(constant(conv((1, 56, 56, 128), 256, (3, 3), pad=1)))
+    s = FAMILY.default(p, AVX512)
 
     assert cycles(s, p, threads, AVX512) <= 1.25 * cycles(s, p, 1, AVX512) / threads
 

@@ -108,7 +108,7 @@ def test_merged_groups_are_read_by_whole_chunks_and_give_numpy_s_answer():
     cases, sources = {}, []
     for number, (name, kernel) in enumerate(kernels.items()):
         merged = groups.merged(kernel)
-        packed = pack(merged, MMA.packing(merged, SimpleNamespace(**SMALL), SimpleNamespace(**MMA.problem(merged))))
+        packed = pack(merged, MMA.packing(merged, MMA.schedule(SMALL), MMA.problem(merged)))
         cases[name] = packed
         sources.append(render(packed.kernel, SMALL, TARGET, f"k{number}", MMA))
     built = compile_many([(s.text, s.name) for s in sources])

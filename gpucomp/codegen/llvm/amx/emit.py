@@ -1,4 +1,4 @@
-"""Contractions on tile registers (AMX): 16 rows by 16 columns of sums in an instruction. The schedule is ``tiles_space``'s.
+"""Contractions on tile registers (AMX): an instruction computes 16 rows by 16 columns of sums.
 
     task (batch, tiles of rows, panels of columns):
         copy a: rows, or lines of an image                              (or read a in place)

@@ -1,7 +1,7 @@
-"""The schedules of contractions on tile registers (AMX): parameters, what cannot run, and a default by a model of a core.
+"""The schedules of contractions on tile registers (AMX): parameters, what cannot run, and a default by a cost model.
 
-A tile is 16 rows of 64 bytes. ``tdpbf16ps`` adds the product of a tile of rows (16 rows of 32 bf16) and a tile of columns
-(16 columns, k by pairs) to a tile of f32 sums; its kin for bytes take 64 of k, by quads, to i32. The emitter is ``tiles``.
+A tile has 16 rows of 64 bytes. ``tdpbf16ps`` adds the product of a tile of rows (16 rows of 32 bf16) and a tile of columns
+(16 columns, k in pairs) to a tile of f32 sums. The instructions for bytes take 64 points of k, in quads, and sum to i32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.schedule.space import remembered
+from gpucomp.schedule.space import can_run, remembered
 
 ROWS, COLUMNS, LINE = 16, 16, 64  # of a tile; bytes of a row of it
 REGISTERS = 8
@@ -27,7 +27,7 @@ FEATURES = {BF16: ("amx-tile", "amx-bf16")}
 BYTE_FEATURES = ("amx-tile", "amx-int8")
 DEEP_PIXEL = 1024  # bytes
 STACK_BYTES = 3 << 19  # scratch that one call may take
-MOST_PLANES = 16  # channels that are interleaved by shuffles written out
+MOST_PLANES = 16  # channels that are interleaved by unrolled shuffles
 TASK_ROWS = (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024)
 
 
@@ -189,7 +189,7 @@ def problem(kernel: Kernel) -> NarrowProblem:
 
 
 def _parts(run: int, deepest: int, group: int) -> int:
-    """The fewest equal parts of ``run`` points of k that fit a tile, in whole words; 0 where there are none."""
+    """The smallest number of equal parts of ``run`` points of k that fit a tile in whole words; 0 if there is none."""
     for parts in range(-(-run // deepest), run + 1):
         if run % parts == 0 and run // parts % group == 0:
             return parts
@@ -208,7 +208,7 @@ def derive(s: NarrowSchedule, p: NarrowProblem) -> NarrowSizes:
     panel_count = -(-n_tiles // tiles_n)
     row_bytes = _up(steps * rows.depth * p.nbytes, LINE)
     if row_bytes % 1024 == 0:
-        row_bytes += LINE  # rows a power of two apart fall into few sets of the first cache
+        row_bytes += LINE  # rows that lie a power of two apart share few sets of the first-level cache
     return NarrowSizes(
         **rows,
         group=WORD // p.nbytes,
@@ -287,13 +287,13 @@ def _tiles_of_rows(s: NarrowSchedule, p: NarrowProblem) -> RowTiles:
 
 
 def line_counts(d: NarrowSizes, p: NarrowProblem) -> list[int]:
-    """Copied lines of each remainder by the stride, for a task's lines of the result."""
+    """Copied lines of a task, for each remainder of a line's number modulo the stride."""
     span = (d.lines - 1) * p.stride_y + p.taps_y
     return [-(-(span - phase) // p.stride_y) for phase in range(min(p.stride_y, p.taps_y))]
 
 
 def copied_bytes(s: NarrowSchedule, p: NarrowProblem) -> int:
-    """Of rows or lines that a task copies."""
+    """Bytes of the rows or lines that a task copies."""
     d = derive(s, p)
     if s.pack_a == LINES:
         return sum(line_counts(d, p)) * d.pitch * d.pixel_bytes + 8 * LINE
@@ -301,7 +301,7 @@ def copied_bytes(s: NarrowSchedule, p: NarrowProblem) -> int:
 
 
 def registers(s: NarrowSchedule) -> tuple[int, int]:
-    """Tile registers for rows and for columns beside the sums; too few of both where one is zero."""
+    """Tile registers for rows and for columns, besides those of the sums. A block with 0 of either cannot run."""
     left = REGISTERS - s.tiles_m * s.tiles_n
     rows = max(min(s.tiles_m, left - 1), 0)
     return rows, max(min(s.tiles_n, left - rows), 0)
@@ -316,7 +316,7 @@ def objections(s: TileSchedule, p: NarrowProblem, limits: Limits) -> Iterator[st
 
 
 def unreadable(s: NarrowSchedule, p: NarrowProblem) -> Iterator[str]:
-    """Objections to how rows and columns would be read."""
+    """Objections to the ways to read rows and columns."""
     if s.pack_a == IN_PLACE and not (p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes)):
         yield "pack_a=0: rows do not lie in memory as tiles of them do"
         return
@@ -356,34 +356,34 @@ def packing(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> Packing | No
     return Packing("b", tuple(x for x in digits if x.extent > 1), filled=filled)
 
 
-# The model of a core, in cycles. Measured on Sapphire Rapids, whose tdpbf16ps and tdpbssd take a cycle a row of sums
+# The cost model of a core, in cycles. Measured on Sapphire Rapids: tdpbf16ps and tdpbssd take one cycle per row of sums.
 TILE_START = 2.6  # of a multiplication, besides ROW for each of its rows
 ROW = 0.84
 LOAD = 8.0  # of a tile of 16 rows
 STORE = 16.0
-VECTOR = 5.0  # of what is done with 16 sums
+VECTOR = 5.0  # of the epilogue of 16 sums
 BLOCK = 60.0
 TASK = 500.0
-FAR_BYTE = 0.12  # of columns that come from beyond the second cache
+FAR_BYTE = 0.12  # of columns from beyond the second-level cache
 NEAR_BYTES = 1 << 20
-PIXEL = 8.0  # of copying one, besides its bytes
+PIXEL = 8.0  # of copying a pixel, besides its bytes
 COPY_BYTE = 0.06
-FIRST_BYTES = 36 << 10  # of the first cache that rows and columns share, a little left for the sums
-SECOND_BYTE = 1 / 60  # cycles of a byte out of the second cache
-TURN = 140.0  # of a tile of columns that is turned
-PAIRS = 70.0  # of one whose words are put together
+FIRST_BYTES = 36 << 10  # of the first-level cache for rows and columns; the rest is for the sums
+SECOND_BYTE = 1 / 60  # of a byte from the second-level cache
+TURN = 140.0  # of transposing a tile of columns
+PAIRS = 70.0  # of interleaving the words of a tile of columns
 GHZ = 3.0
 THREADS = (1, 2, 4)
 TAIL = 0.15
 
 
 def _block(rows_tiles: int, column_tiles: int, d: NarrowSizes, nbytes: int, far_rows: bool, far_columns: bool) -> float:
-    """Of a register block. ``far_*``: they come out of the second cache each time."""
+    """Cycles of a register block. ``far_*``: they come from the second-level cache each time."""
     if not rows_tiles or not column_tiles:
         return 0.0
     count = rows_tiles * column_tiles
     work = count * (TILE_START + ROW * d.rows)
-    crossing = d.depth * nbytes / LINE if d.pixel_bytes % LINE else 0.0  # rows that begin anywhere in a line
+    crossing = d.depth * nbytes / LINE if d.pixel_bytes % LINE else 0.0  # rows are not aligned to cache lines
     load = LOAD * (1 + crossing)
     loads = rows_tiles * (1 + load * d.rows / ROWS) + column_tiles * (1 + LOAD)
     second = LINE * (rows_tiles * d.rows * far_rows + column_tiles * d.depth // d.group * far_columns) * SECOND_BYTE
@@ -392,7 +392,7 @@ def _block(rows_tiles: int, column_tiles: int, d: NarrowSizes, nbytes: int, far_
 
 
 def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
-    """About how long the busiest of ``threads`` takes."""
+    """Cycles of the busiest of ``threads``, about."""
     d = derive(s, p)
     n_tasks = -(-d.panel_count // d.panels)
     tasks = p.batch * d.m_tasks * n_tasks
@@ -433,7 +433,7 @@ BLOCKS = ((2, 2), (1, 2), (2, 1), (1, 4), (4, 1), (1, 3), (3, 1), (1, 1))
 
 
 def default(p: NarrowProblem, limits: Limits) -> TileSchedule:
-    """The schedule of a short list that takes least on ``THREADS``; the smallest one where none is legal."""
+    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
     smallest = TileSchedule(
         tiles_m=1, tiles_n=1, tile_m=16, panels=1, pack_a=COPIED, pack_b=2 if p.b_constant else 1, across=0, ahead=0
     )
@@ -441,7 +441,7 @@ def default(p: NarrowProblem, limits: Limits) -> TileSchedule:
     def cost(s: TileSchedule) -> float:
         return sum(_cycles(s, p, threads) * threads for threads in THREADS)
 
-    legal = (s for s in _candidates(smallest, p) if not list(objections(s, p, limits)))
+    legal = (s for s in _candidates(smallest, p) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
 
 

@@ -21,7 +21,7 @@ from gpucomp.codegen.llvm.attention.emit import store_means
 from gpucomp.codegen.llvm.attention.parts import Scratch, parts_of
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
-from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
@@ -114,7 +114,11 @@ class _Few(Scratch):
                 dot.set(code.const(0.0, self.vector))
 
             def chunk(
-                at: Value, mask: Value | None, dots: Sequence = dots, columns: Sequence = columns, row: Value = row
+                at: Value,
+                mask: Value | None,
+                dots: Sequence[Slot] = dots,
+                columns: Sequence[Value] = columns,
+                row: Value = row,
             ) -> None:
                 query = self._load(self.queries, row * self.d.head + at)
                 for dot, column in zip(dots, columns, strict=True):

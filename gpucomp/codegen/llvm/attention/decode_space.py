@@ -1,4 +1,4 @@
-"""The schedules of attention of a few rows on the CPU. The emitter is ``attention_few``; no IR is written here."""
+"""The schedules of attention with few rows of queries on the CPU, and a default by a cost model of one core."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DecodeSizes(Sizes):
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    """Why the kernel has no few rows; empty when it has."""
+    """Why the engine cannot compute the kernel; empty if it can."""
     body = kernel.body_as(Attention)
     rows = math.prod(v.extent for v in body.rows)
     return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
@@ -72,13 +72,13 @@ def objections(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> Iterator[
 EXP = 20.0  # of a vector of weights
 ACROSS = 25.0  # of a vector of products that are added up across lanes
 READ = 0.75  # of a vector of keys or values that a row is multiplied with
-SECOND_BYTE = 1 / 30  # out of the second cache
-FAR_BYTE = 0.12  # out of a cache or memory beyond
-OVERLAP = 0.3  # of the shorter of computing and reading, that does not hide behind the other
+SECOND_BYTE = 1 / 30  # of a byte from the second-level cache
+FAR_BYTE = 0.12  # of a byte from beyond it
+OVERLAP = 0.3  # part of the shorter of arithmetic and reading that does not overlap with the longer
 
 
 def cycles(s: DecodeSchedule, p: DecodeProblem, limits: Limits, threads: int) -> float:
-    """About how long the busiest of ``threads`` takes."""
+    """Cycles of the busiest of ``threads``, about."""
     d = derive(s, p)
     vectors = -(-p.n // s.lanes)
     work = p.m * (vectors * (EXP + ACROSS) + p.n * READ * (d.head + d.means) / s.lanes)
@@ -94,7 +94,7 @@ def estimate(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> float:
 
 
 def default(p: DecodeProblem, limits: Limits) -> DecodeSchedule:
-    """As many vectors of values as the registers hold; the block of keys that the model finds best."""
+    """As many vectors of values as the registers hold, and the block of keys that the cost model finds fastest."""
     lanes = limits.vector_bytes // 4
     wide = max((w for w in DecodeSchedule.choices("wide") if p.m * w + w + 1 <= limits.registers - 2), default=1)
 

@@ -1,17 +1,17 @@
-"""The attention family on the CPU: no score goes to memory. The schedule is ``attention_space``'s.
+"""The attention family on the CPU: scores are never written to memory.
 
     task (batch, some vectors of rows):
-        turn the queries: rows side by side in vectors, element by element of the head
+        transpose the queries: lanes are rows
         for each block of keys:
-            scores: dots of keys with rows, in register blocks; the rows' largest so far
-            weights: exp(score - largest); the rows' totals; what was summed for a smaller largest shrinks
+            scores: dot products of keys and rows, in register blocks; the maximum of each row so far
+            weights: exp(score - maximum); the sum of each row; earlier sums are rescaled to the new maximum
             means: values times weights, in register blocks
-        turn the means back, divided by the totals; the stores
+        transpose the means, divide by the sums, store
 
-Rows run over lanes in both products, so keys and values are read element by element, where they lie, and maxima and
-totals are those of lanes. That is online softmax (Milakov and Gimelshein, arXiv 1805.02867) in the tiles of
-FlashAttention (Dao et al., arXiv 2205.14135). A row whose scores so far are all -inf has weights of 0, and NaN at the end
-if none was larger.
+Lanes are rows in both products, so keys and values are read in place, element by element, and maxima and sums need no
+reduction across lanes. That is online softmax (Milakov and Gimelshein, arXiv 1805.02867) in the tiles of
+FlashAttention (Dao et al., arXiv 2205.14135). A row whose scores so far are all -inf has weights of 0. The result is
+NaN if all of its scores are -inf.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention on the CPU as flat variables and expressions: what is read where it lies, and what is copied first."""
+"""Attention on the CPU as flat variables and expressions. Decides which operands are read in place and which are copied."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Parts:
 
 
 class Scratch:
-    """Rooms of f32 on the stack of ``code``, read and written by vectors of ``vector``."""
+    """Arrays of f32 on the stack of ``code``, read and written in vectors of type ``vector``."""
 
     def __init__(self, code: Code, vector: Type) -> None:
         self.code, self.vector = code, vector
@@ -112,7 +112,7 @@ def _in_place(value: Expr, batch: Var, cols: Var, inner: Var) -> Rows | None:
 
 
 def _turned(score: Expr, rows: Var, cols: Var, params: Sequence[TensorType]) -> list[Load]:
-    """Loads of neighbours along columns, safe at every point: lanes that run over rows would gather them."""
+    """Loads that are contiguous along columns and never out of bounds. Lanes that run over rows would gather them."""
     found = []
     for node in walk(score):
         if not isinstance(node, Load) or any(isinstance(part, Load) for part in walk(node.index[0])):

@@ -1,7 +1,4 @@
-"""The schedules of attention on the CPU: tiles of rows in vectors, blocks of keys, and a default by a model of one core.
-
-The emitter is ``attention``; no IR is written here.
-"""
+"""The schedules of attention on the CPU: tiles of rows in vectors, blocks of keys, and a default by a cost model of one core."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from gpucomp.codegen.llvm.core_space import (
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.schedule.space import remembered, too_wide
+from gpucomp.schedule.space import can_run, remembered, too_wide
 
 
 class AttentionSchedule(Tunables):
@@ -35,7 +32,7 @@ class AttentionSchedule(Tunables):
 
 class AttentionProblem(AttentionExtents):
     causal: int  # see ``kernel.forms.causal``
-    last_rows: int  # extent of the axis of rows that ``causal`` speaks of
+    last_rows: int  # extent of the axis of rows that ``causal`` refers to
     copied_k: int  # 1: keys are copied before they are read
     copied_v: int  # 1: values are
     turned: int  # loads of the scores that run along columns
@@ -91,7 +88,7 @@ def derive(s: AttentionSchedule, p: AttentionProblem) -> AttentionSizes:
 
 
 def scratch_bytes(s: AttentionSchedule, p: AttentionProblem) -> int:
-    """What the emitter puts on the stack."""
+    """The emitter's stack frame."""
     d = derive(s, p)
     rows = d.widest * s.lanes
     found = rows * (d.head + d.means + max(d.tile_n, d.means))
@@ -111,19 +108,19 @@ def objections(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> Ite
 # The model of a core, in cycles, measured on Sapphire Rapids
 EXP = {16: 9.0, 8: 13.0, 4: 16.0}  # of a vector of weights: its difference, exponential and sum
 SCORE = 2.5  # of a vector of sums: its scale, the maximum, its store
-LONE = 1.15  # how much longer products take where every multiply-add waits for a load
+LONE = 1.15  # factor on products in which every multiply-add waits for a load
 TURN = 5.0  # of a vector that is transposed
 RENEW = 2.0  # of a vector of means whose maximum has changed
 COPY = 2.0  # of a vector of keys or values
-FAR_BYTE = 0.06  # of keys and values from beyond the second cache
-FIRST_BYTES = 48 << 10  # of the first cache
-PAST_FIRST = 1.1  # how much longer products take where the tile's queries and sums do not fit there
-NEAR = 32 << 10  # bytes of the first cache that the weights of a block may take beside the rest
-SPILLED = 0.6  # of a vector of weights that lie in the second cache, each time that they are read
+FAR_BYTE = 0.06  # of keys and values from beyond the second-level cache
+FIRST_BYTES = 48 << 10  # of the first-level cache
+PAST_FIRST = 1.1  # factor on products whose queries and sums do not fit into the first-level cache
+NEAR = 32 << 10  # bytes of the first-level cache that are left for the weights of a block
+SPILLED = 0.6  # of a vector of weights in the second-level cache, each time it is read
 
 
 def _tile(vectors: int, cols: float, s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
-    """Cycles of a tile of ``vectors`` of rows that looks at ``cols`` columns."""
+    """Cycles of a tile of ``vectors`` vectors of rows that attends to ``cols`` columns."""
     d = derive(s, p)
     blocks = max(1.0, cols / d.tile_n)
     products = cols / d.block_keys * (step(d.block_keys, vectors, limits) * p.depth + BLOCK)
@@ -144,14 +141,14 @@ def _tile(vectors: int, cols: float, s: AttentionSchedule, p: AttentionProblem, 
 
 
 def _seen(p: AttentionProblem, rows: int) -> float:
-    """Columns that a tile of ``rows`` looks at, on average."""
+    """Columns that a tile of ``rows`` rows attends to, on average."""
     if p.causal < 0:
         return float(p.n)
     return min(float(p.n), max(1.0, (p.last_rows + rows) / 2 + p.causal))
 
 
 def cycles(s: AttentionSchedule, p: AttentionProblem, limits: Limits, threads: int) -> float:
-    """About how long the busiest of ``threads`` takes."""
+    """Cycles of the busiest of ``threads``, about."""
     d = derive(s, p)
     cols = _seen(p, d.widest * s.lanes)
     wide = _tile(d.base + 1, cols, s, p, limits) if d.wider else 0.0
@@ -167,18 +164,18 @@ def estimate(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float
 
 
 def default(p: AttentionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> AttentionSchedule:
-    """The legal schedule that the model finds fastest on ``threads``."""
+    """The legal schedule that the cost model finds fastest on ``threads``."""
     smallest = AttentionSchedule(lanes=4, vectors=1, keys_=1, tile_n=16)
 
     def cost(s: AttentionSchedule) -> float:
         return sum(cycles(s, p, limits, count) * count for count in threads)
 
-    legal = (s for s in _candidates(p, limits.vector_bytes // 4) if not list(objections(s, p, limits)))
+    legal = (s for s in _candidates(p, limits.vector_bytes // 4) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest)
 
 
 def _candidates(p: AttentionProblem, lanes: int) -> Iterator[AttentionSchedule]:
-    """Every schedule of vectors of ``lanes`` whose blocks of keys are not far more than there are."""
+    """Every schedule with vectors of ``lanes`` lanes and blocks of less than twice the kernel's keys."""
     tiles = [n for n in AttentionSchedule.choices("tile_n") if n <= 16 or n < 2 * p.n]
     choices = (AttentionSchedule.choices("vectors"), AttentionSchedule.choices("keys"), tiles)
     for vectors, keys, tile_n in itertools.product(*choices):

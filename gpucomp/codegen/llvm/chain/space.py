@@ -1,4 +1,4 @@
-"""The schedule of a chain on the CPU: how many rows at a time, and in how many parts an image is shared out."""
+"""The schedule of a chain on the CPU: rows at a time, and parts of an image for threads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gpucomp.kernel import Chain, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
 STACK_BYTES = 1 << 20  # of rows that one call may keep
-CACHE_SHARE = 2  # the part of the second cache that the rows at hand may take: weights and operands want some too
-WIDEST_SHARE = 4  # the part above which more rows at a time gain nothing
-ENOUGH_ROWS = 4  # below which rows are moved more often than it takes to hide that
+CACHE_SHARE = 2  # kept rows may take 1/2 of the second-level cache: weights and operands need some too
+WIDEST_SHARE = 4  # above 1/4 of it, more rows at a time gain nothing
+ENOUGH_ROWS = 4  # with fewer rows at a time, moving rows costs more than it saves
 CARRIED_BYTE = 0.06  # cycles of moving a byte of a row that the next band needs as well
-THREADS = (1, 2, 4, 8)  # a schedule is for all of them
+THREADS = (1, 2, 4, 8)  # a default schedule is chosen for all of these
 
 
 class ChainSchedule(Tunables):
@@ -66,13 +66,13 @@ def objections(s: ChainSchedule, p: ChainProblem, limits: Limits) -> Iterator[st
 
 
 def cycles(parts: int, p: ChainProblem, threads: int) -> float:
-    """About how long the busiest of ``threads`` takes for an image of many."""
+    """Cycles per image of the busiest of ``threads``, about."""
     share = -(-p.images * parts // threads) / p.images
     return share * (p.work / parts + p.halo)
 
 
 def carrying(rows: int, p: ChainProblem) -> float:
-    """Cycles of moving rows from band to band, of an image."""
+    """Cycles per image of moving rows from band to band."""
     return p.out_rows / rows * p.carried_bytes * CARRIED_BYTE
 
 

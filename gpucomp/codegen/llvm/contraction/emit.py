@@ -1,4 +1,4 @@
-"""The contraction family on the CPU: panels of columns and a register block of sums. The schedule is ``contraction_space``'s.
+"""The contraction family on the CPU: panels of columns and a register block of sums.
 
     task (batch, rows of tile_m, panels of nv vectors):
         where rows lie, if each needs a pointer: one for each outer point of k
@@ -10,7 +10,7 @@
                     sums[mr][nv] += a[row][k] * b[k][vector]  for every k of the block
                     after the last block: the stores, with the sums in registers
 
-Constant columns are laid out in panels when the model is compiled (``contraction_space.packing``). A convolution reads
+Constant columns are laid out in panels when the model is compiled (``space.packing``). A convolution reads
 its image in place: a row of ``a`` is a pointer for each tap, to zeros where the tap falls into the padding (the indirect
 convolution of Dukhan, arXiv 1907.02129, with the pointers made by each task for its own rows). Sums of unfinished blocks
 wait in a tile on the stack.

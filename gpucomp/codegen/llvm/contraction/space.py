@@ -1,6 +1,6 @@
-"""The schedules of contractions on the CPU: parameters, what cannot run, and a default by a model of one core.
+"""The schedules of contractions on the CPU: parameters, what cannot run, and a default by a cost model of one core.
 
-The emitters are ``contraction_forms``; no IR is written here.
+``forms.py`` writes the IR.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, tunable
 from gpucomp.schedule.space import too_wide
 
-FORMS = ("gemm", "rows", "loops")  # register block; dot products, a row a result; any algorithm
-COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see operands.Rows
-WHOLE = 1 << 20  # more points of k than there are: one block
+FORMS = ("gemm", "rows", "loops")  # a register block; a dot product per result; plain loops
+COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see ``operands.Rows``
+WHOLE = 1 << 20  # all of k in one block
 DEPTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE)
 TILE_ROWS = (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512)
 
@@ -124,7 +124,7 @@ def _width(s: ContractionSchedule, p: ContractionProblem) -> int:
 
 
 def scratch_bytes(s: ContractionSchedule, p: ContractionProblem) -> int:
-    """An upper bound of what the emitter puts on the stack."""
+    """An upper bound of the emitter's stack frame."""
     width = _width(s, p)
     mr, nv = min(s.mr, p.m), min(s.nv, -(-p.n // width))
     tile_m = min(-(-s.tile_m // mr), -(-p.m // mr)) * mr
@@ -155,7 +155,7 @@ def objections(s: ContractionSchedule, p: ContractionProblem, limits: Limits) ->
 
 
 def packing(kernel: Kernel, s: ContractionSchedule, p: ContractionProblem) -> Packing | None:
-    """Panels of ``nv`` vectors of columns one after the other, k inside: what a register block reads is one stream."""
+    """Panels of ``nv`` vectors of columns, k by k inside a panel: a register block reads one stream."""
     if p.form != FORMS.index("gemm") or not s.lanes or s.pack_b != 2:
         return None
     width = _width(s, p)
@@ -170,16 +170,16 @@ def packing(kernel: Kernel, s: ContractionSchedule, p: ContractionProblem) -> Pa
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
 FAR_BYTE = 0.06
 EPILOGUE = 3.0  # of a vector of sums
-POINTER = 3.0  # of finding one row at one outer point of k
+POINTER = 3.0  # of computing a row's pointer for one outer point of k
 RUN = 12.0  # of a loop over ki, besides a load for each row's pointer
-LINE_ELEMENT = 0.5  # of copying it
-SHORT_LIST = 5  # register blocks whose tiles are tried
+LINE_ELEMENT = 0.5  # of copying an element of an image's line
+SHORT_LIST = 5  # register blocks that are tried with all tiles
 MOST_POINTERS = 12  # rows that leave enough registers for the rest
-SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermost loop, for the stores' sake
+SPARE = 3  # of 32 registers: with fewer, LLVM spills sums in the innermost loop to have some for the stores
 
 
 def _blocks(p: ContractionProblem, limits: Limits) -> list[tuple[int, int]]:
-    """Register blocks ``(rows, vectors)``: the sums, a step's columns and one factor fit into the registers."""
+    """Register blocks ``(rows, vectors)`` whose sums, columns and one factor fit into the registers."""
     most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
     registers = limits.registers - SPARE
     if limits.registers < 32:
@@ -193,7 +193,7 @@ def _blocks(p: ContractionProblem, limits: Limits) -> list[tuple[int, int]]:
 
 
 def _one_block(rows: int, vectors: int, p: ContractionProblem, limits: Limits, *, copied: bool) -> float:
-    """Cycles of a register block from its first k to its last store; ``copied``: its rows lie together."""
+    """Cycles of a register block from its first point of k to its last store. ``copied``: its rows are contiguous."""
     if not rows or not vectors:
         return 0.0
     runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0

@@ -6,6 +6,7 @@ which LLVM's SROA turns back into registers.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,9 +73,10 @@ def spell(value: Number, scalar: str) -> str:
 
 def _to_single(number: float) -> float:
     try:
-        return struct.unpack("<f", struct.pack("<f", number))[0]
+        (single,) = struct.unpack("<f", struct.pack("<f", number))
     except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
+        return math.copysign(math.inf, number)
+    return float(single)
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,4 +107,4 @@ def erf_over_x(x: float) -> float:
         total += term // (2 * k + 1)
         k += 1
         term = -(term * square >> FRACTION) // k
-    return total / 2**FRACTION * 2 / math.sqrt(math.pi)
+    return math.ldexp(total, -FRACTION) * 2 / math.sqrt(math.pi)

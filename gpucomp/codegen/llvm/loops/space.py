@@ -1,4 +1,4 @@
-"""The schedules of the CPU families that have no model: loops, pools, rows, scans, scatters. No IR is written here."""
+"""The schedules of the CPU's families without a cost model: loops, pools, rows, scans, scatters."""
 
 from __future__ import annotations
 

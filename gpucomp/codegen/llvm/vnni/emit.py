@@ -1,10 +1,10 @@
-"""Contractions on dot-product instructions: the nest of ``tiles`` around a register block of vectors.
+"""Contractions on dot-product instructions: AMX's nest of loops around a register block of vectors.
 
     for each word of k (two bf16, four bytes):
         sums[row][vector] += the word of the row, in every lane, times the words of 16 columns
 
-``vdpbf16ps`` takes denormals for zero, rounds to nearest even and raises no exceptions. ``vpdpbusd`` takes one factor
-unsigned and one signed; signed rows are read as ``byte + 128``, and 128 sums of a column are taken away at the end.
+``vdpbf16ps`` flushes denormals to zero, rounds to nearest even and raises no exceptions. ``vpdpbusd`` multiplies unsigned
+by signed bytes: signed rows are read as ``byte + 128``, and 128 times the sum of a column is subtracted at the end.
 """
 
 from __future__ import annotations

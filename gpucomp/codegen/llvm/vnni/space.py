@@ -1,6 +1,6 @@
 """The schedules of contractions on dot-product instructions: ``vdpbf16ps`` on pairs of bf16, ``vpdpbusd`` on quads of bytes.
 
-Rows, columns and tasks are those of ``tiles_space``, with the register block's rows in place of a tile's.
+Operands are read and tasks are cut as for AMX. The rows of the register block take the place of a tile's.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from gpucomp.codegen.llvm.amx import space as tiles_space
-from gpucomp.codegen.llvm.amx.operands import narrow_of
+from gpucomp.codegen.llvm.amx import space as amx
+from gpucomp.codegen.llvm.amx.operands import WORD, narrow_of
 from gpucomp.codegen.llvm.amx.space import (
     COLUMNS,
     COPIED,
     IN_PLACE,
     LINE,
     LINES,
-    WORD,
     DotsSchedule,
     NarrowProblem,
     derive,
@@ -28,6 +27,7 @@ from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.schedule.space import can_run
 
 SPARE = 2  # registers besides the sums, a word of the columns and one of the rows
 
@@ -56,7 +56,7 @@ def problem(kernel: Kernel) -> DotsProblem:
     narrow = narrow_of(kernel)
     assert narrow is not None
     both = narrow.ops.a.dtype is I8 and narrow.ops.b.dtype is I8
-    return DotsProblem(**tiles_space.problem(kernel), signed=int(both))
+    return DotsProblem(**amx.problem(kernel), signed=int(both))
 
 
 def parts_of_tile(limits: Limits) -> int:
@@ -71,15 +71,15 @@ def objections(s: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[str]
     vectors = s.tiles_n * parts_of_tile(limits)
     if s.rows * vectors + vectors * (1 + p.signed) + 1 > limits.registers:
         yield f"{s.rows} x {vectors} vectors of sums leave too few of {limits.registers} registers"
-    yield from tiles_space.unreadable(s, p)
+    yield from amx.unreadable(s, p)
 
 
 def packing(kernel: Kernel, s: DotsSchedule, p: DotsProblem) -> Packing | None:
-    return tiles_space.packing(kernel, s, p)
+    return amx.packing(kernel, s, p)
 
 
 def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> float:
-    """About how long the busiest of ``threads`` takes: by the processor's dot products, and else as ``tiles_space`` reckons."""
+    """Cycles of the busiest of ``threads``, about. All but the dot products is counted as for AMX."""
     d = derive(s, p)
     parts = parts_of_tile(limits)
     dot = (limits.core.pairs if p.nbytes == 2 else limits.core.quads) / parts
@@ -93,39 +93,39 @@ def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> fl
         words = d.steps * d.depth // d.group
         if s.pack_a == IN_PLACE:
             work += crowding(d.rows, p.k * p.nbytes, WORD, limits)
-        return work * words + d.rows * columns * tiles_space.VECTOR + tiles_space.BLOCK
+        return work * words + d.rows * columns * amx.VECTOR + amx.BLOCK
 
     whole, last = divmod(tiles, d.tiles_n)
-    one = tiles_space.TASK + d.task_tiles * (whole * block(d.tiles_n) + block(last))
+    one = amx.TASK + d.task_tiles * (whole * block(d.tiles_n) + block(last))
     if s.pack_a == LINES:
         pixels = sum(line_counts(d, p)) * d.pitch
-        one += pixels * (tiles_space.PIXEL + d.channels * p.nbytes * tiles_space.COPY_BYTE)
+        one += pixels * (amx.PIXEL + d.channels * p.nbytes * amx.COPY_BYTE)
     elif s.pack_a == COPIED:
-        one += d.task_tiles * d.rows * (d.row_bytes * tiles_space.COPY_BYTE + tiles_space.PIXEL * (p.k // p.run))
+        one += d.task_tiles * d.rows * (d.row_bytes * amx.COPY_BYTE + amx.PIXEL * (p.k // p.run))
     if s.pack_b == 1:
-        one += tiles * d.steps * (tiles_space.TURN if p.b_along_k else tiles_space.PAIRS)
+        one += tiles * d.steps * (amx.TURN if p.b_along_k else amx.PAIRS)
     else:
-        far = d.panel_bytes * d.panels * tiles_space.FAR_BYTE
+        far = d.panel_bytes * d.panels * amx.FAR_BYTE
         one += far * min(threads, d.m_tasks) / d.m_tasks if d.panel_bytes * d.panel_count <= limits.cache_bytes else far
     each = -(-p.batch * d.m_tasks * -(-d.panel_count // d.panels) // threads)
-    return one * each * (1 + (tiles_space.TAIL / each if threads > 1 else 0.0))
+    return one * each * (1 + (amx.TAIL / each if threads > 1 else 0.0))
 
 
 def estimate(s: DotsSchedule, p: DotsProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return _cycles(s, p, limits, 2) / tiles_space.GHZ / 1e3
+    return _cycles(s, p, limits, 2) / amx.GHZ / 1e3
 
 
 def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
-    """The schedule of a short list that takes least; the smallest one where none is legal."""
+    """The candidate that the cost model finds fastest; the smallest schedule if no candidate is legal."""
     smallest = DotsSchedule(
         rows=1, tiles_n=1, tile_m=16, panels=1, pack_a=COPIED, pack_b=2 if p.b_constant else 1, across=0, ahead=0
     )
 
     def cost(s: DotsSchedule) -> float:
-        return sum(_cycles(s, p, limits, threads) * threads for threads in tiles_space.THREADS)
+        return sum(_cycles(s, p, limits, threads) * threads for threads in amx.THREADS)
 
-    legal = (s for s in _candidates(smallest, p, limits) if not list(objections(s, p, limits)))
+    legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
 
 

@@ -1,4 +1,4 @@
-"""The schedules of windows over bytes: parameters as of other windows, and a default of their own. No IR is written here."""
+"""The schedules of windows over bytes: the parameters of other windows, with a default of their own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def problem(kernel: Kernel) -> WindowProblem:
     return window_sizes(found.windows)
 
 
-COLUMN, OUTPUT = 4.0, 9.0  # instructions that put a column's word together, and that an output takes
+COLUMN, OUTPUT = 4.0, 9.0  # instructions that assemble a column's word, and those of an output
 
 
 def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
-    """The tile that takes the fewest instructions, where columns are put together once a tile; a line of channels."""
+    """The tile that takes the fewest instructions, if each tile assembles its columns once."""
     lanes = limits.vector_bytes // 4
     words = -(-p.taps_y // 4)
 

@@ -1,4 +1,4 @@
-"""The schedules of the CPU engines whose windows slide along rows of channels. No IR is written here."""
+"""The schedules of the CPU engines whose windows slide along rows of channels."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def window_sizes(found: windows.Windows) -> WindowProblem:
 
 
 def edges(tile: int, p: WindowProblem) -> int:
-    """Tiles that are written out with their place."""
+    """Tiles of a row that are unrolled, because their place decides which taps are inside the image."""
     slide = windows.slide(p.out_x, p.taps_x, p.stride_x, p.dilation_x)
     return len(windows.edge_tiles(slide, (p.low_x, p.high_x), tile)[0])
 
@@ -78,7 +78,7 @@ def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
     lanes = limits.vector_bytes // 4
     least = WindowSchedule(lanes=lanes, tile_x=1, vectors=1, tasks=64)
     tiles = [tile for tile in TILES if tile <= max(1, p.out_x) and edges(tile, p) <= windows.MOST_EDGE_TILES]
-    if p.out_x > 14:  # wide images come from memory: a tile touches fewer lines of them at a time
+    if p.out_x > 14:  # wide images come from memory: small tiles touch fewer cache lines at a time
         tiles = [tile for tile in tiles if tile <= 4]
 
     def fits(s: WindowSchedule) -> bool:
@@ -95,5 +95,5 @@ def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
     candidates = [least.replace(tile_x=tile, vectors=vectors) for tile, vectors in pairs]
     if runnable := [s for s in candidates if fits(s) or s == least]:
         return min(runnable, key=cost)
-    # the narrowest tile has too many at the edges: the widest has the fewest
+    # narrow tiles have too many at the edges: take the width with the fewest
     return least.replace(tile_x=min(TILES, key=lambda tile: edges(tile, p)))

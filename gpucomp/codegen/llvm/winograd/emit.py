@@ -1,4 +1,4 @@
-"""Winograd's algorithms on the CPU, in strict f32. The schedule's numbers come from ``winograd_space``.
+"""Winograd's algorithms on the CPU, in strict f32.
 
     task (block of tiles, group of panels of nv vectors of output channels):
         for each part of the channels:
@@ -9,9 +9,9 @@
         for each panel: each tile's products, transformed, vectors along columns, and the stores
 
 A tile is a square of ``outputs + 2`` pixels, from which a square of ``outputs`` results comes; tiles overlap by two. With
-steps of 2 a tile has 5 x 5 pixels, and some positions are multiplied by the same filters. What lies outside the image is
-read from a row of zeros, what lies outside the result is computed and not stored. Scratch is on the stack, where it stays
-in the second cache from task to task.
+steps of 2 a tile has 5 x 5 pixels, and some positions are multiplied by the same filters. Pixels outside the image are
+read from a row of zeros. Results outside the image are computed but not stored. Scratch is on the stack, where it stays
+in the second-level cache from task to task.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class WinogradProblem(Sizes):
     first_x: int
     n: int  # channels of the result
     step: int  # 1 or 2 pixels from one output to the next
-    # Only narrow pixels have it, so that records of f32 are not used for them: other engines take these faster.
+    # Only problems with narrow pixels contain it: records of f32 must not be used for these, which other engines compute faster.
     pixel_bytes: int = 4
 
 
@@ -77,7 +77,7 @@ class WinogradSizes(Sizes):
     product_floats: int
 
 
-SCRATCH_BYTES = 5 << 18  # that one call may take of the stack
+SCRATCH_BYTES = 5 << 18  # of the stack that one call may take
 LINE_FLOATS = 16  # of a cache line
 STEPS = (1, 2)
 
@@ -105,12 +105,12 @@ def problem(kernel: Kernel) -> WinogradProblem:
 
 
 def transform_of(s: WinogradSchedule, p: WinogradProblem) -> str:
-    outputs = int(s.outputs)  # one number, where many schedules are asked about at once
+    outputs = int(s.outputs)  # a single number also in ``lockstep``
     return f"winograd{outputs}3" if p.step == 1 else f"winograd{outputs}3by{p.step}"
 
 
 def algorithm_of(s: WinogradSchedule, p: WinogradProblem) -> Algorithm:
-    """In one dimension."""
+    """The algorithm of one dimension."""
     return ALL[transform_of(s, p)]
 
 
@@ -174,20 +174,20 @@ def geometry(s: WinogradSchedule, p: WinogradProblem) -> Geometry:
 # the cost of a schedule
 
 CYCLES_PER_MICROSECOND = 3000
-# a vector of a tile through the data's and the results' transforms: measured, in the second cache
+# of the transforms of a tile, for a vector of channels: measured with data in the second-level cache
 DATA_CYCLES = {"winograd23": 75, "winograd43": 210, "winograd63": 460, "winograd23by2": 110}
 RESULT_CYCLES = {"winograd23": 60, "winograd43": 180, "winograd63": 450, "winograd23by2": 80}
-FEW_REGISTERS = 1.4  # how much longer transforms take with 16 registers
+FEW_REGISTERS = 1.4  # factor on transforms with 16 registers
 BLOCK_CYCLES = 30  # of a register block: its start and its end
-AGAIN_BYTES = 6.5  # of filters a cycle that come again, from the last cache
-CACHED_BYTES = 40.0  # from the second cache
-OVERLAP = 0.3  # of the shorter of arithmetic and fetching that does not hide behind the longer
-PIXEL_BYTES = 6.0  # of pixels and results a cycle, beside the rest
+AGAIN_BYTES = 6.5  # of filters per cycle that are read again from the last-level cache
+CACHED_BYTES = 40.0  # of filters per cycle from the second-level cache
+OVERLAP = 0.3  # part of the shorter of arithmetic and fetching that does not overlap with the longer
+PIXEL_BYTES = 6.0  # of pixels and results per cycle
 TASK_CYCLES = 400
-LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be worth it
-THREADS = (1, 2, 4)  # a schedule is for all of them
-HEADROOM = 0.9  # of the plain engine's time that it may take to be preferred: the models err
-MANY = 4  # tasks a thread, from which on the last ones do not matter
+LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be clearly faster
+THREADS = (1, 2, 4)  # a default schedule is chosen for all of these
+HEADROOM = 0.9  # the engine is preferred below this part of the plain engine's time: cost models err
+MANY = 4  # with so many tasks per thread, the wait for the last ones does not matter
 
 
 def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits) -> float:
@@ -196,8 +196,8 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits
     slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
     tasks = d.blocks * d.groups
     share = -(-tasks // threads)
-    chunk = -(-tasks // (4 * threads)) if threads > 1 else tasks  # consecutive ones that a thread takes at once
-    # a block's data are transformed once a chunk, or anew for each task where they come in parts
+    chunk = -(-tasks // (4 * threads)) if threads > 1 else tasks  # consecutive tasks of a thread
+    # a block's data are transformed once per chunk, or for each task if it takes its channels in parts
     again = 1.0 if d.parts > 1 else min(1.0, 1 / chunk + 1 / d.groups)
     transform = transform_of(s, p)
     filters = 4 * d.factors * p.depth * d.panels * d.nr
@@ -221,9 +221,9 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits
     panels = min(s.panels, d.panels)
     one = data + panels * (multiply + results) + TASK_CYCLES
     even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / rows / threads
-    pixels = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
-    pixels *= p.pixel_bytes / PIXEL_BYTES / threads
-    return float(max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels)
+    elements = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
+    pixels = elements * (p.pixel_bytes / PIXEL_BYTES / threads)
+    return max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels
 
 
 def _register_blocks(rows: int, mr: int) -> list[int]:
@@ -231,7 +231,7 @@ def _register_blocks(rows: int, mr: int) -> list[int]:
 
 
 def _block(rows: int, s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes, limits: Limits) -> float:
-    """Cycles of one register block: multiply-adds or loads, filters out of the second cache."""
+    """Cycles of one register block: multiply-adds, loads or filters from the second-level cache, whichever take longest."""
     step = max(
         rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4
     )
@@ -240,7 +240,7 @@ def _block(rows: int, s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes,
 
 
 def estimate(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about, and ``HEADROOM`` besides."""
+    """Microseconds on two threads, about, divided by ``HEADROOM``."""
     return cycles(s, p, 2, limits) / CYCLES_PER_MICROSECOND / HEADROOM
 
 
@@ -249,7 +249,7 @@ ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
 
 
 def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
-    """The schedule of a short list that takes least on ``THREADS``; the smallest one where none is legal."""
+    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
     smallest = WinogradSchedule(lanes=limits.vector_bytes // 4, outputs=2, block=4, mr=1, nv=1, part=32, panels=1)
 
     def cost(s: WinogradSchedule) -> float:
@@ -260,7 +260,7 @@ def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
 
 
 def _candidates(smallest: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[WinogradSchedule]:
-    """Register blocks that leave no vector empty, and the widest ones, with every tile and task that the image fills."""
+    """The two widest register blocks without unused vectors, with every tile and task that the image fills."""
     vectors = -(-p.n // smallest.lanes)
     table = ROWS if limits.registers >= 32 else ROWS_16
     fewest = min(-(-vectors // nv) * nv for nv in table)
@@ -276,7 +276,7 @@ def _candidates(smallest: WinogradSchedule, p: WinogradProblem, limits: Limits) 
 
 
 def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
-    """Transformed filters [panel, factor, input channel, column of the panel]; the last panel is filled up."""
+    """Transformed filters [panel, factor, input channel, column of the panel]; the last panel is padded."""
     d = derive(s, p)
     digits = (
         Digit("span", d.nr, d.panels), Digit("k", p.depth, d.factors), Digit("k", 1, p.depth), Digit("span", 1, d.nr),

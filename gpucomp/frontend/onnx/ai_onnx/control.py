@@ -191,14 +191,14 @@ def scan_8(
     results: list[list[Any]] = []
     for b in range(batch):
         own = [squeeze(part(v, 0, b, 1), (0,)) for v in operands]
-        one = yield from scan(
+        batch_results = yield from scan(
             *own,
             body=body,
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
             site=site,
         )
-        if UNKNOWN in one:
+        if UNKNOWN in batch_results:
             return [UNKNOWN] * len(site.outputs)
-        results.append(one)
+        results.append(batch_results)
     return [_stacked(column) for column in zip(*results, strict=True)]

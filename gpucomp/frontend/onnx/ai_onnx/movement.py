@@ -34,24 +34,24 @@ from gpucomp.ops.registry import broadcast
 @translates("Reshape")
 def reshape_to(x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     """0 copies a dimension (unless ``allowzero``), and a single -1 is inferred."""
-    wanted = list(ints(shape, "shape"))
-    if wanted.count(-1) > 1 or any(d < -1 for d in wanted):
-        raise ValueError(f"the shape {wanted} is not possible")
+    sizes = list(ints(shape, "shape"))
+    if sizes.count(-1) > 1 or any(d < -1 for d in sizes):
+        raise ValueError(f"the shape {sizes} is not possible")
     if allowzero:
-        if 0 in wanted and -1 in wanted:
-            raise ValueError(f"the shape {wanted} has a 0 and a -1")
+        if 0 in sizes and -1 in sizes:
+            raise ValueError(f"the shape {sizes} has a 0 and a -1")
     else:
-        for axis, d in enumerate(wanted):
+        for axis, d in enumerate(sizes):
             if d == 0:
                 if axis >= len(x.shape):
-                    raise ValueError(f"the shape {wanted} copies axis {axis}, which {x.type} does not have")
-                wanted[axis] = x.shape[axis]
-    if -1 in wanted:
-        rest = math.prod(d for d in wanted if d != -1)
+                    raise ValueError(f"the shape {sizes} copies axis {axis}, which {x.type} does not have")
+                sizes[axis] = x.shape[axis]
+    if -1 in sizes:
+        rest = math.prod(d for d in sizes if d != -1)
         if rest == 0 or x.type.size % rest:
-            raise ValueError(f"{x.type} does not fit in shape {wanted}")
-        wanted[wanted.index(-1)] = x.type.size // rest
-    return reshape(x, wanted)
+            raise ValueError(f"{x.type} does not fit in shape {sizes}")
+        sizes[sizes.index(-1)] = x.type.size // rest
+    return reshape(x, sizes)
 
 
 @translates("Transpose")
@@ -215,10 +215,10 @@ def pad_inputs(x: Value, pads: Value, value: Value | None = None, axes: Value | 
 
 @translates("Expand", since=8)
 def expand_to(x: Value, shape: Value) -> Value:
-    wanted = ints(shape, "shape")
-    if any(d < 0 for d in wanted):
-        raise ValueError(f"the shape {list(wanted)} has a negative dimension")
-    return expand(x, broadcast(x.shape, wanted))
+    sizes = ints(shape, "shape")
+    if any(d < 0 for d in sizes):
+        raise ValueError(f"the shape {list(sizes)} has a negative dimension")
+    return expand(x, broadcast(x.shape, sizes))
 
 
 @translates("Tile")
@@ -241,7 +241,7 @@ def depth_to_space(x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _blocks(x, blocksize)
     b = blocksize
     if c % (b * b):
-        raise ValueError(f"{c} channels are no multiple of {b * b}")
+        raise ValueError(f"{c} channels are not a multiple of {b * b}")
     if mode not in ("DCR", "CRD"):
         raise ValueError(f"mode {mode!r}: 'DCR' or 'CRD' expected")
     if mode == "DCR":
@@ -256,7 +256,7 @@ def space_to_depth(x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _blocks(x, blocksize)
     b = blocksize
     if h % b or w % b:
-        raise ValueError(f"{h} x {w} is no multiple of {b}")
+        raise ValueError(f"{h} x {w} is not a multiple of {b}")
     if mode not in ("DCR", "CRD"):
         raise ValueError(f"mode {mode!r}: 'DCR' or 'CRD' expected")
     perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -288,11 +288,11 @@ def reverse_sequence(x: Value, lengths: Value, *, batch_axis: int, time_axis: in
 def center_crop_pad(x: Value, shape: Value, *, axes: tuple[int, ...] | None = None) -> Value:
     rank = len(x.shape)
     places = axes_of(range(rank) if axes is None else axes, rank)
-    wanted = ints(shape, "shape")
-    if len(wanted) != len(places) or any(d < 0 for d in wanted):
-        raise ValueError(f"the shape {list(wanted)} for {len(places)} axes")
+    sizes = ints(shape, "shape")
+    if len(sizes) != len(places) or any(d < 0 for d in sizes):
+        raise ValueError(f"the shape {list(sizes)} for {len(places)} axes")
     amounts = [0] * (2 * rank)
-    for axis, size in zip(places, wanted, strict=True):
+    for axis, size in zip(places, sizes, strict=True):
         have = x.shape[axis]
         if size < have:
             x = part(x, axis, (have - size) // 2, size)

@@ -128,19 +128,19 @@ def conv_transpose(
     if any(v < 1 for v in (*strides, *dilations)) or any(v < 0 for v in extra):
         raise ValueError("strides and dilations of at least 1 and output_padding of at least 0 expected")
     full = [strides[d] * (x.shape[2 + d] - 1) + (w.shape[2 + d] - 1) * dilations[d] + 1 + extra[d] for d in range(rank)]
-    wanted: list[int] | None = None
+    fixed_extents: list[int] | None = None
     if output_shape is not None:
-        wanted = list(output_shape[-rank:])
-        if len(wanted) != rank:
+        fixed_extents = list(output_shape[-rank:])
+        if len(fixed_extents) != rank:
             raise ValueError(f"output_shape for {rank} spatial axes expected")
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [x.shape[2 + d] * strides[d] for d in range(rank)]
-    if wanted is not None:
-        totals = [max(0, f - o) for f, o in zip(full, wanted, strict=True)]
+        fixed_extents = [x.shape[2 + d] * strides[d] for d in range(rank)]
+    if fixed_extents is not None:
+        totals = [max(0, f - o) for f, o in zip(full, fixed_extents, strict=True)]
         small = [total // 2 for total in totals]
         large = [total - total // 2 for total in totals]
         pads = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
-        out = wanted
+        out = fixed_extents
     else:
         if auto_pad == "VALID":
             pads = (0,) * (2 * rank)

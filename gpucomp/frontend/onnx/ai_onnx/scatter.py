@@ -33,7 +33,7 @@ def _checked_indices(indices: Value, size: int) -> Value:
     if array is not None and array.size:
         (least,), (greatest,) = extremes(array)
         if int(least) < -size or int(greatest) >= size:
-            raise ValueError(f"an index lies outside -{size}..{size - 1}")
+            raise ValueError(f"an index is outside -{size}..{size - 1}")
     return indices
 
 
@@ -61,7 +61,7 @@ def gather_nd(x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     if array is not None and array.size:
         sizes = np.asarray(x.shape[batch_dims : batch_dims + array.shape[-1]], np.int64)
         if len(sizes) == array.shape[-1] and not _inside(array, sizes):
-            raise ValueError(f"an index lies outside {sizes.tolist()}")
+            raise ValueError(f"an index is outside {sizes.tolist()}")
     return ops.GatherND(x, indices, batch_dims=batch_dims)
 
 
@@ -99,7 +99,7 @@ def scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str = "no
     if array is not None and array.ndim and array.size:
         sizes = np.asarray(x.shape[: array.shape[-1]], np.int64)
         if len(sizes) == array.shape[-1] and not _inside(array, sizes):
-            raise ValueError(f"an index lies outside {sizes.tolist()}")
+            raise ValueError(f"an index is outside {sizes.tolist()}")
     x, updates, reduction, dtype = _reducible(x, updates, reduction)
     return cast(ops.ScatterND(x, indices, updates, reduction=reduction), dtype)
 

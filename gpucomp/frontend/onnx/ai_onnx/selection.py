@@ -64,8 +64,8 @@ def compress(x: Value, condition: Value, *, axis: int | None = None) -> Value:
 @translates("Unique", since=11)
 def unique(x: Value, *, axis: int | None = None, sorted: int) -> tuple[Value, ...]:
     place = None if axis is None else axis_of(axis, len(x.shape))
-    values, first, inverse, counts, found = _made(ops.Unique, x, axis=place, sorted=bool(sorted))
-    count = int(static(found, "operand"))
+    values, first, inverse, counts, total = _made(ops.Unique, x, axis=place, sorted=bool(sorted))
+    count = int(static(total, "operand"))
     return part(values, place or 0, 0, count), part(first, 0, 0, count), inverse, part(counts, 0, 0, count)
 
 
@@ -87,7 +87,7 @@ def non_max_suppression(
     if known and (size > 1 << 16 or size * kept_at_most > 1 << 24):
         raise UnsupportedError(f"{size} scores are too many at compile time", code="GPC4008")
     spend(size * BOX_EFFORT + size * kept_at_most // PAIRS_A_UNIT if known else 0)
-    kept, found = _made(
+    kept, kept_count = _made(
         ops.NonMaxSuppression,
         boxes,
         scores,
@@ -96,4 +96,4 @@ def non_max_suppression(
         least=least,
         centred=bool(center_point_box),
     )
-    return part(kept, 0, 0, int(static(found, "boxes")))
+    return part(kept, 0, 0, int(static(kept_count, "boxes")))

@@ -80,8 +80,8 @@ def _long(x: Value, axis: int, length: int, taken: int, bins: int, *, inverse: b
         given = hermitian(given, length)
     else:
         given = pad(given[0], (0, 0, 0, length - taken)), given[1] and pad(given[1], (0, 0, 0, length - taken))
-    found = transform(given, inverse=inverse)
-    parts = [reshape(part(v, 1, 0, bins), (*rows.shape[:-2], bins)) for v in found[: 1 if to_real else 2]]
+    transformed = transform(given, inverse=inverse)
+    parts = [reshape(part(v, 1, 0, bins), (*rows.shape[:-2], bins)) for v in transformed[: 1 if to_real else 2]]
     stacked = concat([unsqueeze(p, (rank - 1,)) for p in parts], rank - 1)
     return move_axis(stacked, rank - 2, axis)
 

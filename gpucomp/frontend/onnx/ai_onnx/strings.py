@@ -120,7 +120,7 @@ def tf_idf_vectorizer(
     grams = []
     for length, (start, end) in enumerate(pairwise(bounds), start=1):
         if (end - start) % length:
-            raise ValueError(f"{end - start} elements are no grams of {length}")
+            raise ValueError(f"{end - start} elements do not form n-grams of {length}")
         grams += [tuple(pool[k : k + length]) for k in range(start, end, length)]
     checked_size(max(ngram_indexes, default=0) + 1, 4)
     return ops.TfIdfVectorizer(
@@ -178,10 +178,10 @@ def label_encoder(
 
 
 def _one(what: str, *given: tuple[Any, ...] | np.ndarray | None) -> tuple[Any, ...]:
-    found = [g for g in given if g is not None]
-    if len(found) != 1:
-        raise ValueError(f"exactly one attribute with {what} expected, {len(found)} given")
-    return tuple(found[0].reshape(-1).tolist()) if isinstance(found[0], np.ndarray) else tuple(found[0])
+    values = [g for g in given if g is not None]
+    if len(values) != 1:
+        raise ValueError(f"exactly one attribute with {what} expected, {len(values)} given")
+    return tuple(values[0].reshape(-1).tolist()) if isinstance(values[0], np.ndarray) else tuple(values[0])
 
 
 def text_cast(x: Value, to: DType) -> Value:

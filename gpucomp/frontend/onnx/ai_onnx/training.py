@@ -122,13 +122,13 @@ def gradient(*operands: Value, xs: tuple[str, ...], y: str, zs: tuple[str, ...] 
         flowing = sums.get(node[0])
         if flowing is None or node[0] in operands[: len(xs)]:
             continue
-        wanted = [v in depends for v in node.inputs]
-        if not any(wanted):
+        needs_gradient = [v in depends for v in node.inputs]
+        if not any(needs_gradient):
             continue
         rule = BACKWARD.get(node.op.name)
         if rule is None or len(node.types) != 1:
             raise UnsupportedError(f"the derivative of {quote(node.op.name)} is not supported")
-        for value, part, needed in zip(node.inputs, rule(flowing, node[0], *node.inputs), wanted, strict=True):
+        for value, part, needed in zip(node.inputs, rule(flowing, node[0], *node.inputs), needs_gradient, strict=True):
             if needed:
                 part = _summed_to(part, value.shape)
                 sums[value] = ops.Add(sums[value], part) if value in sums else part
@@ -137,11 +137,11 @@ def gradient(*operands: Value, xs: tuple[str, ...], y: str, zs: tuple[str, ...] 
 
 def _depending(target: Value, sources: Sequence[Value]) -> set[Value]:
     """The values between ``sources`` and ``target``, both included."""
-    found = set(sources)
+    depending = set(sources)
     for node in topological([target.node]):
-        if any(v in found for v in node.inputs):
-            found.update(node.values)
-    return found
+        if any(v in depending for v in node.inputs):
+            depending.update(node.values)
+    return depending
 
 
 def _summed_to(x: Value, shape: tuple[int, ...]) -> Value:

@@ -42,15 +42,15 @@ class Places:
 
         Raises ``ValueError`` if a node occurs twice.
         """
-        nobody = np.zeros(0, np.int64)
-        found = cls(trees, _once(numbers), nobody, nobody)
-        keys = _in_pieces(found._keys, np.int64, ranks, numbers)
+        empty = np.zeros(0, np.int64)
+        table = cls(trees, _once(numbers), empty, empty)
+        keys = _in_pieces(table._keys, np.int64, ranks, numbers)
         del ranks, numbers  # sorting takes as much memory again
         order = np.argsort(keys)
         keys = keys[order]
         if np.any(keys[1:] == keys[:-1]):
             raise ValueError("a node of a tree occurs twice")
-        return replace(found, keys=keys, places=places[order])
+        return replace(table, keys=keys, places=places[order])
 
     def of(self, ranks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The place of each node, given by the rank of its tree and its number; -1 if there is no such node."""
@@ -68,7 +68,7 @@ class Places:
 def _once(numbers: np.ndarray) -> np.ndarray:
     """The distinct numbers, ascending. Sorts, because np.unique can need a table of several times their size."""
     ascending = np.sort(numbers)
-    return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+    return np.asarray(ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])])
 
 
 def _rank(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -142,10 +142,10 @@ def _trees(
     places = Places.listed(different, ranks, ids(nodes_nodeids), place)
 
     def links(targets: IntList) -> np.ndarray:
-        found = places.of(ranks[inner], ids(targets)[inner])
-        if np.any(found < 0):
+        linked = places.of(ranks[inner], ids(targets)[inner])
+        if np.any(linked < 0):
             raise ValueError("a branch leads to a node that does not exist")
-        return np.concatenate([found, np.arange(branches, count, dtype=np.int32)])
+        return np.concatenate([linked, np.arange(branches, count, dtype=np.int32)])
 
     trees = Trees(
         features=ids(nodes_featureids)[inner],
@@ -248,18 +248,18 @@ def tree_ensemble_classifier(
     trees, table, given = _forest(x, nodes, (class_treeids, class_nodeids), classes, weights, len(labels))
     weighed: np.ndarray = np.unique(classes)
     base = _numbers(base_values, base_values_as_tensor)
-    one = len(labels) == 2 and len(weighed) == 1
-    if len(base) not in {0, 1 if one else len(labels)}:
+    single_score = len(labels) == 2 and len(weighed) == 1
+    if len(base) not in {0, 1 if single_score else len(labels)}:
         raise UnsupportedError(
-            f"{len(base)} base values for {len(labels)} classes of which leaves weigh {len(weighed)}"
+            f"{len(base)} base values for {len(labels)} classes, {len(weighed)} of which have weights"
         )
-    if one:
+    if single_score:
         table, given = (array[:, weighed] for array in (table, given))
     scores = aggregated(leaf_of(x, trees), table, given, 1)
     if len(base):
         scores = ops.Add(scores, constant(base.astype(scores.type.dtype.numpy)))
     scores = cast(scores, F32)
-    if not one:
+    if not single_score:
         return named(ops.ArgMax(scores, axis=1, keepdims=False, select_last_index=False), labels), transformed(
             scores, post_transform
         )

@@ -108,9 +108,9 @@ def linear_classifier(
         raise UnsupportedError("a classifier of fewer than two classes")
     rows = reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
     width = rows.shape[-1]
-    one = len(coefficients) == width and len(labels) == 2
-    scores = _scores(rows, coefficients, intercepts, 1 if one else len(labels))
-    if one:
+    single_score = len(coefficients) == width and len(labels) == 2
+    scores = _scores(rows, coefficients, intercepts, 1 if single_score else len(labels))
+    if single_score:
         scores = concat([ops.Neg(scores), scores], 1)
     scores = transformed(scores, post_transform)
     return named(ops.ArgMax(scores, axis=1, keepdims=False, select_last_index=False), labels), scores

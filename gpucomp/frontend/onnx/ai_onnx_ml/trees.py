@@ -75,28 +75,28 @@ def _levels(trees: Trees) -> int:
     nodes = len(trees.features)
     refused = UnsupportedError(f"trees with a cycle, or of more than {MAX_LEVELS} levels")
 
-    def below(here: np.ndarray) -> np.ndarray:
-        there = np.concatenate([trees.yes[here], trees.no[here]])
-        return there[there < nodes]
+    def below(frontier: np.ndarray) -> np.ndarray:
+        successors = np.concatenate([trees.yes[frontier], trees.no[frontier]])
+        return successors[successors < nodes]
 
     reached, before = np.zeros(nodes, bool), np.zeros(nodes, np.int32)  # unvisited edges to each node
-    here, steps = np.unique(trees.roots[trees.roots < nodes]), 0
-    while len(here):
+    frontier, steps = np.unique(trees.roots[trees.roots < nodes]), 0
+    while len(frontier):
         steps += 1
         if steps > MAX_LEVELS:
             raise refused
-        reached[here] = True
-        there, ways = np.unique(below(here), return_counts=True)
-        before[there] += ways.astype(np.int32)
-        here = there[~reached[there]]
-    here, level = np.flatnonzero(reached & (before == 0)), 0
-    while len(here):
+        reached[frontier] = True
+        successors, ways = np.unique(below(frontier), return_counts=True)
+        before[successors] += ways.astype(np.int32)
+        frontier = successors[~reached[successors]]
+    frontier, level = np.flatnonzero(reached & (before == 0)), 0
+    while len(frontier):
         level += 1
         if level > MAX_LEVELS:
             raise refused
-        there, ways = np.unique(below(here), return_counts=True)
-        before[there] -= ways.astype(np.int32)
-        here = there[before[there] == 0]
+        successors, ways = np.unique(below(frontier), return_counts=True)
+        before[successors] -= ways.astype(np.int32)
+        frontier = successors[before[successors] == 0]
     if np.any(before):
         raise refused
     return level
@@ -209,16 +209,18 @@ def leaf_of(x: Value, trees: Trees) -> Value:
     kinds = [int(mode) for mode in np.unique(trees.modes)]
     place = expand(constant(trees.roots[None, :].astype(np.int32)), (x.shape[0], len(trees.roots)))
     for _ in range(_levels(trees)):
-        here = {name: ops.Gather(values, place, axis=0) for name, values in at_node.items()}
-        value = ops.GatherElements(x, here["feature"], axis=1)
+        at_place = {name: ops.Gather(values, place, axis=0) for name, values in at_node.items()}
+        value = ops.GatherElements(x, at_place["feature"], axis=1)
         holds = None
         for mode in kinds:
-            passed = _compared(mode, value, here["split"], place, members)
+            passed = _compared(mode, value, at_place["split"], place, members)
             holds = (
-                passed if holds is None else ops.Where(ops.Equal(here["mode"], like(here["mode"], mode)), passed, holds)
+                passed
+                if holds is None
+                else ops.Where(ops.Equal(at_place["mode"], like(at_place["mode"], mode)), passed, holds)
             )
         assert holds is not None
-        holds = ops.Or(holds, ops.And(ops.IsNaN(value), here["missing"]))
+        holds = ops.Or(holds, ops.And(ops.IsNaN(value), at_place["missing"]))
         yes, no = (ops.Gather(branch, place, axis=0) for branch in links)
         place = ops.Where(holds, yes, no)
     return place
@@ -253,10 +255,10 @@ def aggregated(place: Value, table: np.ndarray, given: np.ndarray, aggregate: in
     kind = SUMS[aggregate]
     if kind in ("min", "max"):
         table = np.where(given, table, np.array(np.inf if kind == "min" else -np.inf, table.dtype))
-    found = ops.Gather(constant(table), place, axis=0)
+    weights = ops.Gather(constant(table), place, axis=0)
     if kind in ("min", "max"):
         reduce = ops.ReduceMin if kind == "min" else ops.ReduceMax
-        best = reduce(found, axes=(1,), keepdims=False)
+        best = reduce(weights, axes=(1,), keepdims=False)
         return ops.Where(ops.IsInf(best), like(best, 0), best)
     reduce = ops.ReduceMean if kind == "average" else ops.ReduceSum
-    return reduce(found, axes=(1,), keepdims=False)
+    return reduce(weights, axes=(1,), keepdims=False)

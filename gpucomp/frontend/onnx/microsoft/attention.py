@@ -70,7 +70,7 @@ def attended(
     ``ValueError`` for other shapes.
     """
     if q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3] or v.shape[:3] != k.shape[:3]:
-        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not go together")
+        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not fit together")
     before = 0
     if past is not None:
         for kept, new in zip(past, (k, v), strict=True):
@@ -272,7 +272,7 @@ def multi_head_attention(
     if mask is not None and len(mask.shape) == 1 and mask.shape[0] == 2 * query.shape[0] > 0:
         raise ValueError(f"a mask of the numbers of keys expected, {mask.type} given")
     if (past_key is None) != (past_value is None):
-        raise ValueError("past keys and past values go together")
+        raise ValueError("past keys without past values, or the reverse")
     if len(query.shape) == 5 and key is None and value is None:
         query, key, value = _interleaved(query, 3, num_heads)
     elif key is not None and len(key.shape) == 5 and value is None:

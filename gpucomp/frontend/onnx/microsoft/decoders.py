@@ -6,6 +6,7 @@ Shapes: B sentences, S queries, P past keys, T keys in total, H heads of h eleme
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
@@ -140,31 +141,57 @@ def group_query_attention(
     """Causal attention of queries [B, S, H h]. Groups of query heads share one of ``kv_num_heads`` heads of keys and values.
 
     ``query`` can contain keys and values after its own columns. ``seqlens_k`` i32[B] is the total number of keys of
-    each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``attention_bias`` is [B
-    or 1, H or 1, S, T], ``head_sink`` [H]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
+    each sentence, minus one. New keys follow the valid keys of ``past_key`` [B, heads, P, h]. ``head_sink`` is [H],
+    ``attention_bias`` [B or 1, H or 1, S, T]. Results: [B, S, H h], and keys and values [B, heads, max(P, T), h], which
     are 0 where a sentence has no keys.
 
-    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside 0 .. T -
-    1 move keys out of the result or leave gaps in it. ``position_ids`` outside the tables are clamped, as by
-    ``Gather``.
+    Values that are known only at run time are not checked, although onnxruntime refuses them. Lengths outside
+    ``0 .. T - 1`` move keys out of the result or leave gaps in it. ``Gather`` clamps ``position_ids`` to the tables.
     """
-    expect_none(
-        k_scale=k_scale,
-        v_scale=v_scale,
-        k_quant_type="" if k_quant_type == "NONE" else k_quant_type,
-        v_quant_type="" if v_quant_type == "NONE" else v_quant_type,
-        kv_cache_bit_width=kv_cache_bit_width,
-        qk_output=qk_output,
-        sliding_window_cache=sliding_window_cache,
-    )
+    _expect_plain_cache(k_scale, v_scale, k_quant_type, v_quant_type, kv_cache_bit_width)
+    expect_none(qk_output=qk_output, sliding_window_cache=sliding_window_cache)
     if not causal:
         raise UnsupportedError("causal=0 is not supported")
-    if local_window_size == 0 or softcap < 0 or smooth_softmax not in (-1, 0, 1):
-        raise ValueError(f"local_window_size={local_window_size}, softcap={softcap}, smooth_softmax={smooth_softmax}")
-    expect_floats(query, key, value, past_key, past_value, cosines, sines, attention_bias, head_sink)
-    expect_floats(query, q_norm_weight, k_norm_weight)
-    expect_types((t.I32,), seqlens_k, total_sequence_length)
     _expect_pairs(keys=(key, value), past=(past_key, past_value), norms=(q_norm_weight, k_norm_weight))
+    expect_floats(query, key, value, past_key, past_value, cosines, sines, attention_bias, head_sink)
+    scores = _Scores(scale, softcap, local_window_size, smooth_softmax, attention_bias, head_sink)
+    q, k, v = _by_heads(query, key, value, num_heads, kv_num_heads)
+    q, k = _normalized(q, k, q_norm_weight, k_norm_weight, qk_norm_epsilon)
+    total, before = _lengths(q, past_key, seqlens_k, total_sequence_length)
+    if do_rotary:
+        q, k = _turned(q, k, before, cosines, sines, position_ids, interleaved=bool(rotary_interleaved))
+    if past_key is not None and past_value is not None:
+        k, v = (_appended(past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
+    return joined(_grouped(q, k, v, before, total, scores)), k, v
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """How products of queries and keys become weights."""
+
+    scale: float  # 0: one over the square root of a head's size
+    softcap: float  # 0: none
+    window: int  # keys that a query sees, its own the last; -1: all
+    smooth: int  # 1: a sink of 0 where there is no other
+    bias: Value | None
+    sink: Value | None  # for each head, the score of a key more, whose value is 0
+
+    def __post_init__(self) -> None:
+        if self.window == 0 or self.softcap < 0 or self.smooth not in (-1, 0, 1):
+            raise ValueError(f"local_window_size={self.window}, softcap={self.softcap}, smooth_softmax={self.smooth}")
+
+    def sink_of(self, q: Value) -> Value | None:
+        if self.sink is None:
+            return scalar_of(q.type.dtype, 0) if self.smooth > 0 else None
+        if self.sink.shape != (q.shape[1],):
+            raise ValueError(f"{q.shape[1]} sinks expected, {self.sink.type} given")
+        return self.sink
+
+
+def _by_heads(
+    query: Value, key: Value | None, value: Value | None, num_heads: int, kv_num_heads: int
+) -> tuple[Value, Value, Value]:
+    """Queries, keys and values split into heads. Without ``key`` and ``value``, ``query`` holds all three."""
     if kv_num_heads < 1 or num_heads % kv_num_heads:
         raise ValueError(f"{num_heads} heads in groups of {kv_num_heads}")
     if key is None or value is None:
@@ -173,45 +200,67 @@ def group_query_attention(
     q, k, v = heads(query, num_heads), heads(key, kv_num_heads), heads(value, kv_num_heads)
     batch, _, length, size = q.shape
     if (k.shape[0], k.shape[2], k.shape[3]) != (batch, length, size) or v.shape != k.shape:
-        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not go together")
-    if q_norm_weight is not None and k_norm_weight is not None:
-        q, k = (
-            ops.Mul(ops.RMSNorm(x, axis=3, epsilon=qk_norm_epsilon), weight)
-            for x, weight in ((q, q_norm_weight), (k, k_norm_weight))
-        )
-    total = length if past_key is None else whole(total_sequence_length, "total_sequence_length")
-    before = _before(seqlens_k, total, batch, length)
-    if do_rotary:
-        if cosines is None or sines is None:
-            raise ValueError("do_rotary without cosines and sines")
-        places = ops.Add(before, reshape(iota(length), (1, length))) if position_ids is None else position_ids
-        expect_types((t.I64,), places)
-        if places.shape != (batch, length):
-            raise ValueError(f"positions of {batch} x {length} elements expected, {places.type} given")
-        q, k = (rotated(x, cosines, sines, places, interleaved=bool(rotary_interleaved)) for x in (q, k))
-    if past_key is not None and past_value is not None:
-        room = max(past_key.shape[2], total)
-        k, v = (_appended(past, new, before, room) for past, new in ((past_key, k), (past_value, v)))
-    if attention_bias is not None:  # the rest of a longer buffer is after all queries
-        behind = k.shape[2] - total
-        attention_bias = pad(expected_bias(attention_bias, (batch, num_heads, length, total)), (0,) * 7 + (behind,))
-    if head_sink is not None and head_sink.shape != (num_heads,):
-        raise ValueError(f"{num_heads} sinks expected, {head_sink.type} given")
-    y = _grouped(
-        *(q, k, v, before),
-        scale=scale or 1 / math.sqrt(size),
-        softcap=softcap,
-        window=local_window_size,
-        bias=attention_bias,
-        sink=head_sink if head_sink is not None else scalar_of(q.type.dtype, 0) if smooth_softmax > 0 else None,
+        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not fit together")
+    return q, k, v
+
+
+def _normalized(
+    q: Value, k: Value, q_weight: Value | None, k_weight: Value | None, epsilon: float
+) -> tuple[Value, Value]:
+    """Each head of queries and keys, normalised by its root mean square where there are weights for that."""
+    if q_weight is None or k_weight is None:
+        return q, k
+    expect_floats(q, q_weight, k_weight)
+    q, k = (ops.Mul(ops.RMSNorm(x, axis=3, epsilon=epsilon), weight) for x, weight in ((q, q_weight), (k, k_weight)))
+    return q, k
+
+
+def _turned(
+    q: Value,
+    k: Value,
+    before: Value,
+    cosines: Value | None,
+    sines: Value | None,
+    position_ids: Value | None,
+    *,
+    interleaved: bool,
+) -> tuple[Value, Value]:
+    """Queries and keys after their rotary embedding, at ``position_ids`` or else behind the keys before."""
+    if cosines is None or sines is None:
+        raise ValueError("do_rotary without cosines and sines")
+    batch, _, length, _ = q.shape
+    places = ops.Add(before, reshape(iota(length), (1, length))) if position_ids is None else position_ids
+    expect_types((t.I64,), places)
+    if places.shape != (batch, length):
+        raise ValueError(f"positions of {batch} x {length} elements expected, {places.type} given")
+    q, k = (rotated(x, cosines, sines, places, interleaved=interleaved) for x in (q, k))
+    return q, k
+
+
+def _expect_plain_cache(
+    k_scale: Value | None, v_scale: Value | None, k_quant_type: str, v_quant_type: str, kv_cache_bit_width: int
+) -> None:
+    """Raises ``UnsupportedError`` for keys and values that are kept in few bits."""
+    expect_none(
+        k_scale=k_scale,
+        v_scale=v_scale,
+        k_quant_type=k_quant_type.removeprefix("NONE"),
+        v_quant_type=v_quant_type.removeprefix("NONE"),
+        kv_cache_bit_width=kv_cache_bit_width,
     )
-    return joined(y), k, v
 
 
 def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
     """Raises ``ValueError`` if only one value of a pair is given."""
     if name := next((name for name, (one, other) in pairs.items() if (one is None) != (other is None)), None):
         raise ValueError(f"{name}: one of two is missing")
+
+
+def _lengths(q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_length: Value) -> tuple[int, Value]:
+    """The total number of keys, and ``_before``."""
+    expect_types((t.I32,), seqlens_k, total_sequence_length)
+    total = q.shape[2] if past_key is None else whole(total_sequence_length, "total_sequence_length")
+    return total, _before(seqlens_k, total, q.shape[0], q.shape[2])
 
 
 def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
@@ -226,10 +275,11 @@ def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
 
 
 def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
-    """[B, heads, total, h]: the first ``before`` keys of ``past``, then ``new``, then zeros."""
+    """[B, heads, max(P, total), h]: the first ``before`` keys of ``past``, then ``new``, then zeros."""
     if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
         raise ValueError(f"{past.type} in front of {new.type}")
     kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
+    total = max(kept, total)
     place = reshape(iota(total), (1, total))
     behind = ops.Sub(place, before)  # [B, total]: index among the new keys
     zeros = expand(like(new, 0), (*new.shape[:2], 1, new.shape[3]))
@@ -239,19 +289,8 @@ def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
     return ops.GatherElements(concat([past, new, zeros], 2), rows, axis=2)
 
 
-def _grouped(
-    q: Value,
-    k: Value,
-    v: Value,
-    before: Value,
-    *,
-    scale: float,
-    softcap: float,
-    window: int,
-    bias: Value | None,
-    sink: Value | None,
-) -> Value:
-    """[B, H, S, h]: causal attention. ``sink`` is an additional score in each row, for a key whose value is 0."""
+def _grouped(q: Value, k: Value, v: Value, before: Value, keys: int, how: _Scores) -> Value:
+    """[B, H, S, h] of causal attention over the first ``keys``. A longer buffer's other keys are after all queries."""
     batch, count, length, size = q.shape
     groups, total = k.shape[1], k.shape[2]
     shared = count // groups
@@ -259,17 +298,19 @@ def _grouped(
         reshape(expand(unsqueeze(x, (2,)), (batch, groups, shared, total, size)), (batch, count, total, size))
         for x in (k, v)
     )
-    scores = scaled(ops.MatMul(q, transpose(k, (0, 1, 3, 2))), scale)
-    if softcap:
-        scores = scaled(ops.Tanh(scaled(scores, 1 / softcap)), softcap)
-    if bias is not None:
-        scores = ops.Add(scores, bias)
+    scores = scaled(ops.MatMul(q, transpose(k, (0, 1, 3, 2))), how.scale or 1 / math.sqrt(size))
+    if how.softcap:
+        scores = scaled(ops.Tanh(scaled(scores, 1 / how.softcap)), how.softcap)
+    if how.bias is not None:
+        bias = expected_bias(how.bias, (batch, count, length, keys))
+        scores = ops.Add(scores, pad(bias, (0,) * 7 + (total - keys,)))
     own = ops.Add(reshape(iota(length), (1, length, 1)), reshape(before, (batch, 1, 1)))  # the position of each query
     place = iota(total)
     seen = ops.LessOrEqual(place, own)
-    if window > 0:
-        seen = ops.And(seen, ops.Less(ops.Sub(own, place), scalar_of(t.I64, window)))
+    if how.window > 0:
+        seen = ops.And(seen, ops.Less(ops.Sub(own, place), scalar_of(t.I64, how.window)))
     scores = ops.Where(reshape(seen, (batch, 1, length, total)), scores, like(scores, LOWEST[q.type.dtype]))
+    sink = how.sink_of(q)
     if sink is None:
         return ops.MatMul(ops.Softmax(scores, axis=3), v)
     column = expand(reshape(sink, (1, count, 1, 1)) if sink.shape else sink, (batch, count, length, 1))

@@ -369,7 +369,7 @@ def qgemm(
     expect_types((t.I32,), c)
     expect_types((t.I8, t.U8), y_zero)
     if (y_scale is None) != (y_zero is None):
-        raise ValueError("the scale and the zero point of the result go together")
+        raise ValueError("a scale of the result without its zero point, or the reverse")
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError("matrices expected")
     left = transpose(centred(a, single(a_zero)), (1, 0) if transA else (0, 1))

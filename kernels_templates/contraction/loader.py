@@ -1,0 +1,203 @@
+"""How work-items bring an operand in: the text of one access, and what of it no loop over the depth changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpucomp.codegen.c.emit import Emitter, lane_loop
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import loop
+from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
+from gpucomp.kernel.forms.lanes import LANE, lanes_of
+from gpucomp.kernel.forms.operand import places
+
+SPANS = {"a": "a_row", "b": "b_column"}  # what the place along the axis that is not summed is called
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of a contraction, as its work-items walk over it: ``width`` neighbours in memory at a time."""
+
+    name: str  # ``a`` or ``b``
+    value: Expr
+    axes: Sequence[Var]  # the span: rows of ``a``, columns of ``b``
+    extent: int  # of the span
+    depth: int  # of the sum
+    padded: int  # depth that is walked over: zeros are read past the end
+    by_depth: int  # 1: memory runs along the depth
+    width: int
+    span_steps: int  # accesses of a work-item along the span
+    depth_name: str  # of the variable that says where an access stands along the depth
+    late: bool = False  # accesses are asynchronous copies
+    unrolled: bool = True  # loops over lanes are written out
+
+    @property
+    def span(self) -> str:
+        return SPANS[self.name]
+
+    @property
+    def span_width(self) -> int:
+        return 1 if self.by_depth else self.width
+
+    @property
+    def depth_width(self) -> int:
+        return self.width if self.by_depth else 1
+
+    @property
+    def step(self) -> str:
+        """The number of a work-item's access along the span."""
+        return f"{self.name}_i" if self.span_steps > 1 else "0"
+
+
+@dataclass(frozen=True)
+class Loader:
+    """The text of an operand's accesses.
+
+    span_lines   what depends on the span alone, before the loop over the depth: offsets, halo positions
+    arrays       its results as (array, type, value), for more than one step along the span
+    spans_used   whether accesses read the place along the span itself
+    span_chunk   the width, where ``<span>_chunk``, the number of the access, is needed too; so ``depth_chunk``
+    depth_lines  what depends on the depth alone, once a step along the depth
+    depth_used   whether anything does
+    known        texts that accesses read
+    """
+
+    printer: CPrinter
+    operand: Operand
+    element: Expr
+    lane: Var
+    span_lines: list[str]
+    arrays: list[tuple[str, str, str]]
+    spans_used: bool
+    span_chunk: int
+    depth_lines: list[str]
+    depth_used: bool
+    depth_chunk: int
+    known: dict[Expr, str]
+
+    def prepared(self, index_type: str, place: str, clamped: bool) -> list[str]:
+        """What is computed once a work-item: its ``place`` along the span, of each step, and what follows from it alone.
+
+        A place that is ``clamped`` never is past the end: the last access is repeated.
+        """
+        o, span, several = self.operand, self.operand.span, self.operand.span_steps > 1
+        limit = o.extent - o.span_width
+        lines: list[str] = []
+        if clamped:
+            lines += [f"{index_type} {span} = {place};", f"if ({span} > {limit}) {span} = {limit};"]
+        elif place != "0":
+            lines.append(f"const {index_type} {span} = {place};")
+        if self.span_chunk:
+            lines.append(f"const {index_type} {span}_chunk = {span} / {self.span_chunk};")
+        if several and self.spans_used:
+            lines.append(f"{span}s[{o.step}] = {span};")
+        lines += self.span_lines
+        if not several:
+            return lines
+        lines += [f"{array}[{o.step}] = {value};" for array, _, value in self.arrays]
+        arrays = [(array, ctype) for array, ctype, _ in self.arrays]
+        if self.spans_used:
+            arrays.append((f"{span}s", index_type))
+        declared = [f"{ctype} {array}[{o.span_steps}];" for array, ctype in arrays]
+        return [*declared, *loop(o.step, o.span_steps, lines, unrolled=o.unrolled)]
+
+    def moved(self, pointer: str, place: str, *, side_by_side: bool = True) -> list[str]:
+        """Statements that put an access at ``pointer``, where its lanes are ``side_by_side``, or each at ``place``."""
+        o, emitter = self.operand, Emitter(self.printer, self.known, prefix=f"{self.operand.name}e")
+        if o.late or (o.width > 1 and side_by_side):
+            lane = self.lane if o.width > 1 else None
+            if lines := emitter.moved(self.element, pointer, lane, o.width, late=o.late):
+                return lines
+        if o.width == 1:
+            head, (text,) = emitter.values([self.element])
+            return [*head, f"{place} = {text};"]
+        head, lines, (text,) = emitter.lanes([self.element], self.lane, o.width)
+        return [*head, *lane_loop([*lines, f"{place} = {text};"], o.width, unrolled=o.unrolled)]
+
+
+def loader(kernel: Kernel, printer: CPrinter, o: Operand, batch: Var) -> Loader:
+    """The text that reads ``o``, split into what depends on the span, on the depth, and on both."""
+    span, depth = var("span", max(1, o.extent // o.span_width)), var("depth", max(1, o.padded // o.depth_width))
+    lane = var(LANE, o.width)
+    outer, inner = frozenset({span, batch}), frozenset({depth})
+    element = regroup(_element(kernel, o, batch, span, depth, lane), (outer, inner))
+
+    known = lanes_known(span, o.span_width, o.span) | {batch: "batch"}
+    parts = [e for e in parts_within([element], outer) if e not in known]
+    span_lines, names = Emitter(printer, known, prefix=f"{o.name}s").named(parts)
+    arrays = [(f"{o.name}_at{i}", printer.ctype(part), text) for i, (part, text) in enumerate(names.items())]
+    if o.span_steps > 1:
+        names = {part: f"{array}[{o.name}_i]" for part, (array, _, _) in zip(names, arrays, strict=True)}
+
+    depth_known = lanes_known(depth, o.depth_width, o.depth_name)
+    depth_parts = [e for e in parts_within([element], inner) if e not in depth_known]
+    depth_lines, depth_names = Emitter(printer, depth_known, prefix=f"{o.name}d").named(depth_parts)
+
+    rest = without(element, parts)
+    in_depth, in_span = [*depth_parts, without(element, depth_parts)], [*parts, rest]
+    known = depth_known | depth_names | names | {batch: "batch"}
+    if span in rest.free:
+        known |= _spans_known(o, span)
+    if o.width > 1:
+        known[lane] = LANE
+    return Loader(
+        printer=printer,
+        operand=o,
+        element=element,
+        lane=lane,
+        span_lines=span_lines,
+        arrays=arrays,
+        spans_used=span in rest.free,
+        span_chunk=o.span_width if o.span_width > 1 and uses(in_span, span, o.span_width) else 0,
+        depth_lines=depth_lines,
+        depth_used=depth in element.free,
+        depth_chunk=o.depth_width if o.depth_width > 1 and uses(in_depth, depth, o.depth_width) else 0,
+        known=known,
+    )
+
+
+def _element(kernel: Kernel, o: Operand, batch: Var, span: Var, depth: Var, lane: Var) -> Expr:
+    """The element of an access that ``lane`` stands for, by the numbers of the access along the span and the depth."""
+    body = kernel.body_as(Contraction)
+    flat_span, flat_depth = var("flat_span", max(1, o.extent)), var("flat_depth", max(1, o.padded))
+    at = places(o.axes, flat_span) | places(body.k, flat_depth) | places(body.batch, batch)
+    placed = {
+        **lanes_of(flat_span, span, lane, o.span_width),
+        **lanes_of(flat_depth, depth, lane, o.depth_width),
+    }
+    rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
+    element = rewriter(cast(o.value, body.acc.dtype))
+    if o.padded == o.depth:
+        return element
+    inside = call("lt", call("mul", depth, o.depth_width), index(o.depth))
+    return select(inside, element, literal(0, element.dtype))
+
+
+def _spans_known(o: Operand, span: Var) -> dict[Expr, str]:
+    """What accesses call their place along the span."""
+    if o.span_steps == 1:
+        return lanes_known(span, o.span_width, o.span)
+    several = f"{o.span}s[{o.name}_i]"
+    known = lanes_known(span, o.span_width, several)
+    if o.span_width > 1:  # where accesses start is kept of every step, their numbers are not
+        known[span] = f"({several} / {o.span_width})"
+    return known
+
+
+def lanes_known(quotient: Var, width: int, name: str) -> dict[Expr, str]:
+    """``name`` holds ``quotient * width``; the quotient itself is ``<name>_chunk``, where somebody asks for it."""
+    return {quotient: name} if width == 1 else {call("mul", quotient, width): name, quotient: f"{name}_chunk"}
+
+
+def without(expr: Expr, parts: Sequence[Expr]) -> Expr:
+    """``expr`` with ``parts``, which are computed elsewhere, as holes."""
+    return substitute(expr, {part: hole("part", part.dtype) for part in parts})
+
+
+def uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
+    """Whether ``quotient`` is needed, other than as ``quotient * width``."""
+    scaled = call("mul", quotient, width)
+    return any(quotient in without(e, [scaled]).free for e in exprs)
