@@ -13,7 +13,6 @@ from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
-from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.pixels import pixel_texts
 from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
 

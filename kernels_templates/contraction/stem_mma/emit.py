@@ -16,7 +16,6 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import CHUNK_BYTES
 from gpucomp.kernel.forms.stem import stem_of
 from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
-from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.pixels import pixel_texts
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
 from gpucomp.refusal import required
