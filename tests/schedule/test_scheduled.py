@@ -67,7 +67,7 @@ REFUSALS = {
 
 def chosen(kernel: Kernel, family) -> Scheduled:
     p = family.problem(kernel)
-    schedule = family.default(p, SM_80.limits)
+    schedule = dict(family.default(p, SM_80.limits).numbers)
     choice = Choice(schedule, "default", family, family.packing(kernel, family.schedule(schedule), p))
     return Scheduled(KernelStep("k0", kernel, (), (), ()), choice, kernel)
 
