@@ -202,7 +202,7 @@ def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
     assert used.shared_bytes == shared_bytes(s, p)
     assert used.registers <= registers_taken(s, p)
-    assert used.registers >= s.reg_m * sum(SIMT.derive(s, p).numbers[k] for k in ("reg_n", "reg_v"))
+    assert used.registers >= s.reg_m * (SIMT.derive(s, p).reg_n + SIMT.derive(s, p).reg_v)
 
 
 @pytest.mark.parametrize("name", ["bert", "decoding"])
