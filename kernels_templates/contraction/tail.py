@@ -57,6 +57,6 @@ def tail_cycles(threads: int, rows: int, sharers: int, p: TailProblem) -> float:
     if not has_tail(p):
         return 0
     found = tail_work(threads, rows, sharers, p)
-    read: float = found["tail_bytes"] / BYTES_PER_CYCLE + found["tail_trips"] * READ_CYCLES
-    instructions: float = found["tail_instructions"]
-    return MEETING_CYCLES * ((sharers > 1) * 1) + read + instructions / 4
+    read = found["tail_bytes"] / BYTES_PER_CYCLE + found["tail_trips"] * READ_CYCLES
+    cycles: float = MEETING_CYCLES * ((sharers > 1) * 1) + read + found["tail_instructions"] / 4
+    return cycles

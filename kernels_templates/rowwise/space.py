@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
@@ -234,7 +233,7 @@ def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[floa
     return (meets + halvings) * MEETING, 4 * meets + 8 * halvings, meets * moved
 
 
-def halvings_of(lanes: Any) -> Any:
+def halvings_of(lanes: int) -> int:
     """The steps in which so many lanes join, two by two."""
     return sum((lanes > n) * 1 for n in LANES[:-1])
 

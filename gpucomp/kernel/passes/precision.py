@@ -31,7 +31,8 @@ from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cas
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Math, Rowwise, Scan, Scatter, Store, Window
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.rewrite.rounding import Rounding, Stored
