@@ -77,8 +77,17 @@ def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> C
     used = {"registers": spent.registers or USUAL_REGISTERS, "shared_bytes": spent.shared_bytes or 0}
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry
-    return Cost(step.name, kernel.label, family.title, source.schedule, geometry.groups, geometry.items, spent, found,
-                item.choice.said)  # fmt: skip
+    return Cost(
+        step.name,
+        kernel.label,
+        family.title,
+        source.schedule,
+        geometry.groups,
+        geometry.items,
+        spent,
+        found,
+        item.choice.said,
+    )
 
 
 def compared(found: Sequence[Cost], lowered: Lowered, target: Target) -> list[Cost]:
