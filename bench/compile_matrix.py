@@ -34,7 +34,6 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.lowering import kernels_of, rewritten
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from gpucomp.targets.sass import disassembler
 
@@ -90,7 +89,7 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
             kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)
         code = source.text.partition("\n")[2]  # without the first line, a label for readers
-        bound = family.taken(family.schedule(schedule), sized(problem)) if family.taken else 0
+        bound = family.taken(family.schedule(schedule), problem) if family.taken else 0
         found.setdefault(code, Case(kernel.label or step.name, source, bound, matrix))
     return list(found.values())
 

@@ -38,7 +38,7 @@ from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.lowering import KERNEL_PASSES, kernels_of
 from gpucomp.rewrite.pipeline import run_pipeline
-from gpucomp.schedule.space import Family, sized
+from gpucomp.schedule.space import Family
 from gpucomp.targets import cuda
 
 MODELS = ("resnet18", "mobilenet_v2", "inception_v3", "unet_small", "bert_base", "vit_tiny")
@@ -124,7 +124,7 @@ def drawn(family: Family, kernel: Kernel, limits: Limits, rng: random.Random) ->
         schedule = {p.name: rng.choice(p.choices) for p in family.params}
         if not family.reasons(schedule, problem, limits):
             return schedule
-    return dict(family.default(sized(problem), limits))
+    return dict(family.default(problem, limits).numbers)
 
 
 def candidates(engine: str, found: Sequence[Kernel], target: Target, samples: int, seed: int) -> Iterator[Candidate]:
@@ -140,7 +140,7 @@ def candidates(engine: str, found: Sequence[Kernel], target: Target, samples: in
         if name in seen:
             continue
         seen.add(name)
-        problem, s = sized(family.problem(kernel)), family.schedule(schedule)
+        problem, s = family.problem(kernel), family.schedule(schedule)
         pressure = family.registers(s, problem) if family.registers else 0
         label = f"{kernel.label or kernel.family} {schedule}"
         packing = family.packing(kernel, s, problem)

@@ -30,7 +30,7 @@ from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, 
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
-from gpucomp.schedule.space import Schedule, sized
+from gpucomp.schedule.space import Schedule
 from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
@@ -346,12 +346,12 @@ def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) 
     engines_of, _ = back_end(target.language)
     family = engines_of(step.kernel, target.features)[-1]
     problem = family.problem(step.kernel)
-    sizes = sized(problem)
+    sizes = problem
 
     def items(schedule: Schedule) -> int:
         return math.prod(family.geometry(family.schedule(schedule), sizes).items)
 
-    last, most = dict(family.default(sizes, target.limits)), math.prod(refused.geometry.items) // 2
+    last, most = dict(family.default(sizes, target.limits).numbers), math.prod(refused.geometry.items) // 2
     while most:
         near = islice(family.near(last, problem, target.limits), MOST_TRIED)
         found = next((s for s in near if items(s) <= most), None)

@@ -18,7 +18,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.tail import read_again
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family, Schedule, sized
+from gpucomp.schedule.space import Family, Schedule
 
 
 @cache
@@ -61,11 +61,11 @@ def render_scheduled(
         raise TypeError(f"kernel {kernel.label or kernel.family}: the passes of {family.title} have not run on it")
     problem = family.problem(kernel)
     family.require(schedule, problem, target.limits)
-    s, p = family.schedule(schedule), sized(problem)
+    s, p = family.schedule(schedule), problem
     params = [(f"x{i}", t.dtype) for i, t in enumerate(kernel.params)]
     printer = CPrinter(dialect, params, target.features)
     derived = family.derive(s, p)
-    hooks = family.emit(kernel, printer, s, p, sized(derived))
+    hooks = family.emit(kernel, printer, s, p, derived)
     waits = "pdl" in target.features
     programmatic = hooks.get("programmatic", waits)
     text = (
@@ -78,7 +78,7 @@ def render_scheduled(
             wide="" if hooks["index"] == "int" else f"({hooks['index']})",
             helpers=list(printer.helpers.values()),
             waits=waits,
-            **{**problem, **schedule, **derived, **hooks},
+            **{**problem.numbers, **schedule, **derived.numbers, **hooks},
         )
     )
     geometry = family.geometry(s, p)
@@ -88,7 +88,7 @@ def render_scheduled(
     if target.language == "opencl" and geometry.items == (1, 1, 1):
         # alone in its work-group it waits for nobody; PoCL copies what stands around a barrier, many times over
         text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\);\n", "", text, flags=re.M)
-    header = _header(kernel, family, problem, schedule)
+    header = _header(kernel, family, problem.numbers, schedule)
     return KernelSource(
         name,
         target.language,

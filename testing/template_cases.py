@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family, sized
+from gpucomp.schedule.space import Family
 from testing.kernels import (
     add_relu,
     attention,
@@ -124,7 +123,7 @@ def is_empty(kernel: Kernel) -> bool:
 
 def default(kernel: Kernel, limits: Limits, family: Family | None = None) -> dict[str, int]:
     family = family or family_of(kernel)
-    return dict(family.default(sized(family.problem(kernel)), limits))
+    return dict(family.default(family.problem(kernel), limits).numbers)
 
 
 MIN_ITEMS = 32  # PoCL unrolls the work-items of a smaller work-group
@@ -152,7 +151,7 @@ def spread(
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
         if schedule in found or any(family.reasons(schedule, problem, allowed) for allowed in (limits, *besides)):
             continue
-        threads = family.geometry(family.schedule(schedule), sized(problem)).items[0]
+        threads = family.geometry(family.schedule(schedule), problem).items[0]
         tile_k = schedule.get("tile_k", 1)
         sums = tile_k * schedule.get("reg_m", 1) * schedule.get("reg_n", 1)
         loaded = tile_k * (schedule.get("tile_m", 0) + schedule.get("tile_n", 0)) / threads
@@ -161,7 +160,9 @@ def spread(
     return found
 
 
-def flat(sizes: Mapping[str, Any]) -> dict[str, int]:
+def flat(sizes: Sizes) -> dict[str, int]:
     """An engine's sizes, with those of an operand ``a`` as ``a_vector`` ..."""
-    of_operands = {f"{name}_{k}": v for name, of in sizes.items() if isinstance(of, Sizes) for k, v in of.items()}
-    return {name: number for name, number in sizes.items() if not isinstance(number, Sizes)} | of_operands
+    of_operands = {
+        f"{name}_{k}": v for name, of in sizes.numbers.items() if isinstance(of, Sizes) for k, v in of.numbers.items()
+    }
+    return {name: number for name, number in sizes.numbers.items() if not isinstance(number, Sizes)} | of_operands

@@ -24,7 +24,7 @@ from tests.arm64 import Processor
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:
     family = family_of(kernel)
-    return family.default(family.problem(kernel), (target or cpu.host()).limits)
+    return family.default(family.problem(kernel), (target or cpu.host()).limits).numbers
 
 
 def _here() -> list[Target]:

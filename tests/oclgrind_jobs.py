@@ -21,7 +21,6 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import opencl
 from testing import opencl_device
 from testing.kernel_oracle import expected
@@ -86,7 +85,7 @@ def packed(job: dict) -> tuple[Kernel, list[np.ndarray]]:
     inputs, family = random_inputs(kernel), FAMILIES.get(job.get("engine", ""))
     if family is None or not kernel.constants:
         return kernel, inputs
-    wanted = family.packing(kernel, family.schedule(job["schedule"]), sized(family.problem(kernel)))
+    wanted = family.packing(kernel, family.schedule(job["schedule"]), family.problem(kernel))
     if wanted is None:
         return kernel, inputs
     made = pack(kernel, wanted)

@@ -13,7 +13,7 @@ from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.schedule import points
 from gpucomp.schedule.rank import can_rank, facts_of
-from gpucomp.schedule.space import Family, sized
+from gpucomp.schedule.space import Family
 
 DRAWN = 60  # schedules of an engine
 
@@ -22,9 +22,9 @@ def assert_agrees(kernel: Kernel, family: Family, target: Target) -> None:
     """Legality of random schedules and the default, and what the analytic model asks of the legal ones."""
     draw, problem = random.Random(0), family.problem(kernel)
     drawn = [{p.name: draw.choice(p.choices) for p in family.params} for _ in range(DRAWN)]
-    drawn.append(dict(family.default(sized(problem), target.limits)))
+    drawn.append(dict(family.default(problem, target.limits).numbers))
     values = np.array([[s[q.name] for q in family.params] for s in drawn], np.int64)
-    p, good = sized(problem), np.zeros(len(drawn), bool)
+    p, good = problem, np.zeros(len(drawn), bool)
 
     for rows, reason in lockstep(
         lambda point: next(iter(family.objections(family.schedule(point), p, target.limits)), None),

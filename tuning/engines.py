@@ -103,7 +103,7 @@ def sources(found: Sequence[Record], task: Task, device: Mapping[str, str]) -> d
             there = tuple(record["device"][name] for name in ("kind", "arch", "name"))
             if (record["kernel"], there) != (task.kernel.digest, here):
                 groups.setdefault((record["kernel"], there), []).append(record)
-        near = sorted(groups.values(), key=lambda trials: distance(problem, trials[0].get("problem", {})))
+        near = sorted(groups.values(), key=lambda trials: distance(problem.numbers, trials[0].get("problem", {})))
         result[family.title] = [
             [(t["configuration"], t["ratio"] if t["invalidity"] == "correct" else None) for t in trials]
             for trials in near[:SOURCES]

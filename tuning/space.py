@@ -11,8 +11,9 @@ import numpy as np
 
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.schedule import points
-from gpucomp.schedule.space import Family, Problem, Schedule, sized
+from gpucomp.schedule.space import Family, Schedule
 from gpucomp.tuning.encoding import Encoding, encode
 
 ENUMERATED = 300_000  # spaces up to this size are enumerated; larger ones are sampled
@@ -66,7 +67,7 @@ class Candidates:
     def from_family(
         cls,
         family: Family,
-        problem: Problem,
+        problem: Sizes,
         limits: Limits,
         *,
         most: int = SAMPLED,
@@ -88,7 +89,7 @@ class Candidates:
         """
         names = [p.name for p in family.params]
         size = points.size(family)
-        default = dict(family.default(sized(problem), limits))
+        default = dict(family.default(problem, limits).numbers)
         start = [] if family.reasons(default, problem, limits) else [default]
         if size > ENUMERATED:
             legal = _drawn(family, problem, limits, size, most, seed)
@@ -109,7 +110,7 @@ class Candidates:
         return cls(
             names,
             values,
-            extents=tuple(dict(problem).values()),
+            extents=tuple(problem.numbers.values()),
             derived=derived,
             default=row,
             leading=fastest,
@@ -215,7 +216,7 @@ class Candidates:
         return np.where(known[at] == codes, order[at], -1)
 
 
-def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: int, seed: int) -> list[Schedule]:
+def _drawn(family: Family, problem: Sizes, limits: Limits, size: int, most: int, seed: int) -> list[Schedule]:
     """Up to ``most`` legal schedules, each once: those near the default, random combinations, random steps from legal ones.
 
     Near are those that differ from it in one parameter or two, half of all at most: chance finds few of them. On a
@@ -233,7 +234,7 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
 class _Draw:
     """Legal combinations by their numbers, the last parameter fastest, and what was drawn and is not legal."""
 
-    def __init__(self, family: Family, problem: Problem, limits: Limits, rng: np.random.Generator) -> None:
+    def __init__(self, family: Family, problem: Sizes, limits: Limits, rng: np.random.Generator) -> None:
         self.family, self.problem, self.limits, self.rng = family, problem, limits, rng
         self.counts = [len(p.choices) for p in family.params]
         self.strides = [math.prod(self.counts[j + 1 :]) for j in range(len(self.counts))]
@@ -255,7 +256,7 @@ class _Draw:
 
     def near_default(self, most: int) -> None:
         params = self.family.params
-        default = self.family.default(sized(self.problem), self.limits)
+        default = self.family.default(self.problem, self.limits).numbers
         if not all(default.get(p.name) in p.choices for p in params):
             return
         start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(params, self.strides, strict=True))
@@ -327,13 +328,13 @@ def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int) -> n
     return table[kept]
 
 
-def _weight(family: Family, point: Schedule, problem: Problem) -> tuple[int, int, int]:
+def _weight(family: Family, point: Schedule, problem: Sizes) -> tuple[int, int, int]:
     """Work-items, registers and workspace. A processor that runs work-items one by one needs few of each.
 
     Work-items that meet at barriers are compiled without optimisation there, register spilling makes a compilation take
     minutes, and splitting a sum gains nothing.
     """
-    s, p = family.schedule(point), sized(problem)
+    s, p = family.schedule(point), problem
     try:
         launch = family.geometry(s, p)
         registers = family.registers(s, p) if family.registers is not None else 0
@@ -342,15 +343,15 @@ def _weight(family: Family, point: Schedule, problem: Problem) -> tuple[int, int
     return math.prod(launch.items), registers, launch.workspace_bytes
 
 
-def _heavier(family: Family, points: Sequence[Schedule], problem: Problem, default: int) -> np.ndarray:
+def _heavier(family: Family, points: Sequence[Schedule], problem: Sizes, default: int) -> np.ndarray:
     """int [points]: in how many of the three parts of ``_weight`` each point exceeds the default."""
     weights = np.array([_weight(family, point, problem) for point in points], float)
     return np.asarray((weights > weights[default]).sum(1))
 
 
-def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limits: Limits) -> dict[str, np.ndarray]:
+def _derived(family: Family, points: Sequence[Schedule], problem: Sizes, limits: Limits) -> dict[str, np.ndarray]:
     columns: dict[str, list[float]] = {}
-    p = sized(problem)
+    p = problem
     for number, point in enumerate(points):
         s = family.schedule(point)
         try:

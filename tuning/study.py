@@ -512,7 +512,7 @@ class Study:
         return {
             **self._identity(candidate),
             "label": self.task.label,
-            "problem": dict(self.task.problem(candidate.family)),
+            "problem": dict(self.task.problem(candidate.family).numbers),
             "template": engine_hash(candidate.family),
             "source": source,
             "tuner": self.tools.sampler,

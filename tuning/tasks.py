@@ -16,12 +16,13 @@ from gpucomp.ir.graph import constant_value
 from gpucomp.ir.types import BOOL, I8, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import Packed
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import KernelStep
 from gpucomp.lowering import scheduled
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose
-from gpucomp.schedule.space import Family, Problem, Schedule, sized
+from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import reference
 from gpucomp.tuning.setups import poisoned
@@ -83,20 +84,20 @@ class Task:
     def terms(self) -> int:
         return reference.terms(self.kernel)
 
-    def problem(self, family: Family) -> Problem:
+    def problem(self, family: Family) -> Sizes:
         """The kernel's sizes in the terms of ``family``."""
         if family not in self._problems:
             self._problems[family] = family.problem(self.kernel)
         return self._problems[family]
 
     @cached_property
-    def _problems(self) -> dict[Family, Problem]:
+    def _problems(self) -> dict[Family, Sizes]:
         return {}
 
     def rendered(self, candidate: Candidate) -> tuple[KernelSource, Packed | None]:
         """The candidate's source, rendered as the compiler would. Raises ``ScheduleError`` for a candidate that cannot run."""
         family = candidate.family
-        s, p = family.schedule(candidate.schedule), sized(self.problem(family))
+        s, p = family.schedule(candidate.schedule), self.problem(family)
         choice = Choice(candidate.schedule, "tuned", family, family.packing(self.kernel, s, p))
         one = scheduled(self.step, choice)
         render = back_end(self.target.language)[1]

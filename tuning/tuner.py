@@ -302,7 +302,7 @@ def _studies(tasks: Sequence[Task], tools: Tools, options: Options, storage: Bas
         here = known.get(digest, Known())
         if digest not in known:
             fields = {"kernel": digest, "device": tools.device, "label": task.label, "text": task.kernel.text}
-            problem = dict(task.problem(task.default.family))
+            problem = dict(task.problem(task.default.family).numbers)
             tools.store.append("task", {**fields, "problem": problem, "launches": task.launches})
         table = engines.Engines(task, options.seed)
         others = engines.sources(past, task, tools.device)

@@ -18,7 +18,7 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import terms
-from gpucomp.schedule.space import Family, Problem, sized
+from gpucomp.schedule.space import Family, Problem
 
 WHOLE_SPACE = 4096  # a space of at most so many points is enumerated instead of sampled
 DRAWS = 3000
@@ -43,7 +43,7 @@ class Candidate:
 
 
 def default(kernel: Kernel, family: Family, limits: Limits) -> Candidate:
-    return Candidate(family, dict(family.default(sized(family.problem(kernel)), limits)))
+    return Candidate(family, dict(family.default(family.problem(kernel), limits).numbers))
 
 
 def drawn(family: Family, problem: Problem, limits: Limits, count: int, seed: int = 0) -> Iterator[dict[str, int]]:
@@ -79,7 +79,7 @@ def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], proble
         return math.nan
     if rank.can_rank(family):
         return rank.predicted(family, problem, schedule, target.device, demand(kernel, target.device)).us
-    geometry = family.geometry(family.schedule(schedule), sized(problem))
+    geometry = family.geometry(family.schedule(schedule), problem)
     shared = geometry.dynamic_shared_bytes
     return terms(kernel, target.device, geometry, registers=GUESSED_REGISTERS, shared_bytes=shared).total_us
 
@@ -162,7 +162,7 @@ def shortlist(kernel: Kernel, target: Target, count: int, seed: int = 0) -> list
 
 def rendered(kernel: Kernel, candidate: Candidate, target: Target, name: str) -> tuple[KernelSource, Packed | None]:
     """The source, and the packing of a constant operand."""
-    s, p = candidate.family.schedule(candidate.schedule), sized(candidate.family.problem(kernel))
+    s, p = candidate.family.schedule(candidate.schedule), candidate.family.problem(kernel)
     packing = candidate.family.packing(kernel, s, p)
     packed = pack(kernel, packing) if packing else None
     subject = packed.kernel if packed else kernel

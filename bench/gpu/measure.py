@@ -22,7 +22,6 @@ from gpucomp.errors import DeviceLostError, GpucompError
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.model import terms
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl_build
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import Setup, setup
@@ -200,7 +199,7 @@ def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict
         return {"static_fault": str(error)[:200]}
     found = cuda.resources(log)[source.name]
     family = candidate.family
-    s, p = family.schedule(candidate.schedule), sized(family.problem(kernel))
+    s, p = family.schedule(candidate.schedule), family.problem(kernel)
     work_of = family.work_with(target.device.shuffles)
     work = work_of(s, p) if work_of is not None else None
     shared = found.shared_bytes + source.geometry.dynamic_shared_bytes

@@ -9,7 +9,6 @@ from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, problem_of,
 from bench.models import MODELS
 from gpucomp.kernel import Attention, Contraction, Kernel
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
-from gpucomp.schedule.space import sized
 
 MOST_WORK = 1 << 29  # multiply-adds of a kernel that runs at its exact shape: minutes on matrix units
 
@@ -37,7 +36,7 @@ def layers(
                 if family not in engines_of(kernel, features_of(cell)) or (engine, kernel.digest) in seen:
                     continue
                 seen.add((engine, kernel.digest))
-                problem = sized(problem_of(engine, kernel))
-                schedule = dict(family.default(problem, target_of(cell).limits))
+                problem = problem_of(engine, kernel)
+                schedule = dict(family.default(problem, target_of(cell).limits).numbers)
                 if not family.reasons(schedule, vars(problem), target_of(cell).limits):
                     yield f"{model} {cell.name} {kernel.digest[:12]}", Case(cell, 0, kernel, schedule)

@@ -23,7 +23,6 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import is_copied
 from gpucomp.kernels_templates.render import render
 from gpucomp.refusal import Refusal
-from gpucomp.schedule.space import sized
 from gpucomp.tuning.checks import error_of
 from testing import opencl_device
 from testing.amd_emulation import emulated
@@ -61,7 +60,7 @@ def prepared(case: Case, name: str = "k0", target: Target | None = None, *, on_p
     The source is rendered for ``target``, by default the cell's. With ``on_pocl``, OpenCL source is changed so that PoCL can
     run it.
     """
-    s, p = case.cell.family.schedule(case.schedule), sized(problem_of(case.cell.engine, case.kernel))
+    s, p = case.cell.family.schedule(case.schedule), problem_of(case.cell.engine, case.kernel)
     wanted = case.cell.family.packing(case.kernel, s, p)
     packed = pack(case.kernel, wanted) if wanted else None
     kernel = packed.kernel if packed else case.kernel

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.cli.show import size, table
 from gpucomp.kernel.step import KernelStep
-from gpucomp.schedule.space import sized
 from gpucomp.targets import sass
 
 if TYPE_CHECKING:
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from gpucomp.device.device import Device
     from gpucomp.device.limits import Limits
     from gpucomp.device.target import Target
+    from gpucomp.kernel.sizes import Sizes
     from gpucomp.report.cost import Cost, Spent
     from gpucomp.schedule.model import Terms
-    from gpucomp.schedule.space import Family, Problem
+    from gpucomp.schedule.space import Family
 
 EXACT = 20_000  # spaces up to this size are counted; larger ones are sampled
 SAMPLE = 4_000
@@ -213,22 +213,22 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
             continue
         for family in engines_of(step.kernel, target.features):
             problem = family.problem(step.kernel)
-            key = (family.title, *problem.items())
+            key = (family.title, *problem.numbers.items())
             uses[key] = uses.get(key, 0) + 1
             if key not in rows:
                 everything = math.prod(len(p.choices) for p in family.params)
-                shown = " ".join(f"{k}={v}" for k, v in problem.items())
+                shown = " ".join(f"{k}={v}" for k, v in problem.numbers.items())
                 rows[key] = (family.title, everything, legal(family, problem, target.limits), shown)
     return table(("engine", "raw", "legal", "kernels", "problem"),
                  [(*row[:3], uses[key], row[3]) for key, row in rows.items()])  # fmt: skip
 
 
-def legal(family: Family, problem: Problem, limits: Limits) -> str:
+def legal(family: Family, problem: Sizes, limits: Limits) -> str:
     """The number of legal schedules: counted if the space is small, else ``~`` and an estimate from a sample."""
     everything = math.prod(len(p.choices) for p in family.params)
     if everything <= EXACT:
         return str(sum(1 for _ in family.legal(problem, limits)))
-    draw, p = random.Random(0), sized(problem)
+    draw, p = random.Random(0), problem
     drawn = (family.schedule({q.name: draw.choice(q.choices) for q in family.params}) for _ in range(SAMPLE))
     share = sum(1 for s in drawn if next(iter(family.objections(s, p, limits)), None) is None) / SAMPLE
     return f"~{everything * share:.0f}"

@@ -19,7 +19,6 @@ from gpucomp.kernel.step import KernelStep
 from gpucomp.report.journey import Change, Journey, changes, steps_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.scheduled import Scheduled
-from gpucomp.schedule.space import sized
 from gpucomp.targets.back_end import engines_by_body
 
 if TYPE_CHECKING:
@@ -275,9 +274,9 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
     found: dict[str, str] = {}
     problems = rank.problems(kernel, able)
     for family, problem in problems:
-        sizes = sized(problem)
+        sizes = problem
         try:
-            schedule = family.default(sizes, target.limits)
+            schedule = family.default(sizes, target.limits).numbers
         except ScheduleError as error:
             found[family.title] = f"its default cannot run: {error.message}"
             continue

@@ -15,7 +15,6 @@ from gpucomp.planning import Rendered
 from gpucomp.schedule import rank
 from gpucomp.schedule.model import Terms, terms
 from gpucomp.schedule.rank import Ranked
-from gpucomp.schedule.space import sized
 
 USUAL_REGISTERS = 32  # of a work-item; the model uses it if neither a compiler nor a formula gives a number
 
@@ -74,7 +73,7 @@ def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> C
     kernel, source, family = step.kernel, item.source, item.choice.family
     work = None
     if (work_of := family.work_with(device.shuffles)) is not None:
-        work = work_of(family.schedule(source.schedule), sized(family.problem(kernel)))
+        work = work_of(family.schedule(source.schedule), family.problem(kernel))
     used = {"registers": spent.registers or USUAL_REGISTERS, "shared_bytes": spent.shared_bytes or 0}
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry

@@ -15,7 +15,6 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import KernelStep
 from gpucomp.planning import Rendered
 from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
-from gpucomp.schedule.space import sized
 from gpucomp.targets import amdgcn, opencl_text
 
 USUAL_AMD = "gfx1030"  # the instruction set for ``opencl:amd``
@@ -68,7 +67,7 @@ def _spent(step: KernelStep, item: Rendered, built: amdgcn.Resources | None) -> 
     if built is not None:
         return Spent(built.vector, built.spilled, built.local_bytes, built.instructions, built.occupancy,
                      matrix_share(built), _wide_share(source, built))  # fmt: skip
-    s, p = family.schedule(source.schedule), sized(family.problem(step.kernel))
+    s, p = family.schedule(source.schedule), family.problem(step.kernel)
     registers = family.registers(s, p) if family.registers is not None else None
     return Spent(registers, wide_share=_wide_share(source, None))
 

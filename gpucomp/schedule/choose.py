@@ -31,13 +31,14 @@ from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError, quote
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, distance
-from gpucomp.schedule.space import Family, Problem, Schedule, sized
+from gpucomp.schedule.space import Family, Schedule
 
-Problems = Mapping[Family, Problem]  # of one kernel, by each engine that can run it
+Problems = Mapping[Family, Sizes]  # of one kernel, by each engine that can run it
 Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | None]
 Tiers = tuple[tuple[str, Tier], ...]
 
@@ -70,7 +71,7 @@ class Choice:
 
 
 def _default(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Schedule:
-    return dict(family.default(sized(problems[family]), limits))
+    return dict(family.default(problems[family], limits).numbers)
 
 
 def recorded(picks: Picks, target: Target) -> Tiers:
@@ -90,7 +91,8 @@ def recorded(picks: Picks, target: Target) -> Tiers:
         return answer
 
     def closest(kernel: Kernel, problems: Problems) -> Pick | None:
-        found = [(p, picks.nearest(p, f.title, target, kernel.digest)) for f, p in problems.items()]
+        sizes = {f: p.numbers for f, p in problems.items()}
+        found = [(p, picks.nearest(p, f.title, target, kernel.digest)) for f, p in sizes.items()]
         near = [(distance(problem, pick.problem), pick.ratio, pick) for problem, pick in found if pick is not None]
         return min(near, key=lambda one: one[:2], default=(0.0, 0.0, None))[2]
 
@@ -103,7 +105,7 @@ def recorded(picks: Picks, target: Target) -> Tiers:
         pick = closest(kernel, problems)
         if pick is not None and pick.ratio >= 1:
             return None
-        return picks.agreed({f.title: problem for f, problem in problems.items()}, target, kernel.digest)
+        return picks.agreed({f.title: problem.numbers for f, problem in problems.items()}, target, kernel.digest)
 
     return (
         ("record", tier(lambda kernel, family, problems: picks.exact(kernel.digest, target), own=True)),
@@ -121,8 +123,8 @@ CLEAR_GAIN = 1.1  # of the time beyond the launch. The model tells siblings apar
 
 
 def _compared(
-    kernel: Kernel, problems: Sequence[tuple[Family, Problem]], limits: Limits, device: Device | None
-) -> tuple[Family, Problem, Schedule] | None:
+    kernel: Kernel, problems: Sequence[tuple[Family, Sizes]], limits: Limits, device: Device | None
+) -> tuple[Family, Sizes, Schedule] | None:
     """What the analytic tier answers; ``None`` where it leaves the answer to the engines' order and their defaults."""
     if any(family.estimate is not None for family, _ in problems):
         return _estimated(problems, limits)
@@ -134,8 +136,8 @@ def _compared(
 
 
 def _modelled(
-    kernel: Kernel, problems: Sequence[tuple[Family, Problem]], limits: Limits, device: Device | None
-) -> tuple[Family, Problem, Schedule] | None:
+    kernel: Kernel, problems: Sequence[tuple[Family, Sizes]], limits: Limits, device: Device | None
+) -> tuple[Family, Sizes, Schedule] | None:
     """The fastest engine's default, or a schedule that the model finds clearly faster.
 
     Without a ``device`` only the defaults are compared, on a GPU like others. ``None`` where the first engine's wins.
@@ -155,7 +157,7 @@ def _modelled(
     return None if chosen is starts[0] else (chosen.family, dict(problems)[chosen.family], chosen.schedule)
 
 
-def _estimated(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tuple[Family, Problem, Schedule] | None:
+def _estimated(problems: Sequence[tuple[Family, Sizes]], limits: Limits) -> tuple[Family, Sizes, Schedule] | None:
     """The engine that estimates the least time for its default; ``None`` where the first choice estimates nothing.
 
     An engine's default is the best of its own short list by its own model, so this compares the engines alone.
@@ -165,10 +167,9 @@ def _estimated(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tu
         return None
     found = []
     for family, problem in rivals:
-        p = sized(problem)
-        schedule = dict(family.default(p, limits))
+        schedule = dict(family.default(problem, limits).numbers)
         if family.estimate is not None and not family.reasons(schedule, problem, limits):
-            found.append((family.estimate(family.schedule(schedule), p, limits), family, problem, schedule))
+            found.append((family.estimate(family.schedule(schedule), problem, limits), family, problem, schedule))
     if len(found) < 2:
         return None  # nothing to compare
     _, family, problem, schedule = min(found, key=lambda candidate: candidate[0])
@@ -199,7 +200,7 @@ def choose(
             if schedule is not None and not family.reasons(schedule, problem, limits):
                 return _choice(kernel, name, family, problem, schedule, pick)
     family, problem = problems[-1]
-    family.require(family.default(sized(problem), limits), problem, limits)
+    family.require(family.default(problem, limits).numbers, problem, limits)
     raise AssertionError("the last tier always answers")
 
 
@@ -222,7 +223,7 @@ def expected_us(
 
 
 def _choice(
-    kernel: Kernel, tier: str, family: Family, problem: Problem, schedule: Schedule, pick: Pick | None = None
+    kernel: Kernel, tier: str, family: Family, problem: Sizes, schedule: Schedule, pick: Pick | None = None
 ) -> Choice:
-    packing = family.packing(kernel, family.schedule(schedule), sized(problem))
+    packing = family.packing(kernel, family.schedule(schedule), problem)
     return Choice(dict(schedule), tier, family, packing, pick)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.choose import CLEAR_GAIN, choose, expected_us
-from gpucomp.schedule.space import Family, sized
+from gpucomp.schedule.space import Family
 
 
 class Expected:
@@ -41,5 +41,5 @@ class Expected:
         choice = choose(kernel, self.engines_of(kernel, target.features), target.limits, target.device)
         if choice.family.estimate is None:
             return None
-        problem = sized(choice.family.problem(kernel))
+        problem = choice.family.problem(kernel)
         return choice.family.estimate(choice.family.schedule(choice.schedule), problem, target.limits)

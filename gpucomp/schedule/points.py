@@ -9,7 +9,8 @@ import numpy as np
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import lockstep
-from gpucomp.schedule.space import Family, Problem, sized
+from gpucomp.kernel.sizes import Sizes
+from gpucomp.schedule.space import Family
 
 Choices = Mapping[str, Sequence[int]]
 
@@ -34,9 +35,9 @@ def columns(family: Family, values: np.ndarray) -> dict[str, np.ndarray]:
     return {p.name: values[:, j] for j, p in enumerate(family.params)}
 
 
-def legal(family: Family, problem: Problem, limits: Limits, choices: Choices | None = None) -> np.ndarray:
+def legal(family: Family, problem: Sizes, limits: Limits, choices: Choices | None = None) -> np.ndarray:
     """Every schedule that can run, int64 [points, parameters], in the order of ``grid``: as ``Family.legal`` says."""
-    table, p = grid(family, choices), sized(problem)
+    table, p = grid(family, choices), problem
     good = np.zeros(len(table), bool)
     for rows, is_legal in lockstep(
         lambda point: next(iter(family.objections(family.schedule(point), p, limits)), None) is None,

@@ -16,16 +16,17 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import array, lockstep
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.schedule import points
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import Launch, Terms, predict
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Problem, Schedule, Work, sized
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Schedule, Work
 
 PRESSURE = 240  # registers, by a family's formula, from which on ptxas may spill
 KINDS = ("math", "by_warp", "in_cluster", "least_share")  # of work: the same for all of an engine's schedules
 NUMBERS = tuple(f.name for f in dataclasses.fields(Work) if f.name not in KINDS)
 Kinds = tuple[Any, ...]
-Problems = Sequence[tuple[Family, Problem]]  # the engines that accept a kernel, each with its sizes of it
+Problems = Sequence[tuple[Family, Sizes]]  # the engines that accept a kernel, each with its sizes of it
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Ranking:
     """
 
     family: Family
-    problem: Problem
+    problem: Sizes
     limits: Limits
     values: np.ndarray
     registers: np.ndarray
@@ -87,12 +88,12 @@ class Ranking:
 
     def best(self) -> Iterator[Ranked]:
         """The schedules, the fastest first, settled; each once."""
-        p, seen = sized(self.problem), set()
+        seen = set()
         names = [q.name for q in self.family.params]
         for row in np.argsort(self.us, kind="stable").tolist():
             schedule: Schedule = dict(zip(names, self.values[row].tolist(), strict=True))
             if self.family.settle is not None:
-                schedule = dict(self.family.settle(self.family.schedule(schedule), p))
+                schedule = dict(self.family.settle(self.family.schedule(schedule), self.problem).numbers)
             key = tuple(schedule.values())
             if key not in seen and not self.family.reasons(schedule, self.problem, self.limits):
                 seen.add(key)
@@ -142,21 +143,21 @@ def defaults(kernel: Kernel, engines: Problems, limits: Limits, device: Device) 
             continue
         if found and _least_us(family, problem, device, wanted) >= min(r.us for r in found):
             continue
-        schedule = family.default(sized(problem), limits)
+        schedule = family.default(problem, limits).numbers
         if not family.reasons(schedule, problem, limits):
             found.append(predicted(family, problem, schedule, device, wanted))
     return found
 
 
-def _least_us(family: Family, problem: Problem, device: Device, wanted: Demand) -> float:
+def _least_us(family: Family, problem: Sizes, device: Device, wanted: Demand) -> float:
     """A launch, and the kernel's multiply-adds at the peak of the arithmetic that the engine uses for the problem."""
     assert family.work is not None
     any_schedule = family.schedule({p.name: p.choices[0] for p in family.params})
-    work = family.work(any_schedule, sized(problem))
+    work = family.work(any_schedule, problem)
     return device.launch_us + work.least_share * wanted.flops / 2 / device.rate(work.math)
 
 
-def predicted(family: Family, problem: Problem, schedule: Schedule, device: Device, wanted: Demand) -> Ranked:
+def predicted(family: Family, problem: Sizes, schedule: Schedule, device: Device, wanted: Demand) -> Ranked:
     """One schedule, by the same model."""
     values = np.array([[schedule[p.name] for p in family.params]], np.int64)
     facts = facts_of(family, problem, values, shuffles=device.shuffles)
@@ -185,46 +186,38 @@ def expected_us(kernel: Kernel, family: Family, values: np.ndarray, device: Devi
     return np.where(facts.known & (facts.numbers["keeps"] <= PRESSURE), us, np.nan)
 
 
-def ranking(family: Family, problem: Problem, limits: Limits, device: Device, wanted: Demand) -> Ranking:
-    """All schedules of one engine with the model's terms. Equal problems are ranked once."""
-    return _ranking(family, tuple(dict(problem).items()), limits, device, wanted)
-
-
 @lru_cache(maxsize=128)  # of up to 2.5 MB
-def _ranking(
-    family: Family, problem: tuple[tuple[str, int], ...], limits: Limits, device: Device, wanted: Demand
-) -> Ranking:
-    sizes = dict(problem)
-    p = sized(sizes)
-    values = points.grid(family, family.focus(p, limits) if family.focus is not None else None)
-    facts = facts_of(family, sizes, values, limits, shuffles=device.shuffles)
+def ranking(family: Family, problem: Sizes, limits: Limits, device: Device, wanted: Demand) -> Ranking:
+    """All schedules of one engine with the model's terms. Equal problems are ranked once."""
+    values = points.grid(family, family.focus(problem, limits) if family.focus is not None else None)
+    facts = facts_of(family, problem, values, limits, shuffles=device.shuffles)
     kept = np.flatnonzero(facts.known & (facts.numbers["keeps"] <= PRESSURE))
     facts = facts.at(kept)
     terms = predict(wanted, device, facts.launch())
-    return Ranking(family, sizes, limits, values[kept], facts.numbers["keeps"], terms)
+    return Ranking(family, problem, limits, values[kept], facts.numbers["keeps"], terms)
 
 
 def facts_of(
-    family: Family, problem: Problem, values: np.ndarray, limits: Limits | None = None, *, shuffles: bool = True
+    family: Family, problem: Sizes, values: np.ndarray, limits: Limits | None = None, *, shuffles: bool = True
 ) -> Facts:
     """Of the schedules ``values`` int64 [schedules, parameters]; with ``limits`` only those that can run are known."""
-    p, count = sized(problem), len(values)
+    count = len(values)
     work_of, registers_of = family.work_with(shuffles), family.registers
     assert work_of is not None
     assert registers_of is not None
 
     def facts(point: Mapping[str, Any]) -> tuple[dict[str, Any], Kinds] | None:
         s = family.schedule(point)
-        if limits is not None and next(iter(family.objections(s, p, limits)), None) is not None:
+        if limits is not None and next(iter(family.objections(s, problem, limits)), None) is not None:
             return None
         try:
-            geometry, work = family.geometry(s, p), work_of(s, p)
+            geometry, work = family.geometry(s, problem), work_of(s, problem)
         except ScheduleError:
             return None  # a legal schedule that its own formulas refuse
         numbers = {
             "groups": geometry.groups[0] * geometry.groups[1] * geometry.groups[2],
             "threads": geometry.items[0] * geometry.items[1] * geometry.items[2],
-            "keeps": registers_of(s, p),
+            "keeps": registers_of(s, problem),
         }
         return numbers | {name: getattr(work, name) for name in NUMBERS}, tuple(getattr(work, k) for k in KINDS)
 

@@ -7,7 +7,6 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
@@ -21,7 +20,6 @@ T = TypeVar("T")
 S = TypeVar("S")
 P = TypeVar("P")
 Schedule = Mapping[str, int]
-Problem = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,6 @@ SECTOR = 32  # bytes that memory and caches move at least
 LATENCY = 600  # cycles from asking memory to having it, about
 MOST_REGISTERS = 255  # that a work-item may have
 WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
-
-
-def sized(problem: Any) -> Any:
-    return problem if isinstance(problem, Sizes) else SimpleNamespace(**problem)
 
 
 def groups_for_registers(registers: int, threads: int) -> int:
@@ -149,12 +143,12 @@ class Family:
     """
 
     name: str
-    space: type[Tunables] | tuple[Param, ...]
-    problem: Callable[[Kernel], Any]
+    space: type[Tunables]
+    problem: Callable[[Kernel], Sizes]
     objections: Callable[[Any, Any, Limits], Iterator[str]]
-    derive: Callable[[Any, Any], Any]
+    derive: Callable[[Any, Any], Sizes]
     geometry: Callable[[Any, Any], Geometry]
-    default: Callable[[Any, Limits], Schedule]
+    default: Callable[[Any, Limits], Tunables]
     engine: str = ""
     accepts: Callable[[Kernel, frozenset[str]], str] = _anything
     estimate: Callable[[Any, Any, Limits], float] | None = None
@@ -163,7 +157,7 @@ class Family:
     packing: Callable[[Kernel, Any, Any], Packing | None] = _as_it_is
     registers: Callable[[Any, Any], int] | None = None
     focus: Callable[[Any, Limits], Mapping[str, Sequence[int]]] | None = None
-    settle: Callable[[Any, Any], Schedule] | None = None
+    settle: Callable[[Any, Any], Tunables] | None = None
     taken: Callable[[Any, Any], int] | None = None
     in_words: Callable[[Kernel], Kernel] = _itself
     in_memory_order: Callable[[Kernel], Kernel] = _itself
@@ -178,32 +172,30 @@ class Family:
     @property
     def params(self) -> tuple[Param, ...]:
         """The parameters of the search space."""
-        return self.space if isinstance(self.space, tuple) else self.space.params
+        return self.space.params
 
-    def schedule(self, numbers: Mapping[str, int]) -> Any:
+    def schedule(self, numbers: Schedule) -> Tunables:
         """The engine's own schedule with the parameters ``numbers``."""
-        if isinstance(self.space, tuple):
-            return SimpleNamespace(**numbers)
-        return numbers if isinstance(numbers, self.space) else self.space(**numbers)
+        return self.space(**numbers)
 
     def work_with(self, shuffles: bool) -> Callable[[Any, Any], Work] | None:
         """``work``, as it is on devices that have ``shuffles`` or have none."""
         return self.work if shuffles or self.without_shuffles is None else self.without_shuffles
 
-    def reasons(self, schedule: Schedule, problem: Problem, limits: Limits) -> list[str]:
+    def reasons(self, schedule: Schedule, problem: Sizes, limits: Limits) -> list[str]:
         """Why ``schedule`` cannot run; empty when it can."""
         known = {p.name: p.choices for p in self.params}
         if set(schedule) != set(known):
             return [f"parameters {sorted(known)} expected, got {sorted(schedule)}"]
         foreign = [f"{k}={schedule[k]} is none of {known[k]}" for k in known if schedule[k] not in known[k]]
-        return foreign or list(self.objections(self.schedule(schedule), sized(problem), limits))
+        return foreign or list(self.objections(self.schedule(schedule), problem, limits))
 
-    def require(self, schedule: Schedule, problem: Problem, limits: Limits) -> None:
+    def require(self, schedule: Schedule, problem: Sizes, limits: Limits) -> None:
         """Raise ``ScheduleError`` with all the reasons unless ``schedule`` can run."""
         if reasons := self.reasons(schedule, problem, limits):
             raise ScheduleError(f"{self.title} {dict(schedule)}: {'; '.join(reasons)}", code="GPC8001")
 
-    def legal(self, problem: Problem, limits: Limits) -> Iterator[dict[str, int]]:
+    def legal(self, problem: Sizes, limits: Limits) -> Iterator[dict[str, int]]:
         """Every schedule that can run, in the order of the parameters."""
         names: Sequence[str] = [p.name for p in self.params]
         for values in itertools.product(*(p.choices for p in self.params)):
@@ -211,7 +203,7 @@ class Family:
             if not self.reasons(schedule, problem, limits):
                 yield schedule
 
-    def near(self, schedule: Schedule, problem: Problem, limits: Limits) -> Iterator[dict[str, int]]:
+    def near(self, schedule: Schedule, problem: Sizes, limits: Limits) -> Iterator[dict[str, int]]:
         """Schedules that can run and to which single steps of one parameter lead from ``schedule``: the nearest first."""
         start = dict(schedule)
         seen, waiting = {tuple(start.values())}, deque([start])
@@ -265,9 +257,9 @@ def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:
         yield f"{lanes} lanes of {nbytes} bytes, the processor has {limits.vector_bytes}-byte vectors"
 
 
-def can_run(schedule: Any, objections: Callable[[Any, P, Limits], Iterator[str]], p: P, limits: Limits) -> bool:
+def can_run(schedule: S, objections: Callable[[S, P, Limits], Iterator[str]], p: P, limits: Limits) -> bool:
     """Whether an engine has no objection to ``schedule``."""
-    return next(objections(sized(schedule), p, limits), None) is None
+    return next(objections(schedule, p, limits), None) is None
 
 
 def fastest(
@@ -279,7 +271,7 @@ def fastest(
 ) -> S:
     """The candidate of the fewest ``cycles`` that can run; the last one where none can."""
     legal = [s for s in candidates if can_run(s, objections, p, limits)]
-    return min(legal or candidates[-1:], key=lambda s: cycles(sized(s), p, limits))
+    return min(legal or candidates[-1:], key=lambda s: cycles(s, p, limits))
 
 
 def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: int, limits: Limits) -> tuple[int, ...]:

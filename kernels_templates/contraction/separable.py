@@ -104,7 +104,7 @@ def accepts(kernel: Kernel) -> str:
 def problem(kernel: Kernel, element_bytes: int) -> SeparableProblem:
     sizes = depthwise.sizes_of(*required(separable_of(kernel)))
     return SeparableProblem(
-        **sizes,
+        **sizes.numbers,
         images=max(1, sizes.lead),
         n=math.prod(v.extent for v in kernel.body_as(Separable).n),
         out_wide=store_width(kernel),

@@ -22,7 +22,6 @@ from bench.gpu.context import Context, Options
 from gpucomp.errors import DeviceLostError
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from gpucomp.tuning import setups
 from testing.kernels import add_relu, matmul
@@ -601,7 +600,7 @@ def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch):
     schedule = next(
         s
         for s in candidates.drawn(family, problem, TARGET.limits, 300)
-        if family.geometry(family.schedule(s), sized(problem)).dynamic_shared_bytes > 48 << 10
+        if family.geometry(family.schedule(s), problem).dynamic_shared_bytes > 48 << 10
     )
 
     result = correct.checked(
@@ -648,7 +647,7 @@ class OnFake:
 
 def checked(function, kernel=ADD, tmp_path=Path("unused")):
     context = Context(Options(tmp_path))
-    candidate = candidates.default(kernel, family_of(kernel), TARGET.limits)
+    candidate = candidates.default(kernel, family_of(kernel), TARGET.limits).numbers
     return correct.checked(context, OnFake(function), kernel, candidate)
 
 
@@ -696,14 +695,14 @@ def test_outputs_that_no_kernel_wrote_are_wrong(case, monkeypatch, tmp_path):
     kernel = CASES[case]
 
     result = correct.checked(Context(Options(tmp_path)), Idle(), kernel, candidates.default(
-        kernel, family_of(kernel), TARGET.limits))  # fmt: skip
+        kernel, family_of(kernel), TARGET.limits).numbers)  # fmt: skip
 
     assert not result["ok"]
 
 
 def test_sets_of_buffers_take_turns_and_constants_lie_apart():
     kernel = replace(matmul(5, 16, 8), constants=frozenset({1}))
-    candidate = candidates.default(kernel, FAMILIES["contraction/simt"], TARGET.limits)
+    candidate = candidates.default(kernel, FAMILIES["contraction/simt"], TARGET.limits).numbers
     source, packed = candidates.rendered(kernel, candidate, TARGET, "k0")
     inputs = [np.ones(t.shape, np.float32) for t in kernel.params[: kernel.inputs]]
 
@@ -731,7 +730,7 @@ def test_candidates_are_legal_distinct_and_begin_with_the_defaults_of_all_engine
 
     assert len(engines) > 1
     assert [c.schedule for c in found[: len(engines)]] == [
-        candidates.default(kernel, f, TARGET.limits).schedule for f in engines
+        candidates.default(kernel, f, TARGET.limits).numbers.schedule for f in engines
     ]
     assert len({c.title for c in found}) == len(found) == 8
     assert all(not c.family.reasons(c.schedule, c.family.problem(kernel), TARGET.limits) for c in found)

@@ -19,7 +19,6 @@ from bench.kernel_sweep.points import sampled
 from gpucomp.ir.types import F16, I32
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
-from gpucomp.schedule.space import sized
 from testing.kernel_oracle import expected
 from testing.kernels import (
     attention,
@@ -58,7 +57,7 @@ def test_other_numbers_and_seeds_are_other_cases_and_the_same_ones_are_the_same(
 
 def test_a_cell_of_a_way_has_schedules_that_take_it_and_others_have_both():
     def takes(case):
-        return row_chunk(case.cell.family.schedule(case.schedule), sized(case.cell.family.problem(case.kernel))) > 0
+        return row_chunk(case.cell.family.schedule(case.schedule), case.cell.family.problem(case.kernel)) > 0
 
     rows = replace(SIMT, dtype="f32-rows")
 
@@ -117,7 +116,7 @@ def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
 
 def fixed(kernel, schedule=None):
     problem = SIMT.family.problem(kernel)
-    default = SIMT.family.default(type("Sizes", (), problem), target_of(SIMT).limits)
+    default = SIMT.family.default(problem, target_of(SIMT).limits).numbers
     return Case(SIMT, 0, kernel, dict(schedule or default))
 
 

@@ -9,7 +9,6 @@ from gpucomp.codegen.c.helpers import FP16
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import opencl
 from testing import opencl_device
 from testing.kernel_oracle import expected
@@ -32,7 +31,7 @@ FLAVOURS = ("generic", "pocl", "mali")
 def text_for(kernel, flavour):
     target = opencl.manifest(flavour)
     family = family_of(kernel)
-    schedule = family.default(sized(family.problem(kernel)), target.limits)
+    schedule = family.default(family.problem(kernel), target.limits).numbers
     return render(kernel, schedule, target, "k0").text
 
 

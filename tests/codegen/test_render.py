@@ -19,7 +19,6 @@ from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import environment, render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.kernels import (
@@ -49,7 +48,7 @@ KERNELS = {
 
 def default(kernel, target):
     family = family_of(kernel)
-    return dict(family.default(sized(family.problem(kernel)), target.limits))
+    return dict(family.default(family.problem(kernel), target.limits).numbers)
 
 
 def signatures(path):

@@ -53,7 +53,7 @@ def source_of(kernel: Kernel, schedule: dict[str, int], target=CDNA):
 
 
 def default(kernel: Kernel, target=CDNA) -> dict[str, int]:
-    return dict(FAMILY.default(FAMILY.problem(kernel), target.limits))
+    return dict(FAMILY.default(FAMILY.problem(kernel), target.limits).numbers)
 
 
 def in_f32(kernel: Kernel) -> Kernel:
@@ -74,7 +74,7 @@ def assert_right(kernel: Kernel, schedule: dict[str, int], target=CDNA, change=N
     for actual, right in zip(found, expected(kernel, inputs), strict=True):
         with np.errstate(over="ignore"):  # of what a mistake reads
             actual = actual.astype(right.dtype)
-        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel)["k"]))
+        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel).k))
 
 
 KERNELS = {
@@ -478,7 +478,7 @@ def test_defaults_are_legal_at_every_size(target, size):
     for m, n, k in ((size, 8, 8), (8, size, 8), (8, 8, size), (size, size, size), (1, size, size)):
         for element_bytes in (2, 4) if target is CDNA else (2,):
             problem = AmdProblem(batch=1, m=m, n=n, k=k, element_bytes=element_bytes, b_constant=1, b_batched=0)
-            schedule = FAMILY.default(problem, target.limits)
+            schedule = FAMILY.default(problem, target.limits).numbers
 
             assert FAMILY.reasons(schedule, problem, target.limits) == []
 

@@ -15,7 +15,6 @@ from gpucomp.ir.types import F16
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, sass
 from testing.kernels import add_relu, attention, conv, matmul
 from testing.template_cases import default
@@ -40,7 +39,7 @@ def rendered(name):
     engine, kernel, changes = KERNELS[name]
     family = FAMILIES[engine]
     schedule = default(kernel, TARGET.limits, family) | changes
-    wanted = family.packing(kernel, family.schedule(schedule), sized(family.problem(kernel)))
+    wanted = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
     return render(pack(kernel, wanted).kernel if wanted else kernel, schedule, TARGET, f"k_{name}", family)
 
 

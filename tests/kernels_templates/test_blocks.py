@@ -124,7 +124,7 @@ TRANSFORMS = {
 @pytest.mark.parametrize("which", [0, 1], ids=["pixels", "outputs"])
 def test_a_schedule_gives_numpy_s_answer(which, outputs, schedule):
     kernel = transforms(ODD, outputs)[which]
-    lines = schedule[1] if FAMILY.problem(kernel)["outputs"] % schedule[1] == 0 else 1
+    lines = schedule[1] if FAMILY.problem(kernel).outputs % schedule[1] == 0 else 1
     inputs = random_inputs(kernel)
     source = render(
         kernel, {"threads": 32, "vector": schedule[0], "lines": lines}, opencl_device.target(), "k0", FAMILY
@@ -158,7 +158,7 @@ MISTAKES = {
 def test_mistakes_show(mistake):
     which, change = MISTAKES[mistake]
     kernel = transforms(ODD, 2)[which]
-    schedule = FAMILY.default(FAMILY.problem(kernel), MALI.limits)
+    schedule = FAMILY.default(FAMILY.problem(kernel), MALI.limits).numbers
     inputs = random_inputs(kernel)
     source = render(kernel, schedule, opencl_device.target(), "k0", FAMILY)
 
@@ -172,7 +172,7 @@ def test_mistakes_show(mistake):
 
 
 def text_of(kernel: Kernel, **schedule) -> str:
-    default = FAMILY.default(FAMILY.problem(kernel), MALI.limits)
+    default = FAMILY.default(FAMILY.problem(kernel), MALI.limits).numbers
     return render(kernel, {**default, **schedule}, MALI, "k0", FAMILY).text
 
 
@@ -203,7 +203,7 @@ def test_live_registers_are_counted_by_lines():
 def test_a_mali_has_registers_for_the_default(case, outputs):
     for kernel in transforms(CASES[case], outputs):
         p = FAMILY.problem(kernel)
-        s = FAMILY.default(p, MALI.limits)
+        s = FAMILY.default(p, MALI.limits).numbers
 
         assert FAMILY.reasons(s, p, MALI.limits) == []
         assert live_registers(text_of(kernel)) <= registers(s, p) - 8 <= 56
@@ -216,7 +216,7 @@ def test_the_formula_has_no_fewer_registers_than_the_text(outputs, lines):
         p = FAMILY.problem(kernel)
         s = BlocksSchedule(threads=64, vector=2, lines=lines)
 
-        assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **s)) <= registers(s, p) - 8
+        assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **s.numbers)) <= registers(s, p) - 8
 
 
 @pytest.mark.parametrize("outputs", [2, 4])
@@ -245,7 +245,7 @@ def test_every_access_is_within_its_memory(tmp_path):
         (4, fixed(conv((2, 4, 3, 8), 4, (3, 3)))),
     ):
         for part in transforms(kernel, outputs):
-            schedule = FAMILY.default(FAMILY.problem(part), MALI.limits)
+            schedule = FAMILY.default(FAMILY.problem(part), MALI.limits).numbers
             source = render(part, {**schedule, "threads": 32}, opencl.manifest("generic"), "k0", FAMILY)
             jobs.append((part, source, random_inputs(part)))
 
@@ -279,7 +279,7 @@ def test_defaults_are_legal(channels, limits):
     for kernel in transforms(fixed(conv((1, 5, 6, channels), channels, (3, 3), pad=1)), 4):
         problem = FAMILY.problem(kernel)
 
-        assert FAMILY.reasons(FAMILY.default(problem, limits), problem, limits) == []
+        assert FAMILY.reasons(FAMILY.default(problem, limits).numbers, problem, limits) == []
 
 
 # ---- the choice ----

@@ -230,7 +230,7 @@ def test_defaults_spill_nothing_and_fit_their_formula(arch):
     target = cuda.manifest(arch)
     for name, kernel in MODELS.items():
         sizes = FAMILY.problem(kernel)
-        schedule = FAMILY.default(sizes, target.limits)
+        schedule = FAMILY.default(sizes, target.limits).numbers
         source = render(kernel, schedule, target, "k0", FAMILY)
 
         used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
@@ -259,13 +259,13 @@ def test_defaults_are_legal_on_every_device(target):
     for name, kernel in MODELS.items():
         sizes = FAMILY.problem(kernel)
 
-        reasons = FAMILY.reasons(FAMILY.default(sizes, target.limits), sizes, target.limits)
+        reasons = FAMILY.reasons(FAMILY.default(sizes, target.limits).numbers, sizes, target.limits)
 
         assert reasons == [], name
 
 
 def test_accesses_are_16_bytes_where_the_channels_allow_it():
-    widths = {name: FAMILY.problem(kernel)["widest"] for name, kernel in MODELS.items()}
+    widths = {name: FAMILY.problem(kernel).widest for name, kernel in MODELS.items()}
 
     assert widths == dict.fromkeys(MODELS, 4) | {"half": 8, "odd": 2}
 

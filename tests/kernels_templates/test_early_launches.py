@@ -16,7 +16,6 @@ from gpucomp.kernel import Attention, Contraction, Rowwise, Scan, Separable
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import CudaOnCpuError, compile_many
 from testing.kernel_oracle import expected
@@ -94,7 +93,7 @@ def prepared(kernel, family, changes, name):
     """The source, the kernel as its engine has it packed, and its inputs."""
     schedule = default(kernel, TARGET.limits, family) | changes
     inputs = random_inputs(kernel)
-    wanted = family.packing(kernel, family.schedule(schedule), sized(family.problem(kernel)))
+    wanted = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
     packed = pack(kernel, wanted) if wanted else None
     given = [*(inputs[k] for k in packed.kept), packed_constant(packed, inputs)] if packed else inputs
     own = packed.kernel if packed else kernel

@@ -139,7 +139,7 @@ def test_defaults_compile_and_take_the_shared_memory_of_a_padded_tile(arch):
     target = cuda.manifest(arch)
     for kernel in (transposed(1024, 1024), transposed(197, 64, dtype=F16), heads(197, 3, 64)):
         sizes = FAMILY.problem(kernel)
-        schedule = FAMILY.default(sizes, target.limits)
+        schedule = FAMILY.default(sizes, target.limits).numbers
         source = render(kernel, schedule, target, "k0", FAMILY)
 
         used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
@@ -154,16 +154,16 @@ def test_defaults_are_legal_on_every_device(flavour):
     for kernel in (transposed(1024, 1024), transposed(9, 1000, dtype=F64), batched(3, 21, 18)):
         sizes = FAMILY.problem(kernel)
 
-        assert FAMILY.reasons(FAMILY.default(sizes, limits), sizes, limits) == []
+        assert FAMILY.reasons(FAMILY.default(sizes, limits).numbers, sizes, limits) == []
 
 
 def test_large_arrays_have_several_accesses_in_flight_and_small_ones_do_not():
     family = FAMILIES["loops"]
     large, small = (family.problem(add_relu(n, 4096)) for n in (4096, 16))
 
-    assert family.default(large, TARGET.limits)["items"] == 4
-    assert family.default(large, TARGET.limits)["vector"] == 4
-    assert family.default(small, TARGET.limits)["items"] == 1
+    assert family.default(large, TARGET.limits).numbers["items"] == 4
+    assert family.default(large, TARGET.limits).numbers["vector"] == 4
+    assert family.default(small, TARGET.limits).numbers["items"] == 1
 
 
 # ---- conditions on what is loaded ----
@@ -278,5 +278,5 @@ def test_indices_wider_than_what_they_gather_do_not_narrow_it():
     half = of_operator(ops.Gather, TensorType(F16, (50, 64)), TensorType(I64, (7,)), axis=0)
     single = of_operator(ops.GatherElements, TensorType(F32, (9, 64)), TensorType(I64, (7, 64)), axis=0)
 
-    assert FAMILIES["loops"].problem(half)["width"] == 2
-    assert FAMILIES["loops"].problem(single)["width"] == 8  # an index for each element
+    assert FAMILIES["loops"].problem(half).width == 2
+    assert FAMILIES["loops"].problem(single).width == 8  # an index for each element

@@ -11,7 +11,6 @@ from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
 from testing.kernel_oracle import expected
@@ -129,7 +128,7 @@ def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, f
     proof, kernel, schedule = FEATURES[name]
     problem = family_of(kernel).problem(kernel)
     family = family_of(kernel)
-    sizes = {**problem, **schedule, **flat(family.derive(family.schedule(schedule), sized(problem)))}
+    sizes = {**problem.numbers, **schedule, **flat(family.derive(family.schedule(schedule), problem))}
     assert {k: sizes[k] for k in proof} == proof
 
     found = in_any_order(kernel, *features[name])

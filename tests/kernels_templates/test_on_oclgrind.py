@@ -18,7 +18,6 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import opencl
 from testing.kernels import average_pool, conv, random_inputs
 from testing.template_cases import CASES, default, is_empty, spread
@@ -163,7 +162,7 @@ def test_winograd_and_sliding_pools_keep_to_their_memory(tmp_path):
         "splits": 1,
     }
     kernel = replace(conv((1, 3, 5, 8), 6, (3, 3), pad=1), constants=frozenset({1}))
-    made = pack(kernel, winograd.packing(kernel, winograd.schedule(schedule), sized(winograd.problem(kernel))))
+    made = pack(kernel, winograd.packing(kernel, winograd.schedule(schedule), winograd.problem(kernel)))
     inputs = random_inputs(kernel)
     arrays = [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
     jobs = [(made.kernel, render(made.kernel, schedule, TARGET, "k0", winograd), arrays)]

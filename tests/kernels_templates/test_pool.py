@@ -109,7 +109,7 @@ def test_pooling_of_channels_goes_to_the_window():
 def test_defaults_are_legal_and_spill_nothing(target):
     for kernel in (max_pool((1, 112, 112, 64), 3, 2, 1), average_pool((1, 35, 35, 192), (3, 3), 1, 1)):
         sizes = FAMILY.problem(kernel)
-        schedule = FAMILY.default(sizes, target.limits)
+        schedule = FAMILY.default(sizes, target.limits).numbers
         assert FAMILY.reasons(schedule, sizes, target.limits) == []
         if target.language == "cuda":
             used = cuda.resources(cuda.compile_source(render(kernel, schedule, target, "k0", FAMILY), target)[1])["k0"]

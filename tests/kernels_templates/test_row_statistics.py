@@ -21,7 +21,6 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
@@ -119,7 +118,7 @@ def prepared(name):
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
         inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
-    problem = sized(family.problem(kernel))
+    problem = family.problem(kernel)
     wanted = family.packing(kernel, family.schedule(schedule), problem)
     if wanted is None:
         return kernel, inputs, inputs
@@ -165,8 +164,8 @@ def test_rows_are_numpy_s_in_any_thread_order(name, compiled):
 def test_cases_walk_rows_in_every_way():
     sizes = []
     for family, kernel, schedule in CASES.values():
-        p, s = sized(family.problem(kernel)), family.schedule(schedule)
-        d = {**schedule, **family.derive(s, p)}
+        p, s = family.problem(kernel), family.schedule(schedule)
+        d = {**schedule, **family.derive(s, p).numbers}
         sizes.append(tail_sizes(d["threads"], d["tile_m"], p))
 
     assert {z.keep for z in sizes} == {0, 1}
@@ -478,7 +477,7 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
     for ranked in rank.best(
         kernel, rank.problems(kernel, engines_of(kernel, target.features)), target.limits, target.device
     ):
-        p, s = sized(ranked.family.problem(kernel)), ranked.family.schedule(ranked.schedule)
+        p, s = ranked.family.problem(kernel), ranked.family.schedule(ranked.schedule)
         wanted = ranked.family.packing(kernel, s, p)
         packed = pack(kernel, wanted).kernel if wanted else kernel
         source = render(packed, ranked.schedule, target, "k0", ranked.family)
@@ -530,7 +529,7 @@ def test_bytes_keep_their_words_beside_row_statistics():
     source = render(kernel, schedule, TARGETS[SIMT], "k0", SIMT)
     (built,) = compile_many([(source.text, "k0")])
 
-    assert SIMT.problem(kernel)["dot"] == 4
+    assert SIMT.problem(kernel).dot == 4
     viewed = [inputs[0].view(np.int32).reshape(-1), inputs[1].view(np.int32).reshape(-1), inputs[2]]
     for actual, right in zip(
         in_any_order(SIMT.in_words(kernel), source, built, viewed), expected(kernel, inputs), strict=True

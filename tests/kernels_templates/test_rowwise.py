@@ -108,7 +108,7 @@ def test_opencl_text_gives_numpy_s_answer(name):
 
 
 def test_a_sum_over_millions_is_shared_by_many_work_groups():
-    schedule = FAMILY.default(problem(reduction("sum", 1, 1 << 22)), TARGET.limits)
+    schedule = FAMILY.default(problem(reduction("sum", 1, 1 << 22)), TARGET.limits).numbers
 
     assert schedule["splits"] >= 32
     assert schedule["vector"] == 4
@@ -116,7 +116,7 @@ def test_a_sum_over_millions_is_shared_by_many_work_groups():
 
 def test_rows_of_a_transformer_are_kept_and_not_split():
     for kernel, keep in ((layer_norm(128, 768), 2), (softmax(1536, 128), 1), (layer_norm(197, 192), 2)):
-        schedule = FAMILY.default(problem(kernel), TARGET.limits)
+        schedule = FAMILY.default(problem(kernel), TARGET.limits).numbers
 
         assert (schedule["keep"], schedule["splits"], schedule["vector"]) == (keep, 1, 4)
         assert schedule["lanes"] >= 8
@@ -150,13 +150,13 @@ def test_one_access_takes_what_every_array_allows():
         "odd rows": (reduction("sum", 9, 8, rows_inside=True), 1),
     }
     for name, (kernel, width) in widths.items():
-        assert FAMILY.problem(kernel)["widest"] == width, name
+        assert FAMILY.problem(kernel).widest == width, name
 
 
 def test_a_sum_that_two_stages_need_is_kept_once():
     text = render(layer_norm(3, 128), BASE | {"lanes": 32, "vector": 4}, TARGET, "k0").text
 
-    assert FAMILY.problem(layer_norm(3, 128))["kept"] == 1
+    assert FAMILY.problem(layer_norm(3, 128)).kept == 1
     assert text.count("kept0[4]") == 1
     assert "kept1" not in text
     assert text.count("x0 +") == text.count("x1 +") == 1
@@ -176,14 +176,14 @@ def test_what_a_row_s_results_read_is_under_way_with_the_row_itself(keep, least,
 def test_only_what_the_results_read_unguarded_of_every_column_is_fetched_first():
     at = layer_norm(3, 40)
     (row,), (column,) = at.body.rows, at.body.cols
-    assert FAMILY.problem(at)["early"] == 2
-    assert FAMILY.problem(softmax(3, 40))["early"] == FAMILY.problem(reduction("sum", 3, 40))["early"] == 0
+    assert FAMILY.problem(at).early == 2
+    assert FAMILY.problem(softmax(3, 40)).early == FAMILY.problem(reduction("sum", 3, 40)).early == 0
 
     (store,) = at.stores
     rest = load(2, (column,), F32)
 
     def early(value):
-        return FAMILY.problem(replace(at, stores=(replace(store, value=value),)))["early"]
+        return FAMILY.problem(replace(at, stores=(replace(store, value=value),))).early
 
     total = at.body.statistics[0].hole
     assert early(select(call("lt", column, 20), rest * total, 0.0)) == 0  # it may not be there to be read
@@ -197,7 +197,7 @@ def test_only_what_the_results_read_unguarded_of_every_column_is_fetched_first()
 def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
     target = cuda.manifest(arch)
     for kernel in (softmax(64, 4096), layer_norm(64, 4096), layer_norm(4096, 49, rows_inside=True)):
-        schedule = dict(FAMILY.default(problem(kernel), target.limits))
+        schedule = dict(FAMILY.default(problem(kernel), target.limits).numbers)
         source = render(kernel, schedule, target, "k0")
 
         used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]

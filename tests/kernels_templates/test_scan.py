@@ -329,8 +329,8 @@ def test_what_is_left_for_other_work_groups_is_paid_for_and_taken_down_too():
 
 
 def test_rows_side_by_side_are_read_by_whole_sectors_and_long_rows_are_shared():
-    columns = FAMILY.default(problem(scan("sum", 4096, 128, rows_inside=True)), TARGET.limits)
-    rows = FAMILY.default(problem(scan("sum", 64, 8192)), TARGET.limits)
+    columns = FAMILY.default(problem(scan("sum", 4096, 128, rows_inside=True)), TARGET.limits).numbers
+    rows = FAMILY.default(problem(scan("sum", 64, 8192)), TARGET.limits).numbers
 
     assert columns["rows_per_group"] >= 8
     assert -(-4096 // columns["rows_per_group"]) >= TARGET.limits.units
@@ -341,7 +341,7 @@ def test_rows_side_by_side_are_read_by_whole_sectors_and_long_rows_are_shared():
 def test_defaults_read_sixteen_bytes_and_spill_nothing():
     target = cuda.manifest("sm_90a")
     for kernel in (scan("sum", 64, 8192), scan("sum", 12, 1024, **BOTH), scan("sum", 1, 10_000_000)):
-        source = render(kernel, FAMILY.default(problem(kernel), target.limits), target, "k0")
+        source = render(kernel, FAMILY.default(problem(kernel), target.limits).numbers, target, "k0")
 
         cubin, log = cuda.compile_source(source, target)
 
@@ -360,7 +360,7 @@ def test_defaults_read_sixteen_bytes_and_spill_nothing():
 @pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
 def test_an_amd_gpu_keeps_what_it_looks_back_with_in_registers():
     target, kernel = opencl.manifest("gfx90a"), scan("sum", 1, 1_000_000)
-    schedule = FAMILY.default(problem(kernel), target.limits)
+    schedule = FAMILY.default(problem(kernel), target.limits).numbers
     assert schedule["look_back"]
 
     used = amdgcn.resources(render(kernel, schedule, target, "k0"), "gfx90a")

@@ -213,7 +213,7 @@ def test_work_is_linear_in_places_and_updates(sizes, most):
 
     assert most_parts(p, 4) == most
     for limits in (TARGET.limits, opencl_device.target().limits):
-        schedule = FAMILY.default(p, limits)
+        schedule = FAMILY.default(p, limits).numbers
         looks = updates * schedule.parts * schedule.part_items
         readers = max(READERS, READERS_OF_A_UNIT * limits.units // lines) if limits.warp > 1 else READERS
         assert looks <= max(places, readers * updates)
@@ -222,7 +222,7 @@ def test_work_is_linear_in_places_and_updates(sizes, most):
 def test_few_places_with_many_updates_have_more_than_one_work_group():
     p = ScatterProblem(lines=1, places=1000, updates=10**6, side_by_side=0, widest=1)
 
-    groups = FAMILY.geometry(FAMILY.default(p, TARGET.limits), p).groups
+    groups = FAMILY.geometry(FAMILY.default(p, TARGET.limits).numbers, p).groups
 
     assert groups[0] * groups[1] > 3
 
@@ -240,7 +240,7 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
 
 def test_slices_are_read_and_written_by_sixteen_bytes_and_nothing_spills():
     kernel = scatter((512, 768), (64, 1), "add")
-    source = render(kernel, FAMILY.default(problem(kernel), TARGET.limits), TARGET, "k0")
+    source = render(kernel, FAMILY.default(problem(kernel), TARGET.limits).numbers, TARGET, "k0")
 
     cubin, log = cuda.compile_source(source, TARGET)
 

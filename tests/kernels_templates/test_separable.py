@@ -249,7 +249,7 @@ def test_defaults_are_legal(family, target):
             continue
         sizes = family.problem(kernel)
 
-        assert family.reasons(family.default(sizes, target.limits), sizes, target.limits) == []
+        assert family.reasons(family.default(sizes, target.limits).numbers, sizes, target.limits) == []
 
 
 @pytest.mark.parametrize(

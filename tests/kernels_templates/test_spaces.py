@@ -11,7 +11,6 @@ from gpucomp.device.limits import Limits
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing.kernels import add_relu, attention, average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
 from testing.template_cases import CASES, SMALLEST, default, is_empty, spread
@@ -54,7 +53,7 @@ def test_defaults_are_legal_at_sizes_no_machine_has():
     for limits in DEVICES.values():
         family = FAMILIES["contraction/simt"]
 
-        assert family.reasons(family.default(p, limits), p, limits) == []
+        assert family.reasons(family.default(p, limits).numbers, p, limits) == []
 
 
 @pytest.mark.parametrize("case", [case for case, kernel in CASES.items() if not is_empty(kernel)])
@@ -64,8 +63,8 @@ def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
     without = replace(target.limits, device_fence=False)
     for family in engines_of(kernel, target.features):
         problem = family.problem(kernel)
-        p = sized(problem)
-        schedule = family.default(p, without)
+        p = problem
+        schedule = family.default(p, without).numbers
         if not family.reasons(schedule, problem, target.limits):
             assert family.reasons(schedule, problem, without) == []
             assert family.geometry(family.schedule(schedule), p).counter_bytes == 0
@@ -84,7 +83,7 @@ def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
 def test_a_launch_is_skipped_only_when_there_is_nothing_to_store(case):
     kernel = CASES[case]
     family = family_of(kernel)
-    problem = sized(family.problem(kernel))
+    problem = family.problem(kernel)
 
     geometry = family.geometry(family.schedule(default(kernel, SMALLEST)), problem)
 
@@ -104,7 +103,7 @@ def test_pocl_computes_with_vectors_that_the_processor_has(name, kernel, param):
     """Wider ones end PoCL 3.0 and the process with it, where its LLVM does not know the processor."""
     family, narrow = FAMILIES[name], opencl.manifest("pocl").limits
     problem, wide = family.problem(kernel), replace(narrow, vector_bytes=64)
-    schedule = {**family.default(sized(problem), wide), param: 16}
+    schedule = {**family.default(problem, wide).numbers, param: 16}
     schedule |= {"reg_n": 16, "tile_n": 32} if param == "lanes" else {}
 
     assert family.reasons(schedule, problem, wide) == []
@@ -189,7 +188,7 @@ def test_a_window_that_does_not_fit_written_out_is_a_loop_by_default():
 def test_a_small_result_of_a_deep_sum_is_split():
     problem = FAMILIES["contraction/simt"].problem(conv((1, 7, 7, 512), 512, (3, 3), pad=1))
 
-    schedule = FAMILIES["contraction/simt"].default(problem, DEVICES["cuda:sm_90a"])
+    schedule = FAMILIES["contraction/simt"].default(problem, DEVICES["cuda:sm_90a"]).numbers
 
     assert schedule["splits"] > 1
 
@@ -197,7 +196,7 @@ def test_a_small_result_of_a_deep_sum_is_split():
 def test_a_large_result_is_not_split():
     problem = FAMILIES["contraction/simt"].problem(matmul(4096, 4096, 4096))
 
-    schedule = FAMILIES["contraction/simt"].default(problem, DEVICES["cuda:sm_90a"])
+    schedule = FAMILIES["contraction/simt"].default(problem, DEVICES["cuda:sm_90a"]).numbers
 
     assert schedule["splits"] == 1
     assert schedule["reg_m"] * schedule["reg_n"] == 64
@@ -215,7 +214,7 @@ def test_accesses_are_as_wide_as_the_layout_allows():
     for name, (kernel, expected) in widths.items():
         problem = family_of(kernel).problem(kernel)
 
-        found = tuple(problem[k] for k in ("a_by_depth", "a_wide", "b_by_depth", "b_wide"))
+        found = tuple(problem.numbers[k] for k in ("a_by_depth", "a_wide", "b_by_depth", "b_wide"))
 
         assert found == expected, name
 
@@ -225,8 +224,8 @@ def test_rows_that_are_neighbours_in_memory_are_seen():
         inside: family_of(k := reduction("sum", 9, 7, rows_inside=inside)).problem(k) for inside in (True, False)
     }
 
-    assert problems[True]["rows_side_by_side"] == 1
-    assert problems[False]["rows_side_by_side"] == 0
+    assert problems[True].rows_side_by_side == 1
+    assert problems[False].rows_side_by_side == 0
 
 
 def test_legal_schedules_are_spread_over_the_space():

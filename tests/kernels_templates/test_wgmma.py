@@ -120,7 +120,7 @@ def to_tf32(x):
 
 def schedule_of(name):
     kernel, schedule = CASES[name]
-    return schedule or dict(FAMILY.default(problem_of(kernel), TARGET.limits))
+    return schedule or dict(FAMILY.default(problem_of(kernel), TARGET.limits).numbers)
 
 
 def source_of(name):

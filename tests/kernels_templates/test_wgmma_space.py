@@ -247,7 +247,7 @@ def ptxas(kernel, schedule):
 @pytest.mark.parametrize("name", REAL)
 def test_defaults_are_legal_and_spill_nothing(name):
     p = problem_of(REAL[name])
-    schedule = dict(FAMILY.default(p, TARGET.limits))
+    schedule = dict(FAMILY.default(p, TARGET.limits).numbers)
     assert not FAMILY.reasons(schedule, p, TARGET.limits)
 
     used, _ = ptxas(REAL[name], schedule)
@@ -268,7 +268,7 @@ def assert_registers(used, schedule, p):
 
 
 def test_deep_layers_are_split_and_large_ones_are_not():
-    deep, large = (dict(FAMILY.default(problem_of(REAL[n]), TARGET.limits)) for n in ("deep", "large"))
+    deep, large = (dict(FAMILY.default(problem_of(REAL[n]), TARGET.limits).numbers) for n in ("deep", "large"))
 
     assert deep["splits"] > 1
     assert large["splits"] == 1
@@ -277,7 +277,7 @@ def test_deep_layers_are_split_and_large_ones_are_not():
 
 def test_loads_are_shared_where_there_is_more_than_a_wave_and_results_leave_by_tma_where_nothing_is_read_beside():
     def chosen(kernel):
-        return FAMILY.default(problem_of(kernel), TARGET.limits)
+        return FAMILY.default(problem_of(kernel), TARGET.limits).numbers
 
     biased = one_result(LARGE)
     plain = replace(biased, stores=(replace(biased.stores[0], value=cast(biased.body.acc, F16)),))
@@ -292,7 +292,7 @@ def test_loads_are_shared_where_there_is_more_than_a_wave_and_results_leave_by_t
 def test_registers_are_taken_by_tiles_that_cannot_do_without():
     kernel = one_result(matmul(1 << 13, 3 << 11, 1 << 12, dtype=F16, b_transposed=True))
 
-    schedule = FAMILY.default(problem_of(kernel), TARGET.limits)
+    schedule = FAMILY.default(problem_of(kernel), TARGET.limits).numbers
 
     assert schedule["setmaxnreg"] == (wgmma.accumulators(FAMILY.schedule(schedule)) + 32 > 168)
 
@@ -324,7 +324,7 @@ def test_machine_code_has_what_the_schedule_says():
 def test_a_default_that_cannot_run_leaves_the_kernel_to_another_engine():
     p = FAMILY.problem(LARGE).replace(batch=1 << 40)
 
-    assert FAMILY.reasons(FAMILY.default(p, TARGET.limits), p, TARGET.limits)
+    assert FAMILY.reasons(FAMILY.default(p, TARGET.limits).numbers, p, TARGET.limits)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -358,7 +358,7 @@ def test_defaults_are_legal_at_every_size_and_ranked():
     for m, n, k in ((1, 1, 8), (1, 8, 1 << 16), (1 << 16, 8, 8), (3, 50000, 768), (1 << 14, 1 << 14, 1 << 14)):
         kernel = matmul(m, n, k, dtype=F16, b_transposed=True)
         p, wanted = problem_of(kernel), demand(kernel, TARGET.device)
-        schedule = FAMILY.default(p, TARGET.limits)
+        schedule = FAMILY.default(p, TARGET.limits).numbers
 
         assert not FAMILY.reasons(schedule, p, TARGET.limits)
         assert 0 < rank.predicted(FAMILY, p, schedule, TARGET.device, wanted).us < 1e5

@@ -56,7 +56,7 @@ CASES = {
     "splits of two stages, one with nothing": (conv((1, 5, 4, 8), 34, (3, 3), pad=1), SMALL | {"splits": 3, "stages": 2}),
     "into a part of a Concat": (into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8),
                                 SMALL | {"channels": 8, "columns": 16, "positions": 1}),
-    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0])),
+    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0].numbers)),
     "one row of blocks per work-group": (conv((3, 3, 3, 4), 8, (3, 3), pad=1),
                                          SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8}),
     "one pixel": (conv((1, 1, 1, 4), 16, (3, 3), pad=1), SMALL),
@@ -106,7 +106,7 @@ def error_of(kernel, found):
 
 
 def bound_of(kernel, schedule):
-    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel))["depth"])
+    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel)).depth)
 
 
 # ---- results ----
@@ -278,7 +278,7 @@ def test_every_load_takes_16_bytes_where_a_stage_has_four_channels(change, wide)
 def test_amd_s_gpus_without_matrix_units_keep_larger_blocks_in_registers(arch):
     kernel, target = conv((1, 112, 112, 128), 128, (3, 3), pad=1), opencl.manifest(arch)
     problem = FAMILY.problem(constant(kernel))
-    schedule = FAMILY.default(problem, target.limits)
+    schedule = FAMILY.default(problem, target.limits).numbers
 
     found = amdgcn.resources(source_of(kernel, schedule, target=target), arch)
 
@@ -340,7 +340,7 @@ def test_defaults_are_legal_at_every_size_and_ranked(target, size):
     for depth, n in ((4, 1), (12, 20), (512, 512), (2048, 4096)):
         sizes = {"height": size, "width": size, "out_y": size, "out_x": size, "depth": depth, "n": n}
         problem = PROBLEM.replace(**sizes, out_wide=4 if n % 4 == 0 else 1)
-        schedule = FAMILY.default(problem, target.limits)
+        schedule = FAMILY.default(problem, target.limits).numbers
 
         assert FAMILY.reasons(schedule, problem, target.limits) == []
         assert 0 < rank.predicted(FAMILY, problem, schedule, typical(target.limits.units), Demand(1, 1, 0)).us < 1e8
@@ -409,7 +409,7 @@ def test_it_is_chosen_for_strict_f32_where_its_model_says_that_it_wins(arch):
 def test_larger_blocks_are_chosen_where_they_are_not_mostly_padding(target, side, channels, outputs):
     problem = FAMILY.problem(constant(conv((1, side, side, channels), channels, (3, 3), pad=1)))
 
-    assert FAMILY.default(problem, target.limits)["outputs"] == outputs
+    assert FAMILY.default(problem, target.limits).numbers["outputs"] == outputs
 
 
 def test_a_cpu_behind_opencl_keeps_to_vectors():

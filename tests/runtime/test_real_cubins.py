@@ -12,7 +12,6 @@ from gpucomp.ir.types import DTYPES, F16
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.runtime.cuda import CudaProgram
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import Mapped, compile_many
 from testing.kernels import matmul
@@ -34,7 +33,7 @@ def capability(arch):
 def test_a_cubin_says_what_ptxas_said(arch):
     """A split product: its flag is static shared memory, which sm_90a's files count with what the system reserves."""
     kernel, family, target = matmul(130, 128, 512, dtype=F16), FAMILIES["contraction/mma"], cuda.manifest(arch)
-    schedule = dict(family.default(sized(family.problem(kernel)), target.limits)) | {"splits": 4}
+    schedule = dict(family.default(family.problem(kernel), target.limits).numbers) | {"splits": 4}
     source = render(kernel, schedule, target, "k0", family)
     binary, log = cuda.compile_source(source, target)
     resources = cuda.resources(log)["k0"]

@@ -63,7 +63,7 @@ def test_no_engine_at_all_is_an_error_with_the_reasons():
 
 
 def test_a_record_comes_before_the_model():
-    schedule = dict(SIMT.default(SIMT.problem(KERNEL), LIMITS))
+    schedule = dict(SIMT.default(SIMT.problem(KERNEL), LIMITS).numbers)
     tiers = (("record", lambda kernel, family, problem, limits: schedule if family.engine == "last" else None),
              ("default", lambda kernel, family, problem, limits: schedule))  # fmt: skip
 
@@ -106,7 +106,7 @@ def test_a_default_that_the_model_finds_little_wrong_with_is_left_alone(monkeypa
 
 def test_a_default_under_register_pressure_is_not(monkeypatch):
     keeps = dataclasses.replace(SIMT, registers=lambda s, p: 100 + 2 * s.tile_m)  # over 240 from 128 rows
-    wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits).replace(**WIDE))
+    wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits).numbers.replace(**WIDE))
     monkeypatch.setattr(choosing, "CLEAR_GAIN", 1e9)
 
     choice = choose(LAYER, [wide], LIMITS, DEVICE)
@@ -129,7 +129,7 @@ def test_without_a_device_only_defaults_are_compared():
     choice = choose(LAYER, [slowed("first", 9), slowed("second", 1)], LIMITS)
 
     assert choice.family.engine == "second"
-    assert choice.schedule == SIMT.default(SIMT.problem(LAYER), LIMITS)
+    assert choice.schedule == SIMT.default(SIMT.problem(LAYER), LIMITS).numbers
 
 
 def test_nothing_to_compute_has_the_default():

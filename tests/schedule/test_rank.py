@@ -14,7 +14,6 @@ from gpucomp.ir.types import F16, U64
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule import points, rank
 from gpucomp.schedule.analytic import demand
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cuda, opencl
 from testing.kernels import (
     add_relu,
@@ -65,7 +64,7 @@ def fastest(found, **wanted):
 )  # fmt: skip
 def test_what_is_ranked_can_run_in_the_order_of_its_time_and_without_register_pressure(kernel, family, arch):
     target, found = cuda.manifest(arch), ranking(kernel, family, arch)
-    problem, p = family.problem(kernel), sized(family.problem(kernel))
+    problem, p = family.problem(kernel), family.problem(kernel)
 
     leading = list(itertools.islice(found.best(), 20))
 
@@ -81,7 +80,7 @@ def test_what_is_ranked_can_run_in_the_order_of_its_time_and_without_register_pr
 
 
 def tile(ranked):
-    p = sized(ranked.family.problem(LARGE))
+    p = ranked.family.problem(LARGE)
     d = {**ranked.family.derive(ranked.family.schedule(ranked.schedule), p), **ranked.schedule}
     return d["tile_m"], d["tile_n"]
 
@@ -148,7 +147,7 @@ def test_every_engine_says_what_it_does_but_the_one_whose_parts_keep_it_linear()
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 def test_of_kernels_without_matrices_too_what_is_ranked_first_can_run_and_beats_the_default(kernel, family, arch):
     target, problem = cuda.manifest(arch), family.problem(kernel)
-    default = family.default(sized(problem), target.limits)
+    default = family.default(problem, target.limits).numbers
     wanted = demand(kernel, target.device)
 
     chosen = first(kernel, family, arch)
@@ -175,10 +174,10 @@ def test_points_that_lie_apart_cost_whole_sectors():
     target = cuda.manifest("sm_90a")
     turned, straight = transposed(512, 3000), add_relu(512, 3000)
 
-    assert LOOPS.problem(turned)["moved_bytes"] == 32 + 4
-    assert LOOPS.problem(transposed(3000, 3))["moved_bytes"] == 3 * 4 + 4
+    assert LOOPS.problem(turned).moved_bytes == 32 + 4
+    assert LOOPS.problem(transposed(3000, 3)).moved_bytes == 3 * 4 + 4
     beside = LOOPS.problem(straight)
-    assert beside["moved_bytes"] == beside["read_bytes"] + beside["written_bytes"]
+    assert beside.moved_bytes == beside.read_bytes + beside.written_bytes
     by_points, by_tiles = first(turned, LOOPS, "sm_90a"), first(turned, TRANSPOSE, "sm_90a")
     assert by_points.us > 1.5 * by_tiles.us
     engines = rank.problems(turned, engines_of(turned, target.features))
@@ -222,7 +221,7 @@ def test_a_long_row_of_a_scan_is_looked_back_at_and_short_or_many_rows_are_not(a
         problem = SCAN.problem(kernel)
 
         assert first(kernel, SCAN, arch).schedule["look_back"] == wanted
-        assert SCAN.default(sized(problem), target.limits)["look_back"] == wanted
+        assert SCAN.default(problem, target.limits).numbers["look_back"] == wanted
 
     long = ranking(scan("sum", 1, 10_000_000), SCAN, arch)
     assert fastest(long, look_back=0) > 10 * fastest(long, look_back=1)
@@ -239,7 +238,7 @@ def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
     ):  # fmt: skip
 
         def done(kernel, shuffles, family=family, schedule=schedule, **change):
-            p, s = sized(family.problem(kernel)), family.schedule({**schedule, **change})
+            p, s = family.problem(kernel), family.schedule({**schedule, **change})
             return family.work_with(shuffles)(s, p)
 
         cuda_s, opencl_s = done(kernel, True), done(kernel, False)
@@ -267,9 +266,9 @@ def test_a_point_of_a_concat_reads_one_operand():
     kernel = joined(20_000, *[64] * 16)
     problem = loops.problem(kernel)
 
-    assert problem["read_bytes"] == problem["moved_bytes"] - 4 == 4
-    assert loops.problem(add_relu(40, 64))["read_bytes"] == 8
-    assert loops.problem(padded(1000, 3))["read_bytes"] == 4
+    assert problem.read_bytes == problem.moved_bytes - 4 == 4
+    assert loops.problem(add_relu(40, 64)).read_bytes == 8
+    assert loops.problem(padded(1000, 3)).read_bytes == 4
 
 
 def test_equal_problems_are_ranked_once():

@@ -17,7 +17,6 @@ from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, device_of
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
@@ -30,7 +29,7 @@ FAMILY = engines_of(KERNEL)[0]
 
 
 def default(kernel=KERNEL):
-    return dict(FAMILY.default(sized(FAMILY.problem(kernel)), HERE.limits))
+    return dict(FAMILY.default(FAMILY.problem(kernel), HERE.limits).numbers)
 
 
 def another(kernel=KERNEL):
@@ -45,7 +44,7 @@ def another(kernel=KERNEL):
 
 
 def pick(kernel=KERNEL, *, digest=None, **changes):
-    found = Pick(digest or kernel.digest, dict(FAMILY.problem(kernel)), device_of(HERE), FAMILY.title, another(kernel),
+    found = Pick(digest or kernel.digest, dict(FAMILY.problem(kernel).numbers), device_of(HERE), FAMILY.title, another(kernel),
                  engine_hash(FAMILY), "source", 0.7)  # fmt: skip
     return dataclasses.replace(found, **changes)
 
@@ -70,8 +69,8 @@ def test_a_target_without_a_device_goes_by_any_device_of_its_instruction_set():
 
     assert picks.exact(KERNEL.digest, unnamed) is None
     assert picks.sibling(KERNEL.digest, unnamed) == same
-    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31))), FAMILY.title, unnamed) == near
-    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31))), FAMILY.title, HERE) is None
+    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, unnamed) == near
+    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, HERE) is None
 
 
 def test_of_equally_near_problems_the_surest_gain_answers():
@@ -79,7 +78,7 @@ def test_of_equally_near_problems_the_surest_gain_answers():
     sure = pick(matmul(29, 54, 31), device=other(name="z"), ratio=0.2)
     picks = Picks.of([pick(matmul(29, 54, 31), device=other(name="y")), sure])
 
-    assert picks.nearest(dict(FAMILY.problem(KERNEL)), FAMILY.title, unnamed) == sure
+    assert picks.nearest(dict(FAMILY.problem(KERNEL).numbers), FAMILY.title, unnamed) == sure
 
 
 # leave one device out: what a device that nothing is known of gets from the records of the others
@@ -93,11 +92,11 @@ SIMT = FAMILIES["contraction/simt"]
 def gpu_pick(number, kernel):
     """A pick of its own for each device and kernel: another legal schedule for each."""
     arch, name = GPUS[number]
-    problem, limits = dict(SIMT.problem(kernel)), cuda.manifest(arch).limits
+    problem, limits = SIMT.problem(kernel), cuda.manifest(arch).limits
     legal = itertools.islice(SIMT.legal(problem, limits), 40)
     schedule = list(legal)[7 * number + LAYERS.index(kernel)]
     device = {"kind": "cuda", "arch": arch, "name": name}
-    return Pick(kernel.digest, problem, device, SIMT.title, schedule, engine_hash(SIMT), "source",
+    return Pick(kernel.digest, problem.numbers, device, SIMT.title, schedule, engine_hash(SIMT), "source",
                 0.5 + 0.1 * number)  # fmt: skip
 
 
@@ -238,12 +237,12 @@ IMAGE, *IMAGES = (dataclasses.replace(conv((1, size, size, 64), 64, (3, 3), pad=
 WINOGRAD, *_, DIRECT = engines_of(IMAGE)
 
 
-SCHEDULES = functools.cache(lambda family: dict(family.default(sized(family.problem(IMAGE)), HERE.limits)))
+SCHEDULES = functools.cache(lambda family: dict(family.default(family.problem(IMAGE), HERE.limits).numbers))
 
 
 def engine_pick(family, kernel):
     """A clear gain on another device, with the schedule that the engine has for ``IMAGE`` by default."""
-    return Pick(kernel.digest, dict(family.problem(kernel)), other(name="z"), family.title, SCHEDULES(family),
+    return Pick(kernel.digest, dict(family.problem(kernel).numbers), other(name="z"), family.title, SCHEDULES(family),
                 engine_hash(family), "source", 0.7)  # fmt: skip
 
 
@@ -323,7 +322,7 @@ def tuned(tmp_path):
             continue
         break
     fields = {"kernel": task.kernel.digest, "device": device_of(target), "engine": task.default.family.title,
-              "configuration": dict(candidate.schedule), "problem": dict(problem), "ratio": 0.5,
+              "configuration": dict(candidate.schedule), "problem": dict(problem.numbers), "ratio": 0.5,
               "template": engine_hash(task.default.family),
               "source": records.source_hash(source.text, source.name)}  # fmt: skip
     path = tmp_path / "r.jsonl"
@@ -461,7 +460,11 @@ def wide_pick(*, few, name=None, **changes):
     """A pick for ``WIDE`` whose schedule makes one part, or many; measured here, or on the device of that ``name``."""
     target = cpu.host()
     (task,) = tasks_of(compiler.lower(specs.model(WIDE), target), target)
-    family, default, problem = task.default.family, dict(task.default.schedule), dict(task.problem(task.default.family))
+    family, default, problem = (
+        task.default.family,
+        dict(task.default.schedule),
+        task.problem(task.default.family),
+    )
     schedule = default | {"tile_m": 512, "panels": 32, "nv": 3, "mr": 2}  # whatever the width of vectors
     if not few:
         schedule = next(
@@ -471,7 +474,7 @@ def wide_pick(*, few, name=None, **changes):
         )
     assert not family.reasons(schedule, problem, target.limits)
     source = task.rendered(Candidate(family, schedule))[0]
-    found = Pick(task.kernel.digest, problem, device_of(target) | ({"name": name} if name else {}), family.title,
+    found = Pick(task.kernel.digest, problem.numbers, device_of(target) | ({"name": name} if name else {}), family.title,
                  schedule, engine_hash(family), records.source_hash(source.text, source.name), 0.5)  # fmt: skip
     return dataclasses.replace(found, **changes)
 

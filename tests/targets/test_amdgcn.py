@@ -14,7 +14,6 @@ from gpucomp.ir.types import BF16, F16, F32, F64, TensorType
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
-from gpucomp.schedule.space import sized
 from gpucomp.targets import amdgcn, opencl
 from testing.kernels import add_relu, axes_of, conv, elementwise, matmul, max_pool, softmax
 from testing.template_cases import CASES
@@ -71,7 +70,7 @@ def test_no_listing_of_any_engine_has_a_call(name):
     target, kernel = opencl.manifest("gfx1100"), CASES[name]
     for family in engines_of(kernel, target.features):
         problem = family.problem(kernel)
-        schedule = dict(family.default(sized(problem), target.limits))
+        schedule = dict(family.default(problem, target.limits).numbers)
         if not family.reasons(schedule, problem, target.limits):
             listing = amdgcn.assemble(render(kernel, schedule, target, "k0", family), "gfx1100")
 

@@ -13,7 +13,6 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
-from gpucomp.schedule.space import sized
 from gpucomp.targets import amdgcn, cuda, opencl, opencl_build
 from testing.kernels import matmul
 
@@ -495,7 +494,7 @@ def test_work_groups_meet_where_there_is_a_fence_of_the_device(device, fence, st
     if not fence:
         reason = "4 work-groups share a result, the device has no fence that orders memory between them"
         assert family.reasons(schedule, problem, found.limits) == [reason]
-        assert family.default(sized(problem), found.limits)["splits"] == 1
+        assert family.default(problem, found.limits).numbers["splits"] == 1
         return
     source = render(kernel, schedule, found, "k0", family)
     for order in ("release", "acquire"):

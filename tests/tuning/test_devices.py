@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gpucomp import targets
-from gpucomp.schedule.space import sized
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import devices, worker
@@ -27,7 +26,7 @@ INPUTS = random_inputs(KERNEL)
 def made_for(target, sets=2, launches=3):
     engines_of, render = back_end(target.language)
     family = engines_of(KERNEL, target.features)[-1]
-    schedule = family.default(sized(family.problem(KERNEL)), target.limits)
+    schedule = family.default(family.problem(KERNEL), target.limits).numbers
     source = render(KERNEL, schedule, target, "k0", family)
     return source, setup(KERNEL, family, source, None, INPUTS, target, sets=sets, launches=launches)
 
@@ -40,7 +39,7 @@ def test_weights_take_turns_on_their_own():
     kernel = dataclasses.replace(matmul(5, 7, 3), constants=frozenset({1}))
     engines_of, render = back_end("llvm")
     family = engines_of(kernel)[-1]
-    schedule = family.default(sized(family.problem(kernel)), HOST.limits)
+    schedule = family.default(family.problem(kernel), HOST.limits).numbers
     source = render(kernel, schedule, HOST, "k0", family)
     inputs = random_inputs(kernel)
 

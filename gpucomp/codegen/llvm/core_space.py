@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from gpucomp.device.limits import Limits
 from gpucomp.kernel.geometry import Geometry
@@ -53,8 +52,8 @@ def span(tasks: int, threads: int) -> float:
     return min(tasks, -(-tasks // (chunk * threads)) * chunk) + wait
 
 
-def nothing(s: Tunables, p: Sizes) -> Mapping[str, int]:
-    return {}
+def nothing(s: Tunables, p: Sizes) -> Sizes:
+    return Sizes()
 
 
 def geometry(s: Tunables, p: Sizes) -> Geometry:

@@ -74,7 +74,7 @@ def problem(kernel: Kernel) -> MmaAttentionProblem:
         f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)
     }
     return MmaAttentionProblem(
-        **simt.problem(kernel).replace(**widths),
+        **simt.problem(kernel).replace(**widths).numbers,
         element_bytes=nbytes,
         products=3 if body.math == "3xtf32" and nbytes == 4 else 1,
     )

@@ -66,7 +66,7 @@ def problem(kernel: Kernel) -> SeparableMmaProblem:
     body, types = kernel.body_as(Separable), mma.operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
-    return SeparableMmaProblem(**separable.problem(kernel, nbytes), products=products)
+    return SeparableMmaProblem(**separable.problem(kernel, nbytes).numbers, products=products)
 
 
 @remembered
@@ -78,7 +78,7 @@ def derive(s: SeparableMmaSchedule, p: SeparableMmaProblem) -> SeparableMmaSizes
     pitch = part_k * p.element_bytes + separable.ROW_PAD
     warp_m = tile_m // s.warps_m
     return SeparableMmaSizes(
-        **common,
+        **common.numbers,
         warp_m=warp_m,
         blocks_m=warp_m // 16,
         blocks_n=s.warp_n // 8,

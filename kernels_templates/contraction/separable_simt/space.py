@@ -74,7 +74,7 @@ def derive(s: SeparableSimtSchedule, p: SeparableProblem) -> SeparableSimtSizes:
     pitch = common.part_k + separable.ROW_PAD // 4
     shared = 4 * (common.tile_m * pitch + common.part_k * s.tile_n)
     return SeparableSimtSizes(
-        **common,
+        **common.numbers,
         rows=rows,
         columns=columns,
         a_deep=4 if s.reg_m <= 4 else 2,

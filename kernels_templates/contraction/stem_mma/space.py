@@ -91,7 +91,7 @@ def problem(kernel: Kernel) -> StemMmaProblem:
     body, found, types = kernel.body_as(Contraction), required(stem_of(kernel)), mma.operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     return StemMmaProblem(
-        **stem_sizes(kernel, found),
+        **stem_sizes(kernel, found).numbers,
         element_bytes=nbytes,
         products=3 if body.math == "3xtf32" and nbytes == 4 else 1,
         out_wide=store_width(kernel),
@@ -129,7 +129,7 @@ def derive(s: StemMmaSchedule, p: StemMmaProblem) -> StemMmaSizes:
         chunks=p.taps_y * pairs * 2,
         filled_x=taps_x,
         rows_written=1 if p.products > 1 else max(1, min(p.taps_y, WRITTEN_STEPS // pairs)),
-        **image,
+        **image.numbers,
         image_bytes_shared=image.rows * image.columns * depth * p.element_bytes,
         tiles_n=tiles_n,
         padded_n=tiles_n * tile_n,

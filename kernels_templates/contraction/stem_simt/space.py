@@ -65,7 +65,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel) -> StemSimtProblem:
     found = required(stem_of(kernel))
-    return StemSimtProblem(**stem_sizes(kernel, found), out_wide=store_width(kernel))
+    return StemSimtProblem(**stem_sizes(kernel, found).numbers, out_wide=store_width(kernel))
 
 
 @remembered
@@ -79,7 +79,7 @@ def derive(s: StemSimtSchedule, p: StemSimtProblem) -> StemSimtSizes:
         threads_n=threads_n,
         depth=next(d for d in (1, 2, 4, 8) if d >= p.channels),
         taps=p.taps_y * p.taps_x * p.channels,
-        **image,
+        **image.numbers,
         tiles_n=tiles_n,
         padded_n=tiles_n * s.tile_n,
         tiles=tiles_n * image.tiles_x * image.tiles_y * p.images,

@@ -61,7 +61,7 @@ def problem_of(kernel: Kernel) -> AttentionProblem:
 def schedules_of(kernel: Kernel, count: int, target: Target) -> list[Schedule]:
     """The default and ``count`` random schedules that are legal, some with several blocks of keys."""
     problem = FAMILY.problem(kernel)
-    found: list[Schedule] = [dict(FAMILY.default(problem, target.limits))]
+    found: list[Schedule] = [dict(FAMILY.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
     while len(found) < count + 1:
         trial = {p.name: chooser.choice(p.choices) for p in FAMILY.params} | {"tile_n": chooser.choice((16, 32, 64))}
@@ -76,7 +76,7 @@ def check(kernel: Kernel, schedules: list[Schedule], target: Target, family: Fam
     (want,) = expected(kernel, inputs)
     named = {f"k{i}": s for i, s in enumerate(schedules)}
     library = Library(dict.fromkeys(named, kernel), named, target, family)
-    terms = FAMILY.problem(kernel)["depth"] + FAMILY.problem(kernel)["n"]
+    terms = FAMILY.problem(kernel).depth + FAMILY.problem(kernel).n
     for i, schedule in enumerate(schedules):
         try:
             assert_matches(library.run(f"k{i}", inputs)[0], want, terms=terms)
@@ -97,7 +97,7 @@ def test_other_processors(name: str, target: Target) -> None:
 
 def test_both_products_are_fused_multiply_adds_on_64_bit_arm() -> None:
     kernel = CASES["causal"]
-    source = emit(kernel, FAMILY.default(problem_of(kernel), ARM.limits), ARM, "k")
+    source = emit(kernel, FAMILY.default(problem_of(kernel), ARM.limits).numbers, ARM, "k")
 
     text = cpu.assembly([source], ARM)
 
@@ -195,7 +195,7 @@ def test_a_mask_that_runs_along_columns_is_turned_and_no_other() -> None:
     assert {name for name, count in turned.items() if count} == {"one mask for all", "bf16"}
     for name in ("one mask for all", "masks of rows", "causal"):
         kernel = CASES[name]
-        text = emit(kernel, FAMILY.default(problem_of(kernel), SERVER.limits), SERVER, "k").text
+        text = emit(kernel, FAMILY.default(problem_of(kernel), SERVER.limits).numbers, SERVER, "k").text
         assert "masked.gather" not in text, name
 
 
@@ -232,7 +232,7 @@ def test_scratch_stays_below_its_limit() -> None:
     assert scratch_bytes(large, problem) > STACK_BYTES
     assert any("bytes of scratch" in reason for reason in FAMILY.reasons(large, problem, SERVER.limits))
     for target in (V2, V3, SERVER):
-        assert not FAMILY.reasons(FAMILY.default(problem, target.limits), problem, target.limits)
+        assert not FAMILY.reasons(FAMILY.default(problem, target.limits).numbers, problem, target.limits)
 
 
 @pytest.mark.parametrize(("rows", "vectors", "found"), [(197, 4, (1, 3, 4)), (128, 4, (0, 4, 2)), (5, 4, (0, 1, 1))])
@@ -308,7 +308,7 @@ FEW_CASES = {
 
 def few_schedules(kernel: Kernel, target: Target) -> list[Schedule]:
     problem = DECODE.problem(kernel)
-    found: list[Schedule] = [dict(DECODE.default(problem, target.limits))]
+    found: list[Schedule] = [dict(DECODE.default(problem, target.limits).numbers)]
     return [found[0], {**found[0], "tile_n": 16, "wide": 1}]
 
 

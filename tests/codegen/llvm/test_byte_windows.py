@@ -139,7 +139,7 @@ if "avxvnni" in HOST.features:
 def spread(kernel: Kernel, target: Target) -> list[Schedule]:
     """The default and another legal schedule."""
     problem = BYTE_WINDOWS.problem(kernel)
-    found = [dict(BYTE_WINDOWS.default(problem, target.limits))]
+    found = [dict(BYTE_WINDOWS.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
     while len(found) < 2:
         trial = {p.name: chooser.choice(p.choices) for p in BYTE_WINDOWS.params}
@@ -186,7 +186,7 @@ def test_many_schedules_at_once_are_legal_where_each_is(drawn: Drawn) -> None:
 
 
 def instructions(drawn: Drawn, target: Target) -> str:
-    schedule = BYTE_WINDOWS.default(BYTE_WINDOWS.problem(drawn.kernel), target.limits)
+    schedule = BYTE_WINDOWS.default(BYTE_WINDOWS.problem(drawn.kernel), target.limits).numbers
     return emit(drawn.kernel, schedule, target, "k", BYTE_WINDOWS).text
 
 

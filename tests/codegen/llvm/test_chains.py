@@ -279,7 +279,7 @@ def test_weights_that_fill_the_cache_stay_apart() -> None:
 def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     (step,) = chained(large(), HOST.with_limits(cache_bytes=1 << 20))
     p = chain_space.problem(step.kernel)
-    schedule = chain_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits)
+    schedule = chain_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits).numbers
 
     row = 4 * 56 * 144
     assert (p.out_rows, p.row_bytes, p.halo_bytes) == (56, 2 * row, 2 * row)
@@ -287,8 +287,8 @@ def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     assert p.carried_bytes == 2 * row
     assert schedule["rows"] == chain_space.ENOUGH_ROWS
     assert (1 << 20) // chain_space.WIDEST_SHARE < chain_space.kept_bytes(4, p) <= (1 << 20) // chain_space.CACHE_SHARE
-    assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 22).limits)["rows"] == 8
-    assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 19).limits)["rows"] == 2
+    assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 22).limits).numbers["rows"] == 8
+    assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 19).limits).numbers["rows"] == 2
     assert list(chain_space.objections(chain_space.ChainSchedule(rows=16, parts=1), p, HOST.limits)) == [
         f"{34 * row} bytes of rows at hand, {1 << 20} are allowed"
     ]

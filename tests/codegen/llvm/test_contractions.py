@@ -79,7 +79,7 @@ def check_packed(kernel: Kernel, schedules: list[Schedule], target=None) -> None
 def some_schedules(kernel: Kernel, count: int, target, **fixed: int) -> list[Schedule]:
     """The default and ``count`` random schedules that are legal."""
     problem = FAMILY.problem(kernel)
-    found: list[Schedule] = [dict(FAMILY.default(problem, target.limits))]
+    found: list[Schedule] = [dict(FAMILY.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
     while len(found) < count + 1:
         trial = (
@@ -276,7 +276,7 @@ def test_defaults_are_legal_for_constants_and_for_others(kernel: Kernel, target)
     for each in (kernel, constant_weights(kernel)):
         problem = FAMILY.problem(each)
 
-        assert FAMILY.reasons(FAMILY.default(problem, target.limits), problem, target.limits) == []
+        assert FAMILY.reasons(FAMILY.default(problem, target.limits).numbers, problem, target.limits) == []
 
 
 def test_a_packed_kernel_is_computed_by_the_form_it_was_packed_for() -> None:
@@ -372,7 +372,7 @@ def test_rows_a_multiple_of_a_page_apart_do_not_crowd_out_each_other(k: int, cro
 
     assert (crowding(12, 4 * k, 4, eight) > 0) is crowded
     assert crowding(8, 4 * k, 4, eight) == crowding(12, 4 * k, 4, twelve) == 0
-    assert not crowded or FAMILY.default(problem_of(constant_weights(matmul(196, 512, k))), eight)["mr"] <= 8
+    assert not crowded or FAMILY.default(problem_of(constant_weights(matmul(196, 512, k))), eight).numbers["mr"] <= 8
 
 
 def test_dot_products_of_bf16_are_worth_it_where_they_take_as_long_as_multiply_adds() -> None:

@@ -332,7 +332,7 @@ def test_defaults_are_legal_at_every_vector_width(kernel: Kernel, vector_bytes: 
     family = family_of(kernel)
     problem = family.problem(kernel)
 
-    assert family.reasons(family.default(problem, limits), problem, limits) == []
+    assert family.reasons(family.default(problem, limits).numbers, problem, limits) == []
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_problems_and_defaults_are_of_these_types(kernel: Kernel) -> None:
     problem = family.problem(kernel)
 
     assert isinstance(problem, Sizes)
-    assert isinstance(family.default(problem, Limits(vector_bytes=32)), family.space)
+    assert isinstance(family.default(problem, Limits(vector_bytes=32)).numbers, family.space)
 
 
 def test_vectors_wider_than_the_processors_are_refused() -> None:

@@ -155,7 +155,7 @@ def problem_of(kernel: Kernel, family: Family = TILES) -> NarrowProblem:
 def some_schedules(kernel: Kernel, count: int, family: Family = TILES, target: Target = HOST) -> list[Schedule]:
     """The default and ``count`` random schedules that are legal."""
     problem, chooser = family.problem(kernel), random.Random(kernel.digest)
-    found = [dict(family.default(problem, target.limits))]
+    found = [dict(family.default(problem, target.limits).numbers)]
     while len(found) < count + 1:
         trial = {p.name: chooser.choice(p.choices) for p in family.params}
         if not family.reasons(trial, problem, target.limits):
@@ -328,7 +328,7 @@ def test_columns_of_several_axes_of_k_are_not_copied() -> None:
 def test_objections() -> None:
     kernel = KERNELS["rows of an odd length"]
     problem = TILES.problem(kernel)
-    schedule = dict(TILES.default(problem, HOST.limits))
+    schedule = dict(TILES.default(problem, HOST.limits).numbers)
 
     def reasons(**changes: int) -> str:
         return "; ".join(TILES.reasons(schedule | changes, problem, HOST.limits))

@@ -46,7 +46,7 @@ def spread(kernel: Kernel) -> list[Schedule]:
     """The default and a few legal schedules."""
     family, limits = family_of(kernel), cpu.host().limits
     problem = family.problem(kernel)
-    found = [dict(family.default(problem, limits))]
+    found = [dict(family.default(problem, limits).numbers)]
     chooser = random.Random(kernel.digest)
     while len(found) < 3:
         trial = {p.name: chooser.choice(p.choices) for p in family.params}
@@ -71,7 +71,7 @@ def test_every_schedule_gives_what_the_expressions_say(kernel: Kernel) -> None:
 def test_narrow_vectors_give_the_same() -> None:
     target = cpu.named("cpu:x86-64-v3")
     kernel = depthwise((1, 7, 9, 27), (3, 3), pad=1)
-    schedule = WINDOWS_OF_LOOPS.default(WINDOWS_OF_LOOPS.problem(kernel), target.limits)
+    schedule = WINDOWS_OF_LOOPS.default(WINDOWS_OF_LOOPS.problem(kernel), target.limits).numbers
     inputs = random_inputs(kernel)
 
     results = Library({"k": kernel}, {"k": schedule}, target, WINDOWS_OF_LOOPS).run("k", inputs)

@@ -115,7 +115,7 @@ def test_it_filters_images_of_any_size(name):
     kernel = constant(conv(image, columns, (3, 3), pad=pad))
     inputs, problem = inputs_of(kernel), FAMILY.problem(kernel)
     chooser = random.Random(name)
-    schedules = [small(2), small(4), small(6), FAMILY.default(problem, cpu.host().limits)]
+    schedules = [small(2), small(4), small(6), FAMILY.default(problem, cpu.host().limits).numbers]
     while len(schedules) < 6:
         trial = {p.name: chooser.choice(p.choices) for p in FAMILY.params} | {"nv": chooser.choice((1, 3, 4))}
         if not FAMILY.reasons(trial, problem, cpu.host().limits):
@@ -143,7 +143,7 @@ def test_it_filters_with_steps_of_two(name):
     schedules = [
         small(2),
         small(2, nv=1, mr=5, panels=2),
-        FAMILY.default(problem, cpu.host().limits),
+        FAMILY.default(problem, cpu.host().limits).numbers,
     ]
 
     for schedule, (found,) in zip(schedules, run(kernel, [(s, inputs) for s in schedules], order=2), strict=True):
@@ -158,7 +158,7 @@ def test_pixels_may_be_narrow_in_memory(dtype, rounding, step):
     kernel = constant(conv(image, columns, (3, 3), pad=pad, stride=step, dtype=dtype))
     wide = inputs_of(replace(kernel, params=tuple(replace(t, dtype=F32) for t in kernel.params)))
     inputs = [a.astype(dtype.numpy) for a in wide]
-    default = FAMILY.default(FAMILY.problem(kernel), cpu.host().limits)
+    default = FAMILY.default(FAMILY.problem(kernel), cpu.host().limits).numbers
     schedules = [small(2), default] + ([small(4), small(6, nv=1)] if step == 1 else [])
 
     for schedule, (found,) in zip(schedules, run(kernel, [(s, inputs) for s in schedules]), strict=True):
@@ -347,7 +347,7 @@ def test_defaults_are_legal_and_no_worse_than_their_neighbours(size, limits):
     side, channels, columns = size
     p = FAMILY.problem(constant(conv((1, side, side, channels), columns, (3, 3), pad=1)))
 
-    s = FAMILY.default(p, limits)
+    s = FAMILY.default(p, limits).numbers
 
     assert FAMILY.reasons(s, p, limits) == []
     assert scratch_bytes(s, p) <= SCRATCH_BYTES
@@ -367,7 +367,7 @@ def on_all(s, p, limits):
 @pytest.mark.parametrize("threads", THREADS)
 def test_more_threads_take_no_longer_and_share_the_work_of_a_large_layer(threads):
     p = FAMILY.problem(constant(conv((1, 56, 56, 128), 256, (3, 3), pad=1)))
-    s = FAMILY.default(p, AVX512)
+    s = FAMILY.default(p, AVX512).numbers
 
     assert cycles(s, p, threads, AVX512) <= 1.25 * cycles(s, p, 1, AVX512) / threads
 

@@ -210,7 +210,7 @@ def derive(s: NarrowSchedule, p: NarrowProblem) -> NarrowSizes:
     if row_bytes % 1024 == 0:
         row_bytes += LINE  # rows that lie a power of two apart share few sets of the first-level cache
     return NarrowSizes(
-        **rows,
+        **rows.numbers,
         group=WORD // p.nbytes,
         steps=steps,
         n_tiles=n_tiles,

@@ -49,7 +49,7 @@ def problem(kernel: Kernel) -> DecodeProblem:
         max((ld.dtype.nbytes for ld in loads(e)), default=4) * inner.extent
         for e, inner in ((parts.k, parts.depth), (parts.v, parts.values))
     )
-    return DecodeProblem(**parts.extents, key_bytes=width)
+    return DecodeProblem(**parts.extents.numbers, key_bytes=width)
 
 
 def derive(s: DecodeSchedule, p: DecodeProblem) -> DecodeSizes:

@@ -24,7 +24,7 @@ from gpucomp.schedule.space import can_run, remembered, too_wide
 class AttentionSchedule(Tunables):
     lanes: int = tunable((4, 8, 16), "rows of a vector")
     vectors: int = tunable((1, 2, 3, 4, 6), "vectors of rows of a task")
-    keys_: int = tunable((1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values")
+    keys: int = tunable((1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values")
     tile_n: int = tunable(
         (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are at hand, rounded up to whole blocks"
     )
@@ -56,7 +56,7 @@ class AttentionSizes(Sizes):
 def problem(kernel: Kernel) -> AttentionProblem:
     parts = parts_of(kernel)
     return AttentionProblem(
-        **parts.extents,
+        **parts.extents.numbers,
         causal=parts.causal,
         last_rows=parts.last_rows,
         copied_k=int(parts.key_rows is None),
@@ -70,7 +70,7 @@ def derive(s: AttentionSchedule, p: AttentionProblem) -> AttentionSizes:
     count = -(-p.m // s.lanes)
     tiles = -(-count // s.vectors)
     base, wider = divmod(count, tiles)
-    keys = min(s.keys_, p.n)
+    keys = min(s.keys, p.n)
     tile_n = -(-min(s.tile_n, p.n) // keys) * keys
     head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
     return AttentionSizes(
@@ -79,7 +79,7 @@ def derive(s: AttentionSchedule, p: AttentionProblem) -> AttentionSizes:
         wider=wider,
         widest=base + (wider > 0),
         block_keys=keys,
-        columns=min(s.keys_, p.values),
+        columns=min(s.keys, p.values),
         tile_n=tile_n,
         blocks=-(-p.n // tile_n),
         head=head,
@@ -99,7 +99,7 @@ def scratch_bytes(s: AttentionSchedule, p: AttentionProblem) -> int:
 
 def objections(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> Iterator[str]:
     yield from too_wide(s.lanes, 4, limits)
-    if (used := s.vectors * s.keys_ + s.vectors + 1) > limits.registers:
+    if (used := s.vectors * s.keys + s.vectors + 1) > limits.registers:
         yield f"{used} registers, the processor has {limits.registers}"
     if (scratch := scratch_bytes(s, p)) > STACK_BYTES:
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
@@ -165,7 +165,7 @@ def estimate(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float
 
 def default(p: AttentionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> AttentionSchedule:
     """The legal schedule that the cost model finds fastest on ``threads``."""
-    smallest = AttentionSchedule(lanes=4, vectors=1, keys_=1, tile_n=16)
+    smallest = AttentionSchedule(lanes=4, vectors=1, keys=1, tile_n=16)
 
     def cost(s: AttentionSchedule) -> float:
         return sum(cycles(s, p, limits, count) * count for count in threads)
@@ -179,4 +179,4 @@ def _candidates(p: AttentionProblem, lanes: int) -> Iterator[AttentionSchedule]:
     tiles = [n for n in AttentionSchedule.choices("tile_n") if n <= 16 or n < 2 * p.n]
     choices = (AttentionSchedule.choices("vectors"), AttentionSchedule.choices("keys"), tiles)
     for vectors, keys, tile_n in itertools.product(*choices):
-        yield AttentionSchedule(lanes=lanes, vectors=vectors, keys_=keys, tile_n=tile_n)
+        yield AttentionSchedule(lanes=lanes, vectors=vectors, keys=keys, tile_n=tile_n)

@@ -51,7 +51,7 @@ class _Candidate:
         if row is None:
             (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
             problem = family.problem(kernel)
-            schedule = {**family.default(problem, limits), "tasks": 1}
+            schedule = {**family.default(problem, limits).numbers, "tasks": 1}
             return None if family.reasons(schedule, problem, limits) else (schedule, 0.0)
         whole, one = (contraction_space.problem(k) for k in (kernel, row))
         if one.form != contraction_space.FORMS.index("gemm") or not packable(kernel, "b") or not limits.vector_bytes:
@@ -59,7 +59,7 @@ class _Candidate:
         by_rows, at_once = (contraction_space.default(p, limits, threads=(1,)) for p in (one, whole))
         rows = math.prod(self.linked.result.shape[IMAGE : ROW + 1])
         extra = rows * contraction_space.cycles(by_rows, one, 1, limits)
-        return by_rows, extra - contraction_space.cycles(at_once, whole, 1, limits)
+        return by_rows.numbers, extra - contraction_space.cycles(at_once, whole, 1, limits)
 
     @property
     def schedule(self) -> Schedule:

@@ -56,7 +56,7 @@ def problem(kernel: Kernel) -> DotsProblem:
     narrow = narrow_of(kernel)
     assert narrow is not None
     both = narrow.ops.a.dtype is I8 and narrow.ops.b.dtype is I8
-    return DotsProblem(**amx.problem(kernel), signed=int(both))
+    return DotsProblem(**amx.problem(kernel).numbers, signed=int(both))
 
 
 def parts_of_tile(limits: Limits) -> int:
