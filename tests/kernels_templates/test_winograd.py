@@ -167,6 +167,9 @@ def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
     assert found < error_of(kernel, launch(kernel, FOUR, sources[1], four)) < bound_of(kernel, FOUR)
 
 
+OUTPUTS = "    // A^T times what is there, for each output\n"
+IN_ROWS = "    // rows of B^T d times B, where they lie\n"
+NEXT = "    // the next channels set out while these are computed with\n"
 ROWS = "    #pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      {\n        const float d0 = tile_v"
 MISTAKES = {
     "a sign of the pixels' transform": ("two stages", "= d3 - d1", "= d1 - d3"),
@@ -181,7 +184,7 @@ MISTAKES = {
     "rows past the end": ("odd sizes, two images", " && out_y < 9", ""),
     "a split left out": ("splits, one with a shorter share", "split < 3;", "split < 2;"),
     "a split's part": ("splits, one with a shorter share", "(int)blockIdx.y * 8;", "(int)blockIdx.y * 4;"),
-    "no barrier before the outputs": ("two stages", "__syncthreads();\n    if (id < 128)", "if (id < 128)"),
+    "no barrier before the outputs": ("two stages", f"__syncthreads();\n\n{OUTPUTS}    if (id < 128)", "if (id < 128)"),
     "no barrier between stages": ("odd sizes, two images", "const int following = channel + 4;\n    __syncthreads();",
                                   "const int following = channel + 4;"),
     "4: a factor of the pixels' transform": ("4: odd sizes, two images", "1.265625f * d0", "1.25f * d0"),
@@ -190,8 +193,8 @@ MISTAKES = {
     "4: a row of positions for another": ("4: odd sizes, two images", "(row_line + i * 3) * 6 +", "(row_line + i) * 6 +"),
     "4: the pixels of another line": ("4: odd sizes, two images", "y * 84", "y * 72"),
     "4: the mask of another line": ("4: odd sizes, two images", "inside >> y & 1u", "inside >> (y ^ 1) & 1u"),
-    "4: rows that are transformed too early": ("4: odd sizes, two images", f"__syncthreads();\n{ROWS}", ROWS),
-    "4: rows that are read too early": ("4: odd sizes, two images", "__syncthreads();\n    if (following", "if (following"),
+    "4: rows that are transformed too early": ("4: odd sizes, two images", f"__syncthreads();\n\n{IN_ROWS}{ROWS}", ROWS),
+    "4: rows that are read too early": ("4: odd sizes, two images", f"__syncthreads();\n\n{NEXT}    if (following", "if (following"),
     "4: a line stored over another": ("4: odd sizes, two images", "tile_u[my_line * 4 + x]", "tile_u[my_line * 3 + x]"),
     "4: a factor of a line's outputs": ("4: odd sizes, two images", "3.375f * t", "2.25f * t"),
     "4: rows past the end": ("4: more work-items than lines", "out_y < 3 && ", ""),
