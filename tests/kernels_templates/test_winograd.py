@@ -233,7 +233,7 @@ def test_mistakes_show(name, mistaken):
 def test_registers_and_shared_memory_are_as_reckoned(arch):
     kernel, target = conv((2, 15, 13, 36), 70, (3, 3), pad=1), cuda.manifest(arch)
     problem = FAMILY.problem(kernel)
-    tiles = [t.replace(splits=i % 2 * 3 + 1) for i, t in enumerate(TILES)]
+    tiles = [t.replace(splits=i % 2 * 3 + 1).numbers for i, t in enumerate(TILES)]
     schedules = {f"k{i}": t for i, t in enumerate(tiles) if not FAMILY.reasons(t, problem, target.limits)}
     texts = [source_of(kernel, s, name, target).text for name, s in schedules.items()]
 
