@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 MOST_TRIED = 20_000  # schedules searched for one with fewer work-items: about a second
-Seen = dict[tuple[object, ...], Rendered]
+Seen = dict[tuple[object, ...], KernelSource]
 Made = tuple[Rendered, Scheduled]  # a kernel's source, and what it was rendered of
 
 
@@ -258,8 +258,8 @@ def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rende
     seen, name, choice = {} if seen is None else seen, one.step.name, one.choice
     key = (name, one.kernel.digest, choice.family.title, *choice.schedule.items())
     if key not in seen:
-        seen[key] = Rendered(render_one(one.kernel, choice.schedule, target, name, choice.family), choice)
-    return seen[key]
+        seen[key] = render_one(one.kernel, choice.schedule, target, name, choice.family)
+    return Rendered(seen[key], choice)
 
 
 def _standing(step: KernelStep, target: Target, tiers: Tiers, seen: Seen) -> Choice:

@@ -18,8 +18,8 @@ Legality (``_joins``) and profit (``_worth_inlining``) are separate; only the la
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
 from gpucomp import ops
 from gpucomp.errors import quote
@@ -31,17 +31,14 @@ from gpucomp.expr.core import (
     Reduce,
     Select,
     index,
-    literal,
-    load,
     reduces,
-    transform,
     walk,
 )
 from gpucomp.expr.lower import is_short
-from gpucomp.expr.simplify import Simplifier, simplify
+from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
 from gpucomp.ir.types import I8, I32, STRING, U8
-from gpucomp.kernel import Store
+from gpucomp.kernel.compose import AT_ONCE, Composer, Group, Order, is_scalar, pushed
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.recognise_scatter import scatter_of
 from gpucomp.kernel.step import HostStep, KernelStep, Step
@@ -72,22 +69,6 @@ class Policy:
     prologues: bool = True
 
 
-Order = tuple[int, ...]  # when a kernel runs: its anchor's position, or right after another kernel: (5,) (5, 12) (6,)
-AT_ONCE: Order = (-1,)
-
-
-@dataclass(eq=False)
-class _Group:
-    """One kernel to be: its anchor, its members in topological order, and where each one's elements are."""
-
-    order: Order
-    anchor: Value
-    members: list[Value] = field(default_factory=list)
-    weight: int = 0  # expression nodes of the members after the anchor
-    choices: int = 0  # ``Select`` of all members
-    parts: list[tuple[Value, int]] = field(default_factory=list)  # (Concat, operand): written, not owned
-
-
 @dataclass(frozen=True)
 class _Footprint:
     """What inlining a value costs: expression nodes, depth, the values it loads, whether it computes, how often it chooses."""
@@ -109,12 +90,12 @@ class _Partition:
         self.consumers = graph.consumers()
         self.is_output = set(graph.outputs)
         self.algorithms: dict[Value, Algorithm | None] = {}
-        self.group: dict[Value, _Group] = {}
+        self.group: dict[Value, Group] = {}
         self.inlined: dict[Value, _Footprint] = {}
         self.place: dict[Value, tuple[Expr, ...]] = {}  # of a kernel's value: its element's index, in the anchor's axes
         self.host: dict[Value, Order] = {}
         self.written_in_parts: dict[Value, Order] = {}
-        self.groups: list[_Group] = []
+        self.groups: list[Group] = []
         self.reasons: dict[Value, str] = {}
         self.live = {v for node in self.nodes for v in node.inputs} | self.is_output
 
@@ -152,7 +133,7 @@ class _Partition:
 
     # the walk -----------------------------------------------------------------------------------------------
 
-    def run(self) -> list[_Group]:
+    def run(self) -> list[Group]:
         for node in self.nodes:
             if node.op in (Input, Constant):
                 continue
@@ -165,9 +146,9 @@ class _Partition:
                     self._compute_where_read(steps, group)
         return self.groups
 
-    def composed(self) -> list[tuple[_Group, _Composer, Composed, tuple[Value, ...]]]:
+    def composed(self) -> list[tuple[Group, Composer, Composed, tuple[Value, ...]]]:
         """Every kernel with who wrote it, and the values it stores."""
-        composers = [(group, _Composer(self, group)) for group in self.run()]
+        composers = [(group, Composer(self, group)) for group in self.run()]
         return [(group, composer, *composer.compose()) for group, composer in composers]
 
     def _place(self, value: Value) -> None:
@@ -205,7 +186,7 @@ class _Partition:
             if not below or (len(reads) < MAX_PARAMS and sum(f.weight for f in below.values()) <= 2 * MAX_WEIGHT):
                 break
             self._store_after_all(max(below, key=lambda v: (len(below[v].reads), below[v].weight)))
-        group = _Group(order, value, [value], choices=self._choices(value))
+        group = Group(order, value, [value], choices=self._choices(value))
         self.groups.append(group)
         self.group[value] = group
         algorithm = self.algorithm(value)
@@ -248,7 +229,7 @@ class _Partition:
         self.group[value] = group
         return True
 
-    def _joins(self, value: Value, group: _Group) -> str:
+    def _joins(self, value: Value, group: Group) -> str:
         """Why ``value`` cannot be computed in ``group``; empty when it can."""
         inside = [k for k, v in enumerate(value.inputs) if self.group.get(v) is group]
         others = [v for k, v in enumerate(value.inputs) if k not in inside]
@@ -277,14 +258,14 @@ class _Partition:
             return "the kernel chooses between enough values that are chosen"
         return ""
 
-    def _pushes(self, value: Value, group: _Group, inside: Sequence[int]) -> str:
+    def _pushes(self, value: Value, group: Group, inside: Sequence[int]) -> str:
         """A movement joins when the operand has no other reader: its elements are just stored elsewhere."""
         if len(value.inputs) > 1:
             return f"{value.op} gathers from several kernels"
         operand = value.inputs[inside[0]]
         if operand in self.is_output or len(self.consumers[operand]) > 1:
             return f"{value.op} is not its only reader"
-        place = _pushed(value, inside[0], self.place[operand])
+        place = pushed(value, inside[0], self.place[operand])
         if len({n for i in place for n in walk(i)}) > MAX_PLACE:
             return "its elements' places are no short expression"
         self.place[value] = place
@@ -308,15 +289,15 @@ class _Partition:
         self.written_in_parts[value] = max(g.order for g in owners if g is not None)
         return True
 
-    def _pending(self, group: _Group, joining: Value) -> list[Value]:
+    def _pending(self, group: Group, joining: Value) -> list[Value]:
         """Members of ``group`` that would have to be stored if ``joining`` were the next one."""
         members = set(group.members) | {joining}
-        return [m for m in members if m in self.is_output or not set(self._readers(m)) <= members or m is joining]
+        return [m for m in members if m in self.is_output or not set(self.readers(m)) <= members or m is joining]
 
-    def _readers(self, value: Value) -> list[Value]:
+    def readers(self, value: Value) -> list[Value]:
         return [result for node in self.consumers.get(value, []) for result in node.values if result in self.live]
 
-    def _reads_of(self, group: _Group, extra: Sequence[Value]) -> set[Value]:
+    def _reads_of(self, group: Group, extra: Sequence[Value]) -> set[Value]:
         reads: set[Value] = set()
         for value in [*(v for m in group.members for v in m.inputs), *extra]:
             if self.group.get(value) is not group:
@@ -332,7 +313,7 @@ class _Partition:
         calls = {n.fn for n in nodes if isinstance(n, Call) and not n.dtype.is_integer and n.dtype.kind != "b"}
         calls |= {n.fn for n in nodes if isinstance(n, Call) and n.dtype.is_integer and _touches_data(n)}
         below = [self.inlined[v] for v in value.inputs if v in self.inlined]
-        reads = {v for v in value.inputs if v not in self.inlined and not _is_scalar(v)}
+        reads = {v for v in value.inputs if v not in self.inlined and not is_scalar(v)}
         return _Footprint(
             weight=len(nodes) + sum(f.weight for f in below),
             depth=1 + max((f.depth for f in below), default=0),
@@ -351,35 +332,35 @@ class _Partition:
 
     # what widens a narrow result
 
-    def _widening(self, value: Value, group: _Group) -> list[Value]:
+    def _widening(self, value: Value, group: Group) -> list[Value]:
         """The members, from the first on, that make ``value`` of a narrower one and are good for nothing else.
 
         Residuals of quantized models: codes are stored, and what elementwise work outside ``group`` reads as floats is
         made of them there, so that the wide result needs no memory. None where something else reads it.
         """
-        readers = self._readers(value)
+        readers = self.readers(value)
         inside = [r for r in readers if self.group.get(r) is group or r not in self.group or self.reduces(r)]
         if inside or not readers or value in self.is_output:
             return []
         steps: list[Value] = []
         while value is not group.anchor and self._only_computes(value, group, steps):
             steps.insert(0, value)
-            (value,) = [v for v in value.inputs if not _is_scalar(v)]
+            (value,) = [v for v in value.inputs if not is_scalar(v)]
             if value.type.nbytes < steps[-1].type.nbytes and value.type.dtype.bits >= 8:
                 return steps
         return []
 
-    def _only_computes(self, value: Value, group: _Group, after: Sequence[Value]) -> bool:
+    def _only_computes(self, value: Value, group: Group, after: Sequence[Value]) -> bool:
         """Whether ``value`` is cheaply made of one member, and only the first of ``after``, if there is one, reads it."""
-        operands = [v for v in value.inputs if not _is_scalar(v)]
+        operands = [v for v in value.inputs if not is_scalar(v)]
         if len(operands) != 1 or self.group.get(operands[0]) is not group or value.op.push is not None:
             return False
-        if after and (value in self.is_output or self._readers(value) != [after[0]]):
+        if after and (value in self.is_output or self.readers(value) != [after[0]]):
             return False
         footprint = self._footprint(value)
         return operands[0].shape == value.shape and not footprint.expensive and footprint.depth + len(after) < MAX_DEPTH
 
-    def _compute_where_read(self, steps: Sequence[Value], group: _Group) -> None:
+    def _compute_where_read(self, steps: Sequence[Value], group: Group) -> None:
         for value in steps:
             group.members.remove(value)
             del self.group[value]
@@ -425,7 +406,7 @@ class _Partition:
         return any(self._puts_together(v) for v in value.inputs if v in self.inlined)
 
     def _read_by_contraction(self, value: Value) -> bool:
-        return any(self._is_contraction(r) for r in self._readers(value) if self.reduces(r))
+        return any(self._is_contraction(r) for r in self.readers(value) if self.reduces(r))
 
     def _is_contraction(self, value: Value) -> bool:
         algorithm = self.algorithm(value)
@@ -469,93 +450,6 @@ def _touches_data(expr: Expr) -> bool:
 
 def _identity(algorithm: Algorithm) -> tuple[Expr, ...]:
     return tuple(index(0) if a.extent == 1 else a for a in algorithm.axes)
-
-
-def _is_scalar(value: Value) -> bool:
-    array = constant_value(value)
-    return array is not None and array.size == 1 and not value.type.dtype.storage_only
-
-
-# composing kernels ------------------------------------------------------------------------------------------
-
-
-class _Composer:
-    """Writes one group's expressions out: operands become loads of parameters, or the producer's own expression."""
-
-    def __init__(self, partition: _Partition, group: _Group) -> None:
-        self.partition, self.group = partition, group
-        self.inputs: dict[Value, int] = {}
-        self.prologue: dict[Node, None] = {}
-
-    def element(self, value: Value, at: Sequence[Expr]) -> Expr:
-        """``value[at]`` in terms of the kernel's parameters."""
-        array = constant_value(value)
-        if array is not None and _is_scalar(value):
-            return literal(array.reshape(-1)[0].item(), value.type.dtype)
-        if value not in self.partition.inlined:
-            source = self.inputs.setdefault(value, len(self.inputs))
-            return load(source, at, value.type.dtype)
-        self.prologue[value.node] = None
-        algorithm = self.partition.algorithm(value)
-        assert algorithm is not None
-        return self.expand(algorithm, at, value, {})
-
-    def expand(self, algorithm: Algorithm, at: Sequence[Expr], value: Value, known: Mapping[int, Expr]) -> Expr:
-        """The element ``at`` of ``value`` with the loads of its operands replaced; ``known`` operands are at hand.
-
-        ``at`` may load (a Gather's indices): such a load reads a parameter of the kernel and no operand of ``value``,
-        so it is put in the place of the axis and not entered.
-        """
-
-        def change(node: Expr) -> Expr | None:
-            if not isinstance(node, Load):
-                return None
-            if node.source in known:
-                return known[node.source]
-            return self.element(value.inputs[node.source], node.index)
-
-        return transform(algorithm.body, change, dict(zip(algorithm.axes, at, strict=True)))
-
-    def compose(self) -> tuple[Composed, tuple[Value, ...]]:
-        partition, group = self.partition, self.group
-        algorithm = partition.algorithm(group.anchor)
-        assert algorithm is not None
-        for value in group.anchor.inputs:  # parameters in the operator's own order, where it has one
-            if value not in partition.inlined and not _is_scalar(value):
-                self.inputs.setdefault(value, len(self.inputs))
-        elements = {group.anchor: self.expand(algorithm, algorithm.axes, group.anchor, {})}
-        for member in group.members[1:]:
-            elements[member] = self._member(member, elements)
-        members = set(group.members)
-        stored: list[tuple[Value, Expr, tuple[Expr, ...]]] = []
-        for member in group.members:
-            readers = partition._readers(member)
-            taken = members | {concat for concat, k in group.parts if concat.inputs[k] is member}
-            if member in partition.is_output or not set(readers) <= taken:
-                stored.append((member, elements[member], partition.place[member]))
-        for concat, k in group.parts:
-            part = concat.inputs[k]
-            stored.append((concat, elements[part], _pushed(concat, k, partition.place[part])))
-        targets = list(dict.fromkeys(v for v, _, _ in stored))
-        first = len(self.inputs)
-        stores = tuple(Store(first + targets.index(v), at, value) for v, value, at in stored)
-        params = (*(v.type for v in self.inputs), *(v.type for v in targets))
-        return Composed(params, len(targets), algorithm.axes, stores), tuple(targets)
-
-    def _member(self, member: Value, elements: Mapping[Value, Expr]) -> Expr:
-        inside = {k: elements[v] for k, v in enumerate(member.inputs) if v in elements}
-        if member.op.push is not None:
-            return next(iter(inside.values()))
-        algorithm = self.partition.algorithm(member)
-        assert algorithm is not None
-        return self.expand(algorithm, self.partition.place[member], member, inside)
-
-
-def _pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Where the element that ``operand`` has ``at`` an index lands in the result of a movement."""
-    assert movement.op.push is not None
-    types = [v.type for v in movement.inputs]
-    return tuple(map(simplify, movement.op.push(operand, at, *types, **movement.attrs)))
 
 
 def on_host(node: Node) -> bool:
@@ -608,14 +502,14 @@ def _label(value: Value) -> str:
     return f"{value.op} {operands}".strip()
 
 
-def _why(plan: _Partition, group: _Group) -> str:
+def _why(plan: _Partition, group: Group) -> str:
     """Why the kernel ends where it does, one reason for each value it stores."""
     members = set(group.members)
     reasons = []
     for member in group.members:
         if member in plan.is_output:
             reasons.append("graph output")
-        for reader in plan._readers(member):
+        for reader in plan.readers(member):
             if reader in members or any(c is reader for c, _ in group.parts):
                 continue
             if reader in plan.reasons and reader not in plan.group:
