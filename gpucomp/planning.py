@@ -273,6 +273,8 @@ def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[KernelStep, Rend
             choice = rendered[step].choice if isinstance(step, KernelStep) else None
             tier, schedule = (choice.tier, dict(choice.schedule)) if choice else ("host", {})
             print(f"  {step.name:24} {tier:8} {schedule} ends: {step.why}", file=sys.stderr)
+            for reason in choice.passed_over if choice else ():
+                print(f"  {'':24} not {reason}", file=sys.stderr)
     if settings.debug >= 4:
         for item in {r.source.name: r for r in rendered.values()}.values():
             print(item.source.text, file=sys.stderr)

@@ -59,6 +59,7 @@ class Cost:
     terms: Terms
     tier: str = ""
     others: Sequence[Ranked] = ()
+    passed_over: Sequence[str] = ()
 
 
 def launched(lowered: Lowered) -> list[KernelStep]:
@@ -78,7 +79,7 @@ def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> C
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry
     return Cost(step.name, kernel.label, family.title, source.schedule, geometry.groups, geometry.items, spent, found,
-                item.choice.said)  # fmt: skip
+                item.choice.said, passed_over=item.choice.passed_over)  # fmt: skip
 
 
 def compared(found: Sequence[Cost], lowered: Lowered, target: Target) -> list[Cost]:

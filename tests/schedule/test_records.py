@@ -13,6 +13,7 @@ from gpucomp import compiler, config
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import RecordError, quote
 from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.refusal import Refusal
 from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
@@ -67,10 +68,10 @@ def test_a_target_without_a_device_goes_by_any_device_of_its_instruction_set():
     same, near = pick(device=other(name="y")), pick(matmul(29, 54, 31), device=other(name="z"))
     picks = Picks.of([same, near, pick(matmul(29, 54, 31), device=other(name="z", arch="znver5"), ratio=0.1)])
 
-    assert picks.exact(KERNEL.digest, unnamed) is None
+    assert not picks.exact(KERNEL.digest, unnamed)
     assert picks.sibling(KERNEL.digest, unnamed) == same
     assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, unnamed) == near
-    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, HERE) is None
+    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, HERE) == Refusal("no problem with sizes within 1.5 times of this one's was tuned")
 
 
 def test_of_equally_near_problems_the_surest_gain_answers():
@@ -292,8 +293,8 @@ def test_lookups_do_not_go_through_everything(monkeypatch):
     picks = Picks.of([pick(kernel=matmul(29, 53, k)) for k in range(200, 230)])
     monkeypatch.setattr(Picks, "_by_engine", property(lambda self: pytest.fail("looked at all of them")))
 
-    assert picks.exact(KERNEL.digest, HERE) is None
-    assert picks.sibling(KERNEL.digest, HERE) is None
+    assert not picks.exact(KERNEL.digest, HERE)
+    assert not picks.sibling(KERNEL.digest, HERE)
 
 
 # compiling
