@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
@@ -161,7 +160,9 @@ def spread(
     return found
 
 
-def flat(sizes: Mapping[str, Any]) -> dict[str, int]:
+def flat(sizes: Sizes) -> dict[str, int]:
     """An engine's sizes, with those of an operand ``a`` as ``a_vector`` ..."""
-    of_operands = {f"{name}_{k}": v for name, of in sizes.items() if isinstance(of, Sizes) for k, v in of.items()}
-    return {name: number for name, number in sizes.items() if not isinstance(number, Sizes)} | of_operands
+    of_operands = {
+        f"{name}_{k}": v for name, of in sizes.numbers.items() if isinstance(of, Sizes) for k, v in of.numbers.items()
+    }
+    return {name: number for name, number in sizes.numbers.items() if not isinstance(number, Sizes)} | of_operands

@@ -16,6 +16,7 @@ from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Scatter
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.fuse_row_statistics import is_matrix
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES
 from gpucomp.schedule.space import Family
@@ -202,7 +203,7 @@ def work(kernel: Kernel) -> int:
 
 
 @lru_cache(maxsize=128)  # enough for a batch of cases
-def problem_of(engine: str, kernel: Kernel) -> Mapping[str, int]:
+def problem_of(engine: str, kernel: Kernel) -> Sizes:
     """The engine's sizes of ``kernel``; they take longer to compute than a schedule."""
     return FAMILIES[engine].problem(kernel)
 
@@ -249,9 +250,9 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
     return max(found, key=lambda f: f[0])[1] if rng.random() < 0.75 else found[0][1]
 
 
-def steps_of(family: Family, schedule: Mapping[str, int], problem: Mapping[str, int]) -> int:
+def steps_of(family: Family, schedule: Mapping[str, int], problem: Sizes) -> int:
     """The number of steps, in a work-group, of the loop over a contraction's depth or an attention's columns."""
-    sizes = family.derive(family.schedule(schedule), problem)
+    sizes = family.derive(family.schedule(schedule), problem).numbers
     return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
 
 

@@ -116,7 +116,7 @@ def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
 
 def fixed(kernel, schedule=None):
     problem = SIMT.family.problem(kernel)
-    default = SIMT.family.default(type("Sizes", (), problem), target_of(SIMT).limits).numbers
+    default = SIMT.family.default(problem, target_of(SIMT).limits).numbers
     return Case(SIMT, 0, kernel, dict(schedule or default))
 
 

@@ -181,7 +181,7 @@ def test_why_says_on_which_device_a_record_was_measured(capfd, tmp_path):
     with Store(tmp_path / "r.jsonl") as store:
         store.append("pick", {
             "kernel": task.kernel.digest, "device": device, "engine": task.default.family.title,
-            "configuration": dict(task.default.schedule), "problem": dict(task.problem(task.default.family)),
+            "configuration": dict(task.default.schedule), "problem": dict(task.problem(task.default.family).numbers),
             "template": engine_hash(task.default.family), "source": "", "ratio": 0.9,
         })  # fmt: skip
 

@@ -46,7 +46,7 @@ def test_a_triangular_mask_is_not_read():
     kernels = [s.kernel for s in steps if s.kernel and isinstance(s.kernel.body, Attention)]
 
     assert [k.inputs for k in kernels] == [1] * LAYERS  # queries, keys and values are parts of one
-    assert [problem(k)["causal"] for k in kernels] == [0] * LAYERS
+    assert [problem(k).causal for k in kernels] == [0] * LAYERS
 
 
 def test_heads_are_split_and_merged_on_the_way_and_a_residual_joins():

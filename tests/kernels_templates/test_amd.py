@@ -74,7 +74,7 @@ def assert_right(kernel: Kernel, schedule: dict[str, int], target=CDNA, change=N
     for actual, right in zip(found, expected(kernel, inputs), strict=True):
         with np.errstate(over="ignore"):  # of what a mistake reads
             actual = actual.astype(right.dtype)
-        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel)["k"]))
+        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel).k))
 
 
 KERNELS = {

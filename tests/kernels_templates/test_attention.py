@@ -85,7 +85,7 @@ def built():
 def test_it_gives_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule = CASES[name]
     problem = SIMT.problem(kernel)
-    sizes = {**problem, **SIMT.derive(SIMT.schedule(schedule), problem)}
+    sizes = {**problem.numbers, **SIMT.derive(SIMT.schedule(schedule), problem).numbers}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -238,7 +238,7 @@ def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
     assert used.shared_bytes == shared_bytes(s, p)
     assert used.registers <= registers_taken(s, p)
-    assert used.registers >= s.reg_m * sum(SIMT.derive(s, p)[k] for k in ("reg_n", "reg_v"))
+    assert used.registers >= s.reg_m * sum(SIMT.derive(s, p).numbers[k] for k in ("reg_n", "reg_v"))
 
 
 @pytest.mark.parametrize("name", ["bert", "decoding"])
@@ -251,7 +251,7 @@ def test_schedules_over_the_whole_space_fit_their_formulas(name):
         used = used_by(kernel, schedule, SM_80)
 
         assert used.shared_bytes == shared_bytes(s, p)
-        if registers_taken(s, p) <= min(255, 65536 // SIMT.derive(s, p)["threads"]):
+        if registers_taken(s, p) <= min(255, 65536 // SIMT.derive(s, p).threads):
             assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
 
 
@@ -317,8 +317,8 @@ def test_a_score_that_hides_little_is_not_causal():
     visible = replace(kernel, body=replace(kernel.body, score=select(score.condition, score.then, -5.0)))
     empty_rows = attention(9, 9, 8, 8, causal=-1)
 
-    assert SIMT.problem(kernel)["causal"] == 0
-    assert SIMT.problem(visible)["causal"] == SIMT.problem(empty_rows)["causal"] == -1
+    assert SIMT.problem(kernel).causal == 0
+    assert SIMT.problem(visible).causal == SIMT.problem(empty_rows).causal == -1
 
 
 def test_narrow_storage_keeps_f32_sums_and_rounds_operands_once():

@@ -81,7 +81,7 @@ def built():
 def test_it_gives_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule = CASES[name]
     problem = MMA.problem(kernel)
-    sizes = {**problem, **MMA.derive(MMA.schedule(schedule), problem)}
+    sizes = {**problem.numbers, **MMA.derive(MMA.schedule(schedule), problem).numbers}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -208,7 +208,7 @@ def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
     assert used.shared_bytes + source.geometry.dynamic_shared_bytes == shared_bytes(s, p)
-    assert MMA.derive(s, p)["values_pad"] // 2 <= used.registers <= registers_taken(s, p)
+    assert MMA.derive(s, p).values_pad // 2 <= used.registers <= registers_taken(s, p)
 
 
 def test_it_takes_what_matrix_units_multiply_and_copies_move():

@@ -124,7 +124,7 @@ TRANSFORMS = {
 @pytest.mark.parametrize("which", [0, 1], ids=["pixels", "outputs"])
 def test_a_schedule_gives_numpy_s_answer(which, outputs, schedule):
     kernel = transforms(ODD, outputs)[which]
-    lines = schedule[1] if FAMILY.problem(kernel)["outputs"] % schedule[1] == 0 else 1
+    lines = schedule[1] if FAMILY.problem(kernel).outputs % schedule[1] == 0 else 1
     inputs = random_inputs(kernel)
     source = render(
         kernel, {"threads": 32, "vector": schedule[0], "lines": lines}, opencl_device.target(), "k0", FAMILY
@@ -216,7 +216,7 @@ def test_the_formula_has_no_fewer_registers_than_the_text(outputs, lines):
         p = FAMILY.problem(kernel)
         s = BlocksSchedule(threads=64, vector=2, lines=lines)
 
-        assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **s)) <= registers(s, p) - 8
+        assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **s.numbers)) <= registers(s, p) - 8
 
 
 @pytest.mark.parametrize("outputs", [2, 4])

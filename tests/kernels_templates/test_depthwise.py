@@ -265,7 +265,7 @@ def test_defaults_are_legal_on_every_device(target):
 
 
 def test_accesses_are_16_bytes_where_the_channels_allow_it():
-    widths = {name: FAMILY.problem(kernel)["widest"] for name, kernel in MODELS.items()}
+    widths = {name: FAMILY.problem(kernel).widest for name, kernel in MODELS.items()}
 
     assert widths == dict.fromkeys(MODELS, 4) | {"half": 8, "odd": 2}
 

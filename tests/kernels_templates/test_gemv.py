@@ -86,7 +86,7 @@ def built():
 
 
 def terms_of(kernel):
-    return max(1, GEMV.problem(kernel)["k"])
+    return max(1, GEMV.problem(kernel).k)
 
 
 def assert_right(kernel, inputs, found):
@@ -196,8 +196,8 @@ def test_defaults_of_classifiers_spill_nothing_and_read_16_bytes_at_once(arch):
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
         assert "reinterpret_cast<const uint4*>(x1" in source.text
         problem = GEMV.problem(kernel)
-        assert used.shared_bytes == GEMV.derive(GEMV.schedule(schedule), problem)["parts"] * problem.few * (
-            GEMV.derive(GEMV.schedule(schedule), problem)["tile"] * problem.acc_bytes
+        assert used.shared_bytes == GEMV.derive(GEMV.schedule(schedule), problem).parts * problem.few * (
+            GEMV.derive(GEMV.schedule(schedule), problem).tile * problem.acc_bytes
         )
 
 

@@ -278,5 +278,5 @@ def test_indices_wider_than_what_they_gather_do_not_narrow_it():
     half = of_operator(ops.Gather, TensorType(F16, (50, 64)), TensorType(I64, (7,)), axis=0)
     single = of_operator(ops.GatherElements, TensorType(F32, (9, 64)), TensorType(I64, (7, 64)), axis=0)
 
-    assert FAMILIES["loops"].problem(half)["width"] == 2
-    assert FAMILIES["loops"].problem(single)["width"] == 8  # an index for each element
+    assert FAMILIES["loops"].problem(half).width == 2
+    assert FAMILIES["loops"].problem(single).width == 8  # an index for each element

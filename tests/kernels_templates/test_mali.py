@@ -115,7 +115,7 @@ def assert_right(kernel: Kernel, schedule: dict[str, int], change=None, **featur
         source = replace(source, text=changed)
     found = opencl_device.run(compiled, source, arrays)
     for actual, right in zip(found, expected(kernel, inputs), strict=True):
-        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel)["k"]))
+        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel).k))
     return source.text
 
 
@@ -190,7 +190,7 @@ def run_with_image(kernel: Kernel, schedule: dict[str, int]) -> list[np.ndarray]
     queue = opencl_device.device_queue("pocl")
     flags, weights = cl.mem_flags, arrays[-1]
     kind = cl.channel_type.HALF_FLOAT if weights.dtype == np.float16 else cl.channel_type.FLOAT
-    rows = -(-FAMILY.problem(kernel)["n"] // schedule["n0"]) * FAMILY.problem(kernel)["batch"]
+    rows = -(-FAMILY.problem(kernel).n // schedule["n0"]) * FAMILY.problem(kernel).batch
     shape = (weights.size // rows // 4, rows)
     image = cl.create_image(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, cl.ImageFormat(cl.channel_order.RGBA, kind),
                      shape=shape, hostbuf=np.ascontiguousarray(weights))  # fmt: skip
@@ -217,7 +217,7 @@ def test_weights_come_through_an_image(name, n0):
     found = run_with_image(kernel, BASE | {"m0": 2, "n0": n0, "image": 1})
 
     for actual, right in zip(found, expected(kernel, random_inputs(kernel)), strict=True):
-        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel)["k"]))
+        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel).k))
 
 
 @pytest.mark.skipif(opencl_c.CLANG is None, reason="clang is not installed")

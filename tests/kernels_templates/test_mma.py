@@ -146,7 +146,7 @@ def test_an_awkward_shape_gives_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule, target = CASES[name]
     assert MMA.accepts(kernel, target.features) == ""
     problem = MMA.problem(kernel)
-    sizes = {**problem, **flat(MMA.derive(MMA.schedule(schedule), problem))}
+    sizes = {**problem.numbers, **flat(MMA.derive(MMA.schedule(schedule), problem))}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -187,7 +187,7 @@ def test_constants_are_laid_out_along_the_depth_where_that_helps(name):
     assert MMA.packing(PACKED[name][0], MMA.schedule(SMALL), MMA.problem(kernel)) is None
     if found:
         after = MMA.problem(pack(kernel, found).kernel)
-        assert (after[f"{operand}_by_depth"], after[f"{operand}_copied"]) == (1, 1)
+        assert (after.numbers[f"{operand}_by_depth"], after.numbers[f"{operand}_copied"]) == (1, 1)
 
 
 def test_packed_operands_give_numpy_s_answer():

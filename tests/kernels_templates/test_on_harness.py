@@ -128,7 +128,7 @@ def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, f
     proof, kernel, schedule = FEATURES[name]
     problem = family_of(kernel).problem(kernel)
     family = family_of(kernel)
-    sizes = {**problem, **schedule, **flat(family.derive(family.schedule(schedule), problem))}
+    sizes = {**problem.numbers, **schedule, **flat(family.derive(family.schedule(schedule), problem))}
     assert {k: sizes[k] for k in proof} == proof
 
     found = in_any_order(kernel, *features[name])

@@ -165,7 +165,7 @@ def test_cases_walk_rows_in_every_way():
     sizes = []
     for family, kernel, schedule in CASES.values():
         p, s = family.problem(kernel), family.schedule(schedule)
-        d = {**schedule, **family.derive(s, p)}
+        d = {**schedule, **family.derive(s, p).numbers}
         sizes.append(tail_sizes(d["threads"], d["tile_m"], p))
 
     assert {z.keep for z in sizes} == {0, 1}
@@ -529,7 +529,7 @@ def test_bytes_keep_their_words_beside_row_statistics():
     source = render(kernel, schedule, TARGETS[SIMT], "k0", SIMT)
     (built,) = compile_many([(source.text, "k0")])
 
-    assert SIMT.problem(kernel)["dot"] == 4
+    assert SIMT.problem(kernel).dot == 4
     viewed = [inputs[0].view(np.int32).reshape(-1), inputs[1].view(np.int32).reshape(-1), inputs[2]]
     for actual, right in zip(
         in_any_order(SIMT.in_words(kernel), source, built, viewed), expected(kernel, inputs), strict=True

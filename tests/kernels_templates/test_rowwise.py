@@ -150,13 +150,13 @@ def test_one_access_takes_what_every_array_allows():
         "odd rows": (reduction("sum", 9, 8, rows_inside=True), 1),
     }
     for name, (kernel, width) in widths.items():
-        assert FAMILY.problem(kernel)["widest"] == width, name
+        assert FAMILY.problem(kernel).widest == width, name
 
 
 def test_a_sum_that_two_stages_need_is_kept_once():
     text = render(layer_norm(3, 128), BASE | {"lanes": 32, "vector": 4}, TARGET, "k0").text
 
-    assert FAMILY.problem(layer_norm(3, 128))["kept"] == 1
+    assert FAMILY.problem(layer_norm(3, 128)).kept == 1
     assert text.count("kept0[4]") == 1
     assert "kept1" not in text
     assert text.count("x0 +") == text.count("x1 +") == 1
@@ -176,14 +176,14 @@ def test_what_a_row_s_results_read_is_under_way_with_the_row_itself(keep, least,
 def test_only_what_the_results_read_unguarded_of_every_column_is_fetched_first():
     at = layer_norm(3, 40)
     (row,), (column,) = at.body.rows, at.body.cols
-    assert FAMILY.problem(at)["early"] == 2
-    assert FAMILY.problem(softmax(3, 40))["early"] == FAMILY.problem(reduction("sum", 3, 40))["early"] == 0
+    assert FAMILY.problem(at).early == 2
+    assert FAMILY.problem(softmax(3, 40)).early == FAMILY.problem(reduction("sum", 3, 40)).early == 0
 
     (store,) = at.stores
     rest = load(2, (column,), F32)
 
     def early(value):
-        return FAMILY.problem(replace(at, stores=(replace(store, value=value),)))["early"]
+        return FAMILY.problem(replace(at, stores=(replace(store, value=value),))).early
 
     total = at.body.statistics[0].hole
     assert early(select(call("lt", column, 20), rest * total, 0.0)) == 0  # it may not be there to be read

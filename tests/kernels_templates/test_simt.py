@@ -70,7 +70,7 @@ FEATURES = {
 
 def assert_right(kernel, inputs, found):
     for actual, right in zip(found, expected(kernel, inputs), strict=True):
-        assert_matches(actual, right, terms=max(1, SIMT.problem(kernel)["k"]))
+        assert_matches(actual, right, terms=max(1, SIMT.problem(kernel).k))
 
 
 @pytest.fixture(scope="module")

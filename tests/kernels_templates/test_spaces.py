@@ -214,7 +214,7 @@ def test_accesses_are_as_wide_as_the_layout_allows():
     for name, (kernel, expected) in widths.items():
         problem = family_of(kernel).problem(kernel)
 
-        found = tuple(problem[k] for k in ("a_by_depth", "a_wide", "b_by_depth", "b_wide"))
+        found = tuple(problem.numbers[k] for k in ("a_by_depth", "a_wide", "b_by_depth", "b_wide"))
 
         assert found == expected, name
 
@@ -224,8 +224,8 @@ def test_rows_that_are_neighbours_in_memory_are_seen():
         inside: family_of(k := reduction("sum", 9, 7, rows_inside=inside)).problem(k) for inside in (True, False)
     }
 
-    assert problems[True]["rows_side_by_side"] == 1
-    assert problems[False]["rows_side_by_side"] == 0
+    assert problems[True].rows_side_by_side == 1
+    assert problems[False].rows_side_by_side == 0
 
 
 def test_legal_schedules_are_spread_over_the_space():

@@ -139,7 +139,7 @@ def test_matrix_units_give_numpy_s_answer_in_any_thread_order(name, built):
     proof, kernel, schedule, target = MMA_CASES[name]
     assert MMA.accepts(kernel, target.features) == ""
     problem = MMA.problem(kernel)
-    sizes = {**problem, **MMA.derive(MMA.schedule(schedule), problem)}
+    sizes = {**problem.numbers, **MMA.derive(MMA.schedule(schedule), problem).numbers}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
@@ -176,7 +176,7 @@ def test_multiply_adds_give_numpy_s_answer_in_any_thread_order(name, simt_built)
     proof, kernel, schedule = SIMT_CASES[name]
     assert SIMT.accepts(kernel, SM_75.features) == ""
     problem = SIMT.problem(kernel)
-    sizes = {**problem, **SIMT.derive(SIMT.schedule(schedule), problem)}
+    sizes = {**problem.numbers, **SIMT.derive(SIMT.schedule(schedule), problem).numbers}
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 

@@ -56,7 +56,7 @@ CASES = {
     "splits of two stages, one with nothing": (conv((1, 5, 4, 8), 34, (3, 3), pad=1), SMALL | {"splits": 3, "stages": 2}),
     "into a part of a Concat": (into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8),
                                 SMALL | {"channels": 8, "columns": 16, "positions": 1}),
-    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0])),
+    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0].numbers)),
     "one row of blocks per work-group": (conv((3, 3, 3, 4), 8, (3, 3), pad=1),
                                          SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8}),
     "one pixel": (conv((1, 1, 1, 4), 16, (3, 3), pad=1), SMALL),
@@ -106,7 +106,7 @@ def error_of(kernel, found):
 
 
 def bound_of(kernel, schedule):
-    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel))["depth"])
+    return winograd_bound(schedule["outputs"], FAMILY.problem(constant(kernel)).depth)
 
 
 # ---- results ----

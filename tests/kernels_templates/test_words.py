@@ -340,7 +340,7 @@ def test_what_is_no_product_of_bytes_is_left_alone(kernel, why):
     assert in_words(kernel) is kernel, why
     assert packed_in_words(kernel) is kernel
     assert word_packing(kernel) is None
-    assert SIMT.problem(kernel)["dot"] == 1
+    assert SIMT.problem(kernel).dot == 1
 
 
 def test_floats_and_bytes_less_a_zero_point_are_left_alone():
@@ -395,8 +395,8 @@ def test_a_constant_is_packed_by_words_with_zeros_at_the_end():
 def test_a_matrix_that_changes_and_runs_across_the_depth_is_multiplied_byte_by_byte_by_gemv():
     dynamic, constant = (product(1, 40, 64, constant=c) for c in (False, True))
 
-    assert (GEMV.problem(dynamic)["dot"], GEMV.problem(constant)["dot"]) == (1, 4)
-    assert SIMT.problem(dynamic)["dot"] == 4  # whose tile is put together once and multiplied often
+    assert (GEMV.problem(dynamic).dot, GEMV.problem(constant).dot) == (1, 4)
+    assert SIMT.problem(dynamic).dot == 4  # whose tile is put together once and multiplied often
     assert "dot4" not in compiled(GEMV, dynamic, None, opencl_device.target())[1].text
 
 

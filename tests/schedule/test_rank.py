@@ -174,10 +174,10 @@ def test_points_that_lie_apart_cost_whole_sectors():
     target = cuda.manifest("sm_90a")
     turned, straight = transposed(512, 3000), add_relu(512, 3000)
 
-    assert LOOPS.problem(turned)["moved_bytes"] == 32 + 4
-    assert LOOPS.problem(transposed(3000, 3))["moved_bytes"] == 3 * 4 + 4
+    assert LOOPS.problem(turned).moved_bytes == 32 + 4
+    assert LOOPS.problem(transposed(3000, 3)).moved_bytes == 3 * 4 + 4
     beside = LOOPS.problem(straight)
-    assert beside["moved_bytes"] == beside["read_bytes"] + beside["written_bytes"]
+    assert beside.moved_bytes == beside.read_bytes + beside.written_bytes
     by_points, by_tiles = first(turned, LOOPS, "sm_90a"), first(turned, TRANSPOSE, "sm_90a")
     assert by_points.us > 1.5 * by_tiles.us
     engines = rank.problems(turned, engines_of(turned, target.features))
@@ -266,9 +266,9 @@ def test_a_point_of_a_concat_reads_one_operand():
     kernel = joined(20_000, *[64] * 16)
     problem = loops.problem(kernel)
 
-    assert problem["read_bytes"] == problem["moved_bytes"] - 4 == 4
-    assert loops.problem(add_relu(40, 64))["read_bytes"] == 8
-    assert loops.problem(padded(1000, 3))["read_bytes"] == 4
+    assert problem.read_bytes == problem.moved_bytes - 4 == 4
+    assert loops.problem(add_relu(40, 64)).read_bytes == 8
+    assert loops.problem(padded(1000, 3)).read_bytes == 4
 
 
 def test_equal_problems_are_ranked_once():

@@ -93,11 +93,11 @@ SIMT = FAMILIES["contraction/simt"]
 def gpu_pick(number, kernel):
     """A pick of its own for each device and kernel: another legal schedule for each."""
     arch, name = GPUS[number]
-    problem, limits = dict(SIMT.problem(kernel).numbers), cuda.manifest(arch).limits
+    problem, limits = SIMT.problem(kernel), cuda.manifest(arch).limits
     legal = itertools.islice(SIMT.legal(problem, limits), 40)
     schedule = list(legal)[7 * number + LAYERS.index(kernel)]
     device = {"kind": "cuda", "arch": arch, "name": name}
-    return Pick(kernel.digest, problem, device, SIMT.title, schedule, engine_hash(SIMT), "source",
+    return Pick(kernel.digest, problem.numbers, device, SIMT.title, schedule, engine_hash(SIMT), "source",
                 0.5 + 0.1 * number)  # fmt: skip
 
 
@@ -464,7 +464,7 @@ def wide_pick(*, few, name=None, **changes):
     family, default, problem = (
         task.default.family,
         dict(task.default.schedule),
-        dict(task.problem(task.default.family).numbers),
+        task.problem(task.default.family),
     )
     schedule = default | {"tile_m": 512, "panels": 32, "nv": 3, "mr": 2}  # whatever the width of vectors
     if not few:
@@ -475,7 +475,7 @@ def wide_pick(*, few, name=None, **changes):
         )
     assert not family.reasons(schedule, problem, target.limits)
     source = task.rendered(Candidate(family, schedule))[0]
-    found = Pick(task.kernel.digest, problem, device_of(target) | ({"name": name} if name else {}), family.title,
+    found = Pick(task.kernel.digest, problem.numbers, device_of(target) | ({"name": name} if name else {}), family.title,
                  schedule, engine_hash(family), records.source_hash(source.text, source.name), 0.5)  # fmt: skip
     return dataclasses.replace(found, **changes)
 

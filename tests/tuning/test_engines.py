@@ -17,14 +17,18 @@ def two_engines():
     """A task with a second engine, which has fewer schedules."""
     subject = task()
     first = subject.engines[0]
-    few = tuple(
+
+    class Few(first.space):
+        pass
+
+    Few.params = tuple(
         dataclasses.replace(p, choices=p.choices[: 2 if p.name in ("mr", "nv", "kc") else 1])
         if p.name != "lanes"
         else p
         for p in first.params
     )
-    second = dataclasses.replace(first, engine="small", params=few,
-                                 default=lambda p, limits: {q.name: q.choices[0] for q in few})  # fmt: skip
+    smallest = Few(**{q.name: q.choices[0] for q in Few.params})
+    second = dataclasses.replace(first, engine="small", space=Few, default=lambda p, limits: smallest)
     subject.engines = (first, second)
     return subject
 

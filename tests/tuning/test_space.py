@@ -9,7 +9,8 @@ import pytest
 from gpucomp.device.limits import Limits
 from gpucomp.errors import UsageError
 from gpucomp.kernel.geometry import Geometry
-from gpucomp.schedule.space import Family, Param, Work
+from gpucomp.kernel.sizes import Sizes, Tunables, tunable
+from gpucomp.schedule.space import Family, Work
 from gpucomp.tuning import space
 from gpucomp.tuning.encoding import encode
 from gpucomp.tuning.space import Candidates
@@ -18,7 +19,16 @@ from tests.tuning.spaces import empty, made, table
 SMALL = table([8, 0], [8, 1], [16, 0], [64, 0], [64, 1], names=("tile", "flag"))
 
 
-def family(tiles=(8, 16, 24, 32), depth=(1, 2, 4), **given):
+class Extent(Sizes):
+    n: int
+
+
+def family(tiles=(8, 16, 24, 32), depths=(1, 2, 4), **given):
+    class Toy(Tunables):
+        tile: int = tunable(tiles, "")
+        depth: int = tunable(depths, "")
+        fast: int = tunable((0, 1), "")
+
     def objections(s, p, limits):
         if s.tile * s.depth > limits.threads:
             yield "too many threads"
@@ -26,12 +36,12 @@ def family(tiles=(8, 16, 24, 32), depth=(1, 2, 4), **given):
     return Family(
         name="toy",
         emit=lambda kernel, *others: "",
-        params=(Param("tile", tiles, ""), Param("depth", depth, ""), Param("fast", (0, 1), "")),
-        problem=lambda kernel: {},
+        space=Toy,
+        problem=lambda kernel: Extent(n=1),
         objections=objections,
-        derive=lambda s, p: {},
+        derive=lambda s, p: Sizes(),
         geometry=lambda s, p: Geometry((-(-p.n // s.tile), 1, 1), (s.tile, s.depth, 1)),
-        default=lambda p, limits: {"tile": 8, "depth": 1, "fast": 0},
+        default=lambda p, limits: Toy(tile=8, depth=1, fast=0),
         estimate=lambda s, p, limits: 100.0 / s.tile + s.depth,
         work=lambda s, p: Work(macs=float(s.tile), cache_bytes=4.0 * s.depth),
         **given,
@@ -88,9 +98,9 @@ def test_empty_and_single_point_spaces():
 def test_a_family_gives_exactly_its_legal_schedules_and_its_default():
     limits, toy = Limits(threads=48), family()
 
-    space = Candidates.from_family(toy, {"n": 77}, limits)
+    space = Candidates.from_family(toy, Extent(n=77), limits)
 
-    assert list(space.schedules()) == list(toy.legal({"n": 77}, limits))
+    assert list(space.schedules()) == list(toy.legal(Extent(n=77), limits))
     assert space.schedule(space.default) == {"tile": 8, "depth": 1, "fast": 0}
     assert space.extents == (77,)
     assert {"groups", "items", "macs", "estimate"} <= set(space.derived)
@@ -102,7 +112,7 @@ def test_what_a_model_expects_most_of_is_among_the_points_and_measured_first(mos
     monkeypatch.setattr(space, "ENUMERATED", most)
     leading = [{"tile": 24, "depth": 2, "fast": 1}, {"tile": 16, "depth": 4, "fast": 0}]
 
-    found = Candidates.from_family(family(), {"n": 100}, Limits(threads=64), most=3, leading=leading)
+    found = Candidates.from_family(family(), Extent(n=100), Limits(threads=64), most=3, leading=leading)
     sampler = made("model", found, seed=1)
 
     assert [found.schedule(row) for row in found.leading] == leading
@@ -111,7 +121,9 @@ def test_what_a_model_expects_most_of_is_among_the_points_and_measured_first(mos
 
 
 def test_what_is_expected_is_the_model_s_word():
-    found = Candidates.from_family(family(), {"n": 100}, Limits(threads=64), expect=lambda values: 7.0 - values[:, 0])
+    found = Candidates.from_family(
+        family(), Extent(n=100), Limits(threads=64), expect=lambda values: 7.0 - values[:, 0]
+    )
 
     assert found.expected.tolist() == [7.0 - s["tile"] for s in found.schedules()]
 
@@ -124,7 +136,7 @@ def test_of_an_engine_that_nobody_models_what_is_like_the_default_is_expected_to
         geometry=lambda s, p: Geometry((1, 1, 1), (s.tile, s.depth, 1), workspace_bytes=4 * (s.tile == 24)),
     )  # fmt: skip
 
-    found = Candidates.from_family(toy, {"n": 100}, Limits(threads=64, warp=warp))
+    found = Candidates.from_family(toy, Extent(n=100), Limits(threads=64, warp=warp))
 
     for s, expected in zip(found.schedules(), found.expected.tolist(), strict=True):
         changes = (s["tile"] != 8) + (s["depth"] != 1) + (s["fast"] != 0)
@@ -135,17 +147,17 @@ def test_of_an_engine_that_nobody_models_what_is_like_the_default_is_expected_to
 def test_a_space_without_a_legal_default_or_a_model_expects_nothing():
     toy = dataclasses.replace(family(), default=lambda p, limits: {"tile": 8, "depth": 3, "fast": 0})
 
-    found = Candidates.from_family(toy, {"n": 100}, Limits(threads=64))
+    found = Candidates.from_family(toy, Extent(n=100), Limits(threads=64))
 
     assert found.default is found.expected is None
     assert len(made("model", found, seed=1).ask(100)) == len(found) > 10
 
 
 def test_of_a_space_that_is_drawn_half_is_near_the_default(monkeypatch):
-    limits, toy = Limits(threads=2000), family(tiles=tuple(range(1, 60)), depth=tuple(range(1, 30)))
+    limits, toy = Limits(threads=2000), family(tiles=tuple(range(1, 60)), depths=tuple(range(1, 30)))
     monkeypatch.setattr(space, "ENUMERATED", 10)
 
-    few, many = (Candidates.from_family(toy, {"n": 100}, limits, most=most, seed=3) for most in (400, 6000))
+    few, many = (Candidates.from_family(toy, Extent(n=100), limits, most=most, seed=3) for most in (400, 6000))
 
     near = [(t, d, f) for t in range(1, 60) for d in range(1, 30) for f in (0, 1)
             if t * d <= 2000 and (t != 8) + (d != 1) + (f != 0) <= 2]  # fmt: skip
@@ -155,23 +167,23 @@ def test_of_a_space_that_is_drawn_half_is_near_the_default(monkeypatch):
 
 
 def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():
-    toy, limits = family(tiles=tuple(range(1, 400)), depth=tuple(range(1, 401))), Limits(threads=2000)
+    toy, limits = family(tiles=tuple(range(1, 400)), depths=tuple(range(1, 401))), Limits(threads=2000)
 
-    space = Candidates.from_family(toy, {"n": 100}, limits, most=500, seed=3)
-    again = Candidates.from_family(toy, {"n": 100}, limits, most=500, seed=3)
+    space = Candidates.from_family(toy, Extent(n=100), limits, most=500, seed=3)
+    again = Candidates.from_family(toy, Extent(n=100), limits, most=500, seed=3)
 
     assert len(space) == 500
-    assert not [s for s in space.schedules() if toy.reasons(s, {"n": 100}, limits)]
+    assert not [s for s in space.schedules() if toy.reasons(s, Extent(n=100), limits)]
     assert np.array_equal(space.values, again.values)
     assert space.schedule(space.default) == {"tile": 8, "depth": 1, "fast": 0}
 
 
 def test_of_a_large_space_that_is_listed_many_points_are_drawn_and_the_default_s_neighbours_stay():
-    toy, limits = family(tiles=tuple(range(1, 60)), depth=tuple(range(1, 30))), Limits(threads=2000)
-    everything = Candidates.from_family(toy, {"n": 100}, limits)
+    toy, limits = family(tiles=tuple(range(1, 60)), depths=tuple(range(1, 30))), Limits(threads=2000)
+    everything = Candidates.from_family(toy, Extent(n=100), limits)
     default = everything.schedule(everything.default)
 
-    found = Candidates.from_family(toy, {"n": 100}, limits, most=300, seed=3)
+    found = Candidates.from_family(toy, Extent(n=100), limits, most=300, seed=3)
 
     near = [everything.schedule(row) for row in everything.neighbours(everything.default)]
     assert len(everything) > 1000
@@ -179,7 +191,7 @@ def test_of_a_large_space_that_is_listed_many_points_are_drawn_and_the_default_s
     assert found.schedule(found.default) == default
     assert [s for s in near if found.find(s) is None] == []
     assert [s for s in found.schedules() if everything.find(s) is None] == []
-    assert np.array_equal(found.values, Candidates.from_family(toy, {"n": 100}, limits, most=300, seed=3).values)
+    assert np.array_equal(found.values, Candidates.from_family(toy, Extent(n=100), limits, most=300, seed=3).values)
     assert {len(column) for column in found.derived.values()} == {len(found)}
 
 
@@ -229,12 +241,12 @@ def test_unknown_derived_values_are_in_the_middle():
 
 def test_a_rare_legal_point_is_found_by_steps_from_the_default():
     """One combination in 2,000 is legal, all of them next to each other."""
-    toy, limits = family(tiles=tuple(range(8, 608)), depth=tuple(range(1, 601))), Limits(threads=48)
+    toy, limits = family(tiles=tuple(range(8, 608)), depths=tuple(range(1, 601))), Limits(threads=48)
 
-    space = Candidates.from_family(toy, {"n": 100}, limits, most=60, seed=1)
+    space = Candidates.from_family(toy, Extent(n=100), limits, most=60, seed=1)
 
     assert len(space) > 30
-    assert not [s for s in space.schedules() if toy.reasons(s, {"n": 100}, limits)]
+    assert not [s for s in space.schedules() if toy.reasons(s, Extent(n=100), limits)]
 
 
 def test_what_a_model_calls_impossible_is_at_the_far_end():

@@ -76,7 +76,7 @@ def check(kernel: Kernel, schedules: list[Schedule], target: Target, family: Fam
     (want,) = expected(kernel, inputs)
     named = {f"k{i}": s for i, s in enumerate(schedules)}
     library = Library(dict.fromkeys(named, kernel), named, target, family)
-    terms = FAMILY.problem(kernel)["depth"] + FAMILY.problem(kernel)["n"]
+    terms = FAMILY.problem(kernel).depth + FAMILY.problem(kernel).n
     for i, schedule in enumerate(schedules):
         try:
             assert_matches(library.run(f"k{i}", inputs)[0], want, terms=terms)

@@ -116,7 +116,7 @@ def test_merged_groups_are_read_by_whole_chunks_and_give_numpy_s_answer():
         packed, inputs = cases[name], random_inputs(kernel)
         problem = MMA.problem(packed.kernel)
         filters = packed_constant(packed, [x if i == 1 else None for i, x in enumerate(inputs)])
-        assert (problem["b_by_depth"], problem["b_wide"], problem["b_copied"]) == (1, 8, 1)
+        assert (problem.b_by_depth, problem.b_wide, problem.b_copied) == (1, 8, 1)
         right = expected(kernel, inputs)
         for order in ORDERS:
             outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
