@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpucomp import config
+from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
@@ -22,13 +23,11 @@ from gpucomp.ir.graph import Constant, Graph, Value
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter
 from gpucomp.kernel.forms.scatter import copied_in_place
-from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
-from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
 
-SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
 WHOLE_MODEL = "model.o"  # a CPU model is one object
 

@@ -74,7 +74,9 @@ def test_a_target_without_a_device_goes_by_any_device_of_its_instruction_set():
     assert not picks.exact(KERNEL.digest, unnamed)
     assert picks.sibling(KERNEL.digest, unnamed) == same
     assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, unnamed) == near
-    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, HERE) == Refusal("no problem with sizes within 1.5 times of this one's was tuned")
+    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, HERE) == Refusal(
+        "no problem with sizes within 1.5 times of this one's was tuned"
+    )
 
 
 def test_of_equally_near_problems_the_surest_gain_answers():
@@ -542,9 +544,7 @@ def test_after_a_pick_that_is_not_used_the_next_record_is_asked_and_the_default_
 
 
 def passed_over(*picks):
-    return choose(
-        KERNEL, engines_of(KERNEL), HERE.limits, tiers=(*recorded(Picks.of(picks), HERE), *TIERS)
-    ).passed_over
+    return choose(KERNEL, engines_of(KERNEL), HERE.limits, tiers=(*recorded(Picks.of(picks), HERE), *TIERS)).passed_over
 
 
 MINE = "'a processor, 3 cores'"
@@ -599,9 +599,7 @@ def test_why_a_record_does_not_stand_is_said(changes, parts, reason):
     found = pick(**{"source": records.source_hash("text of k7", "k7")} | changes)
     tiers = (*recorded(Picks.of([found]), HERE), *TIERS)
 
-    choice = standing(
-        lambda some: choose(KERNEL, engines_of(KERNEL), HERE.limits, tiers=some), source_of, HERE, tiers
-    )
+    choice = standing(lambda some: choose(KERNEL, engines_of(KERNEL), HERE.limits, tiers=some), source_of, HERE, tiers)
 
     assert (choice.pick is None) == bool(reason)
     said = [line for line in choice.passed_over if line.startswith(f"{found.device['name']!r}: ", line.find("'"))]
