@@ -56,7 +56,9 @@ def test_weights_move_side_by_side_and_keep_their_values(pages: Path) -> None:
     assert all(not np.shares_memory(weight, before[name]) for name, weight in after.items() if name != "text")
     assert not any(weight.flags.writeable for weight in moved)
     assert address_of(after["a"]) % large_pages.LARGE_PAGE == 0
-    assert all(address_of(weight) % HOST_ALIGNMENT == 0 and weight.flags.c_contiguous for weight in moved if weight.size)
+    assert all(
+        address_of(weight) % HOST_ALIGNMENT == 0 and weight.flags.c_contiguous for weight in moved if weight.size
+    )
 
 
 def test_less_than_a_large_page_stays_where_it_is(pages: Path) -> None:

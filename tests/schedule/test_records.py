@@ -605,3 +605,15 @@ def test_why_a_record_does_not_stand_is_said(changes, parts, reason):
     said = [line for line in choice.passed_over if line.startswith(f"{found.device['name']!r}: ", line.find("'"))]
     assert len(said) == bool(reason)
     assert all(line.startswith(reason) for line in said)
+
+
+def test_debugging_says_why_a_record_is_not_used(tuned, capsys):
+    path, fields = tuned
+    with Store(path) as store:
+        store.append("pick", fields | {"source": "0" * 16})
+
+    with config.using(debug=2):
+        assert info(records=path)[0] != "record"
+
+    device = quote(fields["device"]["name"])
+    assert f"not record: {device}: another source was measured than is rendered now" in capsys.readouterr().err
