@@ -56,8 +56,17 @@ ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|gl
 # a 16-bit instruction on a register from v128 on, in an encoding that means an upper half on gfx11 (LLVM D128054)
 HALF_FROM_128 = re.compile(r"\bv_\w*16\w*_(?:e32|dpp)\b[^\n;]*\bv(?:12[89]|1[3-9]\d|2\d\d)\b")
 GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and their value
-RAISED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
-          subprocess.SubprocessError)  # fmt: skip
+RAISED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    subprocess.SubprocessError,
+)
 GRANULE = 512  # bytes; local memory is allocated in multiples of it
 PAGE = 4096
 LOADED, DYNAMIC_SYMBOLS = 1, 11  # ELF: PT_LOAD, SHT_DYNSYM
@@ -184,9 +193,16 @@ def emulate(
     registers = descriptor.user_registers(ctypes.addressof(packet), ctypes.addressof(arguments))
     resources = descriptor.resources_with(geometry.dynamic_shared_bytes)
     error = run_asm(
-        start, base + code.size - start, *geometry.groups, *geometry.items, ctypes.addressof(arguments), resources,
-        descriptor.private_bytes, ARCHITECTURES[arch], registers,
-    )  # fmt: skip
+        start,
+        base + code.size - start,
+        *geometry.groups,
+        *geometry.items,
+        ctypes.addressof(arguments),
+        resources,
+        descriptor.private_bytes,
+        ARCHITECTURES[arch],
+        registers,
+    )
     if error:
         raise SimulatorError(f"the emulator stops with {error}")
     found = []
@@ -326,56 +342,69 @@ def _rows_of_32(lanes: int) -> np.ndarray:
 
 PROBES = (
     Probe(
-        "rows of 32 x 32 results of MFMA", ("gfx942",),
+        "rows of 32 x 32 results of MFMA",
+        ("gfx942",),
         "  float16 c = 0;\n"
         "  c = __builtin_amdgcn_mfma_f32_32x32x2f32(id < 32 ? (float)id : 0.0f, id < 32 ? 1.0f : 0.0f, c, 0, 0, 0);\n"
         "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = (int)c[r];\n",
-        _rows_of_32, _is_matrix("f32", "f16", "i8"),
+        _rows_of_32,
+        _is_matrix("f32", "f16", "i8"),
         "a lane's result r of a 32 x 32 instruction stands in row 8 * (r / 4) + 4 * (lane / 32) + r % 4",
     ),
     Probe(
-        "MFMA of bytes", ("gfx942",),
+        "MFMA of bytes",
+        ("gfx942",),
         "  int16 c = 0;\n"
         "  c = __builtin_amdgcn_mfma_i32_32x32x16_i8(id < 32 ? (long)(id * 3) : 0, id < 32 ? 255 : 0, c, 0, 0, 0);\n"
         "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = c[r];\n",
-        lambda lanes: -3 * _rows_of_32(lanes), _is_matrix("i8"),
+        lambda lanes: -3 * _rows_of_32(lanes),
+        _is_matrix("i8"),
         "bytes are widened in an unsigned type of 32 bits before they are signed, so that the instruction compiles",
     ),
     Probe(
-        "16 bits in registers from v128 on", ("gfx942",),
+        "16 bits in registers from v128 on",
+        ("gfx942",),
         '  __asm("v_mov_b32_e32 v130, %1\\n"\n'
         '        "v_lshlrev_b16_e32 v131, 8, v130\\n"\n'
         '        "v_add_u16_e32 v131, v130, v131\\n"\n'
         '        "v_cmp_lt_u16_e32 vcc, v130, v131\\n"\n'
         '        "v_cndmask_b32_e32 %0, 0, v131, vcc"\n'
         '        : "=v"(y[id]) : "v"(x[id % 64]) : "v130", "v131", "vcc");\n',
-        lambda lanes: (257 * np.arange(lanes)).astype(np.int32), _has_16_bits_from_v128_on,
+        lambda lanes: (257 * np.arange(lanes)).astype(np.int32),
+        _has_16_bits_from_v128_on,
         "v128 to v255 are registers to instructions of 16 bits too: upper halves of v0 to v127 they name from gfx11 on",
     ),
     Probe(
-        "atomics that return", ("gfx1100", "gfx1201", "gfx942"),
+        "atomics that return",
+        ("gfx1100", "gfx1201", "gfx942"),
         "  volatile __global uint* count = (volatile __global uint*)x;\n"
         "  if (id == 0) { y[0] = atomic_xchg(count + 3, 50); y[1] = atomic_xchg(count + 3, 60); }\n",
-        lambda lanes: np.array([3, 50], np.int32), _meets,
+        lambda lanes: np.array([3, 50], np.int32),
+        _meets,
         "an atomic with sc0 (CDNA3) or TH_ATOMIC_RETURN (RDNA4) returns what was there, as one with glc does",
     ),
     Probe(
-        "16 bits at an odd address", ("gfx1100", "gfx1201", "gfx942"),
+        "16 bits at an odd address",
+        ("gfx1100", "gfx1201", "gfx942"),
         "  __global const char* bytes = (__global const char*)x;\n"
         "  char2 two = vload2(0, bytes + 4 * (id % 64) + 3);\n"
         "  y[id] = id < 63 ? (two.s0 + 1) * 100 + two.s1 : 0;\n",
-        lambda lanes: np.array([100 + (n + 1) if n < 63 else 0 for n in range(64)], np.int32), _moves_bytes,
+        lambda lanes: np.array([100 + (n + 1) if n < 63 else 0 for n in range(64)], np.int32),
+        _moves_bytes,
         "a load of 16 bits may stand at any address",
     ),
     Probe(
-        "64 bits stored at an odd address", ("gfx1100", "gfx1201", "gfx942"),
+        "64 bits stored at an odd address",
+        ("gfx1100", "gfx1201", "gfx942"),
         "  __global char* bytes = (__global char*)y;\n"
         "  if (id < 64) vstore8((char8)(1, 2, 3, 4, 5, 6, 7, 8), 0, bytes + 16 * id + 1);\n",
-        lambda lanes: np.array([0x03020100, 0x07060504, 8, 0] * 64, np.int32), _stores_halves,
+        lambda lanes: np.array([0x03020100, 0x07060504, 8, 0] * 64, np.int32),
+        _stores_halves,
         "a store may stand at any address, as unaligned accesses are on",
     ),
     Probe(
-        "local addresses of lanes that are off", ("gfx1100", "gfx1201", "gfx942"),
+        "local addresses of lanes that are off",
+        ("gfx1100", "gfx1201", "gfx942"),
         "  __local int kept[64];\n"
         "  kept[id % 64] = x[id % 64];\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
@@ -383,19 +412,22 @@ PROBES = (
         "  __local int* place = kept + at;\n"
         "  y[512 + id] = (int)(size_t)place;\n"  # every lane has an address
         "  if (id < 8) y[id] = *place;\n",
-        lambda lanes: np.arange(8, dtype=np.int32), _adds_lanes_up,
+        lambda lanes: np.arange(8, dtype=np.int32),
+        _adds_lanes_up,
         "what lanes that EXEC has off would address is not read",
     ),
     Probe(
-        "private memory of several waves", ("gfx1100", "gfx1201", "gfx942"),
+        "private memory of several waves",
+        ("gfx1100", "gfx1201", "gfx942"),
         "  int kept[64];\n"
         "  for (int i = 0; i < 64; ++i) kept[i] = x[i] + 64 * id;\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
         "  y[id] = kept[x[id % 64]];\n",
-        lambda lanes: (np.arange(128) % 64 + 64 * np.arange(128)).astype(np.int32), _spills,
+        lambda lanes: (np.arange(128) % 64 + 64 * np.arange(128)).astype(np.int32),
+        _spills,
         "every wave of a work-group has private memory of its own",
     ),
-)  # fmt: skip
+)
 
 
 def probe(emulator: Emulator, arch: str) -> dict[str, str]:
@@ -452,10 +484,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             of = [p.name for p in PROBES if p.name in wrong[ready.case.cell.target] and p.needs(ready)]
             return f"the emulator has {of[0]} wrong" if of else ""
 
-        lead = " ".join([
-            f"`python -m bench.amd_emulator`: machine code for {', '.join(wrong)} in tinygrad's emulator of instructions",
-            f"({commit_of(options.path)}), which executes AMD's pseudocode.", *known(wrong),
-        ])  # fmt: skip
+        lead = " ".join(
+            [
+                f"`python -m bench.amd_emulator`: machine code for {', '.join(wrong)} in tinygrad's emulator of instructions",
+                f"({commit_of(options.path)}), which executes AMD's pseudocode.",
+                *known(wrong),
+            ]
+        )
         return run(options, chosen, emulator.play, without, "AMD emulator", lead)
     finally:
         emulator.close()

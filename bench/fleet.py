@@ -47,12 +47,15 @@ def certificates(folder: Path, *names: str) -> list[Certificates]:
     def signed(name: x509.Name, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> bytes:
         made = (
             x509.CertificateBuilder()
-            .subject_name(name).issuer_name(authority).public_key(key.public_key())
+            .subject_name(name)
+            .issuer_name(authority)
+            .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(today - datetime.timedelta(days=1)).not_valid_after(today + datetime.timedelta(days=1))
+            .not_valid_before(today - datetime.timedelta(days=1))
+            .not_valid_after(today + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
             .sign(authority_key, hashes.SHA256())
-        )  # fmt: skip
+        )
         return made.public_bytes(serialization.Encoding.PEM)
 
     (folder / "ca.pem").write_bytes(signed(authority, authority_key, True))

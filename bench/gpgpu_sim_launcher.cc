@@ -1,13 +1,13 @@
-// Loads PTX into GPGPU-Sim and launches one kernel, all of whose parameters are pointers: see gpgpu_sim.py.
+// Loads PTX into GPGPU-Sim and launches one kernel, all of whose parameters are pointers; see gpgpu_sim.py.
 //
-//   launcher JOB        with a line a fact:
+//   launcher JOB        JOB has one line for each fact:
 //   ptx FILE SM KERNEL
 //   grid X Y Z, block X Y Z, shared BYTES (dynamic)
-//   info REGISTERS SHARED_BYTES LOCAL_BYTES     as ptxas says: the simulator reads only the words of ptxas of its own day
-//   in FILE, out FILE (its bytes first, the results after), zero BYTES
+//   info REGISTERS SHARED_BYTES LOCAL_BYTES     from ptxas: the simulator can only parse the output of the ptxas of its time
+//   in FILE, out FILE (the initial bytes, later the results), zero BYTES
 //
-// cuModuleLoad and cuModuleGetFunction are not written in the simulator, so its own loader is called. Every buffer has bytes
-// around it that may not change.
+// The simulator does not implement cuModuleLoad and cuModuleGetFunction, so its own loader is called. The bytes around every
+// buffer must not change.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,7 +30,7 @@ constexpr size_t GUARD = 4096;
 constexpr unsigned char FILL = 0xa5;
 
 struct Buffer {
-  std::string file;  // where results go; none for what is only read
+  std::string file;  // output file; empty for inputs
   char *whole = nullptr;
   void *argument = nullptr;
   size_t bytes = 0;
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
   gpgpu_ptx_sim_info info;
   std::memset(static_cast<void *>(&info), 0, sizeof info);
   info.regs = registers;
-  info.smem = static_shared + static_cast<int>(shared);  // its occupancy goes by what ptxas says, which leaves that out
+  info.smem = static_shared + static_cast<int>(shared);  // occupancy in the simulator: ptxas's number excludes this
   info.lmem = local;
   info.ptx_version = 70;
   info.sm_target = sm;

@@ -115,9 +115,16 @@ def report(found: Sequence[Row], journal: Journal, title: str, lead: str) -> str
     cells = {row.cell for row in found}
     left = Counter(e["left_out"] for e in journal.ended.values() if "left_out" in e and e["cell"] in cells)
     faults = [f"- {fault}" for row in found for fault in row.faults]
-    return "\n".join([
-        f"# {title}", "", f"{lead} {sum(row.tried for row in found)} cases. The oracle is numpy in float64.", "",
-        by_engine(found).replace("| too long |", "| left out |"), "",
-        *(["Left out:", *(f"- {count}: {reason}" for reason, count in left.most_common()), ""] if left else []),
-        *(["Disagreements:", *faults] if faults else ["Disagreements: none."]), "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"# {title}",
+            "",
+            f"{lead} {sum(row.tried for row in found)} cases. The oracle is numpy in float64.",
+            "",
+            by_engine(found).replace("| too long |", "| left out |"),
+            "",
+            *(["Left out:", *(f"- {count}: {reason}" for reason, count in left.most_common()), ""] if left else []),
+            *(["Disagreements:", *faults] if faults else ["Disagreements: none."]),
+            "",
+        ]
+    )

@@ -83,11 +83,20 @@ def measure(name: str, target: str, *, reduced: bool, rounds: int, budget_s: flo
     busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
     plan = executable.plan
     return Row(
-        name, target, len(plan.launches), compile_s, plan.arena_bytes / 1e6,
-        plan.arena_bytes / plan.live_bytes if plan.live_bytes else 1.0, error,
-        statistics.median(ours), statistics.median(theirs), statistics.median(theirs) / statistics.median(ours),
-        ours, theirs, busy,
-    )  # fmt: skip
+        name,
+        target,
+        len(plan.launches),
+        compile_s,
+        plan.arena_bytes / 1e6,
+        plan.arena_bytes / plan.live_bytes if plan.live_bytes else 1.0,
+        error,
+        statistics.median(ours),
+        statistics.median(theirs),
+        statistics.median(theirs) / statistics.median(ours),
+        ours,
+        theirs,
+        busy,
+    )
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -120,9 +129,13 @@ def main() -> int:
         for target in options.target or ["cpu"]:
             try:
                 row = measure(
-                    name, target, reduced=options.reduced, rounds=options.rounds, budget_s=options.budget,
+                    name,
+                    target,
+                    reduced=options.reduced,
+                    rounds=options.rounds,
+                    budget_s=options.budget,
                     threads=options.threads,
-                )  # fmt: skip
+                )
             except gpucomp.GpucompError as error:
                 failures.append(f"{name} on {target}: {error}")
                 print(failures[-1], file=sys.stderr)

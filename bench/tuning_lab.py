@@ -186,13 +186,13 @@ def table(curves: Curves, files: Sequence[str]) -> list[str]:
 
 
 HELD_OUT = (
-    "These are no spaces that nobody has seen: they are the files above, which the samplers were developed on, as far as random",
-    f"search stays below {HARD} after 100 trials there, altered; and spaces of kernels that were measured here, a random part",
-    "of each (bench/tuning_lab_record.py). They show what a search leans on, not how it does elsewhere. An alteration is another",
-    "one for each seed (bench/tuning_lab_held_out.py); a file in which there is nothing to alter is left out. Random and genetic",
-    "do not look at what values mean, so that new names change nothing for them but chance. `values scrambled` leaves none near",
-    "to any other; `more failures` are a tenth of the points anywhere and a tenth where two parameters are large. In brackets",
-    "95% bootstrap intervals over the seeds, which of a few of them are too narrow.",
+    "These spaces are not new: they are altered versions of the files above, on which the samplers were developed, if random",
+    f"search stays below {HARD} after 100 trials there; and random parts of the spaces of kernels that were measured here",
+    "(bench/tuning_lab_record.py). They show what a search relies on, not how well it works elsewhere. Each seed gives another",
+    "alteration (bench/tuning_lab_held_out.py); a file in which nothing can be altered is left out. `random` and `genetic` do",
+    "not use the meaning of values, so new names change their results only by chance. In `values scrambled` no values are",
+    "neighbours any more; `more failures` are a tenth of all points, and a tenth where two parameters are large. In brackets",
+    "are 95% bootstrap intervals over the seeds, which are too narrow for few seeds.",
 )
 
 
@@ -311,12 +311,12 @@ def write(
     text = [
         "# Searches of recorded spaces under equal budgets",
         "",
-        "Fraction of the optimum (best time of the file over best time found) after so many different measurements,",
-        f"mean of {seeds} seeds and {len(files)} files; in brackets 95% bootstrap intervals. `python -m bench.tuning_lab`",
-        "makes this page; the curves are in tuning_lab.svg. Times are as recorded, without noise; a configuration that",
-        "failed on the device costs a trial. Kernel Tuner runs in its simulation mode, with its strategies' own settings;",
-        "left out are brute force, the two for several objectives, and skopt and pyatf, which need packages of their own.",
-        f"The files are of the Auto-Tuning Association's benchmark hub (MIT). {KERNEL_TUNER}, optuna {version('optuna')}.",
+        "Fraction of the optimum (best time of the file over best time found) after so many different measurements: the",
+        f"mean of {seeds} seeds and {len(files)} files, with 95% bootstrap intervals in brackets. `python -m bench.tuning_lab`",
+        "makes this page; the curves are in tuning_lab.svg. Times are as recorded, without noise. A configuration that",
+        "failed on the device costs a trial. Kernel Tuner runs in its simulation mode, with its strategies' own settings.",
+        "Brute force, the two strategies for several objectives, and skopt and pyatf, which need other packages, are left out.",
+        f"The files are from the Auto-Tuning Association's benchmark hub (MIT). {KERNEL_TUNER}, optuna {version('optuna')}.",
         "The samplers of gpucomp were developed on these very files.",
         f"The tuner's sources (`searchers` in bench/tuning_lab.py) were those of fingerprint {fingerprint(searchers())}.",
         "",
@@ -324,15 +324,15 @@ def write(
         "",
         "Processor time of the sampler: "
         + ", ".join(f"{e} {np.mean(ms):.1f} ms" for e, ms in cost.items())
-        + " a trial.",
+        + " per trial.",
         "",
         "## With the records of one other device",
         "",
-        f"Near are configurations within {NEAR:.0%} of the optimum; beside their number stands the first one's place in the",
-        "order of the other device's times: where a single one is near and a thousand are before it, records say little.",
-        "That each combination of switches is tried once (`Prior.fastest_by_switches`) was argued from the switches of these",
-        "kernels, caches and padding: the table says how well it serves them, not others. Without are the same searches without",
-        "records; tuning_lab_devices.md has pairs of more devices, which were made of these.",
+        f"`near` is the number of configurations within {NEAR:.0%} of the optimum; `first` is the best of their ranks by the",
+        "other device's times. If only one is near and a thousand rank before it, the records tell little. The decision to try",
+        "each combination of switches once (`Prior.fastest_by_switches`) was based on the switches of these kernels, caches and",
+        "padding, so the table does not show how well it works for others. `without` is the same search without records.",
+        "tuning_lab_devices.md has pairs of more devices, which were made from these.",
         "",
         f"| file | records of | {' | '.join([*map(str, TRANSFER), *(f'{b} without' for b in TRANSFER)])} | near | first |",
         f"|---|---|{'---|' * (2 * len(TRANSFER) + 2)}",

@@ -131,10 +131,10 @@ def table(rows: Sequence[tuple[str, float, np.ndarray]]) -> list[str]:
 HEAD = (
     "# Searches with the records of a made device",
     "",
-    f"Fraction of the optimum after {', '.join(map(str, BUDGETS))} measurements of the default search, with the records of one",
-    "other device and without; in brackets 95% bootstrap intervals of the mean. `python -m bench.tuning_lab_devices` makes this",
-    "page and says how: one of each pair is a recorded device, the other one is that device changed at random. In what is added",
-    "0.4 and 1 are its size beside the file's own spread, of what is reweighted the deviation of the factors' logarithms.",
+    f"Fraction of the optimum after {', '.join(map(str, BUDGETS))} measurements of the default search, with and without the",
+    "records of another device; in brackets are 95% bootstrap intervals of the mean. `python -m bench.tuning_lab_devices` makes",
+    "this page. One device of each pair is recorded, and the other is that device with random changes. `effects added` have 0.4",
+    "or 1 times the spread of the file; `effects reweighted` have factors whose logarithms have the deviation 0.4 or 1.",
     "",
 )
 

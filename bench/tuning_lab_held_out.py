@@ -46,9 +46,7 @@ def renamed(space: Recorded, rng: np.random.Generator) -> Recorded:
 def scrambled(space: Recorded, rng: np.random.Generator) -> Recorded:
     """The values of every parameter permuted, so that neighbouring values are no longer similar."""
     whole = space.candidates
-    columns = [
-        rng.permutation(levels)[own] for levels, own in zip(whole.levels, whole.ordinals.T, strict=True)
-    ]  # fmt: skip
+    columns = [rng.permutation(levels)[own] for levels, own in zip(whole.levels, whole.ordinals.T, strict=True)]
     return replace(space, candidates=Candidates(whole.names, np.stack(columns, 1), extents=whole.extents))
 
 

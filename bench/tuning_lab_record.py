@@ -93,11 +93,9 @@ def main() -> None:
         "kernel_name": family.title,
         "problem_size": [size for size in task.problem(family).values() if size > 1],
         "tune_params_keys": list(whole.names),
-        "tune_params": {
-            n: levels.tolist() for n, levels in zip(whole.names, whole.levels, strict=True)
-        },
+        "tune_params": {n: levels.tolist() for n, levels in zip(whole.names, whole.levels, strict=True)},
         "cache": entries,
-    }  # fmt: skip
+    }
     with gzip.GzipFile(given.output, "wb", mtime=0) as file:
         file.write(json.dumps(document).encode())
     print(f"{len(entries)} of {len(whole)} schedules of {family.title} -> {given.output}")

@@ -1,4 +1,4 @@
-"""A graph is rewritten and turned into kernels. ``KERNEL_PASSES`` has the passes that rewrite kernels, in order."""
+"""Rewrites a graph and turns it into kernels. ``KERNEL_PASSES`` has the passes that rewrite kernels, in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import reduce
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
 from gpucomp.ir.passes import PassRecord
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import (
     fuse_row_statistics,
     fuse_separable,
@@ -102,8 +103,9 @@ def rewritten(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
-    """``graph`` as it is cut into kernels for ``device``: after every pass of ``pipeline`` (default: ``PIPELINE``) that
-    the device wants. ``observer`` and ``watch``: see ``run_pipeline``.
+    """``graph`` after the passes of ``pipeline`` (default ``PIPELINE``) that ``device`` wants. ``kernels_of`` takes the result.
+
+    See ``run_pipeline`` for ``observer`` and ``watch``.
     """
     rounding, storage = Rounding(precision, tuple(keep_fp32)), KernelStorage(device)
     return run_pipeline(

@@ -265,8 +265,11 @@ def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[KernelStep, Rend
     """Print the kernels for ``GPUCOMP_DEBUG`` and write them for ``GPUCOMP_DUMP``; the passes report themselves."""
     settings = config.current()
     if settings.debug:
-        print(f"{target.name}: {len(plan.launches)} launches of {len(plan.kernels)} kernels, "
-              f"arena {plan.arena_bytes} B ({plan.live_bytes} B live at most)", file=sys.stderr)  # fmt: skip
+        print(
+            f"{target.name}: {len(plan.launches)} launches of {len(plan.kernels)} kernels, "
+            f"arena {plan.arena_bytes} B ({plan.live_bytes} B live at most)",
+            file=sys.stderr,
+        )
     if settings.debug >= 2:
         for step in steps:
             choice = rendered[step].choice if isinstance(step, KernelStep) else None

@@ -336,8 +336,14 @@ def separable(
     a = cast(cast(call("max", total + load(2, (k,), F32), 0.0), dtype), F32)
     acc = hole("acc", F32)
     out = TensorType(dtype, (n, oh, ow, out_channels))
-    params = (TensorType(dtype, image), TensorType(F32, (r, s, c)), TensorType(F32, (c,)),
-              TensorType(dtype, (c, out_channels)), out, out)  # fmt: skip
+    params = (
+        TensorType(dtype, image),
+        TensorType(F32, (r, s, c)),
+        TensorType(F32, (c,)),
+        TensorType(dtype, (c, out_channels)),
+        out,
+        out,
+    )
     to = (*m, o)
     result = call("max", acc + cast(load(4, to, dtype), F32), 0.0)
     rows = tuple(v for v in m if isinstance(v, Var))

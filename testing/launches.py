@@ -60,9 +60,15 @@ def _in_orders(
     # everything except constants may come from earlier launches, which need not have ended yet
     late = sorted(set(range(len(buffers))) - kernel.constants) if source.programmatic else ()
     results = built.run_in_orders(
-        geometry.groups, geometry.items, [*buffers, *maps],
-        orders=orders, seed=5, dynamic_shared=shared, late=late, timeout=TIMEOUT_S,
-    )  # fmt: skip
+        geometry.groups,
+        geometry.items,
+        [*buffers, *maps],
+        orders=orders,
+        seed=5,
+        dynamic_shared=shared,
+        late=late,
+        timeout=TIMEOUT_S,
+    )
     if geometry.counter_bytes and any(found[-1].any() for found in results):
         raise CudaOnCpuError(f"{source.name}: counters are not zero afterwards")
     return [found[:end][-len(outputs) :] for found in results]

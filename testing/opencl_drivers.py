@@ -62,15 +62,18 @@ def registered(mark: str) -> str:
 
 DRIVERS = {
     "intel": Driver(
-        "intel", "pip install intel-opencl-rt intel-cmplr-lib-rt",
+        "intel",
+        "pip install intel-opencl-rt intel-cmplr-lib-rt",
         lambda: of_wheel("intel-opencl-rt", "libintelocl.so") or registered("intelocl"),
     ),
     # its shader cache in the user's home is switched off, so that tests start without it
     "rusticl": Driver(
-        "rusticl", "apt-get install mesa-opencl-icd", lambda: registered("rusticl"),
+        "rusticl",
+        "apt-get install mesa-opencl-icd",
+        lambda: registered("rusticl"),
         {"RUSTICL_ENABLE": "llvmpipe", "MESA_SHADER_CACHE_DISABLE": "true"},
     ),
-}  # fmt: skip
+}
 
 
 class Process:

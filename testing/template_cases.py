@@ -110,8 +110,15 @@ SCATTER = {
     "columns": scatter((17, 5), (9, 3), axis=0, dtype=F16),
     "rows": scatter((3, 37), (2, 19), "max", axis=1, dtype=I32),
 }
-FAMILIES = {"loops": LOOPS, "contraction": CONTRACTION, "rowwise": ROWWISE, "pool": POOL, "attention": ATTENTION,
-            "scan": SCAN, "scatter": SCATTER}  # fmt: skip
+FAMILIES = {
+    "loops": LOOPS,
+    "contraction": CONTRACTION,
+    "rowwise": ROWWISE,
+    "pool": POOL,
+    "attention": ATTENTION,
+    "scan": SCAN,
+    "scatter": SCATTER,
+}
 CASES = {f"{family}-{name}": kernel for family, cases in FAMILIES.items() for name, kernel in cases.items()}
 
 SMALLEST = Limits(threads=64, shared_bytes=8192, warp=8, registers=64, units=1, vector_bytes=16, subgroups=False)

@@ -20,8 +20,16 @@ from unicorn.arm64_const import (
     UC_CPU_ARM64_MAX,
 )
 
-ARGUMENTS = (UC_ARM64_REG_X0, UC_ARM64_REG_X1, UC_ARM64_REG_X2, UC_ARM64_REG_X3, UC_ARM64_REG_X4, UC_ARM64_REG_X5,
-             UC_ARM64_REG_X6, UC_ARM64_REG_X7)  # fmt: skip
+ARGUMENTS = (
+    UC_ARM64_REG_X0,
+    UC_ARM64_REG_X1,
+    UC_ARM64_REG_X2,
+    UC_ARM64_REG_X3,
+    UC_ARM64_REG_X4,
+    UC_ARM64_REG_X5,
+    UC_ARM64_REG_X6,
+    UC_ARM64_REG_X7,
+)
 PAGE = mmap.PAGESIZE
 STACK, STACK_BYTES = 0x10000, 1 << 22  # below what Linux gives to programs
 RETURN = STACK + STACK_BYTES  # where nothing is mapped but a page to come back to

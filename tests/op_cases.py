@@ -388,8 +388,11 @@ def casts() -> list[Case]:
     steps = np.array([0.2, 0.25, 0.26, -0.75, 1.25, 1.75, -2.5, 3.5, 5.0, 5.1, 7.0, -1e30, np.inf, 0.0], np.float32)
     made += [Case((steps,), {"to": F4E2M1}), Case((steps.astype(F4E2M1.numpy),), {"to": F32})]
     powers = np.array([0.0, 1.0, 1.1, 1.5, 1.9, 3.0, 2.0**-127, 1.5 * 2.0**-126, 2.0**127, 3e38, np.inf, np.nan])
-    made += [Case((powers.astype(np.float32),), {"to": F8E8M0, "saturate": s, "round_mode": r})
-             for s in (True, False) for r in ("nearest", "up", "down")]  # fmt: skip
+    made += [
+        Case((powers.astype(np.float32),), {"to": F8E8M0, "saturate": s, "round_mode": r})
+        for s in (True, False)
+        for r in ("nearest", "up", "down")
+    ]
     made.append(Case((powers[6:].astype(F8E8M0.numpy),), {"to": F32}))
     for to in (F8E4M3, F8E5M2):
         made += [Case((numbers.astype(np.float32),), {"to": to, "saturate": s}) for s in (True, False)]
@@ -688,8 +691,10 @@ HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the ho
     "StringConcat": [Case((WORDS, WORDS[:, :1])), Case((WORDS[:0], WORDS[0]))],
     "StringEqual": [Case((WORDS, WORDS[::-1])), Case((WORDS, np.array("a", object)))],
     "RegexFullMatch": [Case((WORDS,), {"pattern": "[a-z ]*"}), Case((WORDS[:0],), {"pattern": ""})],
-    "NumberToString": [Case((special(t),)) for t in (F32, F64, F16, BF16)] + [Case((extremes(I64),)), Case((sample(BOOL, 3),))],
-    "StringToNumber": [Case((WORDS[2],), {"to": t}) for t in (F32, F64, F16)] + [Case((np.array(["-7"], object),), {"to": I64})],
+    "NumberToString": [Case((special(t),)) for t in (F32, F64, F16, BF16)]
+    + [Case((extremes(I64),)), Case((sample(BOOL, 3),))],
+    "StringToNumber": [Case((WORDS[2],), {"to": t}) for t in (F32, F64, F16)]
+    + [Case((np.array(["-7"], object),), {"to": I64})],
     "LabelEncoder": [
         Case((WORDS,), LABELS),
         Case((special(F32),), {"keys": (np.nan, 1.0), "values": ("nan", "one"), "default": "", "to": STRING}),
@@ -699,8 +704,11 @@ HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the ho
         Case((np.zeros((3, 0), np.int64),), {"categories": (5,)}),
     ],
     "TfIdfVectorizer": [
-        *(Case((sample(I32, *shape),), {"mode": mode, **GRAMS})
-          for shape in ((7,), (2, 5), (0, 3)) for mode in ("TF", "IDF", "TFIDF")),
+        *(
+            Case((sample(I32, *shape),), {"mode": mode, **GRAMS})
+            for shape in ((7,), (2, 5), (0, 3))
+            for mode in ("TF", "IDF", "TFIDF")
+        ),
         Case((WORDS,), {"mode": "TF", **GRAMS, "grams": (("a",), ("", "a b"))}),
     ],
     "NonZero": [
@@ -710,17 +718,23 @@ HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the ho
         Case((np.array([True, False, True]),), {"count": 2}),
     ],
     "Unique": [
-        *(Case((np.array([[2, 1, 2, 1], [0, 3, 0, 3]], np.int32),), {"axis": axis, "sorted": sorted})
-          for axis in (None, 0, 1) for sorted in (False, True)),
+        *(
+            Case((np.array([[2, 1, 2, 1], [0, 3, 0, 3]], np.int32),), {"axis": axis, "sorted": sorted})
+            for axis in (None, 0, 1)
+            for sorted in (False, True)
+        ),
         Case((np.zeros((0,), np.float32),), {"axis": None, "sorted": True}),
     ],
     "NonMaxSuppression": [
-        Case((sample(F32, 2, 7, 4), sample(F32, 2, 3, 7)), {"limit": limit, "overlap": 0.3, "least": least, "centred": centred})
+        Case(
+            (sample(F32, 2, 7, 4), sample(F32, 2, 3, 7)),
+            {"limit": limit, "overlap": 0.3, "least": least, "centred": centred},
+        )
         for limit, least, centred in ((3, None, False), (1 << 62, 0.1, True), (0, None, False), (-1, 9.0, True))
     ],
     "PairwiseCoupling": [Case((np.abs(sample(F32, 5, k, k)) % 1,)) for k in (2, 3)] + [Case((sample(F32, 0, 3, 3),))],
     "RandomUniform": [Case((), {"low": -1.0, "high": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
     "RandomNormal": [Case((), {"mean": -1.0, "scale": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
-}  # fmt: skip
+}
 
 CASE_LIST = [(name, case) for name, cases in CASES.items() for case in cases]

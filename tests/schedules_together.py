@@ -42,6 +42,16 @@ def assert_agrees(kernel: Kernel, family: Family, target: Target) -> None:
             assert facts.numbers["keeps"][row] == family.registers(s, p)
             assert facts.numbers["threads"][row] == math.prod(geometry.items)
             assert facts.numbers["groups"][row] == math.prod(geometry.groups)
-            for name in ("macs", "instructions", "shared_traffic", "steps", "splits", "joined_bytes",
-                         "tail_bytes", "tail_trips", "tail_instructions", "tail_sharers"):  # fmt: skip
+            for name in (
+                "macs",
+                "instructions",
+                "shared_traffic",
+                "steps",
+                "splits",
+                "joined_bytes",
+                "tail_bytes",
+                "tail_trips",
+                "tail_instructions",
+                "tail_sharers",
+            ):
                 assert facts.numbers[name][row] == pytest.approx(getattr(work, name), rel=1e-12), name

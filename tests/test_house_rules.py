@@ -43,6 +43,10 @@ UNSAFE_CALLS = {"eval", "exec", "__import__"}
 UNSAFE_METHODS = {("os", "system"), ("os", "popen"), ("jinja2", "Template")}
 MODULE = re.compile(r"gpucomp(\.\w+)+")
 ASSERTED = "assert isinstance"
+MOST_LINES, MOST_NESTED, MOST_OF_A_FILE = 60, 4, 600
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Match)
+SHARED = ("gpucomp.device.limits", "gpucomp.schedule.space")  # what engines' spaces have in common
 PLAIN = {"None", "bool", "int", "float", "complex", "str", "bytes"}  # what may be a result beside text
 
 
@@ -196,6 +200,29 @@ def members(union: ast.expr) -> Iterator[str]:
         yield ast.unparse(union)
 
 
+def long_functions(tree: ast.AST, module: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS) and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES:
+            yield f"line {node.lineno}: {node.name} has {length} lines, {MOST_LINES} are allowed"
+
+
+def deep_functions(tree: ast.AST, module: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS) and (depth := nesting(node)) > MOST_NESTED:
+            yield f"line {node.lineno}: {node.name} nests {depth} blocks, {MOST_NESTED} are allowed"
+
+
+def nesting(node: ast.AST) -> int:
+    """How many blocks stand in each other; those of functions inside are their own, and ``elif`` is no deeper than ``if``."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*FUNCTIONS, ast.Lambda)):
+            continue
+        chained = isinstance(child, ast.If) and isinstance(node, ast.If) and node.orelse == [child]
+        deepest = max(deepest, nesting(child) + (isinstance(child, BLOCKS) and not chained))
+    return deepest
+
+
 def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
     if tree.body and not ast.get_docstring(tree):
         yield "no docstring that says what is here"
@@ -211,6 +238,11 @@ RULES = {
     template_strings: ("gpucomp.kernels_templates.render", "environment.from_string(name)"),
     searches_outside_the_tuner: ("gpucomp.schedule.choose", "import optuna"),
     reasons_among_results: ("gpucomp.kernel.forms", "def matrix_of(kernel: Kernel) -> Matrix | str: ..."),
+    long_functions: ("gpucomp.cli", "def f():\n" + "    g()\n" * 60),
+    deep_functions: (
+        "gpucomp.cli",
+        "def f():\n if a:\n  for b in a:\n   while b:\n    with c:\n     if d:\n      g()",
+    ),
     missing_docstring: ("gpucomp.cli", "x = 1"),
 }
 RULES_OF_TESTS = {
@@ -250,6 +282,12 @@ MORE_FAULTS = [
     (reasons_among_results, "gpucomp.schedule.records", "def read() -> Iterator[tuple[int, Record | str]]: ..."),
 ]
 FINE = [
+    (long_functions, "gpucomp.cli", "def f():\n" + "    g()\n" * 59),
+    (
+        deep_functions,
+        "gpucomp.cli",
+        "def f():\n if a:\n  pass\n elif b:\n  for c in b:\n   with c:\n    if d:\n     pass\n    elif e:\n     g()",
+    ),
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.device.target import Target"),
     (upward_imports, "gpucomp.cli.commands", "from gpucomp import config"),
     (upward_imports, "gpucomp.ir.graph", "said = 'gpucomp.compiler'"),
@@ -299,6 +337,38 @@ def faults_of(paths: Iterable[Path], rules: Iterable[Rule], name: Callable[[Path
 
 def test_the_code_keeps_the_rules():
     assert list(faults_of(SOURCES, RULES, module_name)) == []
+
+
+def test_no_file_is_long():
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MOST_OF_A_FILE} == {}
+
+
+def constants(path: Path) -> dict[str, object]:
+    """Names in capitals of a module that are numbers."""
+    found: dict[str, object] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+            numbers = {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
+            kinds = (ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop)
+            if numbers and all(isinstance(n, kinds) for n in ast.walk(node.value)):
+                found[node.targets[0].id] = eval(compile(ast.Expression(node.value), str(path), "eval"), {})
+    return found
+
+
+def test_a_constant_that_engines_share_has_one_definition():
+    by_module = {module_name(path): constants(path) for path in SOURCES}
+    shared = {name: value for module in SHARED for name, value in by_module[module].items()}
+    again = [
+        f"{module}.{name}"
+        for module, found in by_module.items()
+        for name, value in found.items()
+        if module not in SHARED and shared.get(name) == value
+    ]
+
+    assert {"MAX_GROUPS", "STATIC_SHARED", "WARP", "SECTOR"} <= set(shared)
+    assert again == []
 
 
 def test_few_types_are_asserted():
@@ -363,8 +433,12 @@ def test_only_sessions_that_are_measured_are_made_elsewhere():
     }
 
     assert found == {
-        "gpucomp/cli/compare.py", "bench/suite.py", "bench/cpu/accuracy.py", "bench/cpu/adapters.py", "bench/gpu/models.py",
-    }  # fmt: skip
+        "gpucomp/cli/compare.py",
+        "bench/suite.py",
+        "bench/cpu/accuracy.py",
+        "bench/cpu/adapters.py",
+        "bench/gpu/models.py",
+    }
 
 
 def test_every_module_has_a_layer():

@@ -19,18 +19,23 @@ pytest_plugins = "pytester"
             "3 tests want packages that are not here: apt-get install clang oclgrind",
         ),
         (
-            ["Skipped: clang or ld.lld is not installed", "Skipped: could not import 'torch': No module named 'torch'",
-             "Skipped: GPC5002 the clang that is installed does not know gfx1100: a newer one does"],
+            [
+                "Skipped: clang or ld.lld is not installed",
+                "Skipped: could not import 'torch': No module named 'torch'",
+                "Skipped: GPC5002 the clang that is installed does not know gfx1100: a newer one does",
+            ],
             "3 tests want packages that are not here: apt-get install clang clang-19 lld; python -m pip install torch",
         ),
-        (["Skipped: apt-get install mesa-opencl-icd"],
-         "1 tests want packages that are not here: apt-get install mesa-opencl-icd"),
+        (
+            ["Skipped: apt-get install mesa-opencl-icd"],
+            "1 tests want packages that are not here: apt-get install mesa-opencl-icd",
+        ),
         (
             ["Skipped: /x/bin/python -m pip install --no-deps --target f cuda-bindings==13.0.0"],
             "1 tests want packages that are not here: python -m pip install --no-deps --target f cuda-bindings==13.0.0",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_command_installs_what_is_wanting(reasons, expected):
     assert wanting.line(reasons) == expected
 

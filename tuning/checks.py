@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from gpucomp.kernel import Math
 from gpucomp.tuning.setups import ARENA, Setup
 
 VERSION = 1  # of the check; stored with its results
 RUNS = 3  # of each candidate: launched, captured, replayed
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-ROUNDED_OPERANDS = {"tf32": 2.0**-11, "strict": 0.0, "3xtf32": 2.0**-22}  # by a contraction's ``math``
+ROUNDED_OPERANDS: Mapping[Math, float] = {"tf32": 2.0**-11, "strict": 0.0, "3xtf32": 2.0**-22}
 FACTOR = 8.0  # on the error of a sum of rounded terms, which grows with the square root of their number
 WORST = 4.0  # the error allowed for one element, over the error allowed for the root mean square
 
 
-def limit(dtype: np.dtype, terms: int, math: str = "strict") -> float:
+def limit(dtype: np.dtype, terms: int, math: Math = "strict") -> float:
     """The allowed error of a result, relative to the root mean square of the expected values."""
-    unit = max(ROUNDOFF.get(dtype.name, 0.0), ROUNDED_OPERANDS.get(math, 0.0))
+    unit = max(ROUNDOFF.get(dtype.name, 0.0), ROUNDED_OPERANDS[math])
     return FACTOR * unit * sqrt(max(terms, 1))
 
 
-def error_of(actual: np.ndarray, wanted: np.ndarray, terms: int, math: str = "strict") -> tuple[float, str]:
+def error_of(actual: np.ndarray, wanted: np.ndarray, terms: int, math: Math = "strict") -> tuple[float, str]:
     """The root mean square of the error over that of the expected values, and what is wrong with ``actual`` ("" if nothing).
 
     Integers must be equal; infinities and NaN must be in the expected places. No single element may be off by much more

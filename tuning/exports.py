@@ -78,8 +78,11 @@ def t4(trials: Sequence[Record]) -> dict[str, Any]:
         | {"invalidity": T4_INVALIDITY.get(trial["invalidity"], trial["invalidity"])}
         for trial in trials
     ]
-    return {"schema_version": T4_VERSION, "metadata": {"environment": {"device_query": trials[0]["device"]}},
-            "results": results}  # fmt: skip
+    return {
+        "schema_version": T4_VERSION,
+        "metadata": {"environment": {"device_query": trials[0]["device"]}},
+        "results": results,
+    }
 
 
 def kernel_tuner(trials: Sequence[Record]) -> dict[str, Any]:
@@ -123,13 +126,17 @@ def autotvm(trials: Sequence[Record]) -> Iterator[dict[str, Any]]:
         when = datetime.fromisoformat(trial["timestamp"]).timestamp()
         costs = trial["samples"] if right else [AUTOTVM_FAILED_S]
         yield {
-            "input": [f"{trial['device']['kind']} -model={trial['device']['arch']}", trial["engine"],
-                      list(trial.get("problem", {}).values()), {"kernel": trial["kernel"]}],
+            "input": [
+                f"{trial['device']['kind']} -model={trial['device']['arch']}",
+                trial["engine"],
+                list(trial.get("problem", {}).values()),
+                {"kernel": trial["kernel"]},
+            ],
             "config": {"index": number, "code_hash": trial["source"] or None, "entity": entity},
             "result": [costs, AUTOTVM_ERRORS.get(trial["invalidity"], 8), took, when],
             "version": 0.2,
             "tvm_version": "",
-        }  # fmt: skip
+        }
 
 
 def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:

@@ -153,10 +153,16 @@ def work(
             options = {} if certificates else {"host": "127.0.0.1"}
             try:
                 worker = dask.Worker(
-                    place.url, nthreads=1, resources={LABEL: 1}, security=shown, death_timeout=SILENT_S,
-                    dashboard=False, dashboard_address=UNSEEN,
-                    local_directory=tempfile.gettempdir(), **options,
-                )  # fmt: skip
+                    place.url,
+                    nthreads=1,
+                    resources={LABEL: 1},
+                    security=shown,
+                    death_timeout=SILENT_S,
+                    dashboard=False,
+                    dashboard_address=UNSEEN,
+                    local_directory=tempfile.gettempdir(),
+                    **options,
+                )
                 await worker
             except (OSError, RuntimeError) as error:  # dask's own errors are subclasses of these
                 raise DeviceError(f"no coordinator at {place.url}: {_why(error)}", code="GPC5301") from error
@@ -216,9 +222,11 @@ class Dask:
             warnings.simplefilter("ignore")
             try:
                 self._cluster = dask.SpecCluster(
-                    scheduler={"cls": dask.Scheduler, "options": options}, workers={}, security=shown,
+                    scheduler={"cls": dask.Scheduler, "options": options},
+                    workers={},
+                    security=shown,
                     silence_logs=50,
-                )  # fmt: skip
+                )
             except (OSError, RuntimeError) as error:
                 raise DeviceError(f"cannot listen at {place.url}: {_why(error)}", code="GPC5301") from error
             self._client = dask.Client(self._cluster, security=shown)

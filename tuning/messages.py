@@ -104,8 +104,16 @@ def source_message(source: KernelSource) -> Message:
 def source_of(message: Message) -> KernelSource:
     g = message["geometry"]
     geometry = Geometry(**{**g, "groups": tuple(g["groups"]), "items": tuple(g["items"])})
-    return KernelSource(message["name"], message["language"], message["text"], geometry, message["schedule"],
-                        message["engine"], (), message["programmatic"])  # fmt: skip
+    return KernelSource(
+        message["name"],
+        message["language"],
+        message["text"],
+        geometry,
+        message["schedule"],
+        message["engine"],
+        (),
+        message["programmatic"],
+    )
 
 
 def subject_message(subject: Subject) -> tuple[Message, dict[str, np.ndarray]]:
@@ -134,5 +142,12 @@ def subject_of(message: Message, arrays: Arrays) -> Subject:
     compiled = CompiledKernel(**{**c, "groups": tuple(c["groups"]), "items": tuple(c["items"]), "tensor_maps": maps})
     types = tuple(TensorType(DTYPES[dtype], tuple(shape)) for dtype, shape in message["types"])
     operands = tuple(arrays[name] for name in message["operands"])
-    return Subject(compiled, message["text"], types, operands, frozenset(message["constants"]),
-                   message["workspace"], message["counters"])  # fmt: skip
+    return Subject(
+        compiled,
+        message["text"],
+        types,
+        operands,
+        frozenset(message["constants"]),
+        message["workspace"],
+        message["counters"],
+    )

@@ -116,6 +116,9 @@ def security(certificates: Certificates | None) -> Any:
         context.load_cert_chain(certificates.certificate, certificates.key)
     except ssl.SSLError as error:
         raise UsageError(f"certificates: {named} cannot be used: {error.reason or error}", code="GPC2031") from None
-    own = {f"tls_{role}_{part}": str(path) for role in ("client", "scheduler", "worker")
-           for part, path in (("cert", certificates.certificate), ("key", certificates.key))}  # fmt: skip
+    own = {
+        f"tls_{role}_{part}": str(path)
+        for role in ("client", "scheduler", "worker")
+        for part, path in (("cert", certificates.certificate), ("key", certificates.key))
+    }
     return kind(require_encryption=True, tls_ca_file=str(certificates.authority), **own)

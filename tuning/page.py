@@ -118,9 +118,13 @@ def _drawn(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | Non
         values = [str(level.value) for level in levels]
         for what, colour in (("best", BLUE), ("median", GREY)):
             line = go.Scatter(
-                x=values, y=[getattr(level, what) for level in levels], name=what, mode="lines+markers",
-                marker_color=colour, showlegend=number == 0,
-            )  # fmt: skip
+                x=values,
+                y=[getattr(level, what) for level in levels],
+                name=what,
+                mode="lines+markers",
+                marker_color=colour,
+                showlegend=number == 0,
+            )
             panels.add_trace(line, row=number // COLUMNS + 1, col=number % COLUMNS + 1)
     panels.update_yaxes(type="log")
     panels.update_xaxes(type="category")

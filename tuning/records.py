@@ -37,8 +37,25 @@ LOCK_S = 2.0  # time limit for the lock: a stopped process could hold it for eve
 SYNC_S = 1.0  # between two syncs to the disk
 NAME = "tuning.jsonl"
 TRIALS = "trials"  # folder with the trials of the shipped records: a compilation reads only the picks
-SHORT = ("schema", "kind", "timestamp", "kernel", "device", "engine", "configuration", "label", "problem", "template",
-         "source", "rendered", "invalidity", "samples", "ratio", "check", "default")  # fmt: skip
+SHORT = (
+    "schema",
+    "kind",
+    "timestamp",
+    "kernel",
+    "device",
+    "engine",
+    "configuration",
+    "label",
+    "problem",
+    "template",
+    "source",
+    "rendered",
+    "invalidity",
+    "samples",
+    "ratio",
+    "check",
+    "default",
+)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_FAULTS = 10_000  # bad lines of a file that are reported by number
 

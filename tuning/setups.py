@@ -116,13 +116,15 @@ def subject(
     if packed is not None:
         operand = packed_constant(packed, inputs) if operand is None else operand
         constants = frozenset(k for k, old in enumerate(packed.kept) if old in constants) | (
-            {len(packed.kept)} if constants else frozenset())  # fmt: skip
+            {len(packed.kept)} if constants else frozenset()
+        )
         inputs = [*(inputs[k] for k in packed.kept), operand]
         kernel = packed.kernel
     compiled = compiled_kernel(kernel, Rendered(source, Choice(source.schedule, "measured", family)))
     geometry = source.geometry
-    return Subject(compiled, source.text, kernel.params, tuple(inputs), constants, geometry.workspace_bytes,
-                   geometry.counter_bytes)  # fmt: skip
+    return Subject(
+        compiled, source.text, kernel.params, tuple(inputs), constants, geometry.workspace_bytes, geometry.counter_bytes
+    )
 
 
 def setup(

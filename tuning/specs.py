@@ -33,16 +33,18 @@ def parse(text: str) -> tuple[str, Sizes]:
     """Parse the operator and all its sizes. Raises ``UsageError`` that says what is expected."""
     name, *words = text.split()[:64] or [""]
     if name not in SIZES:
-        raise UsageError(f"--kernel {quote(text)}: one of {', '.join(SIZES)} expected, then sizes: m=64 n=64 ...",
-                         code="GPC2021")  # fmt: skip
+        raise UsageError(
+            f"--kernel {quote(text)}: one of {', '.join(SIZES)} expected, then sizes: m=64 n=64 ...", code="GPC2021"
+        )
     defaults, meaning = SIZES[name]
     given: Sizes = {}
     for word in words:
         key, equals, value = word.partition("=")
         if key not in defaults or not equals or not value.isdecimal() or not int(value) <= MOST or key in given:
             known = " ".join(defaults)
-            raise UsageError(f"--kernel {quote(text)}: {quote(word)}: {known} are its sizes ({meaning}), once each",
-                             code="GPC2021")  # fmt: skip
+            raise UsageError(
+                f"--kernel {quote(text)}: {quote(word)}: {known} are its sizes ({meaning}), once each", code="GPC2021"
+            )
         given[key] = int(value)
     sizes = {**defaults, **given}
     for key, other in OPTIONAL.items():
@@ -84,8 +86,13 @@ def _drawn(*shape: int) -> np.ndarray:
 
 
 def _conv2d(z: Sizes) -> Made:
-    attributes: dict[str, Any] = {"kernel_shape": [z["r"], z["s"]], "strides": [z["stride"]] * 2, "pads": [z["pad"]] * 4,
-                  "dilations": [z["dilation"]] * 2, "group": z["groups"]}  # fmt: skip
+    attributes: dict[str, Any] = {
+        "kernel_shape": [z["r"], z["s"]],
+        "strides": [z["stride"]] * 2,
+        "pads": [z["pad"]] * 4,
+        "dilations": [z["dilation"]] * 2,
+        "group": z["groups"],
+    }
     if z["c"] % z["groups"] or z["oc"] % z["groups"]:
         raise UsageError("--kernel conv2d: groups must divide c and oc", code="GPC2021")
     weights: dict[str, np.ndarray | None] = {

@@ -192,8 +192,15 @@ class Study:
             if key not in self._packed:
                 self._packed[key] = packed_constant(packed, inputs)
             operand = self._packed[key]
-        found = subject(self.task.kernel, candidate.family, source, packed, inputs,
-                        constants=self.task.kernel.constants, operand=operand)  # fmt: skip
+        found = subject(
+            self.task.kernel,
+            candidate.family,
+            source,
+            packed,
+            inputs,
+            constants=self.task.kernel.constants,
+            operand=operand,
+        )
         message, arrays = messages.subject_message(found)
         name = messages.digest(binary)
         return {**message, "binary": name}, {**arrays, name: binary}

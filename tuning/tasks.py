@@ -14,7 +14,7 @@ from gpucomp.compiler import Lowered
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import constant_value
 from gpucomp.ir.types import BOOL, I8, U8
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, Math
 from gpucomp.kernel.passes.pack_weights import Packed
 from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernel.source import KernelSource
@@ -77,7 +77,7 @@ class Task:
         return operations(self.kernel)
 
     @property
-    def math(self) -> str:
+    def math(self) -> Math:
         return self.kernel.body.math if isinstance(self.kernel.body, Contraction) else "strict"
 
     @cached_property

@@ -272,8 +272,18 @@ def _tools(target: Target, options: Options, store: Store) -> Iterator[Tools]:
             return joined
 
         first, *others = found.runners
-        yield Tools(builders, first, store, found.facts, named.title(options.sampler), options.seed, RULES, others=others,
-                    newcomers=newcomers, wait=options.fleet.wait)  # fmt: skip
+        yield Tools(
+            builders,
+            first,
+            store,
+            found.facts,
+            named.title(options.sampler),
+            options.seed,
+            RULES,
+            others=others,
+            newcomers=newcomers,
+            wait=options.fleet.wait,
+        )
 
 
 def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:

@@ -124,9 +124,12 @@ class Runner:
         program, made = self._opened(job["candidate"], job)
         anchor = self._anchored(job, program, made)
         timed = measure.measure(
-            self._sampler(program, made), self._sampler(*anchor), best=job["best"], rules=rules,
+            self._sampler(program, made),
+            self._sampler(*anchor),
+            best=job["best"],
+            rules=rules,
             held_back=self._held_back,
-        )  # fmt: skip
+        )
         answer |= {"samples": timed.samples, "anchors": timed.anchors, "throttled": timed.throttled}
         answer |= {"ended": timed.ended, "clocks": self._device.clocks()}
         if not timed.samples:

@@ -28,8 +28,17 @@ PAGE = ROOT / "docs" / "conformance.md"
 
 
 # exceptions of a broken compiler or runtime: results like any other here
-CRASHES = (GpucompError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError,
-           ValueError)  # fmt: skip
+CRASHES = (
+    GpucompError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 def say(case: Case, target: str) -> str:
@@ -89,8 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for target in options.target or ["cpu", "opencl"]:
         results[target] = run(chosen, target, options.journal)
         found = counts(results[target])
-        print(f"{target}: {len(chosen)} cases, {found['passed']} pass, {found['coarse']} with coarse expectations, "
-              f"{found['unsupported']} refused, {found['wrong']} wrong")  # fmt: skip
+        print(
+            f"{target}: {len(chosen)} cases, {found['passed']} pass, {found['coarse']} with coarse expectations, "
+            f"{found['unsupported']} refused, {found['wrong']} wrong"
+        )
         for line in regressions(results[target], chosen):
             failed = True
             print(f"  {line}")

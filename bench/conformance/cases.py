@@ -23,8 +23,8 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 # cases whose expected values are themselves coarsely rounded: (rtol, atol) for that rounding, and its cause
 INEXACT = {
-    "test_attention_4d_causal_fp16": (2 * F16_UNIT, 0.0, "summed in f16, one rounding a term"),
-    "test_attention_4d_causal_fp16_expanded": (2 * F16_UNIT, 0.0, "summed in f16, one rounding a term"),
+    "test_attention_4d_causal_fp16": (2 * F16_UNIT, 0.0, "summed in f16, one rounding per term"),
+    "test_attention_4d_causal_fp16_expanded": (2 * F16_UNIT, 0.0, "summed in f16, one rounding per term"),
     "test_dft_inverse": (1e-3, 4 * F32_UNIT, "zeros that an f32 transform leaves as 1.9e-7, compared with atol 1e-7"),
     "test_dft_inverse_opset19": (1e-3, 4 * F32_UNIT, "zeros that an f32 transform leaves as 1.9e-7, with atol 1e-7"),
 }

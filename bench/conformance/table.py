@@ -62,7 +62,7 @@ def page(cases: Mapping[str, Case], results: Results) -> str:
     for kind in dict.fromkeys(c.kind for c in cases.values()):
         names = [n for n, c in cases.items() if c.kind == kind]
         lines += _row([kind, *[_share(results[t], names) for t in targets]])
-    lines += ["", "## Expectations that are doubtful", ""]
+    lines += ["", "## Doubtful expectations", ""]
     lines += [f"- `{name}`: {why}; off by that rounding alone" for name, (_, _, why) in INEXACT.items()]
     lines += [f"- `{name}`: {why}; judged by type, shape and range" for name, why in RANDOM.items()]
     lines += ["", "## What is refused, or wrong", ""]
@@ -77,7 +77,7 @@ def page(cases: Mapping[str, Case], results: Results) -> str:
         "",
         "## Operators",
         "",
-        "Cases of the node tests that are about an operator at a version (passed / run).",
+        "Node tests for each version of an operator (passed / run).",
         "",
     ]
     lines += _row(["operator", "version", *[f"`{t}`" for t in targets]])

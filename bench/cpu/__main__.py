@@ -93,8 +93,15 @@ def run(options: argparse.Namespace) -> int:
         for row in found:
             said = row.failure or f"{row.median_ms:.3f} ms"
             print(f"{model:16} {row.threads} threads {row.peer:12} {said}", file=sys.stderr, flush=True)
-    method = {"command": " ".join(sys.argv[1:]), "batch": options.batch, "precision": options.precision, "rounds": options.rounds,
-              "turn_ms": options.turn, "reduced": options.reduced, "machine": machine()}  # fmt: skip
+    method = {
+        "command": " ".join(sys.argv[1:]),
+        "batch": options.batch,
+        "precision": options.precision,
+        "rounds": options.rounds,
+        "turn_ms": options.turn,
+        "reduced": options.reduced,
+        "machine": machine(),
+    }
     tell(rows, [method], options.out)
     return 1 if any(row.failure for row in rows if row.peer == OURS) else 0
 
@@ -127,13 +134,26 @@ def parser() -> argparse.ArgumentParser:
     setup.add_argument("peers", nargs="+", choices=sorted(peers.PEERS))
     runs = commands.add_parser("run", help="measure")
     runs.add_argument("models", nargs="*", metavar="MODEL", help="published models by name, others by file")
-    runs.add_argument("--peers", type=lambda text: text.split(","), metavar="A,B",
-                      help="in this order; the first that runs is the reference")  # fmt: skip
+    runs.add_argument(
+        "--peers",
+        type=lambda text: text.split(","),
+        metavar="A,B",
+        help="in this order; the first that runs is the reference",
+    )
     runs.add_argument("--precision", choices=sorted(TOLERANCE), default="fp32")
-    runs.add_argument("--target", default="cpu", metavar="cpu[:NAME]",
-                      help="what gpucomp compiles for; ONEDNN_MAX_CPU_ISA restricts OpenVINO and torch")  # fmt: skip
-    runs.add_argument("--tolerance", type=float, metavar="E", help="relative L2 error up to which outputs count as equal; "
-                      "integer models need a larger one, because a difference of one code spreads")  # fmt: skip
+    runs.add_argument(
+        "--target",
+        default="cpu",
+        metavar="cpu[:NAME]",
+        help="what gpucomp compiles for; ONEDNN_MAX_CPU_ISA restricts OpenVINO and torch",
+    )
+    runs.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="E",
+        help="relative L2 error up to which outputs count as equal; "
+        "integer models need a larger one, because a difference of one code spreads",
+    )
     runs.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[2], metavar="N,N")
     runs.add_argument("--batch", type=int, default=1)
     runs.add_argument("--reduced", action="store_true", help="the small versions of the models")

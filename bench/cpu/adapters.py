@@ -120,8 +120,10 @@ class Ncnn:
         options.num_threads = threads
         for name in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage"):
             setattr(options, name, False)
-        for result in (self._net.load_param(str(folder / "model.ncnn.param")), self._net.load_model(
-            str(folder / "model.ncnn.bin"))):  # fmt: skip
+        for result in (
+            self._net.load_param(str(folder / "model.ncnn.param")),
+            self._net.load_model(str(folder / "model.ncnn.bin")),
+        ):
             if result:
                 raise ValueError(f"ncnn cannot load what pnnx made of the model: {result}")
         self._inputs = [np.ascontiguousarray(a[0]) for a in inputs.values()]  # ncnn has no batch axis
@@ -177,8 +179,9 @@ class Mnn:
         results = []
         for tensor in self._outputs:
             shape = tensor.getShape()
-            host = self._mnn.Tensor(shape, self._mnn.Halide_Type_Float, np.empty(shape, np.float32),
-                                    self._mnn.Tensor_DimensionType_Caffe)  # fmt: skip
+            host = self._mnn.Tensor(
+                shape, self._mnn.Halide_Type_Float, np.empty(shape, np.float32), self._mnn.Tensor_DimensionType_Caffe
+            )
             tensor.copyToHostTensor(host)
             results.append(np.array(host.getNumpyData(), np.float32).reshape(shape))
         return results

@@ -86,9 +86,16 @@ Opens = Callable[[str], tuple[Worker, float]]  # an engine's name to its process
 
 
 def compare(
-    model: str, folder: Path, peers: Sequence[str], opens: Opens, *, threads: int, rounds: int, turn_s: float,
+    model: str,
+    folder: Path,
+    peers: Sequence[str],
+    opens: Opens,
+    *,
+    threads: int,
+    rounds: int,
+    turn_s: float,
     tolerance: float = TOLERANCE["fp32"],
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     """One row for each engine, in the order of ``peers``; the first that runs is the reference.
 
     ``folder`` has the model and its inputs. The row of an engine that fails has the reason.

@@ -16,8 +16,10 @@ def page(tables: str, methods: Sequence[dict[str, Any]]) -> str:
     lines = []
     for method in methods:
         machine = method["machine"]
-        lines.append(f"- `python -m bench.cpu {method['command']}`: batch {method['batch']}, {method['rounds']} rounds of "
-                     f"{method['turn_ms']:g} ms an engine; {machine['processor']}, {machine['cpus']} cores")  # fmt: skip
+        lines.append(
+            f"- `python -m bench.cpu {method['command']}`: batch {method['batch']}, {method['rounds']} rounds of "
+            f"{method['turn_ms']:g} ms an engine; {machine['processor']}, {machine['cpus']} cores"
+        )
     how = "Ratios are the engine's time over gpucomp's in the same round, with their quartiles: above 1, gpucomp is faster."
     return "\n".join(["# Engines side by side on the CPU", "", *lines, "", how, "", tables, ""])
 
@@ -34,11 +36,17 @@ def as_json(rows: Sequence[Row], methods: Sequence[dict[str, Any]]) -> dict[str,
     return {
         "methods": list(methods),
         "rows": [
-            {**asdict(row), "median_ms": row.median_ms, "noise": row.noise, "cpu_ms": row.cpu_ms, "busy": row.busy,
-             "ratio": ratio(row, ours[row.model, row.threads]) if (row.model, row.threads) in ours else None}
+            {
+                **asdict(row),
+                "median_ms": row.median_ms,
+                "noise": row.noise,
+                "cpu_ms": row.cpu_ms,
+                "busy": row.busy,
+                "ratio": ratio(row, ours[row.model, row.threads]) if (row.model, row.threads) in ours else None,
+            }
             for row in rows
         ],
-    }  # fmt: skip
+    }
 
 
 def _ours(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
@@ -91,8 +99,21 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _details(rows: Sequence[Row]) -> list[str]:
-    header = ("model", "threads", "engine", "version", "median ms", "noise %", "CPU ms", "CPU s a s", "rel. L2 error",
-              "convert s", "load s", "resident MB", "peak MB")  # fmt: skip
+    header = (
+        "model",
+        "threads",
+        "engine",
+        "version",
+        "median ms",
+        "noise %",
+        "CPU ms",
+        "CPU s a s",
+        "rel. L2 error",
+        "convert s",
+        "load s",
+        "resident MB",
+        "peak MB",
+    )
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for row in rows:
         if row.median_ms is None:
@@ -131,9 +152,13 @@ def plot(rows: Sequence[Row], to: Path) -> None:
             name=peer,
             x=[f"{r.model}, {r.threads}" for r, _ in found],
             y=[three[1] for _, three in found],
-            error_y={"type": "data", "symmetric": False, "array": [t[2] - t[1] for _, t in found],
-                     "arrayminus": [t[1] - t[0] for _, t in found]},
-        )  # fmt: skip
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [t[2] - t[1] for _, t in found],
+                "arrayminus": [t[1] - t[0] for _, t in found],
+            },
+        )
     figure.add_hline(y=1.0)
     figure.update_layout(
         title=f"Time over {OURS}'s: above 1, {OURS} is faster", xaxis_title="model, threads", yaxis_title="ratio"

@@ -62,12 +62,14 @@ def add_suppression(model: onnx.ModelProto) -> None:
     model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in limits.items())
     model.graph.initializer.append(numpy_helper.from_array(np.array([0, 2], np.int64), "columns"))
     node = helper.make_node
-    model.graph.node.extend([
-        node("NonMaxSuppression", [boxes, scores, *limits], ["kept"], name="suppression"),
-        node("Gather", ["kept", "columns"], ["where"], axis=1),
-        node("GatherND", [boxes, "where"], ["kept_boxes"]),
-    ])  # fmt: skip
+    model.graph.node.extend(
+        [
+            node("NonMaxSuppression", [boxes, scores, *limits], ["kept"], name="suppression"),
+            node("Gather", ["kept", "columns"], ["where"], axis=1),
+            node("GatherND", [boxes, "where"], ["kept_boxes"]),
+        ]
+    )
     info = helper.make_tensor_value_info
-    model.graph.output.extend([
-        info("kept", onnx.TensorProto.INT64, ["n", 3]), info("kept_boxes", onnx.TensorProto.FLOAT, ["n", 4])
-    ])  # fmt: skip
+    model.graph.output.extend(
+        [info("kept", onnx.TensorProto.INT64, ["n", 3]), info("kept_boxes", onnx.TensorProto.FLOAT, ["n", 4])]
+    )

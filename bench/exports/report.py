@@ -50,13 +50,17 @@ def page(rows: Iterable[Row]) -> str:
     counts = [f"{sum(found)} of {len(found)} right on {target}" for target, found in right.items()]
     heads = [cell for target in targets for cell in (target, "s")]
     text = [
-        "# Exported and trained models, beside onnxruntime", "",
+        "# Exported and trained models, beside onnxruntime",
+        "",
         "`python -m bench.exports --target cpu --target opencl --write` made this page; do not edit it. `dynamo` and `script`",
         "are torch's exporters, with random weights; `file` is a trained model in a file. Right: each output within 1e-4 of",
-        "onnxruntime's (relative L2). Seconds: compiling for the target, one run, and onnxruntime's session.", "",
-        f"{'; '.join(counts)}.", "",
-        f"| model | from | opset | nodes | {' | '.join(heads)} |", f"|{'---|' * (4 + len(heads))}",
-    ]  # fmt: skip
+        "onnxruntime's (relative L2). Seconds: compiling for the target, one run, and onnxruntime's session.",
+        "",
+        f"{'; '.join(counts)}.",
+        "",
+        f"| model | from | opset | nodes | {' | '.join(heads)} |",
+        f"|{'---|' * (4 + len(heads))}",
+    ]
     for name, source in models:
         found = [told.get((name, source, target)) for target in targets]
         (first, *_) = [row for row in found if row]

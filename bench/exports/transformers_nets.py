@@ -29,9 +29,13 @@ def bert() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        vocab_size=99, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=70,
+        vocab_size=99,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=70,
         max_position_embeddings=40,
-    )  # fmt: skip
+    )
     mask = torch.ones(2, 11, dtype=torch.int64)
     mask[1, 7:] = 0
     model = Named(BertModel(config), ("input_ids", "attention_mask"), ("last_hidden_state", "pooler_output"))
@@ -58,10 +62,23 @@ def whisper() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     from transformers import WhisperConfig, WhisperModel
 
     config = WhisperConfig(
-        vocab_size=99, num_mel_bins=16, d_model=48, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
-        decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=30, max_target_positions=20,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, use_cache=False,
-    )  # fmt: skip
+        vocab_size=99,
+        num_mel_bins=16,
+        d_model=48,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_source_positions=30,
+        max_target_positions=20,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        use_cache=False,
+    )
     takes = ("input_features", "decoder_input_ids")
     return Named(WhisperModel(config), takes, ("last_hidden_state",)), (torch.randn(1, 16, 60), tokens(1, 7))
 
@@ -70,9 +87,17 @@ def mixtral() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     from transformers import MixtralConfig, MixtralForCausalLM
 
     config = MixtralConfig(
-        vocab_size=99, hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
-        num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=40, use_cache=False,
-    )  # fmt: skip
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        max_position_embeddings=40,
+        use_cache=False,
+    )
     config._experts_implementation = "batched_mm"  # the others loop over the selected experts, or have no operators
     return Named(MixtralForCausalLM(config), ("input_ids",), ("logits",)), (tokens(1, 9),)
 

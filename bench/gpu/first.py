@@ -100,7 +100,6 @@ def of(part: Part, jobs: Sequence[Job]) -> list[Job]:
     if part.stage != "correct":
         return list(jobs)
     queues: dict[tuple[int, str], list[Job]] = {}
-    lost = [job for job in jobs if job.name.startswith("cases-of-") and not part.engines]
     for job in jobs:
         engine = getattr(getattr(job.subject, "family", None), "title", None)
         if engine is not None and (engine in part.engines if part.engines else engine not in NAMED):
@@ -109,7 +108,7 @@ def of(part: Part, jobs: Sequence[Job]) -> list[Job]:
         random.Random(0).shuffle(queue)
     numbers = sorted({number for number, _ in queues})
     turns = [_in_turn(queue for (n, _), queue in queues.items() if n == number) for number in numbers]
-    return [*lost, *(job for turn in turns for job in turn)]
+    return [job for turn in turns for job in turn]
 
 
 def _in_turn(queues: Iterable[list[Job]]) -> list[Job]:

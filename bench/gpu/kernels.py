@@ -80,8 +80,12 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         "warm_samples_us": best["samples_us"],
         "cold_us": cold["us"],
         "cold_samples_us": cold["samples_us"],
-        **{f"{state}_{name}": found[name] for state, found in (("warm", best), ("cold", cold))
-           for name in ("alone_us", "alone_samples_us") if name in found},
+        **{
+            f"{state}_{name}": found[name]
+            for state, found in (("warm", best), ("cold", cold))
+            for name in ("alone_us", "alone_samples_us")
+            if name in found
+        },
         "default_us": default,
         "estimate_us": best["estimate_us"],
         "median_us": statistics.median(r["us"] for r in valid),
@@ -89,7 +93,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         **measure.torch_times(context, problem, inputs, sets),
         **(clblast_times(problem.kernel, device.target, REPLAYS) if device.target.kind == "opencl" else {}),
         "clocks": device.clocks(),
-    }  # fmt: skip
+    }
 
 
 def summary(entries: Any, arch: str) -> str:

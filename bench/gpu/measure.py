@@ -151,9 +151,16 @@ def one(
         return {"invalidity": "build", "fault": str(error)[:500]}
     hashes = {"source": source.digest, "template": engine_hash(candidate.family)}
     made = setup(
-        problem.kernel, candidate.family, source, packed, inputs, target,
-        constants=problem.kernel.constants, sets=sets, launches=max(sets, device.least_launches),
-    )  # fmt: skip
+        problem.kernel,
+        candidate.family,
+        source,
+        packed,
+        inputs,
+        target,
+        constants=problem.kernel.constants,
+        sets=sets,
+        launches=max(sets, device.least_launches),
+    )
     try:
         program = device.open(made.plan, made.sources, binaries, made.weights)
         outputs, fault = run_checked(program, made, runs=1 if context.options.dry_run else RUNS)

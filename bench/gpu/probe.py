@@ -145,8 +145,14 @@ def timed_loop(context: Any, device: Any, loop: Loop, name: str) -> dict[str, An
     work = loop.per_launch * loop.launches
     figures = [1e6 * s / work if loop.unit == "us" else work / s for s in seconds]
     best = min(figures) if loop.unit == "us" else max(figures)
-    return {"ok": bool(right), "median": statistics.median(figures), "best": best, "unit": loop.unit,
-            "samples": figures, "clocks": clocks}  # fmt: skip
+    return {
+        "ok": bool(right),
+        "median": statistics.median(figures),
+        "best": best,
+        "unit": loop.unit,
+        "samples": figures,
+        "clocks": clocks,
+    }
 
 
 def square(context: Any, size: int, dtype: str) -> dict[str, Any]:
@@ -165,8 +171,13 @@ def square(context: Any, size: int, dtype: str) -> dict[str, Any]:
         replay = clock(torch, lambda: torch.matmul(a, b))
         milliseconds = [replay() for _ in range(REPLAYS)]
     figures = [2e-9 * size**3 / ms for ms in milliseconds]
-    return {"ok": True, "median": statistics.median(figures), "best": max(figures), "unit": "TFLOP/s",
-            "samples": figures}  # fmt: skip
+    return {
+        "ok": True,
+        "median": statistics.median(figures),
+        "best": max(figures),
+        "unit": "TFLOP/s",
+        "samples": figures,
+    }
 
 
 def split_times(context: Any, device: Any, split: Split, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

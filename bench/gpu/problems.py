@@ -14,7 +14,8 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, constant_value
 from gpucomp.ir.types import BOOL
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.lowering import rewritten

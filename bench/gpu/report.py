@@ -28,8 +28,13 @@ def report(folder: Path) -> str:
     parts = []
     for (device, version), found in runs.items():
         entries = list(found.values())
-        sections = [constants(entries, device), correctness(entries), models_table(entries), kernels_table(entries),
-                    predictions(entries)]  # fmt: skip
+        sections = [
+            constants(entries, device),
+            correctness(entries),
+            models_table(entries),
+            kernels_table(entries),
+            predictions(entries),
+        ]
         parts.append(f"# {device}, sources {version}\n\n" + "\n\n".join(s for s in sections if s))
     return "\n\n".join(parts)
 
@@ -104,26 +109,59 @@ def kernels_table(entries: Sequence[Entry]) -> str:
     for e in found:
         groups[e["precision"], e["family"]].append(e)
     rows = [
-        [precision, family, len(members),
-         *(_number(geometric_mean(ratio(e, s, alone=a) for e in members)) for a in (False, True) for s in STATES),
-         _number(geometric_mean(e["floor_us"] / e["cold_us"] for e in members)),
-         sum(ratio(e, "cold") < 1 for e in members)]
+        [
+            precision,
+            family,
+            len(members),
+            *(_number(geometric_mean(ratio(e, s, alone=a) for e in members)) for a in (False, True) for s in STATES),
+            _number(geometric_mean(e["floor_us"] / e["cold_us"] for e in members)),
+            sum(ratio(e, "cold") < 1 for e in members),
+        ]
         for (precision, family), members in sorted(groups.items())
-    ]  # fmt: skip
-    head = ["precision", "family", "kernels", "others/ours warm", "cold", "warm alone", "cold alone", "roofline (cold)",
-            "losses"]  # fmt: skip
+    ]
+    head = [
+        "precision",
+        "family",
+        "kernels",
+        "others/ours warm",
+        "cold",
+        "warm alone",
+        "cold alone",
+        "roofline (cold)",
+        "losses",
+    ]
     text = "## Kernels\n\n" + table(head, rows)
     losses = _losses(found)[:WORST]
     if losses:
         rows = [
-            [e["label"], e["precision"], e["engine"], f"{e['warm_us']:.2f}", f"{e['cold_us']:.2f}",
-             f"{e.get('cold_alone_us', e['cold_us']):.2f}", _number(ratio(e, "cold")),
-             _number(e["floor_us"] / e["cold_us"]), e.get("limiter", "?"), sum(e["launches"].values()),
-             f"{_lost(e):.1f}"]
+            [
+                e["label"],
+                e["precision"],
+                e["engine"],
+                f"{e['warm_us']:.2f}",
+                f"{e['cold_us']:.2f}",
+                f"{e.get('cold_alone_us', e['cold_us']):.2f}",
+                _number(ratio(e, "cold")),
+                _number(e["floor_us"] / e["cold_us"]),
+                e.get("limiter", "?"),
+                sum(e["launches"].values()),
+                f"{_lost(e):.1f}",
+            ]
             for e in losses
-        ]  # fmt: skip
-        head = ["kernel", "precision", "engine", "warm us", "cold us", "alone us", "others/ours", "roofline", "limiter",
-                "launches", "lost us"]  # fmt: skip
+        ]
+        head = [
+            "kernel",
+            "precision",
+            "engine",
+            "warm us",
+            "cold us",
+            "alone us",
+            "others/ours",
+            "roofline",
+            "limiter",
+            "launches",
+            "lost us",
+        ]
         text += "\n\n### Losses, what costs most first\n\n" + table(head, rows)
     return text
 
@@ -143,11 +181,15 @@ def kernels_said(entries: Sequence[Entry]) -> str:
         members = [e for e in found if e["precision"] == precision]
         warm, cold = (_number(geometric_mean(ratio(e, s) for e in members)) for s in STATES)
         alone = _number(geometric_mean(ratio(e, "cold", alone=True) for e in members))
-        lines.append(f"{precision}, {len(members)} kernels: others take {warm} times as long with data in cache, {cold} without, "
-                     f"{alone} where launches do not overlap; {len(_losses(members))} are slower than theirs.")  # fmt: skip
+        lines.append(
+            f"{precision}, {len(members)} kernels: others take {warm} times as long with data in cache, {cold} without, "
+            f"{alone} where launches do not overlap; {len(_losses(members))} are slower than theirs."
+        )
     for e in _losses(found)[:SHOWN_LOSSES]:
-        lines.append(f"slower: {e['precision']} {e['label']} by {e['engine']}: {e['cold_us']:.1f} us, others/ours "
-                     f"{_number(ratio(e, 'cold'))}, roofline {_number(e['floor_us'] / e['cold_us'])}.")  # fmt: skip
+        lines.append(
+            f"slower: {e['precision']} {e['label']} by {e['engine']}: {e['cold_us']:.1f} us, others/ours "
+            f"{_number(ratio(e, 'cold'))}, roofline {_number(e['floor_us'] / e['cold_us'])}."
+        )
     bad = [e for e in entries if e["stage"] == "kernels" and not e["ok"]]
     return "\n".join([*lines, *(f"WRONG {e['name']}: {str(e.get('error') or e.get('wrong'))[:200]}" for e in bad)])
 
@@ -176,8 +218,10 @@ def predictions(entries: Sequence[Entry]) -> str:
     head = ["engine", "kernels", "predicted/measured", "least", "most", "rank correlation", "default/best"]
     text = "## Prediction and measurement\n\n" + table(head, rows)
     worst = sorted(found, key=lambda e: -abs(math.log(e["static_us"] / e["cold_us"])))[:10]
-    rows = [[e["label"], e["precision"], e["engine"], f"{e['static_us']:.2f}", f"{e['cold_us']:.2f}", e["limiter"]]
-            for e in worst]  # fmt: skip
+    rows = [
+        [e["label"], e["precision"], e["engine"], f"{e['static_us']:.2f}", f"{e['cold_us']:.2f}", e["limiter"]]
+        for e in worst
+    ]
     head = ["kernel", "precision", "engine", "predicted us", "cold us", "limiter"]
     return text + "\n\n### Furthest off\n\n" + table(head, rows)
 

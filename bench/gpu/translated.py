@@ -133,8 +133,12 @@ class Translated:
         weight = weight.contiguous(memory_format=torch.channels_last)
         top, left, bottom, right = a["pads"]
         pad = None if (top, left) == (bottom, right) else (left, right, top, bottom)
-        how = {"stride": a["strides"], "dilation": a["dilations"], "groups": a["group"],
-               "padding": (top, left) if pad is None else (0, 0)}  # fmt: skip
+        how = {
+            "stride": a["strides"],
+            "dilation": a["dilations"],
+            "groups": a["group"],
+            "padding": (top, left) if pad is None else (0, 0),
+        }
 
         def convolve(x: Any) -> Any:
             image = x.permute(0, 3, 1, 2) if nhwc else x
@@ -153,8 +157,10 @@ def _pool(torch: Any, a: Mapping[str, Any], dtype: Any) -> Function:
     def pool(x: Any) -> Any:
         image = x.permute(0, 3, 1, 2) if a.get("layout") == "NHWC" else x
         pad = (top, left)
-        need = [(o - 1) * s + (k - 1) * d + 1 - e for o, s, k, d, e in
-                zip(size, a["strides"], a["kernel"], a["dilations"], image.shape[2:], strict=True)]  # fmt: skip
+        need = [
+            (o - 1) * s + (k - 1) * d + 1 - e
+            for o, s, k, d, e in zip(size, a["strides"], a["kernel"], a["dilations"], image.shape[2:], strict=True)
+        ]
         if (top, left) != (bottom, right) or any(n > 2 * p for n, p in zip(need, pad, strict=True)):
             below, beyond = max(bottom, need[0] - top), max(right, need[1] - left)
             image, pad = torch.nn.functional.pad(image, (left, beyond, top, below), value=float("-inf")), (0, 0)
@@ -215,10 +221,13 @@ MAKERS: dict[str, Callable[[Any, Mapping[str, Any], Any], Function]] = {
     "Transpose": lambda torch, a, dtype: lambda x: x.permute(*a["perm"]),
     "Reshape": lambda torch, a, dtype: lambda x: x.reshape(*a["shape"]),
     "Concat": lambda torch, a, dtype: lambda *xs: torch.cat(xs, dim=a["axis"]),
-    "Gather": lambda torch, a, dtype: lambda x, at: x.index_select(a["axis"], at.reshape(-1)).reshape(
-        *x.shape[: a["axis"]], *at.shape, *x.shape[a["axis"] + 1 :]),
+    "Gather": lambda torch, a, dtype: (
+        lambda x, at: x.index_select(a["axis"], at.reshape(-1)).reshape(
+            *x.shape[: a["axis"]], *at.shape, *x.shape[a["axis"] + 1 :]
+        )
+    ),
     "Slice": _slice,
     "Cast": _cast,
     "MaxPool": _pool,
     "Attention": _attention,
-}  # fmt: skip
+}

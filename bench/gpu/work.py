@@ -25,8 +25,18 @@ from typing import Any, Protocol
 from bench.gpu.results import Results
 from gpucomp.errors import DeviceLostError, GpucompError
 
-ERRORS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, OSError, RuntimeError,
-          TypeError, ValueError)  # fmt: skip
+ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 GRACE_S = 25.0  # for the running job when the time is over
 

@@ -222,9 +222,9 @@ def add_summary(path: Path, how: str, found: Sequence[Row]) -> None:
 def report(found: Sequence[Row], how: str) -> str:
     faults = [f"- {fault}" for row in found for fault in row.faults]
     lead = (
-        f"`python -m bench.kernel_sweep {how}`: {sum(r.tried for r in found)} cases in {len(found)} cells. CUDA (sm_*) on "
-        "the CPU-played device, in three thread orders that have to give equal bits; OpenCL on PoCL, AMD's matrix "
-        "instructions written out. The oracle is numpy in float64."
+        f"`python -m bench.kernel_sweep {how}`: {sum(r.tried for r in found)} cases in {len(found)} cells. CUDA (sm_*) "
+        "runs on the CUDA-on-CPU harness in three thread orders, which must give equal bits; OpenCL runs on PoCL, with AMD's "
+        "matrix instructions expanded. The oracle is numpy in float64."
     )
     end = ["Disagreements:", *faults] if faults else ["Disagreements: none."]
     return "\n".join(["# Kernels through every engine, beside float64", "", lead, "", by_engine(found), "", *end, ""])

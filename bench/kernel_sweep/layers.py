@@ -38,5 +38,5 @@ def layers(
                 seen.add((engine, kernel.digest))
                 problem = problem_of(engine, kernel)
                 schedule = dict(family.default(problem, target_of(cell).limits).numbers)
-                if not family.reasons(schedule, vars(problem), target_of(cell).limits):
+                if not family.reasons(schedule, problem, target_of(cell).limits):
                     yield f"{model} {cell.name} {kernel.digest[:12]}", Case(cell, 0, kernel, schedule)

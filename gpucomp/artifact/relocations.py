@@ -12,20 +12,39 @@ X86, ARM = MACHINES
 Kind = tuple[int, int]  # (machine, relocation type)
 
 ABSOLUTE: dict[Kind, tuple[int, int, int]] = {  # S + A: bytes, the least value, one more than the largest
-    (X86, 1): (8, 0, 1 << 64), (X86, 10): (4, 0, 1 << 32), (X86, 11): (4, -(1 << 31), 1 << 31),
-    (ARM, 257): (8, 0, 1 << 64), (ARM, 258): (4, -(1 << 31), 1 << 32),
-}  # fmt: skip
+    (X86, 1): (8, 0, 1 << 64),
+    (X86, 10): (4, 0, 1 << 32),
+    (X86, 11): (4, -(1 << 31), 1 << 31),
+    (ARM, 257): (8, 0, 1 << 64),
+    (ARM, 258): (4, -(1 << 31), 1 << 32),
+}
 RELATIVE: dict[Kind, int] = {  # S + A - P, signed: bytes. PC32, PLT32, GOTPCREL(X), REX_GOTPCRELX, PC64; PREL64, PREL32
-    (X86, 2): 4, (X86, 4): 4, (X86, 9): 4, (X86, 41): 4, (X86, 42): 4, (X86, 24): 8, (ARM, 260): 8, (ARM, 261): 4,
-}  # fmt: skip
+    (X86, 2): 4,
+    (X86, 4): 4,
+    (X86, 9): 4,
+    (X86, 41): 4,
+    (X86, 42): 4,
+    (X86, 24): 8,
+    (ARM, 260): 8,
+    (ARM, 261): 4,
+}
 PAGE_KINDS = frozenset({(ARM, 275), (ARM, 276), (ARM, 311)})  # adrp: ADR_PREL_PG_HI21, its unchecked form, ADR_GOT_PAGE
 NEAR = (ARM, 274)  # adr: ADR_PREL_LO21
 LOW_BITS: dict[Kind, int] = {  # (S + A) & 0xfff in add, ldr and str: log2 of the unit in bytes
-    (ARM, 277): 0, (ARM, 278): 0, (ARM, 284): 1, (ARM, 285): 2, (ARM, 286): 3, (ARM, 299): 4, (ARM, 312): 3,
-}  # fmt: skip
+    (ARM, 277): 0,
+    (ARM, 278): 0,
+    (ARM, 284): 1,
+    (ARM, 285): 2,
+    (ARM, 286): 3,
+    (ARM, 299): 4,
+    (ARM, 312): 3,
+}
 BRANCHES: dict[Kind, tuple[int, int]] = {  # (S + A - P) / 4: bits and the lowest of them. b and bl, b.cond and cbz, tbz
-    (ARM, 282): (26, 0), (ARM, 283): (26, 0), (ARM, 280): (19, 5), (ARM, 279): (14, 5),
-}  # fmt: skip
+    (ARM, 282): (26, 0),
+    (ARM, 283): (26, 0),
+    (ARM, 280): (19, 5),
+    (ARM, 279): (14, 5),
+}
 GOT = frozenset({(X86, 9), (X86, 41), (X86, 42), (ARM, 311), (ARM, 312)})  # S: a GOT entry with the symbol's address
 SIZES: dict[Kind, int] = {
     **{kind: row[0] for kind, row in ABSOLUTE.items()},

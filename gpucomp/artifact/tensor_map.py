@@ -57,8 +57,11 @@ class TensorMap:
     @property
     def bytes(self) -> int:
         """Bytes that one load transfers."""
-        elements = self.channels * self.pixels if self.is_im2col else math.prod(
-            -(-b // s) for b, s in zip(self.box, self.steps, strict=True))  # fmt: skip
+        elements = (
+            self.channels * self.pixels
+            if self.is_im2col
+            else math.prod(-(-b // s) for b, s in zip(self.box, self.steps, strict=True))
+        )
         return elements * ELEMENT_BYTES[self.dtype]
 
     def objections(self) -> list[str]:

@@ -58,7 +58,7 @@ def one_line(text: str) -> str:
 
 
 def report(error: GpucompError) -> int:
-    """Print ``error`` and return its exit code. Unsupported cases are listed, one a line."""
+    """Print ``error`` and return its exit code. Unsupported cases are listed, one per line."""
     print_error(error.code, error.message)
     if isinstance(error, UnsupportedError) and len(error.problems) > 1:
         for problem in error.problems:

@@ -513,11 +513,11 @@ def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
     journey = Journey()
     with followed(journey.replaced):
         lowered, target = _lowered(how, journey.watch)
-    waiting = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
+    data_dependent = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
     for number, name in enumerate(names):
         if number:
             click.echo("\n")
-        click.echo("\n".join(text.of_node(name, nodes, journey, lowered, target, name in waiting, source)))
+        click.echo("\n".join(text.of_node(name, nodes, journey, lowered, target, name in data_dependent, source)))
 
 
 @gpucomp.command()

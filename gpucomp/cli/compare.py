@@ -17,10 +17,19 @@ REFERENCES = ("onnxruntime", "reference")
 TOLERANCE = 1e-4  # relative L2 error
 ROUNDINGS = 8  # roundings to 16 bits by which two right answers may differ, if they round at different operators
 # onnxruntime's operators that multiply quantized values as integers
-PRODUCTS_OF_BYTES = frozenset((
-    "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QAttention", "QGemm",
-    "QLinearConv", "QLinearMatMul",
-))  # fmt: skip
+PRODUCTS_OF_BYTES = frozenset(
+    (
+        "ConvInteger",
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeMatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+    )
+)
 Arrays = Mapping[str, np.ndarray]
 
 

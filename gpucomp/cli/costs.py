@@ -102,13 +102,13 @@ def _bounds(cost: Cost) -> tuple[str, ...]:
 def _totals(found: Sequence[Cost], target: Target, device: Device, spilling: int | None) -> list[str]:
     total, floor = sum(c.terms.total_us for c in found), sum(c.terms.floor_us for c in found)
     spills = "" if spilling is None else f", spills in {spilling}"
-    rates = f"{device.units} units at {device.ghz} GHz, {device.dram_gbs:.0f} GB/s, {device.launch_us} us a launch"
+    rates = f"{device.units} units at {device.ghz} GHz, {device.dram_gbs:.0f} GB/s, {device.launch_us} us per launch"
     launches = f"{len(found) * device.launch_us:.0f} us of launches"
     return [
         "",
         f"device    {target.name} as {device.name}: {rates}",
         f"kernels   {len(found)}{spills}",
-        f"predicted {total:.0f} us a run; floor {floor:.0f} us without launches, {launches}",
+        f"predicted {total:.0f} us per run; floor {floor:.0f} us without launches, {launches}",
     ]
 
 

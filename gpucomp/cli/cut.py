@@ -79,11 +79,13 @@ class Traced:
         model.ClearField("graph")
         model.graph.CopyFrom(
             helper.make_graph(
-                nodes, graph.name or "part", [_info(name, array) for name, array in inputs.items()],
+                nodes,
+                graph.name or "part",
+                [_info(name, array) for name, array in inputs.items()],
                 [_info(name, self.tensors[name]) for name in ends],
                 [numpy_helper.from_array(self.tensors[name], name) for name in outer if name in self.known],
             )
-        )  # fmt: skip
+        )
         return Case(model, inputs, {name: self.tensors[name] for name in ends})
 
 

@@ -77,13 +77,19 @@ def chosen(pattern: str, found: Sequence[Named], model: Path) -> list[str]:
     known = list(dict.fromkeys(text for node in found for text in (node.name, *node.outputs)))
     near = difflib.get_close_matches(pattern, known, n=5, cutoff=0.5)
     near = near or [text for text in known if pattern.lower() in text.lower()][:5]
-    hint = f"; near it are {', '.join(map(quote, near))}" if near else f"; the model has {len(found)} nodes"
-    raise UsageError(f"--node {quote(pattern)}: no node of {quote(model)} and no output of one is called so{hint}",
+    hint = f"; similar names: {', '.join(map(quote, near))}" if near else f"; the model has {len(found)} nodes"
+    raise UsageError(f"--node {quote(pattern)}: no node or node output of {quote(model)} has this name{hint}",
                      code="GPC2013")  # fmt: skip
 
 
 def of_node(
-    name: str, found: Sequence[Named], journey: Journey, lowered: Lowered, target: Target, waiting: bool, source: bool
+    name: str,
+    found: Sequence[Named],
+    journey: Journey,
+    lowered: Lowered,
+    target: Target,
+    data_dependent: bool,
+    source: bool,
 ) -> list[str]:
     """Everything about the model's nodes called ``name``, section by section; with ``source`` also the kernels' texts."""
     mine = [node for node in found if node.name == name]
@@ -91,8 +97,8 @@ def of_node(
     lines = [f"{node.op} {quote(name)} -> {', '.join(map(quote, node.outputs))}" for node in mine]
     start = journey.nodes_of(journey.start, [name])
     if not start:
-        return [*lines, *_not_read(name, mine, journey, namer, waiting)]
-    lines += ["", "As it was read", *(f"  {text}" for text, _ in _listed(start, journey, namer))]
+        return [*lines, *_not_read(name, mine, journey, namer, data_dependent)]
+    lines += ["", "As imported", *(f"  {text}" for text, _ in _listed(start, journey, namer))]
     found_changes = changes(journey, name)
     texts = [_change(change, journey, namer) for change in found_changes]
     lines += ["", f"Graph passes: {len(texts)} of {len(journey.graphs)} changed it"]
@@ -108,13 +114,13 @@ def of_node(
 # the graph ---------------------------------------------------------------------------------------------------------
 
 
-def _not_read(name: str, mine: Sequence[Named], journey: Journey, namer: Namer, waiting: bool) -> list[str]:
-    if waiting:
+def _not_read(name: str, mine: Sequence[Named], journey: Journey, namer: Namer, data_dependent: bool) -> list[str]:
+    if data_dependent:
         return ["", "Its shape depends on values: numpy runs it on the host, in each run"]
     constants = [n for n in journey.start.nodes() if n.op is Constant and n.name == name]
     if constants:
-        return ["", f"It is a constant since the model was read: {', '.join(str(n.types[0]) for n in constants)}"]
-    return ["", "No node of the imported graph is made of it: its results were known at import, or are its operands,",
+        return ["", f"It became a constant at import: {', '.join(str(n.types[0]) for n in constants)}"]
+    return ["", "The imported graph has no node for it: its results were known at import, or are its operands,",
             "or no output of the model needs them (inspect --graph before shows the imported graph)"]  # fmt: skip
 
 
@@ -145,16 +151,16 @@ def _change(change: Change, journey: Journey, namer: Namer) -> list[str]:
     for text in (*old, *(text for text in new if text not in old)):
         mark = "    " if text in old and text in new else "  - " if text in old else "  + "
         shown += [f"{mark}{text}", *(f"        {note}" for note in new.get(text, ()))]
-    head = f"{change.name}{f': {by}' if by else ''}{': equal nodes are one' if change.shared else ''}"
+    head = f"{change.name}{f': {by}' if by else ''}{': equal nodes were merged' if change.shared else ''}"
     return [head, *shown, *([f"  = {namer(change.instead)} is read instead"] if change.instead is not None else [])]
 
 
 def _gone(last: Change | None, left: Sequence[Node], namer: Namer) -> list[str]:
     if left:
-        return [f"It is computed as the model is compiled: {', '.join(str(n.types[0]) for n in left)}, a constant"]
+        return [f"It is computed at compile time: {', '.join(str(n.types[0]) for n in left)}, a constant"]
     if last is not None and last.instead is not None:
-        return [f"It is gone: {namer(last.instead)} is what it gave"]
-    return ["It is gone: nothing that is left reads its result"]
+        return [f"It is gone: {namer(last.instead)} replaces it"]
+    return ["It is gone: no node reads its result any more"]
 
 
 # kernels -----------------------------------------------------------------------------------------------------------
@@ -165,8 +171,8 @@ def _kernels(
 ) -> list[str]:
     first = steps_of(journey.first_steps, nodes)
     if not first:
-        return ["", "No kernel computes it: the model's outputs are there without it"]
-    lines = ["", "Kernels as the graph was partitioned"]
+        return ["", "No kernel computes it: no output of the model needs it"]
+    lines = ["", "Kernels after partitioning"]
     for step in first:
         lines += _step(step, namer, "  ")
         lines += [f"  made of: {_made_of(step, journey)}"]
@@ -203,8 +209,8 @@ def _made_of(step: Step, journey: Journey) -> str:
     names = list(dict.fromkeys(name for node in nodes for name in sorted(journey.made_of(node))))
     others = counted(node.op.name for node in nodes if not journey.made_of(node))
     if not nodes:
-        return "no node alone: it is a part of what the kernel behind it computes"
-    return "; besides, by passes: ".join(text for text in (_names(names), others) if text)
+        return "no whole node: it computes a part of the next kernel's nodes"
+    return "; added by passes: ".join(text for text in (_names(names), others) if text)
 
 
 def _final(number: int, journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool) -> list[str]:
@@ -226,7 +232,7 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
     ]
     if step is not plain:
         lines.append("  packed    " + "; ".join(_packed(plain, step)))
-    lines += ["", "Engines for such a kernel, the one to prefer first",
+    lines += ["", "Engines for this kind of kernel, in order of preference",
               *_engines(plain.kernel, rendered, target), "", *_finished(number, journey), ""]  # fmt: skip
     return lines + _source(number, lowered, rendered, source)
 
@@ -285,12 +291,12 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
             found[family.title] = f"its default cannot run: {'; '.join(reasons)}"
         elif family.estimate is not None:
             us = family.estimate(family.schedule(schedule), sizes, target.limits)
-            found[family.title] = f"about {us:.1f} us by its default"
+            found[family.title] = f"about {us:.1f} us with its default schedule"
     if not target.limits.is_cpu:
         like = target.device or typical(target.limits.units, dots=target.limits.dots)
         for one in rank.defaults(kernel, problems, target.limits, like):
             if math.isfinite(one.us):
-                found[one.family.title] = f"about {one.us:.1f} us by its default"
+                found[one.family.title] = f"about {one.us:.1f} us with its default schedule"
     return found
 
 
@@ -300,5 +306,5 @@ def _source(number: int, lowered: Lowered, rendered: Rendered, wanted: bool) -> 
     lines = [f"Source of {rendered.source.name}, {len(text)} lines of {rendered.source.language}"]
     if sharers:
         more = f" and {len(sharers) - MOST_SHARERS} more" if len(sharers) > MOST_SHARERS else ""
-        lines.append(f"  equal kernels run it too: {', '.join(sharers[:MOST_SHARERS])}{more}")
+        lines.append(f"  also run by equal kernels: {', '.join(sharers[:MOST_SHARERS])}{more}")
     return [*lines, "", *text] if wanted else lines

@@ -99,7 +99,7 @@ def method(latency: Latency, target: str, inputs: str) -> str:
     return (
         f"Method: {target}, {len(latency.samples_ms)} samples after {latency.warmup_runs} warm-up runs "
         f"({latency.warmup_ms:.0f} ms), each one run() from numpy arrays to numpy arrays, copies included; "
-        f"{inputs}; {latency.busy:.2f} CPU seconds a second"
+        f"{inputs}; {latency.busy:.2f} CPU seconds per second"
     )
 
 

@@ -121,10 +121,19 @@ def table(found: Sequence[Row]) -> Table:
     result.add_column("limit", no_wrap=True)
     for row in found:
         result.add_row(
-            str(row.number), row.kernel, counted(row.ops) or "-", row.family, f"{row.ms:.4f}", _percent(row.share),
-            _number(row.gflops), _percent(row.of_peak), _number(row.gbs), _percent(row.of_copy), _percent(row.idle),
+            str(row.number),
+            row.kernel,
+            counted(row.ops) or "-",
+            row.family,
+            f"{row.ms:.4f}",
+            _percent(row.share),
+            _number(row.gflops),
+            _percent(row.of_peak),
+            _number(row.gbs),
+            _percent(row.of_copy),
+            _percent(row.idle),
             row.limit or "-",
-        )  # fmt: skip
+        )
     return result
 
 
@@ -150,9 +159,13 @@ def by_family(found: Sequence[Row]) -> Table:
         floors = [r.floor_ms for r in members if r.floor_ms is not None]
         work = sum(r.operations or 0 for r in members)
         result.add_row(
-            name, str(len(members)), f"{ms:.3f}", _percent(sum(r.share for r in members)),
-            f"{sum(floors):.3f}" if len(floors) == len(members) else "-", f"{work / ms / 1e6:.1f}" if work and ms else "-",
-        )  # fmt: skip
+            name,
+            str(len(members)),
+            f"{ms:.3f}",
+            _percent(sum(r.share for r in members)),
+            f"{sum(floors):.3f}" if len(floors) == len(members) else "-",
+            f"{work / ms / 1e6:.1f}" if work and ms else "-",
+        )
     return result
 
 

@@ -56,19 +56,27 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 def _readme(case: Case, found: Blame, target: Target) -> str:
     lines = [
-        "# A model that is wrong", "",
+        "# A model that is wrong",
+        "",
         f"`model.onnx`: {case.nodes} {'node' if case.nodes == 1 else 'nodes'}.",
         "`inputs.npz` and `expected.npz`: its inputs and expected outputs. Types that numpy does not know, such as bf16, are",
-        "stored as integers with the same bits.", "",
-        f"    gpucomp compare model.onnx --target {target.name} --input inputs.npz", "", *told(found), "",
-    ]  # fmt: skip
+        "stored as integers with the same bits.",
+        "",
+        f"    gpucomp compare model.onnx --target {target.name} --input inputs.npz",
+        "",
+        *told(found),
+        "",
+    ]
     if found.stage == KERNEL:
         lines += [
             "`kernel/` is the wrong kernel alone: its source, `launch.json` (arguments and sizes of the launch),",
             "`data.npz` (every buffer before the launch, and its contents after) and `kernel.gpuc`. It needs no gpucomp:",
-            "", "    python kernel/run.py", "",
-            "It prints the error of each output, and exits with 6 if one is too large.", "",
-        ]  # fmt: skip
+            "",
+            "    python kernel/run.py",
+            "",
+            "It prints the error of each output, and exits with 6 if one is too large.",
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -102,11 +110,20 @@ def _write_kernel(folder: Path, alone: Alone, target: Target, tolerance: float) 
     launches = []
     for launch in plan.launches:
         kernel = plan.kernels[launch.kernel]
-        launches.append({
-            "entry": kernel.name, "source": kernel.source, "groups": kernel.groups, "items": kernel.items,
-            "shared": kernel.shared, "args": launch.args, "schedule": dict(kernel.schedule), "label": kernel.label,
-            "tensor_maps": [asdict(m) for m in kernel.tensor_maps], "flags": _flags(_source_of(alone, kernel), target),
-        })  # fmt: skip
+        launches.append(
+            {
+                "entry": kernel.name,
+                "source": kernel.source,
+                "groups": kernel.groups,
+                "items": kernel.items,
+                "shared": kernel.shared,
+                "args": launch.args,
+                "schedule": dict(kernel.schedule),
+                "label": kernel.label,
+                "tensor_maps": [asdict(m) for m in kernel.tensor_maps],
+                "flags": _flags(_source_of(alone, kernel), target),
+            }
+        )
     buffers = [
         {"name": b.name, "kind": b.kind, "dtype": DTYPES[b.dtype].numpy.name, "shape": b.shape} for b in plan.buffers
     ]

@@ -183,6 +183,6 @@ def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -
 
 
 def errors(found: Mapping[str, float], tolerance: float) -> list[str]:
-    """One row an output: the relative L2 error, and whether it is within the tolerance."""
+    """One row for each output: the relative L2 error, and whether it is within the tolerance."""
     rows = [(quote(name), f"{error:.3e}", "ok" if error <= tolerance else "TOO LARGE") for name, error in found.items()]
     return table(("output", "relative L2 error", f"tolerance {tolerance:g}"), rows)

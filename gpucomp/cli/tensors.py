@@ -22,9 +22,22 @@ IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000
 # errors of numpy and zipfile; numpy parses array headers with Python's own parser
 _UNREADABLE = (
-    OSError, ValueError, EOFError, OverflowError, AttributeError, TypeError, KeyError, NotImplementedError, RuntimeError,
-    SyntaxError, RecursionError, MemoryError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+    OSError,
+    ValueError,
+    EOFError,
+    OverflowError,
+    AttributeError,
+    TypeError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 SIZES = r"([0-9]{1,18}(x[0-9]{1,18})*)?"

@@ -61,11 +61,14 @@ def _check(sampler: str | None, lock: Path | None, report: Path | None) -> None:
             continue
         place = path if path.exists() else path.absolute().parent
         why = (
-            "a folder" if path.is_dir()
-            else "no such folder" if not place.exists()
-            else "not allowed" if not os.access(place, os.W_OK)
+            "a folder"
+            if path.is_dir()
+            else "no such folder"
+            if not place.exists()
+            else "not allowed"
+            if not os.access(place, os.W_OK)
             else ""
-        )  # fmt: skip
+        )
         if why:
             raise UsageError(f"{option}: cannot write {quote(path)}: {why}", code="GPC2005")
 
@@ -117,8 +120,13 @@ def worker(
     device = targets.resolve(target or config.current().target)
     signed = _certificates(tls_ca, tls_cert, tls_key)
     with terminable():
-        fleet.work(address, target=device.name, certificates=signed, lock=lock,
-                   ready=lambda message: print(message, file=sys.stderr, flush=True))  # fmt: skip
+        fleet.work(
+            address,
+            target=device.name,
+            certificates=signed,
+            lock=lock,
+            ready=lambda message: print(message, file=sys.stderr, flush=True),
+        )
     return 0
 
 
@@ -469,9 +477,13 @@ def as_json(tuned: Tuned) -> dict[str, object]:
                 "trials": len(study.trials),
                 "invalid": study.progress.invalid,
                 "fault": study.fault,
-                "pick": None if verdict is None else {
-                    "engine": verdict.candidate.family.title, "configuration": dict(verdict.candidate.schedule),
-                    **verdict.fields, "came": verdict.came,
+                "pick": None
+                if verdict is None
+                else {
+                    "engine": verdict.candidate.family.title,
+                    "configuration": dict(verdict.candidate.schedule),
+                    **verdict.fields,
+                    "came": verdict.came,
                     "alone": verdict.alone if verdict.came == "model" else None,
                     "kept": study.task.kernel.digest in state.kept,
                 },
@@ -479,4 +491,4 @@ def as_json(tuned: Tuned) -> dict[str, object]:
             for study in state.studies
             for verdict in [state.verdicts.get(study.task.kernel.digest)]
         ],
-    }  # fmt: skip
+    }

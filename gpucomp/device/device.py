@@ -76,8 +76,18 @@ class Device:
         return self.matrix.get(math, lanes)
 
 
-FIGURES = ("units", "ghz", "fma", "dram_gbs", "l2_gbs", "l2_bytes", "unit_bytes", "launch_us", "latency_cycles",
-           "by_warp_share")  # fmt: skip  # fields that measured figures may replace
+FIGURES = (
+    "units",
+    "ghz",
+    "fma",
+    "dram_gbs",
+    "l2_gbs",
+    "l2_bytes",
+    "unit_bytes",
+    "launch_us",
+    "latency_cycles",
+    "by_warp_share",
+)  # fields that measured figures may replace
 
 
 def measured(device: Device, figures: Mapping[str, float]) -> Device:
@@ -151,9 +161,8 @@ OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
     # its local memory is ordinary memory, so the model is told that there is none
     "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 0, threads=1024, group_shared=0, launch_us=40),
-    "amd": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, threads=2048, registers=131072,
-                  launch_us=8),
-}  # fmt: skip
+    "amd": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, threads=2048, registers=131072, launch_us=8),
+}
 
 
 def typical(units: int, *, dots: bool = True) -> Device:

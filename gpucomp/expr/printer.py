@@ -7,9 +7,19 @@ from collections import Counter
 from gpucomp.expr.core import Call, Cast, Const, Expr, Hole, Load, Reduce, Select, Var, walk
 
 INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
-    "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "and": "&", "or": "|",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "&",
+    "or": "|",
+}
 
 
 LARGEST_TREE = 500  # most nodes of an expression that is printed as a tree, with its shared parts repeated

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 from gpucomp.expr.core import Expr, Hole, Var
 from gpucomp.expr.printer import format_expr
@@ -18,6 +18,9 @@ class Count(Protocol):
     def __call__(self, *exprs: Expr) -> float: ...
 
 
+# How f32 operands are multiplied: ``strict`` in f32; ``tf32`` rounded to 10 bits of fraction; ``3xtf32`` as sums of two
+# such numbers, which keeps f32's accuracy.
+Math = Literal["strict", "tf32", "3xtf32"]
 PER_ROW = " (per row)"  # follows the text of a store that runs once a row
 
 
@@ -153,9 +156,6 @@ class Contraction(Described):
 
     ``a`` and ``b`` are element expressions: loads with index maps, halo guards and elementwise prologues. The
     accumulator's dtype is ``acc.dtype``; ``a`` and ``b`` are cast to it before they are multiplied.
-
-    ``math`` is what may be done to f32 operands: ``strict`` nothing, ``tf32`` rounds them to 10 bits of fraction,
-    ``3xtf32`` multiplies them as sums of two such numbers, which keeps f32's accuracy.
     """
 
     AXES: ClassVar = {"batch": "b", "m": "m", "n": "n", "k": "k"}
@@ -167,7 +167,7 @@ class Contraction(Described):
     a: Expr
     b: Expr
     acc: Hole
-    math: str = "strict"
+    math: Math = "strict"
     tail: Tail | None = None
 
     @property
@@ -274,7 +274,7 @@ class Attention(Described):
 
     ``w = exp(score - largest score of the row)``, ``dot = sum over depth of q * k``, and ``score`` is an expression
     over the hole ``dot``: scale, mask, causality. ``q[batch, rows, depth]``, ``k[batch, cols, depth]`` and
-    ``v[batch, cols, values]`` are element expressions in ``acc.dtype``; ``math`` is as in ``Contraction``.
+    ``v[batch, cols, values]`` are element expressions in ``acc.dtype``.
     """
 
     AXES: ClassVar = {"batch": "b", "rows": "i", "cols": "j", "depth": "c", "values": "d"}
@@ -290,7 +290,7 @@ class Attention(Described):
     dot: Hole
     score: Expr
     acc: Hole
-    math: str = "strict"
+    math: Math = "strict"
 
     @property
     def domain(self) -> tuple[Var, ...]:
@@ -469,5 +469,5 @@ def _axes(axes: Sequence[Var]) -> str:
     return ", ".join(f"{a.name}<{a.extent}" for a in axes)
 
 
-def _accumulator(acc: Hole, math: str) -> str:
+def _accumulator(acc: Hole, math: Math) -> str:
     return f"  {acc.name}: {acc.dtype}" + (f" {math}" if math != "strict" else "")

@@ -1,466 +1,114 @@
-"""Graph to kernels: what is computed together with what, and why each kernel ends where it does.
-
-Every value of the graph is one of
-
-    source    an input or a constant: it is in memory already
-    anchor    its algorithm reduces (contraction, pool, norm ...): it starts a kernel, with its node's other results
-    member    computed in the kernel of one of its operands, at the same point of the domain: the epilogue
-    inlined   never stored: computed where its only reader loads it: the prologue; or where several read a narrower one
-    start     elementwise or movement, and none of the above: it starts a ``loops`` kernel
-    host      no algorithm: numpy runs it between two kernels
-
-Kernels run in the order of their anchors. A value joins the kernel of its *latest* operand, and only if everything
-else it reads is ready by then, so the order is a topological one by construction.
-
-Legality (``_joins``) and profit (``_worth_inlining``) are separate; only the latter asks the target.
-"""
+"""Graph to kernels: the groups of ``gpucomp.kernel.grouping`` written out, each as one kernel, and what numpy runs between."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from gpucomp import ops
 from gpucomp.errors import quote
 from gpucomp.expr.core import (
     Algorithm,
-    Call,
     Expr,
     Load,
-    Reduce,
     Select,
-    index,
-    reduces,
+    literal,
+    load,
+    transform,
     walk,
 )
 from gpucomp.expr.lower import is_short
-from gpucomp.expr.simplify import Simplifier
-from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
-from gpucomp.ir.types import I8, I32, STRING, U8
-from gpucomp.kernel.compose import AT_ONCE, Composer, Group, Order, is_scalar, pushed
+from gpucomp.ir.graph import Graph, Node, Value, constant_value
+from gpucomp.kernel import Store
+from gpucomp.kernel.grouping import FEW_CHOICES, Group, Grouping, Order, Policy, is_scalar, pushed
 from gpucomp.kernel.recognise import Composed, recognise
-from gpucomp.kernel.recognise_scatter import scatter_of
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
-MAX_STORES = 3  # results one kernel may write
-MAX_PARAMS = 48  # pointers one kernel may take: OpenCL promises 1024 bytes of arguments
-MAX_WEIGHT = 400  # nodes of an inlined expression
-MAX_DEPTH = 8  # inlined producers of inlined producers: index maps of index maps grow with each
-MAX_PLACE = 60  # nodes of a store map
-MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
-MAX_STATEMENTS = 2000  # of a kernel's body, where ...
-FEW_CHOICES = 8  # ... each choice between two values that choose may double them
-MANY_ELEMENTS = 4096  # that are stored, for a launch more, rather than that each of their readers looks for them
-MANY_CODES = 4096  # that columns or windows would each quantize again, instead of a launch more
-MANY_COLUMNS = 256  # that a tile of a product's columns does not hold
+MAX_STATEMENTS = 2000  # of a kernel's body, where more than ``FEW_CHOICES`` choose between values
 ATTEMPTS = 3  # at cutting what is longer
-EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-                       "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Policy:
-    """What partition may assume of a target.
+class _Composer:
+    """Writes one group's expressions out: operands become loads of parameters, or the producer's own expression."""
 
-    prologues   a contraction's loads may compute, not only move
-    """
+    def __init__(self, groups: Grouping, group: Group) -> None:
+        self.groups, self.group = groups, group
+        self.inputs: dict[Value, int] = {}
+        self.prologue: dict[Node, None] = {}
 
-    prologues: bool = True
-
-
-@dataclass(frozen=True)
-class _Footprint:
-    """What inlining a value costs: expression nodes, depth, the values it loads, whether it computes, how often it chooses."""
-
-    weight: int
-    depth: int
-    reads: frozenset[Value]
-    computes: bool
-    expensive: bool
-    choices: int
-
-
-class _Partition:
-    def __init__(self, graph: Graph, policy: Policy, cut: Set[Value] = frozenset()) -> None:
-        """``cut``: values that are not computed where more than ``FEW_CHOICES`` choices come together."""
-        self.graph, self.policy, self.cut = graph, policy, cut
-        self.nodes = graph.nodes()
-        self.position = {node: i for i, node in enumerate(self.nodes)}
-        self.consumers = graph.consumers()
-        self.is_output = set(graph.outputs)
-        self.algorithms: dict[Value, Algorithm | None] = {}
-        self.group: dict[Value, Group] = {}
-        self.inlined: dict[Value, _Footprint] = {}
-        self.place: dict[Value, tuple[Expr, ...]] = {}  # of a kernel's value: its element's index, in the anchor's axes
-        self.host: dict[Value, Order] = {}
-        self.written_in_parts: dict[Value, Order] = {}
-        self.groups: list[Group] = []
-        self.reasons: dict[Value, str] = {}
-        self.live = {v for node in self.nodes for v in node.inputs} | self.is_output
-
-    # what a value is ----------------------------------------------------------------------------------------
-
-    def algorithm(self, value: Value) -> Algorithm | None:
-        if value not in self.algorithms:
-            node = value.node
-            if node.op in (Input, Constant) or on_host(node):
-                self.algorithms[value] = None
-            else:
-                assert node.op.algorithm is not None
-                found = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
-                results = found if isinstance(found, tuple) else (found,)
-                in_order = Simplifier()
-                for result, a in zip(node.values, results, strict=True):
-                    self.algorithms[result] = Algorithm(a.axes, in_order(a.body))
-        return self.algorithms[value]
-
-    def reduces(self, value: Value) -> bool:
-        algorithm = self.algorithm(value)
-        return algorithm is not None and any(isinstance(n, Reduce) for n in walk(algorithm.body))
-
-    def latest(self, value: Value) -> Order:
-        """The order of the last kernel that ``value`` waits for; ``AT_ONCE`` when it is there from the start."""
-        if value in self.group:
-            return self.group[value].order
-        if value in self.host:
-            return self.host[value]
-        if value in self.written_in_parts:
-            return self.written_in_parts[value]
-        if value in self.inlined:
-            return max((self.latest(v) for v in self.inlined[value].reads), default=AT_ONCE)
-        return AT_ONCE
-
-    # the walk -----------------------------------------------------------------------------------------------
-
-    def run(self) -> list[Group]:
-        for node in self.nodes:
-            if node.op in (Input, Constant):
-                continue
-            for value in node.values:
-                if value in self.live:
-                    self._place(value)
-        for group in self.groups:
-            for value in reversed(group.members[1:]):
-                if steps := self._widening(value, group):
-                    self._compute_where_read(steps, group)
-        return self.groups
-
-    def composed(self) -> list[tuple[Group, Composer, Composed, tuple[Value, ...]]]:
-        """Every kernel with who wrote it, and the values it stores."""
-        composers = [(group, Composer(self, group)) for group in self.run()]
-        return [(group, composer, *composer.compose()) for group, composer in composers]
-
-    def _place(self, value: Value) -> None:
-        node = value.node
-        if self.algorithm(value) is None:
-            self.host[value] = (self.position[node],)
-        elif self.reduces(value):
-            if not self._accompanies(value):
-                self._start(value, (self.position[node],))
-        elif not self._join(value) and not self._join_parts(value):
-            footprint = self._footprint(value)
-            reason = self._worth_inlining(value, footprint)
-            if reason:
-                self.reasons[value] = reason
-                self._start(value, (self.position[node],))
-            else:
-                self.inlined[value] = footprint
-
-    def _accompanies(self, value: Value) -> bool:
-        """Make ``value`` a member of the kernel of its node's first result, where both are over the same axes."""
-        first, own = value.node[0], self.algorithm(value)
-        group, leading = self.group.get(first), self.algorithm(first)
-        if value is first or group is None or own is None or leading is None or own.axes != leading.axes:
-            return False
-        group.members.append(value)
-        group.choices += self._choices(value)
-        self.group[value], self.place[value] = group, self.place[first]
-        return True
-
-    def _start(self, value: Value, order: Order) -> None:
-        """Start a kernel at ``value``. Producers that would make it too large are stored after all."""
-        while True:
-            below = {v: self.inlined[v] for v in value.inputs if v in self.inlined}
-            reads = {v for v in value.inputs if v not in below}.union(*(f.reads for f in below.values()))
-            if not below or (len(reads) < MAX_PARAMS and sum(f.weight for f in below.values()) <= 2 * MAX_WEIGHT):
-                break
-            self._store_after_all(max(below, key=lambda v: (len(below[v].reads), below[v].weight)))
-        group = Group(order, value, [value], choices=self._choices(value))
-        self.groups.append(group)
-        self.group[value] = group
-        algorithm = self.algorithm(value)
+    def element(self, value: Value, at: Sequence[Expr]) -> Expr:
+        """``value[at]`` in terms of the kernel's parameters."""
+        array = constant_value(value)
+        if array is not None and is_scalar(value):
+            return literal(array.reshape(-1)[0].item(), value.type.dtype)
+        if value not in self.groups.inlined:
+            source = self.inputs.setdefault(value, len(self.inputs))
+            return load(source, at, value.type.dtype)
+        self.prologue[value.node] = None
+        algorithm = self.groups.algorithm(value)
         assert algorithm is not None
-        self.place[value] = _identity(algorithm)
+        return self.expand(algorithm, at, value, {})
 
-    def _store_after_all(self, value: Value) -> None:
-        """Give an inlined value a kernel of its own, ahead of every kernel that counted on computing it."""
-        order = (*self.latest(value), self.position[value.node])
-        del self.inlined[value]
-        self.reasons[value] = "long enough for a kernel of its own"
-        self._start(value, order)
-        changed = {value}
-        for reader in self.inlined:  # operands come before their readers
-            if not changed.isdisjoint(reader.inputs):
-                self.inlined[reader] = self._footprint(reader)
-                changed.add(reader)
+    def expand(self, algorithm: Algorithm, at: Sequence[Expr], value: Value, known: Mapping[int, Expr]) -> Expr:
+        """The element ``at`` of ``value`` with the loads of its operands replaced; ``known`` operands are at hand.
 
-    # epilogues ----------------------------------------------------------------------------------------------
-
-    def _join(self, value: Value) -> bool:
-        """Make ``value`` a member of the latest kernel among its operands, if that is legal."""
-        candidates = {self.group[v] for v in value.inputs if v in self.group}
-        if not candidates:
-            return False
-        group = max(candidates, key=lambda g: g.order)
-        obstacle = self._joins(value, group)
-        if obstacle:
-            for v in value.inputs:
-                if self.group.get(v) is group:
-                    self.reasons.setdefault(v, obstacle)
-            return False
-        group.members.append(value)
-        if value.op.push is None:
-            self.place[value] = next(self.place[v] for v in value.inputs if self.group.get(v) is group)
-            algorithm = self.algorithm(value)
-            assert algorithm is not None
-            group.weight += sum(1 for _ in walk(algorithm.body))
-            group.choices += self._choices(value)
-        self.group[value] = group
-        return True
-
-    def _joins(self, value: Value, group: Group) -> str:
-        """Why ``value`` cannot be computed in ``group``; empty when it can."""
-        inside = [k for k, v in enumerate(value.inputs) if self.group.get(v) is group]
-        others = [v for k, v in enumerate(value.inputs) if k not in inside]
-        if any(self.latest(v) >= group.order for v in others):
-            return f"{value.op} also needs a value that this kernel's own result leads to"
-        if value.op.push is not None:
-            return self._pushes(value, group, inside)
-        if self._scatters(group.anchor):
-            return f"what {group.anchor.op} stores is whole only after its last update"
-        if len(value.node.types) > 1 or any(v.shape != value.shape for v in value.inputs if self.group.get(v) is group):
-            return f"{value.op} has another shape"
-        if len({self.place[value.inputs[k]] for k in inside}) > 1:
-            return f"{value.op} reads elements of different places"
-        algorithm = self.algorithm(value)
-        assert algorithm is not None
-        for node in walk(algorithm.body):
-            if isinstance(node, Load) and node.source in inside and node.index != _identity(algorithm):
-                return f"{value.op} reads it at other places than it writes"
-        if len(self._pending(group, value)) > MAX_STORES:
-            return f"the kernel already writes {MAX_STORES} results"
-        if len(self._reads_of(group, [*others])) > MAX_PARAMS:
-            return f"the kernel already takes {MAX_PARAMS} buffers"
-        if group.weight + sum(1 for _ in walk(algorithm.body)) > MAX_MEMBERS:
-            return "the kernel is long enough"
-        if value in self.cut and group.choices + self._choices(value) > FEW_CHOICES:
-            return "the kernel chooses between enough values that are chosen"
-        return ""
-
-    def _pushes(self, value: Value, group: Group, inside: Sequence[int]) -> str:
-        """A movement joins when the operand has no other reader: its elements are just stored elsewhere."""
-        if len(value.inputs) > 1:
-            return f"{value.op} gathers from several kernels"
-        operand = value.inputs[inside[0]]
-        if operand in self.is_output or len(self.consumers[operand]) > 1:
-            return f"{value.op} is not its only reader"
-        place = pushed(value, inside[0], self.place[operand])
-        if len({n for i in place for n in walk(i)}) > MAX_PLACE:
-            return "its elements' places are no short expression"
-        self.place[value] = place
-        return ""
-
-    def _join_parts(self, value: Value) -> bool:
-        """Concat of kernels' results: each kernel stores its part where it belongs, and the Concat costs nothing."""
-        if value.op.push is None or len(value.inputs) < 2 or len(set(value.inputs)) < len(value.inputs):
-            return False
-        owners = [self.group.get(v) for v in value.inputs]
-        if any(g is None for g in owners) or value.type.size == 0:
-            return False
-        for operand, owner in zip(value.inputs, owners, strict=True):
-            assert owner is not None
-            if len(self._pending(owner, value)) + len(owner.parts) > MAX_STORES:
-                self.reasons.setdefault(operand, f"its kernel already writes {MAX_STORES} results")
-                return False
-        for k, owner in enumerate(owners):
-            assert owner is not None
-            owner.parts.append((value, k))
-        self.written_in_parts[value] = max(g.order for g in owners if g is not None)
-        return True
-
-    def _pending(self, group: Group, joining: Value) -> list[Value]:
-        """Members of ``group`` that would have to be stored if ``joining`` were the next one."""
-        members = set(group.members) | {joining}
-        return [m for m in members if m in self.is_output or not set(self.readers(m)) <= members or m is joining]
-
-    def readers(self, value: Value) -> list[Value]:
-        return [result for node in self.consumers.get(value, []) for result in node.values if result in self.live]
-
-    def _reads_of(self, group: Group, extra: Sequence[Value]) -> set[Value]:
-        reads: set[Value] = set()
-        for value in [*(v for m in group.members for v in m.inputs), *extra]:
-            if self.group.get(value) is not group:
-                reads |= self.inlined[value].reads if value in self.inlined else {value}
-        return reads
-
-    # prologues ----------------------------------------------------------------------------------------------
-
-    def _footprint(self, value: Value) -> _Footprint:
-        algorithm = self.algorithm(value)
-        assert algorithm is not None
-        nodes = list(walk(algorithm.body))
-        calls = {n.fn for n in nodes if isinstance(n, Call) and not n.dtype.is_integer and n.dtype.kind != "b"}
-        calls |= {n.fn for n in nodes if isinstance(n, Call) and n.dtype.is_integer and _touches_data(n)}
-        below = [self.inlined[v] for v in value.inputs if v in self.inlined]
-        reads = {v for v in value.inputs if v not in self.inlined and not is_scalar(v)}
-        return _Footprint(
-            weight=len(nodes) + sum(f.weight for f in below),
-            depth=1 + max((f.depth for f in below), default=0),
-            reads=frozenset(reads.union(*(f.reads for f in below))),
-            computes=bool(calls) or any(f.computes for f in below),
-            expensive=bool(calls & EXPENSIVE) or any(f.expensive for f in below),
-            choices=self._choices(value),
-        )
-
-    def _choices(self, value: Value) -> int:
-        """How many ``Select`` there are in ``value`` and what is inlined in it."""
-        algorithm = self.algorithm(value)
-        assert algorithm is not None
-        below = (self.inlined[v].choices for v in value.inputs if v in self.inlined)
-        return sum(isinstance(n, Select) for n in walk(algorithm.body)) + sum(below)
-
-    # what widens a narrow result
-
-    def _widening(self, value: Value, group: Group) -> list[Value]:
-        """The members, from the first on, that make ``value`` of a narrower one and are good for nothing else.
-
-        Residuals of quantized models: codes are stored, and what elementwise work outside ``group`` reads as floats is
-        made of them there, so that the wide result needs no memory. None where something else reads it.
+        ``at`` may load (a Gather's indices): such a load reads a parameter of the kernel and no operand of ``value``,
+        so it is put in the place of the axis and not entered.
         """
-        readers = self.readers(value)
-        inside = [r for r in readers if self.group.get(r) is group or r not in self.group or self.reduces(r)]
-        if inside or not readers or value in self.is_output:
-            return []
-        steps: list[Value] = []
-        while value is not group.anchor and self._only_computes(value, group, steps):
-            steps.insert(0, value)
-            (value,) = [v for v in value.inputs if not is_scalar(v)]
-            if value.type.nbytes < steps[-1].type.nbytes and value.type.dtype.bits >= 8:
-                return steps
-        return []
 
-    def _only_computes(self, value: Value, group: Group, after: Sequence[Value]) -> bool:
-        """Whether ``value`` is cheaply made of one member, and only the first of ``after``, if there is one, reads it."""
-        operands = [v for v in value.inputs if not is_scalar(v)]
-        if len(operands) != 1 or self.group.get(operands[0]) is not group or value.op.push is not None:
-            return False
-        if after and (value in self.is_output or self.readers(value) != [after[0]]):
-            return False
-        footprint = self._footprint(value)
-        return operands[0].shape == value.shape and not footprint.expensive and footprint.depth + len(after) < MAX_DEPTH
+        def change(node: Expr) -> Expr | None:
+            if not isinstance(node, Load):
+                return None
+            if node.source in known:
+                return known[node.source]
+            return self.element(value.inputs[node.source], node.index)
 
-    def _compute_where_read(self, steps: Sequence[Value], group: Group) -> None:
-        for value in steps:
-            group.members.remove(value)
-            del self.group[value]
-            self.inlined[value] = self._footprint(value)
+        return transform(algorithm.body, change, dict(zip(algorithm.axes, at, strict=True)))
 
-    def _worth_inlining(self, value: Value, footprint: _Footprint) -> str:
-        """Why ``value`` should be stored rather than computed where it is read; empty when it should not."""
-        if value in self.is_output:
-            return "graph output"
-        readers = self.consumers.get(value, [])
-        if any(on_host(r) for r in readers):
-            return "read on the host"
-        if len(footprint.reads) > MAX_PARAMS // 2 or footprint.weight > MAX_WEIGHT or footprint.depth > MAX_DEPTH:
-            return "long enough for a kernel of its own"
-        if value in self.cut and footprint.choices > FEW_CHOICES:
-            return "chooses between enough values that are chosen"
-        if len(footprint.reads) > 1 and not footprint.computes and self._read_by_contraction(value):
-            return f"{value.op} gathers from several places"
-        if value.type.size >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
-            return "cheaper to store than to choose between parts again for each tap or column"
-        if not footprint.computes:
-            return "" if len(readers) <= 4 else "read by many"
-        if len(readers) > 1:
-            return "read by several kernels"
-        (reader,) = readers
-        largest = max(v.type.size for v in reader.values)
-        for result in reader.values:
-            if not self.reduces(result):
-                grows = footprint.expensive and largest > 4 * value.type.size
-                return "cheaper to store than to compute again" if grows else ""
-            if self._is_contraction(result) and not self.policy.prologues:
-                return "the contraction reads plain memory on this target"
-            if value.type.size >= MANY_CODES and _reads_again(reader) and _quantizes(value):
-                return "cheaper to store as codes than to quantize again"
-            if footprint.expensive and self._rereads(result):
-                return "cheaper to store than to compute again"
-        return ""
-
-    def _puts_together(self, value: Value) -> bool:
-        """Whether computing ``value`` where it is read chooses between parts: a detector's stem, by 2 x 2 pixels, say."""
-        if value.op is ops.Concat:
-            return len(value.inputs) > 1
-        return any(self._puts_together(v) for v in value.inputs if v in self.inlined)
-
-    def _read_by_contraction(self, value: Value) -> bool:
-        return any(self._is_contraction(r) for r in self.readers(value) if self.reduces(r))
-
-    def _is_contraction(self, value: Value) -> bool:
-        algorithm = self.algorithm(value)
+    def compose(self) -> tuple[Composed, tuple[Value, ...]]:
+        groups, group = self.groups, self.group
+        algorithm = groups.algorithm(group.anchor)
         assert algorithm is not None
-        sums = reduces(algorithm.body)
-        if len(sums) != 1 or sums[0].op != "sum":
-            return False
-        product = sums[0].body
-        return isinstance(product, Call) and product.fn == "mul" and all(_touches_data(a) for a in product.args)
+        for value in group.anchor.inputs:  # parameters in the operator's own order, where it has one
+            if value not in groups.inlined and not is_scalar(value):
+                self.inputs.setdefault(value, len(self.inputs))
+        elements = {group.anchor: self.expand(algorithm, algorithm.axes, group.anchor, {})}
+        for member in group.members[1:]:
+            elements[member] = self._member(member, elements)
+        members = set(group.members)
+        stored: list[tuple[Value, Expr, tuple[Expr, ...]]] = []
+        for member in group.members:
+            readers = groups.readers(member)
+            taken = members | {concat for concat, k in group.parts if concat.inputs[k] is member}
+            if member in groups.is_output or not set(readers) <= taken:
+                stored.append((member, elements[member], groups.place[member]))
+        for concat, k in group.parts:
+            part = concat.inputs[k]
+            stored.append((concat, elements[part], pushed(concat, k, groups.place[part])))
+        targets = list(dict.fromkeys(v for v, _, _ in stored))
+        first = len(self.inputs)
+        stores = tuple(Store(first + targets.index(v), at, value) for v, value, at in stored)
+        params = (*(v.type for v in self.inputs), *(v.type for v in targets))
+        return Composed(params, len(targets), algorithm.axes, stores), tuple(targets)
 
-    def _scatters(self, value: Value) -> bool:
-        algorithm = self.algorithm(value)
+    def _member(self, member: Value, elements: Mapping[Value, Expr]) -> Expr:
+        inside = {k: elements[v] for k, v in enumerate(member.inputs) if v in elements}
+        if member.op.push is not None:
+            return next(iter(inside.values()))
+        algorithm = self.groups.algorithm(member)
         assert algorithm is not None
-        return self.reduces(value) and scatter_of(algorithm.axes, algorithm.body) is not None
-
-    def _rereads(self, value: Value) -> bool:
-        """Whether an operand's element is read for many results: sliding windows and contractions."""
-        return self._is_contraction(value) or value.type.size * 2 > max(v.type.size for v in value.inputs)
+        return self.expand(algorithm, self.groups.place[member], member, inside)
 
 
-def _reads_again(reader: Node) -> bool:
-    """Whether a product reads its left operand many times: a convolution for each tap, or for each of many columns."""
-    if reader.op is not ops.Conv:
-        return reader.op is ops.MatMul
-    weights = reader.inputs[1].shape
-    last = reader.attrs.get("layout", "NCHW") == "NHWC"
-    taps, columns = (weights[:-2], weights[-1]) if last else (weights[2:], weights[0])
-    return math.prod(taps) > 1 or columns >= MANY_COLUMNS
-
-
-def _quantizes(value: Value) -> bool:
-    """Whether ``value`` is bytes made of floats, in this order or another one, widened and less a zero point or not."""
-    while value.op in (ops.Transpose, ops.Reshape) or (value.op in (ops.Cast, ops.Sub) and value.type.dtype is I32):
-        value = value.inputs[0]
-    return value.op is ops.Cast and value.type.dtype in (I8, U8) and value.inputs[0].type.dtype.is_float
-
-
-def _touches_data(expr: Expr) -> bool:
-    return any(isinstance(n, Load) for n in walk(expr))
-
-
-def _identity(algorithm: Algorithm) -> tuple[Expr, ...]:
-    return tuple(index(0) if a.extent == 1 else a for a in algorithm.axes)
-
-
-def on_host(node: Node) -> bool:
-    """Whether numpy runs ``node``: it has no algorithm, or strings, which no device holds."""
-    return node.op.algorithm is None or any(t.dtype is STRING for t in (*node.types, *(v.type for v in node.inputs)))
+def _composed(plan: Grouping) -> list[tuple[Group, _Composer, Composed, tuple[Value, ...]]]:
+    """Every kernel with who wrote it, and the values it stores."""
+    composers = [(group, _Composer(plan, group)) for group in plan.run()]
+    return [(group, composer, *composer.compose()) for group, composer in composers]
 
 
 def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
     """The graph's kernels and host steps, in an order in which they can run."""
-    plan = _Partition(graph, policy or Policy())
-    kernels = plan.composed()
+    plan = Grouping(graph, policy or Policy())
+    kernels = _composed(plan)
     for attempt in range(1, ATTEMPTS + 1):
         long = [(group, composer) for group, composer, composed, _ in kernels if _spells_long(composed)]
         if not long:
@@ -468,8 +116,8 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
         cut = {
             v for group, composer in long for v in (*group.members, *(v for n in composer.prologue for v in n.values))
         }
-        plan = _Partition(graph, plan.policy, cut.union(plan.cut) if attempt < ATTEMPTS else plan.live)
-        kernels = plan.composed()
+        plan = Grouping(graph, plan.policy, cut.union(plan.cut) if attempt < ATTEMPTS else plan.live)
+        kernels = _composed(plan)
     ordered: list[tuple[Order, Step]] = []
     for group, composer, composed, targets in kernels:
         kernel = recognise(composed, label=_label(group.anchor))
@@ -502,7 +150,7 @@ def _label(value: Value) -> str:
     return f"{value.op} {operands}".strip()
 
 
-def _why(plan: _Partition, group: Group) -> str:
+def _why(plan: Grouping, group: Group) -> str:
     """Why the kernel ends where it does, one reason for each value it stores."""
     members = set(group.members)
     reasons = []

@@ -31,8 +31,10 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
         if fault := next(kernel_faults(step.kernel), None):
             raise VerifyError(f"{step.name}: {fault}")
         if len(step.kernel.params) != len(step.inputs) + len(step.outputs):
-            raise VerifyError(f"{step.name}: {len(step.kernel.params)} parameters for {len(step.inputs)} values that it reads "
-                              f"and {len(step.outputs)} that it writes")  # fmt: skip
+            raise VerifyError(
+                f"{step.name}: {len(step.kernel.params)} parameters for {len(step.inputs)} values that it reads "
+                f"and {len(step.outputs)} that it writes"
+            )
         for value, type in zip((*step.inputs, *step.outputs), step.kernel.params, strict=True):
             if type.size != value.type.size:
                 raise VerifyError(f"{step.name}: a parameter {type} for a value {value.type}")

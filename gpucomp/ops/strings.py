@@ -110,8 +110,11 @@ def StringToNumber(x: TensorType, *, to: DType) -> TensorType:
 def _string_to_number_reference(x: np.ndarray, *, to: DType) -> np.ndarray:
     with np.errstate(all="ignore"):
         if to.is_integer and to.bits == 64:
-            return each(lambda text: to.numpy.type(int(text) if text.strip().lstrip("+-").isdigit() else int(float(text))),
-                        to, x)  # fmt: skip
+            return each(
+                lambda text: to.numpy.type(int(text) if text.strip().lstrip("+-").isdigit() else int(float(text))),
+                to,
+                x,
+            )
         numbers = np.array([float(text) for text in x.reshape(-1)], np.float64).reshape(x.shape)
         return (numbers != 0) if to is BOOL else numbers.astype(to.numpy)
 

@@ -59,7 +59,6 @@ class Cost:
     terms: Terms
     tier: str = ""
     others: Sequence[Ranked] = ()
-    passed_over: Sequence[str] = ()
 
 
 def launched(lowered: Lowered) -> list[KernelStep]:
@@ -78,8 +77,18 @@ def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> C
     used = {"registers": spent.registers or USUAL_REGISTERS, "shared_bytes": spent.shared_bytes or 0}
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry
-    return Cost(step.name, kernel.label, family.title, source.schedule, geometry.groups, geometry.items, spent, found,
-                item.choice.said, passed_over=item.choice.passed_over)  # fmt: skip
+    return Cost(
+        step.name,
+        kernel.label,
+        family.title,
+        source.schedule,
+        geometry.groups,
+        geometry.items,
+        spent,
+        found,
+        item.choice.said,
+        passed_over=item.choice.passed_over,
+    )
 
 
 def compared(found: Sequence[Cost], lowered: Lowered, target: Target) -> list[Cost]:

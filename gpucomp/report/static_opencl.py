@@ -65,8 +65,15 @@ def instruction_set(target: Target) -> str:
 def _spent(step: KernelStep, item: Rendered, built: amdgcn.Resources | None) -> Spent:
     source, family = item.source, item.choice.family
     if built is not None:
-        return Spent(built.vector, built.spilled, built.local_bytes, built.instructions, built.occupancy,
-                     matrix_share(built), _wide_share(source, built))  # fmt: skip
+        return Spent(
+            built.vector,
+            built.spilled,
+            built.local_bytes,
+            built.instructions,
+            built.occupancy,
+            matrix_share(built),
+            _wide_share(source, built),
+        )
     s, p = family.schedule(source.schedule), family.problem(step.kernel)
     registers = family.registers(s, p) if family.registers is not None else None
     return Spent(registers, wide_share=_wide_share(source, None))

@@ -21,13 +21,30 @@ UNARY: tuple[Op, ...] = (
 )  # fmt: skip
 
 COMMUTATIVE: tuple[Op, ...] = (
-    ops.Add, ops.Mul, ops.Max, ops.Min, ops.And, ops.Or, ops.Xor, ops.Equal,
-    ops.BitwiseAnd, ops.BitwiseOr, ops.BitwiseXor,
-)  # fmt: skip
+    ops.Add,
+    ops.Mul,
+    ops.Max,
+    ops.Min,
+    ops.And,
+    ops.Or,
+    ops.Xor,
+    ops.Equal,
+    ops.BitwiseAnd,
+    ops.BitwiseOr,
+    ops.BitwiseXor,
+)
 
 BINARY: tuple[Op, ...] = (
-    *COMMUTATIVE, ops.Sub, ops.Div, ops.Mod, ops.Pow, ops.PRelu, ops.Less, ops.LessOrEqual, ops.BitShift,
-)  # fmt: skip
+    *COMMUTATIVE,
+    ops.Sub,
+    ops.Div,
+    ops.Mod,
+    ops.Pow,
+    ops.PRelu,
+    ops.Less,
+    ops.LessOrEqual,
+    ops.BitShift,
+)
 
 REDUCTIONS: tuple[Op, ...] = (ops.ReduceSum, ops.ReduceMean, ops.ReduceMax, ops.ReduceMin, ops.ReduceProd)
 

@@ -380,9 +380,12 @@ def _joined(left: Value, right: Value, axis: int) -> Value | None:
     begins = tuple(s + first["sizes"][axis] if d == axis else s for d, s in enumerate(first["starts"]))
     if begins != second["starts"]:
         return None
-    return ops.Slice(left.inputs[0], starts=first["starts"], steps=first["steps"], sizes=tuple(
-        n + second["sizes"][axis] if d == axis else n for d, n in enumerate(first["sizes"])
-    ))  # fmt: skip
+    return ops.Slice(
+        left.inputs[0],
+        starts=first["starts"],
+        steps=first["steps"],
+        sizes=tuple(n + second["sizes"][axis] if d == axis else n for d, n in enumerate(first["sizes"])),
+    )
 
 
 @rule(ops.Gather)

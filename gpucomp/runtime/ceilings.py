@@ -39,8 +39,8 @@ class Span:
 class Ceilings:
     """For all threads of a program together.
 
-    flops      f32 operations a second
-    copies     (bytes moved, bytes moved a second), the smallest first
+    flops      f32 operations per second
+    copies     (bytes moved, bytes moved per second), the smallest first
     launch_s   seconds of a launch that does nothing
     """
 

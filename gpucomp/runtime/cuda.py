@@ -224,10 +224,16 @@ class CudaProgram:
             arguments += [encoded(self._driver, m, addresses[m.parameter]) for m in kernel.tensor_maps]
             launches.append(
                 KernelLaunch(
-                    self._driver, functions[launch.kernel], kernel.groups, kernel.items, kernel.shared,
-                    self._stream.ptr, arguments, programmatic=kernel.programmatic,
+                    self._driver,
+                    functions[launch.kernel],
+                    kernel.groups,
+                    kernel.items,
+                    kernel.shared,
+                    self._stream.ptr,
+                    arguments,
+                    programmatic=kernel.programmatic,
                 )
-            )  # fmt: skip
+            )
         return launches
 
     def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:

@@ -161,8 +161,14 @@ def encoded(driver: Driver, spec: TensorMap, address: int) -> np.ndarray:
         bindings.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     extents, strides = _array(ctypes.c_uint64, spec.extents), _array(ctypes.c_uint64, spec.strides)
-    array = (ctypes.c_void_p(result.ctypes.data), int(element), len(spec.extents),
-             ctypes.c_void_p(address + spec.offset), extents, strides)  # fmt: skip
+    array = (
+        ctypes.c_void_p(result.ctypes.data),
+        int(element),
+        len(spec.extents),
+        ctypes.c_void_p(address + spec.offset),
+        extents,
+        strides,
+    )
     steps = _array(ctypes.c_uint32, spec.steps)
     if spec.is_im2col:
         function = "cuTensorMapEncodeIm2col"

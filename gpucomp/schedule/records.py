@@ -196,8 +196,16 @@ class Pick:
 
     @classmethod
     def of(cls, record: Record) -> Pick:
-        return cls(record["kernel"], record["problem"], record["device"], record["engine"], record["configuration"],
-                   record["template"], record["source"], record["ratio"])  # fmt: skip
+        return cls(
+            record["kernel"],
+            record["problem"],
+            record["device"],
+            record["engine"],
+            record["configuration"],
+            record["template"],
+            record["source"],
+            record["ratio"],
+        )
 
     def is_of(self, target: Target) -> bool:
         """Whether it was measured on the very device that ``target`` names; never where that is but a kind of device."""

@@ -27,7 +27,7 @@ def _types() -> str:
         f"typedef {s}{n} loose_{s}{n} __attribute__((aligned(sizeof({s}))));"
         for s in SCALARS
         for n in WIDTHS
-    ) + "\n".join(f"typedef {s} {s}3 __attribute__((ext_vector_type(3)));" for s in SCALARS)  # fmt: skip
+    ) + "\n".join(f"typedef {s} {s}3 __attribute__((ext_vector_type(3)));" for s in SCALARS)
 
 
 def _memory_functions() -> str:
@@ -62,8 +62,24 @@ def _coordinate(name: str, of: str) -> str:
 
 def _stand_ins() -> str:
     """Stand-ins for the other library functions. In double all but roots and roundings are a polynomial of 13 terms."""
-    of_one = ("exp2", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
-              "atanh", "erf")  # fmt: skip
+    of_one = (
+        "exp2",
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+    )
     inverse = "{ return __builtin_sqrtf(1 - a * a) * (a + a * a * a * 0.1667f); }"
     lines = [f"OVER float {name}(float a) {inverse}" for name in ("asin", "acos", "atan")]
     lines += [
@@ -72,8 +88,10 @@ def _stand_ins() -> str:
     lines += [f"OVER float {name}(float a) {{ return 0.5f * (exp(a) - exp(-a)); }}" for name in ("sinh", "cosh")]
     series = "r = __builtin_fma(r, a, 0.1); " * 12
     lines += [f"OVER double {name}(double a) {{ double r = a; {series}return r; }}" for name in of_one]
-    lines += [f"OVER double {name}(double a) {{ return __builtin_{name}(a); }}"
-              for name in ("fabs", "floor", "ceil", "rint", "sqrt")]  # fmt: skip
+    lines += [
+        f"OVER double {name}(double a) {{ return __builtin_{name}(a); }}"
+        for name in ("fabs", "floor", "ceil", "rint", "sqrt")
+    ]
     lines.append("OVER double pow(double a, double b) { return exp(log(a) * b); }")
     for t in ("float", "double"):
         lines.append(f"OVER {t} fmod({t} a, {t} b) {{ return a - b * __builtin_trunc{'f' * (t == 'float')}(a / b); }}")

@@ -97,9 +97,12 @@ def _machine(target: Target) -> tuple[str, llvm.TargetMachine]:
     """The triple, and a new machine for one module: modules that share a machine crash LLVM."""
     triple = isa_of(target.features).triple
     return triple, llvm.Target.from_triple(triple).create_target_machine(
-        cpu=LLVM_NAMES.get(target.arch, target.arch), features=_feature_string(target), opt=OPTIMIZATION, reloc="pic",
+        cpu=LLVM_NAMES.get(target.arch, target.arch),
+        features=_feature_string(target),
+        opt=OPTIMIZATION,
+        reloc="pic",
         codemodel="small",
-    )  # fmt: skip
+    )
 
 
 def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
@@ -118,12 +121,14 @@ def _wrapper(source: KernelSource) -> str:
         f"  %a{i} = getelementptr ptr, ptr %arguments, i64 {i}\n  %p{i} = load ptr, ptr %a{i}" for i in range(count)
     ]
     passed = "".join(f"ptr %p{i}, " for i in range(count))
-    return "\n".join([
-        f"define void @{source.name}.call(ptr %arguments, i64 %first, i64 %last) #1 {{",
-        *loads,
-        f"  tail call void @{source.name}({passed}i64 %first, i64 %last)",
-        "  ret void\n}\n",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"define void @{source.name}.call(ptr %arguments, i64 %first, i64 %last) #1 {{",
+            *loads,
+            f"  tail call void @{source.name}({passed}i64 %first, i64 %last)",
+            "  ret void\n}\n",
+        ]
+    )
 
 
 def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool = True) -> str:

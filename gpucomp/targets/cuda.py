@@ -39,8 +39,15 @@ ARCHITECTURES = {
 MATRIX = frozenset({"fp16", "fp64", "dp4a", "mma"})  # mma.sync of f16 and s8, ldmatrix
 AMPERE = MATRIX | {"cp_async", "mma_sm80"}  # the larger shapes, bf16 and tf32
 TMA = AMPERE | {"tma", "cluster", "pdl"}  # mbarriers too
-FEATURES = {"sm_75": MATRIX, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE, "sm_90a": TMA | {"wgmma"},
-            "sm_100": TMA, "sm_120": TMA}  # fmt: skip
+FEATURES = {
+    "sm_75": MATRIX,
+    "sm_80": AMPERE,
+    "sm_86": AMPERE,
+    "sm_89": AMPERE,
+    "sm_90a": TMA | {"wgmma"},
+    "sm_100": TMA,
+    "sm_120": TMA,
+}
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 # By default ptxas can save registers to fit one more work-group on an SM and spill the others, even if only 8 bytes; the
 # number of work-groups in the text itself can also be one too many. A kernel that spills with registers left is compiled
@@ -61,8 +68,17 @@ def manifest(arch: str) -> Target:
         vector_bytes=16,
         async_copy=arch != "sm_75",
     )
-    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, row_tails=True, folds_norms=True,
-                  features=FEATURES[arch], device=_device(arch))  # fmt: skip
+    return Target(
+        f"cuda:{arch}",
+        "cuda",
+        arch,
+        "cuda",
+        limits,
+        row_tails=True,
+        folds_norms=True,
+        features=FEATURES[arch],
+        device=_device(arch),
+    )
 
 
 def _device(arch: str) -> Device:

@@ -105,13 +105,27 @@ AARCH64 = Isa(
     vectors=(("neon", 16, 32),),
     processors=dict.fromkeys(
         (
-            "armv8-a", "cortex-a53", "cortex-a55", "cortex-a57", "cortex-a72", "cortex-a73", "cortex-a75", "cortex-a76",
-            "cortex-a78", "cortex-x1", "neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2", "ampere1", "apple-m1",
+            "armv8-a",
+            "cortex-a53",
+            "cortex-a55",
+            "cortex-a57",
+            "cortex-a72",
+            "cortex-a73",
+            "cortex-a75",
+            "cortex-a76",
+            "cortex-a78",
+            "cortex-x1",
+            "neoverse-n1",
+            "neoverse-n2",
+            "neoverse-v1",
+            "neoverse-v2",
+            "ampere1",
+            "apple-m1",
         ),
         ARMV8,
     ),
     core=Core(ways=16),
-)  # fmt: skip
+)
 ISAS = (X86_64, AARCH64)
 KNOWN = frozenset[str]().union(*(f for isa in ISAS for f in isa.processors.values()))
 LLVM_NAMES = {"armv8-a": "generic"}  # processors that have another name here

@@ -6,9 +6,18 @@ import re
 from collections import Counter
 
 BYTES = {
-    "char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4,
-    "long": 8, "ulong": 8, "double": 8,
-}  # fmt: skip
+    "char": 1,
+    "uchar": 1,
+    "short": 2,
+    "ushort": 2,
+    "half": 2,
+    "int": 4,
+    "uint": 4,
+    "float": 4,
+    "long": 8,
+    "ulong": 8,
+    "double": 8,
+}
 IMAGE_BYTES = {"read_imagef": 16, "read_imageh": 8}  # of one pixel with four channels
 WIDE = 16
 POINTER = re.compile(r"__global (?:const )?(\w+)\* (?:restrict )?(\w+)")

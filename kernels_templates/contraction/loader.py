@@ -1,11 +1,14 @@
-"""How work-items bring an operand in: the text of one access, and what of it no loop over the depth changes."""
+"""How work-items bring an operand in: the text of one access, and what of it no loop over the depth changes; and how they
+store sums."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.c.emit import Emitter, lane_loop
+from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import loop
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
@@ -125,19 +128,19 @@ def loader(kernel: Kernel, printer: CPrinter, o: Operand, batch: Var) -> Loader:
     outer, inner = frozenset({span, batch}), frozenset({depth})
     element = regroup(_element(kernel, o, batch, span, depth, lane), (outer, inner))
 
-    known = lanes_known(span, o.span_width, o.span) | {batch: "batch"}
+    known = _lanes_known(span, o.span_width, o.span) | {batch: "batch"}
     parts = [e for e in parts_within([element], outer) if e not in known]
     span_lines, names = Emitter(printer, known, prefix=f"{o.name}s").named(parts)
     arrays = [(f"{o.name}_at{i}", printer.ctype(part), text) for i, (part, text) in enumerate(names.items())]
     if o.span_steps > 1:
         names = {part: f"{array}[{o.name}_i]" for part, (array, _, _) in zip(names, arrays, strict=True)}
 
-    depth_known = lanes_known(depth, o.depth_width, o.depth_name)
+    depth_known = _lanes_known(depth, o.depth_width, o.depth_name)
     depth_parts = [e for e in parts_within([element], inner) if e not in depth_known]
     depth_lines, depth_names = Emitter(printer, depth_known, prefix=f"{o.name}d").named(depth_parts)
 
-    rest = without(element, parts)
-    in_depth, in_span = [*depth_parts, without(element, depth_parts)], [*parts, rest]
+    rest = _without(element, parts)
+    in_depth, in_span = [*depth_parts, _without(element, depth_parts)], [*parts, rest]
     known = depth_known | depth_names | names | {batch: "batch"}
     if span in rest.free:
         known |= _spans_known(o, span)
@@ -151,10 +154,10 @@ def loader(kernel: Kernel, printer: CPrinter, o: Operand, batch: Var) -> Loader:
         span_lines=span_lines,
         arrays=arrays,
         spans_used=span in rest.free,
-        span_chunk=o.span_width if o.span_width > 1 and uses(in_span, span, o.span_width) else 0,
+        span_chunk=o.span_width if o.span_width > 1 and _uses(in_span, span, o.span_width) else 0,
         depth_lines=depth_lines,
         depth_used=depth in element.free,
-        depth_chunk=o.depth_width if o.depth_width > 1 and uses(in_depth, depth, o.depth_width) else 0,
+        depth_chunk=o.depth_width if o.depth_width > 1 and _uses(in_depth, depth, o.depth_width) else 0,
         known=known,
     )
 
@@ -179,25 +182,35 @@ def _element(kernel: Kernel, o: Operand, batch: Var, span: Var, depth: Var, lane
 def _spans_known(o: Operand, span: Var) -> dict[Expr, str]:
     """What accesses call their place along the span."""
     if o.span_steps == 1:
-        return lanes_known(span, o.span_width, o.span)
+        return _lanes_known(span, o.span_width, o.span)
     several = f"{o.span}s[{o.name}_i]"
-    known = lanes_known(span, o.span_width, several)
+    known = _lanes_known(span, o.span_width, several)
     if o.span_width > 1:  # where accesses start is kept of every step, their numbers are not
         known[span] = f"({several} / {o.span_width})"
     return known
 
 
-def lanes_known(quotient: Var, width: int, name: str) -> dict[Expr, str]:
+def _lanes_known(quotient: Var, width: int, name: str) -> dict[Expr, str]:
     """``name`` holds ``quotient * width``; the quotient itself is ``<name>_chunk``, where somebody asks for it."""
     return {quotient: name} if width == 1 else {call("mul", quotient, width): name, quotient: f"{name}_chunk"}
 
 
-def without(expr: Expr, parts: Sequence[Expr]) -> Expr:
+def _without(expr: Expr, parts: Sequence[Expr]) -> Expr:
     """``expr`` with ``parts``, which are computed elsewhere, as holes."""
     return substitute(expr, {part: hole("part", part.dtype) for part in parts})
 
 
-def uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
+def _uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
     """Whether ``quotient`` is needed, other than as ``quotient * width``."""
     scaled = call("mul", quotient, width)
-    return any(quotient in without(e, [scaled]).free for e in exprs)
+    return any(quotient in _without(e, [scaled]).free for e in exprs)
+
+
+def stored(kernel: Kernel, printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
+    """``row_lines``: once a ``row``; ``store``: once a group of ``width`` columns of it, the first one ``column``.
+
+    ``acc`` is the text of the sum, of one ``lane`` where there are several.
+    """
+    found = epilogue(kernel, printer, batch, width, acc, lambda col, wide: _lanes_known(col, wide, "column"))
+    chunked = width > 1 and _uses([_without(e, found.row_parts) for e in found.exprs], found.col, width)
+    return {"row_lines": found.row_lines, "store": found.store, "column_chunk": width if chunked else 0}

@@ -62,7 +62,7 @@ class SeparableSizes(Sizes):
     vectors: int  # of a pixel in a part
     all_vectors: int  # of a pixel
     spots: int  # runs of outputs of a tile that one work-item computes at a time
-    items: int  # such runs of vectors
+    window_runs: int  # of vectors and spots
     trips: int  # of a work-item for a part
     tiles_y: int
     tiles_x: int
@@ -136,7 +136,7 @@ def sizes(s: SeparableSchedule, p: SeparableProblem, threads: int, tile_n: int, 
         vectors=vectors,
         all_vectors=p.channels // s.vector,
         spots=spots,
-        items=vectors * spots,
+        window_runs=vectors * spots,
         trips=-(-vectors * spots // threads),
         tiles_y=tiles_y,
         tiles_x=tiles_x,

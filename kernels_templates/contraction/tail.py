@@ -58,4 +58,5 @@ def tail_cycles(threads: int, rows: int, sharers: int, p: TailProblem) -> float:
         return 0
     found = tail_work(threads, rows, sharers, p)
     read = found["tail_bytes"] / BYTES_PER_CYCLE + found["tail_trips"] * READ_CYCLES
-    return MEETING_CYCLES * ((sharers > 1) * 1) + read + found["tail_instructions"] / 4
+    cycles: float = MEETING_CYCLES * ((sharers > 1) * 1) + read + found["tail_instructions"] / 4
+    return cycles

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
@@ -218,7 +217,7 @@ LONG_ROW = 8192  # columns that cores of a CPU had better share
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 
 
-def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[Any, Any, Any]:
+def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[float, float, int]:
     """Of one statistic, when lanes join: cycles, instructions of each warp, and bytes through shared memory.
 
     Lanes join by shuffles, warps through shared memory, which is next to nothing. Without shuffles all lanes join through
@@ -234,7 +233,7 @@ def joining(s: RowwiseSchedule, p: RowwiseProblem, shuffles: bool) -> tuple[Any,
     return (meets + halvings) * MEETING, 4 * meets + 8 * halvings, meets * moved
 
 
-def halvings_of(lanes: Any) -> Any:
+def halvings_of(lanes: int) -> int:
     """The steps in which so many lanes join, two by two."""
     return sum((lanes > n) * 1 for n in LANES[:-1])
 

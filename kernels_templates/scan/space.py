@@ -14,7 +14,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
@@ -186,7 +185,7 @@ BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 CLEARLY = 1.4  # times faster has looking back to be before a default does it
 
 
-def joining(s: ScanSchedule, p: ScanProblem, shuffles: bool) -> tuple[Any, Any, Any, Any]:
+def joining(s: ScanSchedule, p: ScanProblem, shuffles: bool) -> tuple[float, float, int, int]:
     """Of one tile's lanes: cycles, instructions of each warp, values of a row that shared memory keeps and that it moves.
 
     Lanes join by shuffles, warps through shared memory. Without shuffles all lanes join through shared memory, where the
@@ -224,19 +223,19 @@ def cycles(s: ScanSchedule, p: ScanProblem, limits: Limits) -> float:
     return max(way, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
 
 
-def looking_back(s: ScanSchedule, p: ScanProblem) -> Any:
+def looking_back(s: ScanSchedule, p: ScanProblem) -> float:
     """Mean cycles to leave a total, to find the flags of the tiles before one after the other, and to read their totals."""
     d = derive(s, p)
     return s.look_back * (2 * LATENCY + 4 * MEETING + LATENCY * (1 + -(-d.tiles // d.threads)) / 2)
 
 
-def taking_down(s: ScanSchedule, p: ScanProblem) -> Any:
+def taking_down(s: ScanSchedule, p: ScanProblem) -> float:
     """Cycles of a row's last work-group to arrive: it waits for the stores of the others, then clears all flags in turn."""
     d = derive(s, p)
     return s.look_back * (LATENCY + ACCESS * -(-d.tiles // d.threads))
 
 
-def looked_at(s: ScanSchedule, p: ScanProblem) -> Any:
+def looked_at(s: ScanSchedule, p: ScanProblem) -> float:
     """Mean bytes of other tiles' totals and flags that a work-group reads."""
     return s.look_back * derive(s, p).tiles / 2 * (s.rows_per_group * p.value_bytes + FLAG)
 

@@ -1,4 +1,4 @@
-// A fiber: a stack of its own, and a switch from one stack to another. No scheduling lives here.
+// A fiber: a stack, and a switch from one stack to another. Scheduling is not done here.
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #elif defined(__x86_64__)
 
-// Saves what the System V ABI wants preserved on the old stack; `ret` continues on the new one.
+// Saves the registers that the System V ABI preserves on the old stack; `ret` continues on the new one.
 asm(R"(
 .text
 .globl gc_switch_stack
@@ -106,7 +106,7 @@ struct Fiber {
 #else
   void* stack_pointer = nullptr;
 #endif
-  const void* stack_bottom = nullptr;  // of the thread's own stack: learnt at the first switch away from it
+  const void* stack_bottom = nullptr;  // of the OS thread's stack; known after the first switch away from it
   size_t stack_bytes = 0;
 #ifdef GC_TSAN
   void* tsan = nullptr;
@@ -115,14 +115,14 @@ struct Fiber {
   void* fake_stack = nullptr;
 #endif
 
-  // Represents the stack that is running.
+  // The stack that is running now.
   void adopt_running_stack() {
 #ifdef GC_TSAN
     tsan = __tsan_get_current_fiber();
 #endif
   }
 
-  // Prepares a stack with an unmapped page below it, on which the first switch calls `entry`.
+  // Prepares a stack with an unmapped page below it; the first switch to it calls `entry`.
   bool create(void (*entry)(), size_t bytes) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -149,7 +149,7 @@ struct Fiber {
   }
 };
 
-constexpr unsigned GC_TSAN_NO_SYNC = 1;  // a switch orders nothing: only barriers do
+constexpr unsigned GC_TSAN_NO_SYNC = 1;  // a switch is no synchronisation; only barriers are
 
 inline void switch_fiber(Fiber& from, Fiber& to) {
 #ifdef GC_TSAN

@@ -1,4 +1,4 @@
-// Numbers as matrix units read them, and what a lane computes of an mma. Part of the runtime: compiled once, optimised.
+// Numbers in the format of matrix units, and one lane's part of an mma. Part of the runtime: compiled once, optimised.
 #pragma once
 
 #include <math.h>
@@ -25,10 +25,10 @@ inline double gc_f32_value(uint32_t bits) {
   return value;
 }
 
-// Elements in a register.
+// The number of elements in a register.
 inline int gc_packed(GcFragment type) { return type == GcFragment::TF32 ? 1 : type >= GcFragment::S8 ? 4 : 2; }
 
-// The elements of a register, widened to `values`.
+// Widens the elements of a register to `values`.
 inline void gc_unpack(GcFragment type, unsigned word, double* values) {
   switch (type) {
     case GcFragment::F16:
@@ -47,22 +47,22 @@ inline void gc_unpack(GcFragment type, unsigned word, double* values) {
   }
 }
 
-// Rounds towards zero, as the sums of matrix units do.
+// Rounds towards zero, like the sums of matrix units.
 inline float gc_truncated(double x) {
   const float y = (float)x;
   return isfinite(y) && fabs((double)y) > fabs(x) ? nextafterf(y, 0.0f) : y;
 }
 
-inline int gc_exponent(double x) {  // -1023 of zero, 1024 of what is not finite
+inline int gc_exponent(double x) {  // -1023 for zero, 1024 for values that are not finite
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
   return (int)(bits >> 52 & 0x7ff) - 1023;
 }
 
-// One sum of a matrix unit over as many products as it adds at once: products are exact; they and the sum before them are
-// aligned to the largest exponent, that of a product being the sum of its factors', and what lies below f32's 23 bits and
-// `extra` more is cut off; then they are added, and the sum is cut to f32. As measured on devices by F. A. Khattak and
-// M. Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004; their least exponents are not modelled.
+// One sum of a matrix unit, over as many products as it adds at once. Products are exact. They and the previous sum are
+// aligned to the largest exponent (that of a product is the sum of its factors' exponents). Bits below f32's 23 bits plus
+// `extra` bits are dropped; then the numbers are added, and the sum is truncated to f32. Measured on devices by F. A. Khattak
+// and M. Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004; their least exponents are not modelled.
 inline float gc_block_sum(float before, const double* a, const double* b, int count, int extra) {
   int largest = gc_exponent(before);
   bool is_finite = largest < 1024;
@@ -71,7 +71,7 @@ inline float gc_block_sum(float before, const double* a, const double* b, int co
     is_finite &= left < 1024 && right < 1024;
     if (left + right > largest) largest = left + right;
   }
-  if (!is_finite || largest < -400) {  // the least product of factors that are not zero has -298
+  if (!is_finite || largest < -400) {  // the least product of factors other than zero has exponent -298
     double total = before;
     for (int k = 0; k < count; ++k) total += a[k] * b[k];
     return (float)total;
@@ -82,13 +82,13 @@ inline float gc_block_sum(float before, const double* a, const double* b, int co
   return gc_truncated((double)total / scale);
 }
 
-struct GcFragments {  // of one lane: what it deposits for the warp
+struct GcFragments {  // one lane's registers, which it deposits for the warp
   unsigned a[4], b[2];
 };
 
-// The lane's sums. Products and sums of bytes are exact in double, whose 53 bits hold what 32 bits hold of them.
+// The lane's sums. Products and sums of bytes are exact in double: its 53 bits hold all 32-bit results.
 inline void gc_multiply(GcMma shape, int lane, const GcFragments* all, void* c) {
-  constexpr int DEPTH = 32;  // at most, of an operand's row
+  constexpr int DEPTH = 32;  // the most elements in an operand's row
   const int packed = gc_packed(shape.a), words = 4 * shape.steps;
   double rows[2][DEPTH], columns[2][DEPTH];
   for (int step = 0; step < shape.steps; ++step)
@@ -113,7 +113,7 @@ inline void gc_multiply(GcMma shape, int lane, const GcFragments* all, void* c) 
     }
     float sum;
     memcpy(&sum, to, sizeof sum);
-    // sm_80 and sm_86 add four products of tf32 at once, eight of 16 bits, with one bit more than f32 has
+    // sm_80 and sm_86 add four products of tf32 at once, or eight of 16 bits, with one bit more than f32
     for (int k = 0; k < words * packed; k += 4 * packed) sum = gc_block_sum(sum, x + k, y + k, 4 * packed, 1);
     memcpy(to, &sum, sizeof sum);
   }

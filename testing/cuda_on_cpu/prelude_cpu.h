@@ -1,8 +1,8 @@
 // The gc_* device functions with portable C++ bodies, and the CUDA built-ins that templates use, for g++.
-// kernels_templates/dialect/prelude_cuda.h declares the same functions, in the same order, in PTX.
+// kernels_templates/dialect/prelude_cuda.h declares the same functions in the same order, with PTX.
 #pragma once
 
-#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's own math.h: that of C++ takes g++ ten times as long to read
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // use C's math.h: g++ takes ten times as long to parse C++'s
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 #include "runtime.h"
 
-// ---- what NVRTC has built in ----------------------------------------------------------------------
+// ---- built-ins of NVRTC ---------------------------------------------------------------------------
 
 #define __global__
 #define __device__
@@ -21,7 +21,7 @@
 #define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// GC_SHARED_SECTION is set for each source by the harness: the runtime poisons that section for every block
+// The harness sets GC_SHARED_SECTION for each source: the runtime poisons that section for every block
 #define __shared__ static __attribute__((section(GC_SHARED_SECTION)))
 
 #define threadIdx (gc_current->thread_index)
@@ -156,7 +156,7 @@ __device__ __forceinline__ gc_f8e4m3 gc_float_to_f8e4m3(float x) {
   const unsigned char sign = signbit(x) ? 0x80 : 0;
   if (isnan(x)) return {(unsigned char)(sign | 0x7f)};
   const float magnitude = fminf(fabsf(x), 448.0f);
-  // the spacing of f8 values around x; a carry out of the mantissa lands on the next exponent
+  // the spacing of f8 values around x; a carry out of the mantissa goes into the exponent
   const int exponent = magnitude < 0.015625f ? -6 : ilogbf(magnitude);
   const int steps = (int)rintf(ldexpf(magnitude, 3 - exponent));
   return {(unsigned char)(sign | ((exponent + 6) * 8 + steps))};
@@ -278,7 +278,7 @@ __device__ __forceinline__ T gc_warp_min(T value) {
 __device__ __forceinline__ void gc_named_barrier(int number, int threads) { gc_runtime_named_barrier(number, threads); }
 
 // ---- asynchronous copies, global to shared --------------------------------------------------------
-// The destination holds poison from the call to the wait that covers its group.
+// The destination is poisoned from the call until the wait that covers its group.
 
 __device__ __forceinline__ void gc_cp_async4(void* shared_dst, const void* global_src, bool valid) {
   gc_runtime_copy_async(shared_dst, global_src, 4, valid);
@@ -367,7 +367,7 @@ __device__ __forceinline__ uint4 gc_load16_volatile(const volatile void* from) {
 
 // ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
 
-// Rows' addresses are gathered, and each lane reads its own part of the matrices.
+// The rows' addresses are gathered; then each lane reads its own part of the matrices.
 
 template <int matrices, bool transposed>
 inline void gc_load_matrices(const char* kind, unsigned* r, const void* row) {
@@ -448,7 +448,7 @@ __device__ __forceinline__ int gc_dot4(int a, int b, int c) {
 }
 
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
-// The destination of a load holds poison until a waiter sees its phase complete, that of a store until its group is waited for.
+// The destination of a load is poisoned until a waiter sees its phase complete; that of a store until the wait for its group.
 
 struct gc_tensor_map : GcTensorMap {};
 
@@ -530,7 +530,7 @@ __device__ __forceinline__ void gc_tma_store_wait() {
 }
 
 // ---- wgmma ----------------------------------------------------------------------------------------
-// Sums hold poison from the call to the wait that covers its group.
+// Sums are poisoned from the call until the wait that covers their group.
 
 __device__ __forceinline__ void gc_wgmma_fence() { gc_runtime_wgmma_fence(); }
 
@@ -619,7 +619,7 @@ constexpr int gc_arity(void (*)(Types...)) {
   return sizeof...(Types);
 }
 
-// Calls a kernel with its arguments read from an array of pointers to them.
+// Calls a kernel; `arguments` are pointers to its arguments.
 template <auto kernel>
 void gc_call(void** arguments) {
   gc_call_with(kernel, arguments, std::make_index_sequence<gc_arity(kernel)>{});

@@ -1,8 +1,8 @@
-// Runs the blocks of one launch in one OS thread: every CUDA thread a fiber, resumed in the asked order. The blocks of
-// a cluster run together, in turns; without clusters one block runs after another.
-// Reads the launch from stdin, writes status, message and buffers to stdout: for each order that is asked for, from the
-// same memory. Kernels are linked beside it.
-// Built without instrumentation even in sanitizer builds: what the scheduler does is not the kernel's doing.
+// Runs the blocks of one launch in one OS thread. Every CUDA thread is a fiber; fibers are resumed in the given order. The
+// blocks of a cluster run together, in turns; without clusters the blocks run one after another.
+// Reads the launch from stdin; writes status, message and buffers to stdout, for each order, always from the same initial
+// memory. The kernels are linked with this file.
+// This file is built without instrumentation even in sanitizer builds, because the scheduler's accesses are not the kernel's.
 
 #include <inttypes.h>
 #include <signal.h>
@@ -57,16 +57,16 @@ constexpr size_t GUARD_BYTES = 0;  // the allocator's own red zones are exact to
 #else
 constexpr size_t GUARD_BYTES = 64 << 10;
 #endif
-constexpr size_t DEVICE_ALIGNMENT = 256;  // as cudaMalloc
+constexpr size_t DEVICE_ALIGNMENT = 256;  // like cudaMalloc
 constexpr int WARP = 32;
 constexpr int WARPGROUP = 128;
 constexpr int REGISTERS = 65536;
 constexpr size_t SHARED_ALIGNMENT = 1024;
-constexpr uint64_t MBARRIER_WORD = 0x6d62617272696572;  // what an mbarrier's memory holds
-constexpr int VAIN_LOOKS = 20000;  // of a thread at one address, while nothing changes: more will be no use either
+constexpr uint64_t MBARRIER_WORD = 0x6d62617272696572;  // the content of an mbarrier's memory
+constexpr int VAIN_LOOKS = 20000;  // of a thread at one address without any change; after so many it cannot make progress
 
 constexpr int NAMED_BARRIERS = 16;
-constexpr uint64_t MOST_BYTES_HELD = 32 << 20;  // of a launch's clusters together: more would take long
+constexpr uint64_t MOST_BYTES_HELD = 32 << 20;  // in total for a launch's clusters; more would be slow
 
 enum class State {
   READY, AT_BARRIER, AT_NAMED_BARRIER, AT_WARP, AT_MBARRIER, AT_REGISTERS, AT_CLUSTER, AT_GRID, DONE
@@ -81,7 +81,7 @@ struct AsyncCopy {
   int group;
 };
 
-// What the runtime itself copies in its scope is no access of the kernel; nothing in it may yield.
+// Hides the runtime's own copies in a scope from ThreadSanitizer. The scope must not yield.
 struct Unwatched {
   Unwatched() { __tsan_ignore_thread_begin(); }
   ~Unwatched() { __tsan_ignore_thread_end(); }
@@ -95,12 +95,12 @@ struct TmaStore {
 };
 
 struct WgmmaCall {
-  size_t number;  // in the warpgroup's log
+  size_t number;  // in the warpgroup's list
   void* acc;
   int group;
 };
 
-struct Sums {  // accumulators in flight: memory holds poison, their numbers are here
+struct Sums {  // accumulators in flight: their memory is poisoned, their numbers are here
   void* acc;
   std::vector<uint32_t> values;
 };
@@ -112,12 +112,12 @@ struct Thread : GcThread {
   State state;
   int linear;
   Block* block;
-  int line;          // of the barrier it waits at
+  int line;          // of the barrier that it waits at
   int named_barrier;
-  size_t register_changes;  // its calls of setmaxnreg
-  const char* kind;  // of the warp collective it waits in
+  size_t register_changes;  // the number of its setmaxnreg calls
+  const char* kind;  // the warp collective that it waits in
   unsigned long long* mbarrier;
-  unsigned parity;  // of the phase it waits for
+  unsigned parity;  // of the phase that it waits for
   std::vector<AsyncCopy> copies;
   int groups_committed;
   std::vector<TmaStore> stores;
@@ -127,7 +127,7 @@ struct Thread : GcThread {
   size_t wgmmas_called;
   int wgmma_groups;
   bool wgmma_fenced;
-  // Atomics that changed nothing, by their address, and the most at one of them, since `progress` was `looked_at`.
+  // Atomics without effect, by address, and the largest number at one address, since `progress` was `looked_at`.
   std::map<const volatile void*, int> vain_looks;
   int most_looks;
   uint64_t looked_at;
@@ -136,51 +136,51 @@ struct Thread : GcThread {
 struct Warp {
   int alive, waiting;
   unsigned phase;
-  unsigned present[2];  // who has deposited, by parity of the phase: a fast lane may be one phase ahead
+  unsigned present[2];  // the lanes that have deposited, by parity of the phase: a fast lane can be one phase ahead
   unsigned char deposits[2][WARP][GC_DEPOSIT_BYTES];
   char sync[2];  // addresses for ThreadSanitizer
 };
 
 struct TmaLoad {
   unsigned char* destination;
-  GcTensorMap map;  // not a pointer: parameters outlive a thread on a device, and not here
+  GcTensorMap map;  // not a pointer: parameters may outlive a thread on a device, but not here
   GcBox box;
   uint64_t bytes;
 };
 
 struct Mbarrier {
-  unsigned count, pending;  // arrivals of a phase, those that are missing
-  uint64_t expected;        // bytes announced in this phase
+  unsigned count, pending;  // arrivals of a phase, and missing arrivals
+  uint64_t expected;        // bytes expected in this phase
   unsigned phase;
-  bool fenced;             // known to TMA
-  bool from_afar, before;  // whether threads of other blocks arrived in this phase, in the one before it
-  unsigned cluster_phase;  // when it was initialised
+  bool fenced;             // visible to TMA
+  bool from_afar, before;  // whether threads of other blocks arrived in this phase, and in the previous one
+  unsigned cluster_phase;  // the cluster phase in which it was initialised
   std::vector<TmaLoad> loads;
   char sync[2];  // addresses for ThreadSanitizer, by parity
 };
 
-struct Wgmma {  // one of a warpgroup's; operands as its first thread found them
+struct Wgmma {  // one wgmma of a warpgroup; the operands as its first thread read them
   GcElement element;
   int columns;
   unsigned long long a, b;
   std::vector<unsigned char> a_bytes, b_bytes;  // 64 x 32, columns x 32
-  std::vector<double> rows, cols;  // their numbers
-  unsigned checked;                // warps that found the operands unchanged at their wait
+  std::vector<double> rows, cols;  // the operands' numbers
+  unsigned checked;                // warps that have verified at their wait that the operands are unchanged
 };
 
 struct NamedBarrier {
-  int threads, waiting;  // of the present phase; 0 threads where nobody waits
+  int threads, waiting;  // of the current phase; `threads` is 0 if nobody waits
   unsigned phase;
   char sync[2];  // addresses for ThreadSanitizer, by parity
 };
 
-struct RegisterChange {  // one setmaxnreg of a warpgroup
+struct RegisterChange {  // one setmaxnreg call of a warpgroup
   bool increases;
-  int registers, arrived;  // registers of a thread; threads of the warpgroup that called
+  int registers, arrived;  // registers of a thread; threads of the warpgroup that have called it
   bool done;
 };
 
-struct Registers {  // of a thread of one warpgroup
+struct Registers {  // the registers of a thread of one warpgroup
   int count;
   std::vector<RegisterChange> changes;
 };
@@ -192,31 +192,31 @@ struct Block {
   int alive;
   std::vector<Warp> warps;
   unsigned char* dynamic_shared;
-  // What TMA stores and wgmma see of dynamic shared memory: loads by TMA, and plain writes before a fence.
+  // Dynamic shared memory as TMA stores and wgmma see it: with TMA loads, and with plain writes before a fence.
   std::vector<unsigned char> async_view;
-  char fenced_sync, stored_sync;  // addresses for ThreadSanitizer: fences between the proxies; what TMA stores have read
+  char fenced_sync, stored_sync;  // addresses for ThreadSanitizer: fences between the proxies; reads by TMA stores
   std::map<unsigned long long*, Mbarrier> mbarriers;
   std::vector<std::vector<Wgmma>> wgmmas;  // by warpgroup
   std::vector<Registers> registers;        // by warpgroup
-  int free_registers;                      // given up, and not taken yet
+  int free_registers;                      // released by setmaxnreg and not yet acquired
   NamedBarrier named_barriers[NAMED_BARRIERS];
   unsigned barrier_phase;
-  // Two barrier objects in turn: with one, a thread that runs ahead to the next barrier would release into the
-  // object that slower threads still acquire for this one, and its accesses in between would look ordered.
+  // Two barrier objects by turns. With only one, a thread that reaches the next barrier early would release into the object
+  // that slower threads still acquire for this barrier, and its accesses in between would look ordered.
   char barrier_sync[2];
 };
 
 struct Buffer {
-  uint64_t argument;  // the first that points to it
+  uint64_t argument;  // the index of the first argument that points to it
   uint64_t bytes;
   unsigned char* data;
-  std::vector<unsigned char> guard;  // before its first byte, and after its last
-  bool late;  // launches before this one write it, which have not ended when a cluster starts
-  std::vector<unsigned char> held;  // its content, while poison stands in its place
+  std::vector<unsigned char> guard;  // the guard bytes before its first byte and after its last
+  bool late;  // earlier launches write it and have not ended when a cluster starts
+  std::vector<unsigned char> held;  // its content while it is poisoned
 };
 
 Fiber scheduler;
-std::vector<Thread> threads;  // of all blocks of the cluster, block after block
+std::vector<Thread> threads;  // of all blocks of the cluster, by block
 std::vector<Block> cluster;
 size_t block_threads;
 uint3 cluster_size;
@@ -225,18 +225,18 @@ std::vector<void*> arguments;
 const GcEntry* kernel;
 uint64_t dynamic_shared_bytes;
 uint64_t shared_limit;  // of static and dynamic bytes together
-int first_registers;  // of a thread when a block starts
-Thread* running;  // null while the scheduler itself runs
+int first_registers;  // of a thread at the start of a block
+Thread* running;  // null while the scheduler runs
 bool in_block;
-bool landed;  // what launches before this one leave, as the cluster sees it
-uint64_t bytes_held;  // so far, of all clusters
+bool landed;  // whether the results of earlier launches are visible to the cluster
+uint64_t bytes_held;  // so far, over all clusters
 uint64_t progress;
 unsigned cluster_phase;
 char cluster_sync[2], fence_sync;
 #ifdef GC_TSAN
-void* async_proxy;  // to ThreadSanitizer a fiber, which never runs
+void* async_proxy;  // a fiber for ThreadSanitizer, which never runs
 #endif
-// In turn as well: a block acquires what the one before released, and nothing that its own threads release.
+// By turns too: a block acquires what the previous block released, and nothing that its own threads release.
 char block_sync[2];
 unsigned blocks_started;
 
@@ -250,7 +250,7 @@ void write_all(const void* data, size_t bytes) {
   }
 }
 
-// Ends the process with a message that names the block, and the thread where one is running.
+// Ends the process with a message that names the block, and the thread if one is running.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...) {
   char text[1024], where[256];
   va_list list;
@@ -271,15 +271,15 @@ void write_all(const void* data, size_t bytes) {
 }
 
 void poison(void* start, size_t bytes) {
-  // volatile: a call of memset would be intercepted, and the red zones inside a section rejected
+  // volatile: the sanitizer would intercept memset, and reject the red zones inside a section
   volatile unsigned char* p = static_cast<unsigned char*>(start);
   for (size_t i = 0; i < bytes; ++i) p[i] = (unsigned char)(GC_POISON >> (i % 2 * 8));
 }
 
-// Moves what is no memory of the kernel.
+// Copies memory that does not belong to the kernel.
 void deposit(void* to, const void* from, size_t bytes) {
 #ifdef GC_TSAN
-  volatile unsigned char* target = static_cast<unsigned char*>(to);  // it would follow a call of memcpy
+  volatile unsigned char* target = static_cast<unsigned char*>(to);  // volatile: memcpy would be intercepted
   for (size_t i = 0; i < bytes; ++i) target[i] = static_cast<const unsigned char*>(from)[i];
 #else
   memcpy(to, from, bytes);
@@ -318,13 +318,13 @@ void yield() {
   switch_fiber(self.fiber, scheduler);
 }
 
-// Deposits for the warp and waits for it; returns the parity of the phase that the deposits are kept under
-// until the thread's next collective.
+// Deposits for the warp and waits for it. Returns the parity of the phase whose deposits are kept until the thread's next
+// collective.
 unsigned meet_warp(const char* kind, const void* mine, size_t bytes) {
   Thread& self = *running;
   Warp& warp = warp_of(self);
   const unsigned parity = warp.phase & 1;
-  const bool orders_memory = strcmp(kind, "gc_syncwarp") == 0;  // no other collective does
+  const bool orders_memory = strcmp(kind, "gc_syncwarp") == 0;  // the other collectives do not
   if (orders_memory) __tsan_release(&warp.sync[parity]);
   deposit(warp.deposits[parity][self.linear % WARP], mine, bytes);
   warp.present[parity] |= 1u << (self.linear % WARP);
@@ -337,7 +337,7 @@ unsigned meet_warp(const char* kind, const void* mine, size_t bytes) {
   return parity;
 }
 
-// Nobody may read the shared memory of a block that is gone.
+// The shared memory of a block that has exited must not be read.
 void end_block(Block& block) {
   poison(block.dynamic_shared, dynamic_shared_bytes);
   for (const auto& [address, barrier] : block.mbarriers)
@@ -384,7 +384,7 @@ void resume(Thread& thread) {
 
 // ---- one block ------------------------------------------------------------------------------------
 
-struct Shuffler {  // splitmix64; its own generator, so that a seed means the same everywhere
+struct Shuffler {  // splitmix64; not the library's generator, so that a seed gives the same order everywhere
   uint64_t state;
   uint64_t next() {
     uint64_t z = (state += 0x9e3779b97f4a7c15u);
@@ -417,7 +417,7 @@ std::string describe_mbarrier(const Thread& thread) {
   return text;
 }
 
-// Describes who waits where: "3 threads wait at line 7, 5 have exited".
+// Describes where threads wait: "3 threads wait at line 7, 5 have exited".
 std::string describe_waiting(const Block& block) {
   std::vector<std::pair<std::string, int>> places;
   for (size_t t = 0; t < block_threads; ++t) {
@@ -466,7 +466,7 @@ std::string describe_waiting(const Block& block) {
 
 Thread* threads_of(const Block& block) { return &threads[(size_t)block.first_thread]; }
 
-// Releases the __syncthreads that every thread of the block waits at.
+// Releases a __syncthreads at which every thread of the block waits.
 bool release_barrier(Block& block) {
   size_t at_barrier = 0, elsewhere = 0;
   bool same_line = true;
@@ -479,7 +479,7 @@ bool release_barrier(Block& block) {
     line = thread.line;
     ++at_barrier;
   }
-  if (at_barrier == 0 || elsewhere > 0) return false;  // the others may be waited for, or stuck: that shows later
+  if (at_barrier == 0 || elsewhere > 0) return false;  // the others may continue, or be stuck: that shows later
   gc_launch.block_index = block.index;
   if (at_barrier < block_threads || !same_line)
     fail("barrier divergence: %s", describe_waiting(block).c_str());
@@ -489,7 +489,7 @@ bool release_barrier(Block& block) {
   return true;
 }
 
-// Releases the barrier of the cluster when all threads that have not exited wait at it.
+// Releases the cluster barrier when all threads that have not exited wait at it.
 bool release_cluster() {
   size_t waiting = 0, alive = 0;
   for (const Thread& thread : threads) {
@@ -504,9 +504,9 @@ bool release_cluster() {
   return true;
 }
 
-// Sets the launches before this one going again, for a cluster that starts: until it waits for them it meets poison
-// where they write. So do all clusters of a launch whose buffers are small, and of a larger one those that start first;
-// the others only may not copy from there.
+// For a new cluster, pretends that the earlier launches have not ended: their buffers are poisoned until the cluster waits for
+// them. All clusters do this if the launch's buffers are small; with large buffers only the first clusters do. The other
+// clusters only may not copy from these buffers before the wait.
 void hold_back() {
   landed = true;
   for (const Buffer& buffer : buffers) landed = landed && !buffer.late;
@@ -520,7 +520,7 @@ void hold_back() {
   }
 }
 
-// Lets the launches before this one end, where a thread waits for them: as late as can be.
+// Ends the earlier launches if a thread waits for them. It is called as late as possible.
 bool release_grid() {
   bool released = false;
   for (Thread& thread : threads) {
@@ -538,7 +538,7 @@ bool release_grid() {
   return true;
 }
 
-// No thread can run: lets those go on that wait at a barrier. False where the cluster is done.
+// No thread can run: releases threads that wait at a barrier. False if the cluster is done.
 bool release_waiting() {
   bool released = false, done = true;
   for (Block& block : cluster) released = release_barrier(block) || released;
@@ -594,13 +594,13 @@ bool can_run(const Thread& thread) {
   if (thread.state == State::AT_REGISTERS) return is_granted(thread);
   if (thread.state != State::AT_MBARRIER) return thread.state == State::READY;
   const auto found = thread.block->mbarriers.find(thread.mbarrier);
-  if (found == thread.block->mbarriers.end()) return true;  // somebody invalidated it: the waiter finds out
+  if (found == thread.block->mbarriers.end()) return true;  // the mbarrier was invalidated: the waiter reports it
   const Mbarrier& b = found->second;
   return (b.phase & 1) != thread.parity || phase_can_complete(b);
 }
 
-// Whether all that can run look for a change that none of them will make. It takes many looks at one address to say so of a
-// thread: one that gives up after some, and looks elsewhere, gets on although nothing changes, however long that takes.
+// Whether all threads that can run spin without hope. Many looks at one address are needed to conclude this: a thread may
+// give up after some looks and go elsewhere, and so make progress although nothing changes.
 bool only_spins() {
   bool any = false;
   for (const Thread& thread : threads) {
@@ -637,31 +637,31 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
 }
 
 // ---- TMA ------------------------------------------------------------------------------------------
-// TMA and wgmma access memory through the async proxy, threads through the generic one. What one sees of the other's writes
-// (PTX ISA, "Async Proxy" of the asynchronous copies and of wgmma, and fence.proxy):
-//   shared, threads write      TMA stores and wgmma find what was there at the block's last fence.proxy.async.shared::cta,
-//                              and before the first one what TMA loads have brought, or else poison (Block::async_view).
-//   shared, a TMA load writes  poison until somebody sees its mbarrier's phase complete, then it is there for all.
-//   global, a TMA store writes poison until its thread has waited for the whole of it: cp.async.bulk.wait_group, not its .read
-//                              form. Behind that wait no fence.proxy.async.global is asked for: the completion of such a copy
-//                              brings a fence between the proxies with it, for whoever observes it. All others have to be
-//                              ordered behind the waiting thread, as behind any write of its own.
+// TMA and wgmma access memory through the async proxy, threads through the generic one. This is what one proxy sees of the
+// other's writes (PTX ISA, "Async Proxy" of the asynchronous copies and of wgmma, and fence.proxy):
+//   shared, threads write      TMA stores and wgmma see the content at the block's last fence.proxy.async.shared::cta. Before
+//                              the first fence they see the data of TMA loads, and otherwise poison (Block::async_view).
+//   shared, a TMA load writes  poison until a thread sees the phase of its mbarrier complete; then all threads see the data.
+//   global, a TMA store writes poison until its thread has waited for all of it: cp.async.bulk.wait_group, not its .read form.
+//                              No fence.proxy.async.global is needed after that wait: the completion of such a copy implies a
+//                              fence between the proxies for whoever observes it. All other threads must be ordered after the
+//                              waiting thread, as after any of its writes.
 // Not modelled:
-//   - by numbers, whose writes a fence covers, and writes over what a store still reads. A fence publishes all that is there,
-//     also what other threads have written and no barrier has ordered yet, so that one that some threads skip shows in those
-//     orders alone in which no other thread's makes up for it. ThreadSanitizer sees both, of TMA stores, in two
-//     of the three orders at least (watch_store);
-//   - TMA loads of global memory that threads of the same launch wrote, which want a fence.proxy.async.global: none do so;
-//   - wait_group.read, which no device function stands for, and tensor maps that a kernel changes;
-//   - fences between blocks, which run one after another: a text without __threadfence gives the right numbers here.
+//   - in values: whose writes a fence covers, and writes over data that a store still reads. A fence publishes everything,
+//     including writes of other threads that no barrier has ordered yet. A fence that some threads skip is therefore found only
+//     in orders in which no other thread's fence replaces it. ThreadSanitizer finds both faults for TMA stores, in at least two
+//     of the three orders (watch_store);
+//   - TMA loads of global memory written in the same launch, which need a fence.proxy.async.global: no kernel has any;
+//   - wait_group.read, for which there is no device function, and tensor maps that a kernel changes;
+//   - fences between blocks, which run one after another: a kernel without __threadfence gives correct results here.
 
-// Where byte `offset` of a box goes: the swizzle exchanges 16-byte pieces of a row by bits of the row's address.
+// The place of byte `offset` of a box: the swizzle permutes 16-byte pieces of a row by bits of the row's address.
 size_t swizzled(size_t address, unsigned long long swizzle) {
   const size_t mask = swizzle / 16 ? swizzle / 16 - 1 : 0;  // 7, 3, 1 or 0
   return address ^ ((address >> 7 & mask) << 4);
 }
 
-// The elements of a box, innermost first: f(global address or null where outside, byte in the box).
+// Calls f(global address, or null if outside; byte in the box) for the elements of a box, innermost axis first.
 template <class F>
 void for_each_element(const GcTensorMap& map, const GcBox& box, F f) {
   unsigned char* const base = reinterpret_cast<unsigned char*>(map.base);
@@ -720,9 +720,9 @@ uint64_t box_bytes(const GcTensorMap& map) {
   return bytes;
 }
 
-// For ThreadSanitizer: what a store takes from shared memory is read by the async proxy. Only the block's fences between the
-// proxies order writes before that read: each those of its own thread, and those that barriers have ordered before it.
-// Fences that nothing orders before the store are taken for such, where they happen to come first.
+// For ThreadSanitizer: a store reads shared memory through the async proxy. Only fences between the proxies order writes before
+// that read: those of the storing thread, and those that barriers order before it. A fence that nothing orders before the store
+// is accepted too if it happens to come first.
 void watch_store(const unsigned char* from, uint64_t bytes, void* caller) {
 #ifdef GC_TSAN
   Block& block = *running->block;
@@ -743,7 +743,7 @@ uint32_t rounded_to_tf32(uint32_t bits) {  // to nearest, ties to even
   return (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
 }
 
-// Checks what the instruction and the driver ask for; the shared address's byte in dynamic shared memory.
+// Checks the requirements of the instruction and the driver; returns the byte in dynamic shared memory.
 size_t checked_box(const char* what, const GcTensorMap& map, const GcBox& box, const void* shared) {
   const unsigned char* address = static_cast<const unsigned char*>(shared);
   const Block& block = *running->block;
@@ -753,7 +753,7 @@ size_t checked_box(const char* what, const GcTensorMap& map, const GcBox& box, c
   if (address < block.dynamic_shared || address + bytes > block.dynamic_shared + dynamic_shared_bytes)
     fail("%s: %" PRIu64 " bytes are not inside of dynamic shared memory", what, bytes);
   const size_t at = (size_t)(address - block.dynamic_shared);
-  const size_t alignment = map.swizzle ? 8 * map.swizzle : 128;  // the pattern repeats: a tile starts with it
+  const size_t alignment = map.swizzle ? 8 * map.swizzle : 128;  // a tile starts at a period of the pattern
   if (at % alignment) fail("%s: byte %zu of shared memory, %zu-byte alignment expected", what, at, alignment);
   const uint64_t inner = (map.is_im2col ? map.channels : map.box[0]) * map.element_bytes;
   if (inner % 16 || (map.swizzle && inner > map.swizzle))
@@ -793,7 +793,7 @@ void land(Block& block, const TmaLoad& load) {
   });
 }
 
-// Ends the phase if nothing is missing any more: this is when bytes land.
+// Ends the phase if nothing is missing. The bytes become visible at this moment.
 void complete_phase(Block& block, Mbarrier& b) {
   if (!phase_can_complete(b)) return;
   const unsigned parity = b.phase & 1;
@@ -830,7 +830,7 @@ double element_value(GcElement element, const unsigned char* at) {
   return 0;
 }
 
-// The rows of an operand, through its descriptor, as the asynchronous proxy sees them.
+// The rows of an operand, by its descriptor, as the async proxy sees them.
 std::vector<unsigned char> operand(const char* which, unsigned long long descriptor, int rows) {
   const Block& block = *running->block;
   const size_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
@@ -847,7 +847,7 @@ std::vector<unsigned char> operand(const char* which, unsigned long long descrip
     }
   std::vector<unsigned char> found((size_t)rows * 32);
   for (int row = 0; row < rows; ++row)
-    for (int half = 0; half < 32; half += 16) {  // the swizzle moves 16 bytes together
+    for (int half = 0; half < 32; half += 16) {  // the swizzle moves 16 bytes as a unit
       const size_t at = start + (size_t)(row / 8) * stride + (size_t)(row % 8 * ROW_BYTES + half);
       memcpy(&found[(size_t)(row * 32 + half)], block.async_view.data() + swizzled(at, ROW_BYTES), 16);
     }
@@ -861,7 +861,7 @@ std::vector<double> numbers(GcElement element, const std::vector<unsigned char>&
   return values;
 }
 
-// For ThreadSanitizer: one lane of a warp reads the warp's 16 rows of `a`, and all of `b`.
+// For ThreadSanitizer: one lane of a warp reads the 16 rows of `a` of its warp, and all of `b`.
 void watch_operands(const Wgmma& call) {
   if (running->linear % WARP != 0) return;
   const Block& block = *running->block;
@@ -877,12 +877,12 @@ void watch_operands(const Wgmma& call) {
   watch(call.b, 0, call.columns);
 }
 
-// This thread's sums of one wgmma, added to `values`.
+// This thread's sums of one wgmma are added to `values`.
 void multiply(const Wgmma& call, std::vector<uint32_t>& values) {
   const int lane = running->linear % WARP, depth = depth_of(call.element);
   const int first_row = running->linear % WARPGROUP / WARP * 16 + lane / 4;
   const double *upper = &call.rows[(size_t)(first_row * depth)], *lower = upper + 8 * depth;
-  for (size_t i = 0; i < values.size(); i += 4) {  // two rows of two neighbouring columns
+  for (size_t i = 0; i < values.size(); i += 4) {  // two rows of two adjacent columns
     const double *left = &call.cols[(i / 4 * 8 + (size_t)(lane % 4 * 2)) * (size_t)depth], *right = left + depth;
     const double* const factors[4][2] = {{upper, left}, {upper, right}, {lower, left}, {lower, right}};
     for (size_t j = 0; j < 4; ++j) {
@@ -891,7 +891,7 @@ void multiply(const Wgmma& call, std::vector<uint32_t>& values) {
         for (int k = 0; k < depth; ++k) values[i + j] += (uint32_t)(int32_t)(x[k] * y[k]);
         continue;
       }
-      // sm_90 adds all products of a step in depth at once, with two bits more than f32 has
+      // sm_90 adds all products of a depth step at once, with two bits more than f32
       const float total = gc_block_sum((float)gc_f32_value(values[i + j]), x, y, depth, 2);
       memcpy(&values[i + j], &total, sizeof total);
     }
@@ -937,9 +937,9 @@ unsigned char* allocate(size_t bytes, size_t alignment = DEVICE_ALIGNMENT) {
   return static_cast<unsigned char*>(memory);
 }
 
-// What surrounds the buffer of this number. Every 16 bits are a NaN as f16, bf16, f32 and f64, and as an index far too
-// large. No two of the first 13 buffers have the same at one offset, and no arithmetic or conversion makes such bits:
-// a write shows even where it stores what was read past the end of another buffer, or never written.
+// The guard bytes of the buffer with this number. Every 16 bits are a NaN as f16, bf16, f32 and f64, and too large for an
+// index. The first 13 buffers all have different guards at each offset, and no arithmetic or conversion makes such bits. So
+// a write shows even if it stores a value that was read past the end of another buffer, or was never written.
 std::vector<unsigned char> guard_of(size_t number) {
   std::vector<unsigned char> guard(GUARD_BYTES);
   for (size_t word = 0; word < GUARD_BYTES / 2; ++word) {
@@ -955,7 +955,7 @@ void read_buffer(Buffer& buffer, size_t number) {
   buffer.argument = read_u64();
   buffer.bytes = read_u64();
   buffer.late = read_u64();
-  // the guard after a buffer starts at its very last byte, whatever its length
+  // the guard after a buffer starts right after its last byte, whatever its length
   unsigned char* memory = allocate(buffer.bytes + 2 * GUARD_BYTES);
   buffer.data = memory + GUARD_BYTES;
   buffer.guard = guard_of(number);
@@ -1119,7 +1119,7 @@ void gc_runtime_require_shared(const char* kind, const void* address, int bytes)
   if ((uintptr_t)address % (unsigned)bytes) fail("%s: misaligned address", kind);
 }
 
-// An asynchronous copy reads when it likes: of what launches before this one leave only after the wait for them.
+// An asynchronous copy reads at any time, so it must not read results of earlier launches before the wait for them.
 static void require_landed(const char* what, const void* source) {
   if (landed) return;
   const unsigned char* const at = static_cast<const unsigned char*>(source);
@@ -1139,7 +1139,7 @@ void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, 
     fail("gc_cp_async%d: the destination is not in shared memory", bytes);
   if ((uintptr_t)shared_dst % (unsigned)bytes || (uintptr_t)global_src % (unsigned)bytes)
     fail("gc_cp_async%d: misaligned address", bytes);
-  __tsan_func_entry(__builtin_return_address(0));  // so that a report shows the kernel's line
+  __tsan_func_entry(__builtin_return_address(0));  // so that a report names the kernel's line
   __tsan_write_range(shared_dst, (unsigned long)bytes);
   __tsan_func_exit();
   poison(shared_dst, (size_t)bytes);
@@ -1206,7 +1206,7 @@ static void arrive_at(const char* what, Block& block, unsigned long long* barrie
   ++progress;
 }
 
-// The cluster's block `rank`, whose shared memory somebody is about to use.
+// The cluster's block `rank`, whose shared memory is about to be accessed.
 static Block& block_of_rank(unsigned rank) {
   if (rank >= cluster.size()) fail("block %u of a cluster of %zu", rank, cluster.size());
   if (cluster[rank].alive == 0) fail("block %u of the cluster has exited: its shared memory is gone", rank);
@@ -1261,7 +1261,7 @@ void gc_runtime_fence_proxy_async() {
   memcpy(block.async_view.data(), block.dynamic_shared, dynamic_shared_bytes);
 }
 
-// Byte `at` of the shared memory of `block` is where the box goes.
+// The box is copied to byte `at` of the shared memory of `block`.
 static void start_load(Block& block, size_t at, const GcTensorMap& map, unsigned long long* barrier, const GcBox& box) {
   Mbarrier& b = mbarrier_at("TMA load", barrier, block);
   require_landed("TMA load", reinterpret_cast<const void*>(map.base));
@@ -1295,7 +1295,7 @@ void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, uns
   }
 }
 
-// From here to the wait for its group nobody may read what a store writes: poison stands there.
+// From here until the wait for its group the destination of a store must not be read, so it is poisoned.
 void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box) {
   checked_box("TMA store", *map, box, shared_src);
   const unsigned char* source = static_cast<const unsigned char*>(shared_src);
@@ -1426,7 +1426,7 @@ void gc_runtime_setmaxnreg(const char* which, int registers) {
     fail("%s: %d registers, a thread has %d", which, registers, mine.count);
   ++change().arrived;
   ++progress;
-  if (!increases && change().arrived < WARPGROUP) return;  // what is given up is free when the last warp has done so
+  if (!increases && change().arrived < WARPGROUP) return;  // the registers are free when the last warp has called
   while (!is_granted(self)) {
     self.state = State::AT_REGISTERS;
     yield();
@@ -1474,12 +1474,12 @@ void gc_runtime_atomic_done(const volatile void* address, bool changed_memory) {
 }
 
 void gc_runtime_fence() {
-  // orders more than a fence does: a race may be missed through it, none is invented
+  // orders more than a fence does: a race may be missed, but none is reported wrongly
   __tsan_release(&fence_sync);
   __tsan_acquire(&fence_sync);
 }
 
-// Plays the launch, writes what it leaves and ends the process.
+// Runs the launch, writes its results and ends the process.
 [[noreturn]] void play(Order order, uint64_t seed) {
   Shuffler shuffler = {seed};
   const uint3 grid = gc_launch.grid_size, part = cluster_size;
@@ -1506,7 +1506,7 @@ void gc_runtime_fence() {
   _exit(0);
 }
 
-// At least what the kernel declares: its variables lie between two marks of 4 bytes, each at a multiple of 128.
+// At least as much as the kernel declares: its variables lie between two markers of 4 bytes, each at a multiple of 128.
 uint64_t static_shared_bytes() {
   const uint64_t section = (uint64_t)(kernel->shared_end - kernel->shared_begin), marks = 128 + 2 * 4;
   return section > marks ? section - marks : 0;
@@ -1514,7 +1514,7 @@ uint64_t static_shared_bytes() {
 
 int main() {
   catch_signals();
-  __tsan_ignore_thread_begin();  // the scheduler is no part of the kernel
+  __tsan_ignore_thread_begin();  // the scheduler is not part of the kernel
   kernel = &gc_entries[read_u64()];
   gc_launch.grid_size = read_uint3();
   gc_launch.block_size = read_uint3();
@@ -1527,7 +1527,7 @@ int main() {
   first_registers = (int)read_u64();
   buffers.resize(read_u64());
   for (size_t i = 0; i < buffers.size(); ++i) read_buffer(buffers[i], i);
-  std::vector<uint64_t> values(read_u64());  // each a buffer's address, a scalar's bits or a tensor map's address
+  std::vector<uint64_t> values(read_u64());  // a buffer's address, a scalar's bits or a tensor map's address
   std::vector<GcTensorMap> maps(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     const uint64_t kind = read_u64(), content = read_u64();
@@ -1555,7 +1555,7 @@ int main() {
     fail("%s: a grid of %u x %u x %u does not consist of clusters of %u x %u x %u", kernel->name, grid.x, grid.y,
          grid.z, part.x, part.y, part.z);
   create_threads();
-  for (size_t i = 0; i + 1 < orders.size(); ++i) {  // each in a process of its own, which leaves this one's memory alone
+  for (size_t i = 0; i + 1 < orders.size(); ++i) {  // each in a process of its own, so this process's memory does not change
     const pid_t child = fork();
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,5 +1,5 @@
-// What a CUDA kernel compiled by g++ asks of the runtime: who am I, barriers, warp exchange, copies, wgmma, clusters.
-// The scheduler behind these functions is runtime.cpp; the device functions are in prelude_cpu.h.
+// The runtime's functions for CUDA kernels compiled by g++: indices, barriers, warp exchange, copies, wgmma, clusters.
+// Their scheduler is in runtime.cpp; the device functions are in prelude_cpu.h.
 #pragma once
 
 struct uint3 {
@@ -14,16 +14,16 @@ struct GcLaunch {
   uint3 block_index, block_size, grid_size;
 };
 
-// What a tensor map is made from; the harness writes one for each such argument. Innermost axis first.
+// The contents of a tensor map; the harness writes one for each such argument. Innermost axis first.
 struct GcTensorMap {
   unsigned long long base;  // of the array, on the host
   unsigned long long rank, element_bytes, rounds_to_tf32, swizzle;  // swizzle: 0, 32, 64 or 128 bytes
   unsigned long long extents[5], strides[5], box[5], element_strides[5];  // strides in bytes
-  unsigned long long is_im2col, channels, pixels;  // of one load
-  long long lower[2], upper[2];  // corners of the pixels' window, as offsets from the first and the last: w, h
+  unsigned long long is_im2col, channels, pixels;  // pixels of one load
+  long long lower[2], upper[2];  // corners of the window of pixels, as offsets from the first and the last pixel: w, h
 };
 
-struct GcBox {  // where a TMA operation starts
+struct GcBox {  // the start of a TMA operation
   int rank;
   int at[5];
   bool is_im2col;
@@ -34,7 +34,7 @@ enum class GcElement { F16, BF16, TF32, S8 };
 
 enum class GcFragment { F16, BF16, TF32, S8, U8 };
 
-struct GcMma {  // c[8 * halves][8] += a * b over a depth of 4 * steps registers' elements
+struct GcMma {  // c[8 * halves][8] += a * b; the depth is the number of elements in 4 * steps registers
   GcFragment a, b;
   int halves, steps;
 };
@@ -43,25 +43,25 @@ extern "C" {
 extern GcThread* gc_current;
 extern GcLaunch gc_launch;
 
-// Waits for every thread of the block; `line` is the source line of the call.
+// Waits for all threads of the block; `line` is the source line of the call.
 void gc_runtime_barrier(int line);
 
-// Waits for as many threads at the barrier of this number; `number` is from 1 to 15.
+// Waits for `threads` threads at the barrier `number`, from 1 to 15.
 void gc_runtime_named_barrier(int number, int threads);
 
-// Deposits 64 bits and waits for the 32 lanes of the warp; returns what `source_lane` deposited, or
-// poison where that lane has exited or does not exist. `kind` names the collective.
+// Deposits 64 bits and waits for the 32 lanes of the warp. Returns the deposit of `source_lane`, or poison if that lane has
+// exited or does not exist. `kind` names the collective.
 unsigned long long gc_runtime_warp_exchange(const char* kind, unsigned long long bits, int source_lane);
 int gc_runtime_lane();
 
-// As above with `bytes` of `mine`, at most GC_DEPOSIT_BYTES; `all` gets the deposits of the 32 lanes, one
-// behind the other.
+// The same for `bytes` bytes of `mine`, at most GC_DEPOSIT_BYTES. `all` receives the deposits of the 32 lanes, one after
+// another.
 void gc_runtime_warp_gather(const char* kind, const void* mine, int bytes, void* all);
 
-// The lane's part of a product of the warp's fragments: its registers `a` and `b`, its sums `c` of f32 or i32.
+// The lane's part of a product of the warp's fragments: its registers `a` and `b`, and its sums `c` in f32 or i32.
 void gc_runtime_mma(const char* kind, GcMma shape, void* c, const unsigned* a, const unsigned* b);
 
-// Fails unless `address` is aligned to `bytes`, a power of two, and that many are in shared memory.
+// Fails unless `address` is aligned to `bytes`, a power of two, and so many bytes there are in shared memory.
 void gc_runtime_require_shared(const char* kind, const void* address, int bytes);
 
 void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, bool valid);
@@ -96,15 +96,15 @@ unsigned gc_runtime_cluster_rank();
 void gc_runtime_cluster_sync();
 const void* gc_runtime_cluster_address(const void* address, unsigned rank);
 
-// Waits for the launches before this one; until a thread does so, what they leave is poison.
+// Waits for earlier launches of a programmatic launch; their results are poison until a thread waits.
 void gc_runtime_grid_wait();
 
-// Called by every atomic once done: lets other threads run, so that a thread may wait for another's atomic.
+// Every atomic calls this when it is done, so that other threads run and a thread can wait for another's atomic.
 void gc_runtime_atomic_done(const volatile void* address, bool changed_memory);
 void gc_runtime_fence();
 }
 
-// One kernel of the executable; the table of them is generated beside the kernels.
+// One kernel of the executable; the table of kernels is generated.
 struct GcEntry {
   const char* name;
   void (*call)(void** arguments);
@@ -114,7 +114,7 @@ struct GcEntry {
 
 extern "C" const GcEntry gc_entries[];
 
-// Undefined memory holds 0x7ffd in every 16 bits: NaN as f16, bf16, f32 and f64, far too large as an index.
+// Undefined memory has 0x7ffd in every 16 bits: a NaN in f16, bf16, f32 and f64, and too large for an index.
 constexpr unsigned short GC_POISON = 0x7ffd;
 
-constexpr int GC_DEPOSIT_BYTES = 32;  // the fragments of both operands of one mma
+constexpr int GC_DEPOSIT_BYTES = 32;  // the fragments of both operands of an mma

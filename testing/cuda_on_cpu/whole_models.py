@@ -49,7 +49,13 @@ class ModelOnCpu:
             args += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
             changes = [i for i, a in enumerate(launch.args) if plan.buffers[a].kind != WEIGHT]
             self.kernels[launch.kernel].run(
-                kernel.groups, kernel.items, args, order=order, seed=seed, dynamic_shared=kernel.shared,
-                shared_limit=self.shared_limit, late=changes if kernel.programmatic else (),
-            )  # fmt: skip
+                kernel.groups,
+                kernel.items,
+                args,
+                order=order,
+                seed=seed,
+                dynamic_shared=kernel.shared,
+                shared_limit=self.shared_limit,
+                late=changes if kernel.programmatic else (),
+            )
         return {name: memory[o] for name, o in zip(plan.output_names, plan.outputs, strict=True)}

@@ -33,16 +33,22 @@ def test_casts_and_constants_and_branches_are_widened():
     third = numpy_helper.from_array(np.array([1 / 3], np.float32), "third")
     branch = helper.make_graph(
         [helper.make_node("Constant", [], ["c"], value=third), helper.make_node("Add", ["x", "c"], ["z"])],
-        "branch", [], [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1])],
-    )  # fmt: skip
+        "branch",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1])],
+    )
     graph = helper.make_graph(
-        [helper.make_node("Cast", ["i"], ["x"], to=TensorProto.FLOAT),
-         helper.make_node("If", ["which"], ["y"], then_branch=branch, else_branch=branch)],
+        [
+            helper.make_node("Cast", ["i"], ["x"], to=TensorProto.FLOAT),
+            helper.make_node("If", ["which"], ["y"], then_branch=branch, else_branch=branch),
+        ],
         "g",
-        [helper.make_tensor_value_info("i", TensorProto.INT64, [1]),
-         helper.make_tensor_value_info("which", TensorProto.BOOL, [])],
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, [1]),
+            helper.make_tensor_value_info("which", TensorProto.BOOL, []),
+        ],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
     (found,) = accuracy.reference(model, {"i": np.array([2]), "which": np.array(True)})
@@ -53,10 +59,11 @@ def test_casts_and_constants_and_branches_are_widened():
 
 def test_an_output_that_stays_narrow_is_no_reference():
     graph = helper.make_graph(
-        [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)], "g",
+        [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)],
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [1])],
-    )  # fmt: skip
+    )
 
     with pytest.raises(ValueError, match="float16"):
         accuracy.reference(helper.make_model(graph), {"x": np.ones(1, np.float32)})

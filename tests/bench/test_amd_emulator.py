@@ -102,8 +102,13 @@ def test_a_linked_kernel_is_found_by_its_name(arch):
 
 @needs_a_linker
 def test_instructions_on_caches_are_none_there():
-    case = Case(SIMT, 0, matmul(8, 16, 64), dict.fromkeys((p.name for p in SIMT.family.params), 1) | {
-        "tile_m": 8, "tile_n": 16, "tile_k": 8, "splits": 2, "asynchronous": 0})  # fmt: skip
+    case = Case(
+        SIMT,
+        0,
+        matmul(8, 16, 64),
+        dict.fromkeys((p.name for p in SIMT.family.params), 1)
+        | {"tile_m": 8, "tile_n": 16, "tile_k": 8, "splits": 2, "asynchronous": 0},
+    )
     assembly = amdgcn.assemble(prepared(case, on_pocl=False).source, "gfx1100")
 
     left = amd_emulator.ON_CACHES.sub("s_nop 0", assembly)
@@ -175,7 +180,7 @@ def test_guards_show_what_is_written_beside_a_buffer():
     assert outside(around)
 
 
-FAKE = '''
+FAKE = """
 import ctypes, os, time
 def run_asm(lib, size, gx, gy, gz, lx, ly, lz, arguments, rsrc2, scratch, arch, registers):
     out = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_uint64))
@@ -185,7 +190,7 @@ def run_asm(lib, size, gx, gy, gz, lx, ly, lz, arguments, rsrc2, scratch, arch, 
     if what == 3: raise RuntimeError("cannot")
     ctypes.cast(out[1] - 4 * (what == 4), ctypes.POINTER(ctypes.c_int))[0] = 5
     return 7 * (what == 5)
-'''  # fmt: skip
+"""
 
 
 @needs_a_linker

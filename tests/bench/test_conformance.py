@@ -11,8 +11,14 @@ from bench.conformance.table import counts, page, versions
 from tests.onnx_builders import model, node, value
 
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
-RELU = Case("test_relu_of_ours", "node", model([node("Relu", ["x"], ["y"])], [value("x", X.shape)], opset=13),
-            [([X], [np.maximum(X, 0)])], 1e-3, 1e-7)  # fmt: skip
+RELU = Case(
+    "test_relu_of_ours",
+    "node",
+    model([node("Relu", ["x"], ["y"])], [value("x", X.shape)], opset=13),
+    [([X], [np.maximum(X, 0)])],
+    1e-3,
+    1e-7,
+)
 LISTED, COARSE, DRAWN = "test_abs", "test_dft_inverse", "test_bernoulli"
 
 

@@ -164,17 +164,34 @@ def test_every_peer_has_an_engine_and_exact_versions():
 
 
 def test_the_real_worker_runs_gpucomp_on_a_real_model(tmp_path):
-    options = program.parser().parse_args([
-        "run", "squeezenet1_1", "--reduced", "--peers", "gpucomp,mnn", "--rounds", "2", "--turn", "1", "--threads", "1",
-        "--out", str(tmp_path / "r" / "cpu"), "--venvs", str(tmp_path),
-    ])  # fmt: skip
+    options = program.parser().parse_args(
+        [
+            "run",
+            "squeezenet1_1",
+            "--reduced",
+            "--peers",
+            "gpucomp,mnn",
+            "--rounds",
+            "2",
+            "--turn",
+            "1",
+            "--threads",
+            "1",
+            "--out",
+            str(tmp_path / "r" / "cpu"),
+            "--venvs",
+            str(tmp_path),
+        ]
+    )
 
     code = program.run(options)
 
     data = json.loads((tmp_path / "r" / "cpu.json").read_text())
     assert code == 0
     assert [(row["peer"], row["failure"]) for row in data["rows"]] == [
-        ("gpucomp", ""), ("mnn", "not installed: python -m bench.cpu setup mnn")]  # fmt: skip
+        ("gpucomp", ""),
+        ("mnn", "not installed: python -m bench.cpu setup mnn"),
+    ]
     assert all(len(one) >= 3 for one in data["rows"][0]["rounds_ms"])
     assert data["rows"][0]["peak_mb"] >= data["rows"][0]["resident_mb"] > 5
     assert "| squeezenet1_1 | 1 |" in (tmp_path / "r" / "cpu.md").read_text()

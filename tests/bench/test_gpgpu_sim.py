@@ -27,9 +27,11 @@ def test_the_job_names_a_file_for_each_argument_in_the_kernel_s_order():
     assert lines[1] == "grid " + " ".join(map(str, geometry.groups))
     assert lines[4] == "info 40 512 8"
     assert lines[5:] == [
-        *(f"in {n}.bin" for n in range(first)), *(f"out {n}.bin" for n in range(first, first + count)),
-        f"zero {geometry.workspace_bytes}", f"zero {geometry.counter_bytes}",
-    ]  # fmt: skip
+        *(f"in {n}.bin" for n in range(first)),
+        *(f"out {n}.bin" for n in range(first, first + count)),
+        f"zero {geometry.workspace_bytes}",
+        f"zero {geometry.counter_bytes}",
+    ]
     assert len(lines) - 5 == len(given)
 
 
@@ -44,9 +46,15 @@ def test_the_configuration_is_that_of_the_card_but_for_what_sm_75_allows():
     text = configured("-gpgpu_shmem_per_block 49152\n-gpgpu_n_clusters 30\n-enable_ptx_file_line_stats 1")
 
     assert text.split() == [
-        "-gpgpu_n_clusters", "30", "-gpgpu_shmem_per_block", "65536", "-enable_ptx_file_line_stats", "0",
-        "-gpgpu_ptx_inst_debug_to_file", "0",
-    ]  # fmt: skip
+        "-gpgpu_n_clusters",
+        "30",
+        "-gpgpu_shmem_per_block",
+        "65536",
+        "-enable_ptx_file_line_stats",
+        "0",
+        "-gpgpu_ptx_inst_debug_to_file",
+        "0",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,18 @@ def test_the_dry_run_of_every_measuring_stage_is_right_and_complete(dry_run):
     found = [e for e in results.lines(folder / "results.jsonl") if "ok" in e]
     assert all(e["ok"] for e in found)
     names = {stage: {e["name"] for e in found if e["stage"] == stage} for stage in kit.STAGES}
-    assert {"device", "copy-dram", "copy-l2-8", "copy-l2-25", "fma", "empty", "empty-overlapping", "mma-f16", "mma-tf32",
-            "grid-barrier"} <= names["probe"]  # fmt: skip
+    assert {
+        "device",
+        "copy-dram",
+        "copy-l2-8",
+        "copy-l2-25",
+        "fma",
+        "empty",
+        "empty-overlapping",
+        "mma-f16",
+        "mma-tf32",
+        "grid-barrier",
+    } <= names["probe"]
     assert (len(names["kernels"]), len(names["tune"])) == (2, 1)
     assert names["models"] == {"mobilenet_v2-fp32-reduced"}
     for e in found:
@@ -66,8 +76,21 @@ def test_every_measurement_is_a_record_with_all_that_it_depends_on(dry_run):
     records = list(results.lines(folder / measure.RECORDS))
 
     assert records
-    wanted = {"engine", "schedule", "kernel", "problem", "template", "source", "device", "clocks", "flags", "error",
-              "samples_us", "tuner", "seed"}  # fmt: skip
+    wanted = {
+        "engine",
+        "schedule",
+        "kernel",
+        "problem",
+        "template",
+        "source",
+        "device",
+        "clocks",
+        "flags",
+        "error",
+        "samples_us",
+        "tuner",
+        "seed",
+    }
     assert all(wanted <= set(r) for r in records)
 
 
@@ -116,9 +139,11 @@ def test_the_device_s_line_has_the_measured_figures():
     units, ghz = 132, 1.5
     entries = [
         {"stage": "probe", "name": "device", "ok": True, "gpu": "X", "units": units, "l2_bytes": 5},
-        entry("copy-dram", 4200.4), entry("empty", 1.234), entry("mma-f16", 2 * 1024 * units * ghz * 1e9 / 1e12),
+        entry("copy-dram", 4200.4),
+        entry("empty", 1.234),
+        entry("mma-f16", 2 * 1024 * units * ghz * 1e9 / 1e12),
         entry("fma", 2 * 128 * units * ghz * 1e9 / 1e12, clocks={"sm_mhz": 1500}),
-    ]  # fmt: skip
+    ]
 
     entries += [entry("copy-l2-8", 7000.4), entry("copy-l2-25", 5000.4)]
 
@@ -146,9 +171,11 @@ def test_measured_figures_are_what_the_model_reckons_with(tmp_path):
         return per_unit * 2 * 131 * 1.5e9 / 1e12
 
     entries = [
-        entry("device", gpu="X", units=131, clock_mhz=1500), entry("copy-dram", median=3901.2),
-        entry("mma-f16", median=tera(1100)), entry("torch-matmul-fp16", median=tera(1760)),
-    ]  # fmt: skip
+        entry("device", gpu="X", units=131, clock_mhz=1500),
+        entry("copy-dram", median=3901.2),
+        entry("mma-f16", median=tera(1100)),
+        entry("torch-matmul-fp16", median=tera(1760)),
+    ]
 
     probe.save(entries, "sm_90a", tmp_path)
     with config.using(devices=tmp_path / "devices.json"):
@@ -389,10 +416,25 @@ def test_launches_that_overlap_are_also_timed_one_by_one_and_give_the_same_bits(
 
 
 def kernel_entry(name, ours, theirs, **more):
-    return {"stage": "kernels", "name": name, "ok": True, "label": name, "precision": "fp32", "family": "contraction",
-            "engine": "contraction/simt", "warm_us": ours, "cold_us": ours, "torch_warm_us": theirs,
-            "torch_cold_us": theirs, "floor_us": ours / 4, "launches": {"m": 2}, "limiter": "memory",
-            "static_us": ours * 2, "default_us": ours * 3, **more}  # fmt: skip
+    return {
+        "stage": "kernels",
+        "name": name,
+        "ok": True,
+        "label": name,
+        "precision": "fp32",
+        "family": "contraction",
+        "engine": "contraction/simt",
+        "warm_us": ours,
+        "cold_us": ours,
+        "torch_warm_us": theirs,
+        "torch_cold_us": theirs,
+        "floor_us": ours / 4,
+        "launches": {"m": 2},
+        "limiter": "memory",
+        "static_us": ours * 2,
+        "default_us": ours * 3,
+        **more,
+    }
 
 
 def test_means_are_geometric_and_the_costliest_losses_come_first():
@@ -447,9 +489,28 @@ def test_a_target_as_plain_data_is_the_target():
 def test_an_opencl_device_is_checked_and_measured_by_the_same_stages(tmp_path):
     pytest.importorskip("pyopencl")
     only = ("loops-add_relu-*-0", "rowwise-softmax-*-0", "empty", "fp32-ReduceMean*")
-    command = [sys.executable, "-m", "bench.gpu", "probe", "correct", "kernels", "--target", "opencl", "--reduced",
-               "--models", "mobilenet_v2", "--precisions", "fp32", "--top", "1", "--compilers", "1",
-               *(f"--only={pattern}" for pattern in only), "--out", str(tmp_path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "bench.gpu",
+        "probe",
+        "correct",
+        "kernels",
+        "--target",
+        "opencl",
+        "--reduced",
+        "--models",
+        "mobilenet_v2",
+        "--precisions",
+        "fp32",
+        "--top",
+        "1",
+        "--compilers",
+        "1",
+        *(f"--only={pattern}" for pattern in only),
+        "--out",
+        str(tmp_path),
+    ]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

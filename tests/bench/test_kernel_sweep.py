@@ -220,8 +220,10 @@ def test_the_report_has_a_line_for_an_engine_with_the_least_and_the_most_of_its_
 
 def test_texts_of_other_macros_and_flags_share_a_run_of_the_compiler_of_opencl():
     cells_ = (
-        Cell("gfx90a", "contraction/amd", "f16"), Cell("pocl", "pool", "f16"), Cell("pocl", "contraction/gemv", "f16"),
-    )  # fmt: skip
+        Cell("gfx90a", "contraction/amd", "f16"),
+        Cell("pocl", "pool", "f16"),
+        Cell("pocl", "contraction/gemv", "f16"),
+    )
     ready = [prepared(draw(cell, number), f"k{k}{number}") for k, cell in enumerate(cells_) for number in (4, 5)]
 
     programs = built_by_pocl(ready)

@@ -17,16 +17,24 @@ DEVICE = {"kind": "cpu", "arch": "a", "name": "b"}
 
 def launch(number, kind="launch"):
     return {
-        "kind": kind, "kernel": "k", "device": DEVICE, "engine": "e", "configuration": {"tile": number},
+        "kind": kind,
+        "kernel": "k",
+        "device": DEVICE,
+        "engine": "e",
+        "configuration": {"tile": number},
         "timestamp": "2026-03-05T07:11:13+00:00",
-    }  # fmt: skip
+    }
 
 
 def trial(number, invalidity="correct"):
     samples = {"samples": [0.5], "ratio": 0.5} if invalidity == "correct" else {"samples": []}
     return launch(number, "trial") | {
-        "invalidity": invalidity, "template": "t", "source": "s", "rendered": "r", **samples
-    }  # fmt: skip
+        "invalidity": invalidity,
+        "template": "t",
+        "source": "s",
+        "rendered": "r",
+        **samples,
+    }
 
 
 @pytest.mark.parametrize(

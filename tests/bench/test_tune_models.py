@@ -23,10 +23,19 @@ def done(folder, ratios, apart=0.999):
     folder.mkdir(parents=True)
     (folder / "tuned.json").write_text(json.dumps({"tasks": [{}, {}, {}]}))
     lines = [
-        {"model": "resnet18", "untuned_ms": 10.0, "tuned_ms": 10.0 * r, "ratio": r, "low": r - 0.01, "high": r + 0.01,
-         "processor_ratio": 0.75, "error": 3e-7, "apart": apart}
+        {
+            "model": "resnet18",
+            "untuned_ms": 10.0,
+            "tuned_ms": 10.0 * r,
+            "ratio": r,
+            "low": r - 0.01,
+            "high": r + 0.01,
+            "processor_ratio": 0.75,
+            "error": 3e-7,
+            "apart": apart,
+        }
         for r in ratios
-    ]  # fmt: skip
+    ]
     (folder / "builds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

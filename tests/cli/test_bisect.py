@@ -49,9 +49,12 @@ def net(name: str = "x", shape: tuple[int, ...] = (2, 3, 6, 7), first: int = 0) 
     ]
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
-        nodes[first:], "net", [info(name, TensorProto.FLOAT, shape)], [info("y", TensorProto.FLOAT, [2, 5, 3, 4])],
+        nodes[first:],
+        "net",
+        [info(name, TensorProto.FLOAT, shape)],
+        [info("y", TensorProto.FLOAT, [2, 5, 3, 4])],
         [numpy_helper.from_array(a, n) for n, a in W.items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
 
@@ -260,8 +263,10 @@ def test_data_is_written_under_any_name_and_in_any_type(tmp_path):
 
     with np.load(tmp_path / "found" / "inputs.npz", allow_pickle=False) as found:
         assert {name: found[name].tolist() for name in found} == {
-            "file": [0, 1, 2], "../x": [1, 1], "allow_pickle": [0x3F80, 0x3F80],
-        }  # fmt: skip
+            "file": [0, 1, 2],
+            "../x": [1, 1],
+            "allow_pickle": [0x3F80, 0x3F80],
+        }
     assert sorted(p.name for p in tmp_path.rglob("*")) == [
         "README.md",
         "expected.npz",

@@ -52,9 +52,19 @@ def test_bench_prints_trtexec_lines_and_its_method(command):
 
 def test_bench_keeps_every_sample_in_its_json(command, tmp_path):
     command(
-        "bench", "model.onnx", "--input", "x.npy", "--duration", "0", "--iterations", "11", "--json", "b.json",
-        "--percentile", "75",
-    )  # fmt: skip
+        "bench",
+        "model.onnx",
+        "--input",
+        "x.npy",
+        "--duration",
+        "0",
+        "--iterations",
+        "11",
+        "--json",
+        "b.json",
+        "--percentile",
+        "75",
+    )
 
     report = json.loads((tmp_path / "b.json").read_text())
 

@@ -179,11 +179,19 @@ def test_why_says_on_which_device_a_record_was_measured(capfd, tmp_path):
     (task, *_) = tasks_of(lower(DIGITS, target, SHAPES), target)
     device = {"kind": "cuda", "arch": "sm_80", "name": "NVIDIA A30 | 12040"}
     with Store(tmp_path / "r.jsonl") as store:
-        store.append("pick", {
-            "kernel": task.kernel.digest, "device": device, "engine": task.default.family.title,
-            "configuration": dict(task.default.schedule), "problem": dict(task.problem(task.default.family).numbers),
-            "template": engine_hash(task.default.family), "source": "", "ratio": 0.9,
-        })  # fmt: skip
+        store.append(
+            "pick",
+            {
+                "kernel": task.kernel.digest,
+                "device": device,
+                "engine": task.default.family.title,
+                "configuration": dict(task.default.schedule),
+                "problem": dict(task.problem(task.default.family).numbers),
+                "template": engine_hash(task.default.family),
+                "source": "",
+                "ratio": 0.9,
+            },
+        )
 
     code, out, _ = command(
         capfd, "inspect", DIGITS, *OPEN, "--why", "--target", "cuda:sm_80", "--records", tmp_path / "r.jsonl"

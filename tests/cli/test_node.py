@@ -76,8 +76,8 @@ def test_a_convolution_takes_in_its_normalization_and_its_activation(inspected):
     assert scale[-2].startswith("  + %norm = Conv(%x, constant f32[5,3,3,3]")
     assert scale[-1] == "        made of conv, norm"
     kernel = section(lines, "Kernel 1 of 1: k000_contraction")
-    assert "  made of   conv, norm, y; besides, by passes: Transpose*2" in kernel
-    engines = section(lines, "Engines for such a kernel")
+    assert "  made of   conv, norm, y; added by passes: Transpose*2" in kernel
+    engines = section(lines, "Engines for this kind of kernel")
     assert sum("chosen" in line and "not chosen" not in line for line in engines) == 1
     assert any("refused: " in line for line in engines)
     source = section(lines, "Source of k000_contraction")
@@ -115,7 +115,7 @@ def test_what_nothing_is_left_of_is_told(inspected):
     ]
     proto = model(nodes, {"x": (2, 3, 5)}, ["z"], w=weights(5))
 
-    assert inspected(proto, "--node", "back")[-1] == "It is gone: %x is what it gave"
+    assert inspected(proto, "--node", "back")[-1] == "It is gone: %x replaces it"
     assert inspected(proto, "--node", "there")[-1].startswith("It is gone: ")
     assert any("no output of the model needs them" in line for line in inspected(proto, "--node", "dead"))
     assert "constant" in inspected(proto, "--node", "known")[-1]
@@ -130,7 +130,7 @@ def test_equal_nodes_are_told_to_be_one(inspected):
     proto = model(nodes, {"x": (5, 5)}, ["y"])
     for name in ("first", "second"):
         lines = inspected(proto, "--node", name)
-        shared = section(lines, "share: equal nodes are one")
+        shared = section(lines, "share: equal nodes were merged")
         assert [line[:8] for line in shared[1:]] == ["    %fir", "        ", "  - %sec"]
         assert shared[2].strip() == "made of first, second"
         assert any(line.startswith("  made of") and "first, second" in line for line in lines)
@@ -189,8 +189,8 @@ def test_a_node_that_waits_for_values_says_so(inspected):
 
 def test_a_name_that_no_node_has_lists_those_near_it(inspected):
     error = inspected(normalized(), "--node", "covn", code=2)
-    assert error.startswith("error GPC2013: --node 'covn': no node of 'model.onnx'")
-    assert "near it are 'conv'" in error
+    assert error.startswith("error GPC2013: --node 'covn': no node or node output of 'model.onnx'")
+    assert "similar names: 'conv'" in error
     assert "the model has 3 nodes" in inspected(normalized(), "--node", "Zzzzzz", code=2)
 
 

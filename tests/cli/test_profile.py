@@ -13,8 +13,9 @@ from tests.runtime.samples import CEILINGS
 
 
 def info(operations=0, traffic=0, arithmetic="f32", family="loops"):
-    return KernelInfo("k", family, ("Mul", "Mul"), (), label="two", operations=operations, traffic=traffic,
-                      arithmetic=arithmetic)  # fmt: skip
+    return KernelInfo(
+        "k", family, ("Mul", "Mul"), (), label="two", operations=operations, traffic=traffic, arithmetic=arithmetic
+    )
 
 
 def one(kernel, seconds, spans=(), ceilings=CEILINGS):
@@ -52,8 +53,17 @@ def test_nothing_is_told_of_a_host_operator_but_its_time():
     row = one(KernelInfo("Unique", "host", ("Unique",), ()), 0.25)
 
     assert row.ms == 250
-    assert [row.operations, row.bytes, row.gflops, row.of_peak, row.gbs, row.of_copy, row.idle, row.limit,
-            row.floor_ms] == [None] * 9  # fmt: skip
+    assert [
+        row.operations,
+        row.bytes,
+        row.gflops,
+        row.of_peak,
+        row.gbs,
+        row.of_copy,
+        row.idle,
+        row.limit,
+        row.floor_ms,
+    ] == [None] * 9
 
 
 def test_without_ceilings_only_rates_are_told():

@@ -47,7 +47,7 @@ def test_compile_then_run_reads_digits(command, digits, tmp_path):
 def test_run_agrees_with_onnxruntime(command, digits):
     code, out, err = command(
         "run", DIGITS, "--shapes", "image:7x1x8x8", "--input", "image=digits.npy", "--compare", "onnxruntime"
-    )  # fmt: skip
+    )
 
     assert code == 0, err
     assert out.splitlines()[-1].split()[0] == "'logits'"
@@ -144,7 +144,7 @@ def test_inspect_shows_the_graph_before_and_after(command):
 def test_inspect_shows_the_kernels_of_a_device_that_is_absent(command, tmp_path):
     code, out, _ = command(
         "inspect", DIGITS, "--shapes", "image:1x1x8x8", "--target", "cuda:sm_90a", "--kernels", "--sources", "src"
-    )  # fmt: skip
+    )
 
     assert code == 0
     assert "Conv Add Relu" in out

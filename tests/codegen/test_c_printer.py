@@ -18,8 +18,26 @@ from testing.tolerance import UNIT_ROUNDOFF, assert_identical, assert_matches
 LOGIC = {"and", "or", "xor", "not"}
 BITS = {"bitand", "bitor", "bitxor", "bitnot", "shl", "shr"}
 COMPARISONS = {"lt", "le", "eq", "ne"}
-FLOAT_ONLY = {"sqrt", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
-              "acosh", "atanh", "erf", "isnan", "isinf"}  # fmt: skip
+FLOAT_ONLY = {
+    "sqrt",
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "isnan",
+    "isinf",
+}
 SCHEDULE = {"threads": 64, "vector": 1, "items": 1}
 
 
@@ -149,8 +167,20 @@ def test_every_conversion_gives_numpy_s_answer(source):
 def test_constants_reach_the_device_exactly(dtype):
     if dtype.is_float:
         info = ml_dtypes.finfo(dtype.numpy)
-        numbers = [0.1, -0.1, 1 / 3, float(info.max), float(info.tiny), float(info.smallest_subnormal), 1e5, -0.0, 3.0,
-                   float("inf"), float("-inf"), float("nan")]  # fmt: skip
+        numbers = [
+            0.1,
+            -0.1,
+            1 / 3,
+            float(info.max),
+            float(info.tiny),
+            float(info.smallest_subnormal),
+            1e5,
+            -0.0,
+            3.0,
+            float("inf"),
+            float("-inf"),
+            float("nan"),
+        ]
     else:
         info = np.iinfo(dtype.numpy)
         numbers = [int(info.min), int(info.max), 0, 1, int(info.max) - 1]

@@ -57,8 +57,10 @@ class Cute:
         headers = [word for path in include for word in ("-isystem", str(path))]
         done = subprocess.run(
             [COMPILER, "-std=c++17", "-O0", *headers, str(SOURCE), "-o", str(self._program)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise CuteError(f"{COMPILER} rejects {SOURCE.name} with the headers in {include[0]}:\n{done.stderr}")
 

@@ -90,8 +90,11 @@ def test_an_mma_multiplies_the_fragments_of_the_manual(name, order):
     rng = np.random.default_rng(7)
     a, b = random(rng, (rows, depth), a_type), random(rng, (8, depth), b_type)
     is_float = np.dtype(a_type).kind not in "iu"
-    c = rng.standard_normal((rows // 4, 32)).astype(np.float32) if is_float else rng.integers(
-        -(2**20), 2**20, (rows // 4, 32)).astype(np.int32)  # fmt: skip
+    c = (
+        rng.standard_normal((rows // 4, 32)).astype(np.float32)
+        if is_float
+        else rng.integers(-(2**20), 2**20, (rows // 4, 32)).astype(np.int32)
+    )
     before = result_of(c)
 
     kernel(name).run((1,), (32,), [registers(a), registers(b), c], order=order)
@@ -160,9 +163,14 @@ def test_ldmatrix_hands_out_rows_or_columns(order):
     kernel("ldmatrix").run((1,), (32,), [x, rows, y], order=order)
 
     matrices = x[rows].reshape(4, 8, 8)
-    for first, count, m in ((0, 1, matrices), (1, 2, matrices), (3, 4, matrices),
-                            (7, 1, matrices.transpose(0, 2, 1)), (8, 2, matrices.transpose(0, 2, 1)),
-                            (10, 4, matrices.transpose(0, 2, 1))):  # fmt: skip
+    for first, count, m in (
+        (0, 1, matrices),
+        (1, 2, matrices),
+        (3, 4, matrices),
+        (7, 1, matrices.transpose(0, 2, 1)),
+        (8, 2, matrices.transpose(0, 2, 1)),
+        (10, 4, matrices.transpose(0, 2, 1)),
+    ):
         for i in range(count):
             pair = m[i, G, 2 * T].astype(np.uint32) | m[i, G, 2 * T + 1].astype(np.uint32) << np.uint32(16)
             assert (y[first + i] == pair).all(), (first, i)

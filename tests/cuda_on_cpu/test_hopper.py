@@ -128,11 +128,20 @@ SOURCES = {
     "wgmma types": (WGMMA, "k_wgmma_types"),
 }
 WATCHED = (
-    "ring", "ring that does not wait for its readers", "cluster", "multicast", "read back",
-    "read back by threads that did not meet", "read back after one thread's fence", "read back after one fence for all",
+    "ring",
+    "ring that does not wait for its readers",
+    "cluster",
+    "multicast",
+    "read back",
+    "read back by threads that did not meet",
+    "read back after one thread's fence",
+    "read back after one fence for all",
     "read back of what is written over",
-    "named barrier", "named barrier that is missing", "wgmma", "wgmma whose stage is given back early",
-)  # fmt: skip
+    "named barrier",
+    "named barrier that is missing",
+    "wgmma",
+    "wgmma whose stage is given back early",
+)
 
 
 @functools.cache
@@ -153,8 +162,10 @@ def ring(name: str, order: str = "forward", sanitizer: str | None = None) -> Non
 def wgmma(name: str, order: str = "forward", sanitizer: str | None = None, swizzle: int = 128) -> None:
     rng, depth = np.random.default_rng(2), 320
     a, b = rng.standard_normal((61, depth)).astype("f2"), rng.standard_normal((32, depth)).astype("f2")
-    maps = [TensorMap(i, "f16", x.shape[::-1], (2 * depth,), (64, rows), swizzle=s)
-            for i, (x, rows, s) in enumerate(((a, 64, 128), (b, 32, swizzle)))]  # fmt: skip
+    maps = [
+        TensorMap(i, "f16", x.shape[::-1], (2 * depth,), (64, rows), swizzle=s)
+        for i, (x, rows, s) in enumerate(((a, 64, 128), (b, 32, swizzle)))
+    ]
     y = np.zeros((64, 32), np.float32)
     args = [Mapped(maps[0], a), Mapped(maps[1], b), y, np.int32(depth)]
     compiled(name, sanitizer).run((1,), (256,), args, order=order, dynamic_shared=2 * 12288 + 32)
@@ -219,11 +230,13 @@ def test_right_kernels_give_the_answer_in_any_order_without_races(launch, order,
         ("ring that announces too much", r"0 of 1 arrivals missing, 2048 bytes announced, 1024 in flight"),
         ("ring that announces too little", "deadlock: 64 threads wait for parity 0 .* 512 bytes announced, 1024 in"),
         ("ring without the barrier's fence", "TMA load: gc_fence_barrier_init has not followed"),
-        ("ring whose readers never say that they are done",
-         r"deadlock: 1 threads wait for parity 0 of the mbarrier at byte 2064 \(in its phase 0: 2 of 2 arrivals missing"),
+        (
+            "ring whose readers never say that they are done",
+            r"deadlock: 1 threads wait for parity 0 of the mbarrier at byte 2064 \(in its phase 0: 2 of 2 arrivals missing",
+        ),
         ("ring with its barriers in a tile", "the mbarrier was overwritten"),
     ],
-)  # fmt: skip
+)
 def test_a_phase_that_cannot_complete_is_an_error_that_says_what_is_missing(name, message):
     with pytest.raises(CudaOnCpuError, match=message):
         ring(name)
@@ -303,33 +316,48 @@ def test_wgmma_cuts_off_what_lies_far_below_its_largest_term():
 
 CHANGES = {  # of registers: what consumers do, what the producer does, the message; 384 threads start with 168 each
     "right": ("gc_setmaxnreg_inc<232>();", "gc_setmaxnreg_dec<40>();", ""),
-    "too many": ("gc_setmaxnreg_inc<240>();", "gc_setmaxnreg_dec<40>();",
-                 "128 threads wait for 240 registers each .* 7168 registers are free"),
+    "too many": (
+        "gc_setmaxnreg_inc<240>();",
+        "gc_setmaxnreg_dec<40>();",
+        "128 threads wait for 240 registers each .* 7168 registers are free",
+    ),
     "nobody gives": ("gc_setmaxnreg_inc<232>();", "", "wait for 232 registers each .* 0 registers are free"),
     "nobody takes": ("", "gc_setmaxnreg_dec<40>();", "registers are given up, and nobody takes them"),
-    "more are given than there are": ("gc_setmaxnreg_inc<232>();", "gc_setmaxnreg_dec<176>();",
-                                      "gc_setmaxnreg_dec: 176 registers, a thread has 168"),
-    "fewer are taken": ("gc_setmaxnreg_inc<160>();", "gc_setmaxnreg_dec<40>();",
-                        "gc_setmaxnreg_inc: 160 registers, a thread has 168"),
+    "more are given than there are": (
+        "gc_setmaxnreg_inc<232>();",
+        "gc_setmaxnreg_dec<176>();",
+        "gc_setmaxnreg_dec: 176 registers, a thread has 168",
+    ),
+    "fewer are taken": (
+        "gc_setmaxnreg_inc<160>();",
+        "gc_setmaxnreg_dec<40>();",
+        "gc_setmaxnreg_inc: 160 registers, a thread has 168",
+    ),
     "a warp alone": ("gc_setmaxnreg_inc<232>();", "if (threadIdx.x < 288) gc_setmaxnreg_dec<40>();", "deadlock"),
     "a warp too few": ("if (threadIdx.x != 5) gc_setmaxnreg_inc<232>();", "gc_setmaxnreg_dec<40>();", "deadlock"),
-    "warps that disagree": ("if (threadIdx.x < 32) gc_setmaxnreg_inc<232>(); else gc_setmaxnreg_inc<224>();",
-                            "gc_setmaxnreg_dec<40>();", "warps of a warpgroup ask for different registers"),
-}  # fmt: skip
+    "warps that disagree": (
+        "if (threadIdx.x < 32) gc_setmaxnreg_inc<232>(); else gc_setmaxnreg_inc<224>();",
+        "gc_setmaxnreg_dec<40>();",
+        "warps of a warpgroup ask for different registers",
+    ),
+}
 
 
 @functools.cache
 def changing(name: str) -> CudaOnCpu:
     sources = [
-        (f"""extern "C" __global__ void __launch_bounds__(384, 1) k{i}() {{
+        (
+            f"""extern "C" __global__ void __launch_bounds__(384, 1) k{i}() {{
           if (threadIdx.x < 256) {{
             {taken}
           }} else {{
             {given}
           }}
-        }}""", f"k{i}")
+        }}""",
+            f"k{i}",
+        )
         for i, (taken, given, _) in enumerate(CHANGES.values())
-    ]  # fmt: skip
+    ]
     return compile_many(sources)[list(CHANGES).index(name)]
 
 
@@ -445,12 +473,24 @@ def test_boxes_are_cut_out_with_zeros_around_and_pixels_are_a_convolution_s(
     pixels = replace(
         four, box=(), channels=16, pixels=16, lower=lower, upper=upper, element_strides=(1, stride, stride, 1)
     )
-    at = np.int32([*start[:3], first_pixel[0], first_pixel[2] * stride - pad, first_pixel[1] * stride - pad,
-                   tap[1] * dilation, tap[0] * dilation])  # fmt: skip
+    at = np.int32(
+        [
+            *start[:3],
+            first_pixel[0],
+            first_pixel[2] * stride - pad,
+            first_pixel[1] * stride - pad,
+            tap[1] * dilation,
+            tap[0] * dilation,
+        ]
+    )
     y = np.zeros((3, 16, 32), np.uint8)
 
-    compiled("boxes").run((1,), (32,), [Mapped(three, x), Mapped(four, x), Mapped(pixels, x), at, y, np.int32(512)],
-                          dynamic_shared=3 * 512 + 8)  # fmt: skip
+    compiled("boxes").run(
+        (1,),
+        (32,),
+        [Mapped(three, x), Mapped(four, x), Mapped(pixels, x), at, y, np.int32(512)],
+        dynamic_shared=3 * 512 + 8,
+    )
 
     def element(image, row, column, channel):
         inside = 0 <= image < n and 0 <= row < h and 0 <= column < w and 0 <= channel < c
@@ -482,8 +522,9 @@ def test_boxes_are_cut_out_with_zeros_around_and_pixels_are_a_convolution_s(
 def test_a_store_leaves_out_what_is_outside(order):
     x, y = np.random.default_rng(6).standard_normal((8, 32), "f4"), np.zeros((5, 28), np.float32)
 
-    compiled("store").run((1,), (32,), [x, Mapped(TensorMap(0, "f32", (28, 5), (112,), (32, 8)), y)], dynamic_shared=1024,
-                          order=order)  # fmt: skip
+    compiled("store").run(
+        (1,), (32,), [x, Mapped(TensorMap(0, "f32", (28, 5), (112,), (32, 8)), y)], dynamic_shared=1024, order=order
+    )
 
     np.testing.assert_array_equal(y, 3 * x[:5, :28])
 
@@ -593,8 +634,17 @@ def test_a_tensor_map_says_why_no_driver_would_encode_it(change, reason):
     ],
 )
 def test_an_im2col_map_says_why_no_driver_would_encode_it(change, reason):
-    good = TensorMap(0, "f16", (264, 7, 7, 1), (528, 3696, 25872), swizzle=128, channels=64, pixels=64, lower=(-1, -1),
-                     upper=(-1, -1))  # fmt: skip
+    good = TensorMap(
+        0,
+        "f16",
+        (264, 7, 7, 1),
+        (528, 3696, 25872),
+        swizzle=128,
+        channels=64,
+        pixels=64,
+        lower=(-1, -1),
+        upper=(-1, -1),
+    )
 
     assert bool(replace(good, **change).objections()) == bool(reason)
     assert reason in " ".join(replace(good, **change).objections())

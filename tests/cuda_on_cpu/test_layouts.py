@@ -26,10 +26,10 @@ from gpucomp.kernels_templates.render import render
 from testing.cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
 from testing.kernel_oracle import expected
 from testing.kernels import matmul
+from testing.wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 from tests import nvrtc
 from tests.cuda_on_cpu.cute import ABSENT, Cute, include_folders
 from tests.cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
-from tests.wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 
 if not (INCLUDE := include_folders()):
     pytest.skip(ABSENT, allow_module_level=True)
@@ -259,8 +259,12 @@ def check_load(cute: Cute, kernel: CudaOnCpu, dtype: str, swizzle: int, change: 
     matrix, spec = tile_of(dtype, swizzle)
     found = np.zeros(matrix.nbytes, np.uint8)
 
-    kernel.run((1,), (64,), [Mapped(change(spec), matrix), found, np.int32(matrix.nbytes // 16)],
-               dynamic_shared=matrix.nbytes + 8)  # fmt: skip
+    kernel.run(
+        (1,),
+        (64,),
+        [Mapped(change(spec), matrix), found, np.int32(matrix.nbytes // 16)],
+        dynamic_shared=matrix.nbytes + 8,
+    )
 
     np.testing.assert_array_equal(found, in_shared(cute, ELEMENTS[dtype][0], matrix))
 
@@ -498,8 +502,10 @@ def check_tiled_map(spec: TensorMap, wanted: Mapping[str, Any]) -> None:
 
 def asked_matrices(cute: Cute, name: str) -> list[Mapping[str, Any]]:
     judged, (m, n, k, batch) = MATRICES[name]
-    return [cute.ask(f"load {judged.element} {rows_of_tile}", rows, k, k, *((batch, rows * k) if batch > 1 else ()))
-            for rows, rows_of_tile in ((m, judged.schedule["tile_m"]), (n, 64))]  # fmt: skip
+    return [
+        cute.ask(f"load {judged.element} {rows_of_tile}", rows, k, k, *((batch, rows * k) if batch > 1 else ()))
+        for rows, rows_of_tile in ((m, judged.schedule["tile_m"]), (n, 64))
+    ]
 
 
 def check_matrix_loads(cute: Cute, name: str, text: str) -> None:
@@ -578,9 +584,12 @@ def asked_pixels(cute: Cute, name: str) -> Mapping[str, Any]:
 
 def walk_of(found: Mapping[str, Any]) -> list[list[int]]:
     """The columns and the rows that the walk visits for the first tap: corners that differ may mean the same ones."""
-    return [list(range(low, extent + up, step))
-            for low, up, extent, step in zip(found["lower"], found["upper"], found["extents"][1:3], found["steps"][1:3],
-                                             strict=True)]  # fmt: skip
+    return [
+        list(range(low, extent + up, step))
+        for low, up, extent, step in zip(
+            found["lower"], found["upper"], found["extents"][1:3], found["steps"][1:3], strict=True
+        )
+    ]
 
 
 def check_im2col_map(spec: TensorMap, wanted: Mapping[str, Any]) -> None:
@@ -618,8 +627,12 @@ def check_walk(cute: Cute, kernel: CudaOnCpu, name: str, spec: TensorMap) -> Non
         start = next(a for a in reversed(found["at"]) if a[1:4] == found["walk"][row][1:4])
         c, *_, s, r = start
         tile = np.zeros(64 * ROW, np.uint8)
-        kernel.run((1,), (64,), [Mapped(spec, x), tile, np.int32(len(tile) // 16), *map(np.int32, start)],
-                   dynamic_shared=len(tile) + 8)  # fmt: skip
+        kernel.run(
+            (1,),
+            (64,),
+            [Mapped(spec, x), tile, np.int32(len(tile) // 16), *map(np.int32, start)],
+            dynamic_shared=len(tile) + 8,
+        )
         wanted = [
             padded[n, 32 + h + r, 32 + w + s, c : c + judged.depth]
             for _, w, h, n, _, _ in found["walk"][row : row + 64]

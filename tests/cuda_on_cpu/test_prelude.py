@@ -47,9 +47,10 @@ def test_the_kernels_here_use_every_function_of_the_prelude():
 
 
 @pytest.mark.parametrize(
-    ("path", "arch"), [(p, a) for p in KERNEL_FILES for a in architectures(p, nvrtc.ARCHITECTURES)],
+    ("path", "arch"),
+    [(p, a) for p in KERNEL_FILES for a in architectures(p, nvrtc.ARCHITECTURES)],
     ids=lambda value: getattr(value, "stem", value),
-)  # fmt: skip
+)
 def test_the_same_sources_compile_with_nvrtc_without_spills(path, arch):
     compiled = nvrtc.compile(PRELUDE_CUDA.read_text() + path.read_text(), arch)
 

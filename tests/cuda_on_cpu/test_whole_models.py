@@ -15,8 +15,13 @@ from testing.cuda_on_cpu.whole_models import ModelOnCpu
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (2, 1, 8, 8)}
-MODELS = {"convolutions": "resnet18", "depthwise": "mobilenet_v2", "separable": "mobilenet_v1", "patches": "vit_tiny",
-          "tokens": "bert_base"}  # fmt: skip
+MODELS = {
+    "convolutions": "resnet18",
+    "depthwise": "mobilenet_v2",
+    "separable": "mobilenet_v1",
+    "patches": "vit_tiny",
+    "tokens": "bert_base",
+}
 
 
 def model_of(case):

@@ -31,8 +31,12 @@ def branch(name, *nodes, weights=()):
 def chosen_rows(*nodes, columns=13, rows=11, outputs=None, weights=None, more=()):
     """Rows ``g`` of ``x`` where ``s`` is positive, and ``nodes`` behind them."""
     first = [node("Greater", ["s", "zero"], ["c"]), node("Compress", ["x", "c"], ["g"], axis=0)]
-    return model([*first, *nodes], [value("x", (rows, columns)), value("s", (rows,)), *more], outputs or nodes[-1].output[:1],
-                 ZERO | (weights or {}))  # fmt: skip
+    return model(
+        [*first, *nodes],
+        [value("x", (rows, columns)), value("s", (rows,)), *more],
+        outputs or nodes[-1].output[:1],
+        ZERO | (weights or {}),
+    )
 
 
 def feeds(count, columns=13, rows=11):
@@ -55,8 +59,12 @@ def test_a_branch_with_large_constants_changes_nothing_before_it(monkeypatch):
     """What is folded must not depend on what was decoded: the second translation goes on with the first one's arrays."""
     monkeypatch.setattr(folding, "ONE", 1000)
     table = RNG.standard_normal((53, 61)).astype(np.float32)
-    yes = branch("yes", node("ReduceSum", ["w"], ["ws"], keepdims=0), node("Add", ["sum", "ws"], ["r"]),
-                 weights=[numpy_helper.from_array(table, "w")])  # fmt: skip
+    yes = branch(
+        "yes",
+        node("ReduceSum", ["w"], ["ws"], keepdims=0),
+        node("Add", ["sum", "ws"], ["r"]),
+        weights=[numpy_helper.from_array(table, "w")],
+    )
     nodes = [
         node("Shape", ["g"], ["shape"]),
         node("Gather", ["shape", "at"], ["k"]),
@@ -185,8 +193,11 @@ def test_external_data_of_bodies_and_functions_goes_into_the_dynamic_model(tmp_p
     w = RNG.standard_normal((13, 7)).astype(np.float32)
     stores = {"yes": numpy_helper.from_array(w, "yes"), "no": numpy_helper.from_array(2 * w, "no")}
     sides = [branch(name, node("MatMul", ["g", name], ["r"]), weights=[stored]) for name, stored in stores.items()]
-    nodes = [node("ReduceMax", ["g"], ["m"], keepdims=0), node("Greater", ["m", "zero"], ["is"]),
-             node("If", ["is"], ["y"], then_branch=sides[0], else_branch=sides[1])]  # fmt: skip
+    nodes = [
+        node("ReduceMax", ["g"], ["m"], keepdims=0),
+        node("Greater", ["m", "zero"], ["is"]),
+        node("If", ["is"], ["y"], then_branch=sides[0], else_branch=sides[1]),
+    ]
     onnx.save(
         chosen_rows(*nodes), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=100
     )
@@ -293,8 +304,11 @@ def endless(op):
         [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v", (11, 13))],
         [value("on", (), TensorProto.BOOL), value("next", (11, 13))],
     )
-    proto = model([node("Loop", ["", "true", "x"], ["y"], body=body, name="forever")], [value("x", (11, 13))],
-                  weights={"true": np.array(True), "most": np.array(100, np.float32)})  # fmt: skip
+    proto = model(
+        [node("Loop", ["", "true", "x"], ["y"], body=body, name="forever")],
+        [value("x", (11, 13))],
+        weights={"true": np.array(True), "most": np.array(100, np.float32)},
+    )
     return gpucomp.compile(proto, target="cpu")
 
 

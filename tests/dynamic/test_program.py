@@ -91,8 +91,11 @@ def test_the_backbone_is_compiled_and_the_rest_is_named():
     assert exe.dynamic_operators[0] == ("NonMaxSuppression", "nms")
     assert DynamicModel(exe.dynamic_model).first == (("NonMaxSuppression", "nms"),)
     assert [str(spec) for spec in exe.outputs] == [
-        "detections: f32[k,6]", "best_labels: i64[k]", "reach: f32[k]", "features: f32[1,11,7,9]",
-    ]  # fmt: skip
+        "detections: f32[k,6]",
+        "best_labels: i64[k]",
+        "reach: f32[k]",
+        "features: f32[1,11,7,9]",
+    ]
 
 
 def test_a_model_without_such_operators_has_no_dynamic_model(tmp_path):
@@ -110,8 +113,11 @@ def test_a_suppression_of_constants_is_computed_at_compile_time():
         "most": np.array([3], np.int64),
         "overlap": np.array([0.5], np.float32),
     }
-    nodes = [node("NonMaxSuppression", list(weights), ["kept"]), node("Cast", ["kept"], ["k"], to=1),
-             node("Add", ["k", "x"], ["y"])]  # fmt: skip
+    nodes = [
+        node("NonMaxSuppression", list(weights), ["kept"]),
+        node("Cast", ["kept"], ["k"], to=1),
+        node("Add", ["k", "x"], ["y"]),
+    ]
     exe = gpucomp.compile(model(nodes, [value("x", (2, 3))], weights=weights), target="cpu")
 
     assert exe.dynamic_operators == ()
@@ -166,8 +172,12 @@ def test_translations_that_are_not_used_go_first(monkeypatch):
 
 
 def test_constants_of_translations_are_bounded(monkeypatch):
-    nodes = [node("NonZero", ["x"], ["p"]), node("Shape", ["p"], ["s"]), node("Gather", ["s", "i"], ["n"]),
-             node("Range", ["zero", "n", "one"], ["y"])]  # fmt: skip
+    nodes = [
+        node("NonZero", ["x"], ["p"]),
+        node("Shape", ["p"], ["s"]),
+        node("Gather", ["s", "i"], ["n"]),
+        node("Range", ["zero", "n", "one"], ["y"]),
+    ]
     weights = {"i": np.array(1, np.int64), "zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
     exe = gpucomp.compile(model(nodes, [value("x", (501,))], weights=weights), target="cpu")
     monkeypatch.setattr(dynamic_program, "MADE_BYTES", 9000)
@@ -280,8 +290,13 @@ def test_compiled_parts_are_bounded(monkeypatch):
 
 def test_rows_that_depend_on_each_other_are_computed_as_many_as_there_are(monkeypatch):
     monkeypatch.setattr(outline, "PART_WORK", 1)
-    nodes = [node("NonZero", ["x"], ["p"]), node("Transpose", ["p"], ["q"]), node("Cast", ["q"], ["f"], to=1),
-             node("MatMul", ["p_", "f"], ["y"]), node("Cast", ["p"], ["p_"], to=1)]  # fmt: skip
+    nodes = [
+        node("NonZero", ["x"], ["p"]),
+        node("Transpose", ["p"], ["q"]),
+        node("Cast", ["q"], ["f"], to=1),
+        node("MatMul", ["p_", "f"], ["y"]),
+        node("Cast", ["p"], ["p_"], to=1),
+    ]
     exe = gpucomp.compile(model(nodes, [value("x", (5, 7))]), target="cpu")
 
     for seed in range(2):
@@ -322,8 +337,12 @@ def run(proto, **inputs):
 
 def test_a_shape_that_is_an_input_is_taken_as_it_comes():
     exe = gpucomp.compile(
-        model([node("Exp", ["x"], ["e"]), node("Reshape", ["e", "s"], ["y"], name="r")],
-              [value("x", (2, 3)), value("s", (2,), TensorProto.INT64)]), target="cpu")  # fmt: skip
+        model(
+            [node("Exp", ["x"], ["e"]), node("Reshape", ["e", "s"], ["y"], name="r")],
+            [value("x", (2, 3)), value("s", (2,), TensorProto.INT64)],
+        ),
+        target="cpu",
+    )
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
 
     for shape in ((3, 2), (1, 6), (-1, 2)):
@@ -341,9 +360,14 @@ def test_a_condition_decides_between_results_of_different_shapes():
     nodes = [
         node("ReduceSum", ["x"], ["sum"], keepdims=0),
         node("Greater", ["sum", "zero"], ["c"]),
-        node("If", ["c"], ["y"], then_branch=branch("yes", node("Neg", ["x"], ["r"])),
-             else_branch=branch("no", node("Slice", ["x", "at", "to"], ["r"]))),
-    ]  # fmt: skip
+        node(
+            "If",
+            ["c"],
+            ["y"],
+            then_branch=branch("yes", node("Neg", ["x"], ["r"])),
+            else_branch=branch("no", node("Slice", ["x", "at", "to"], ["r"])),
+        ),
+    ]
     weights = {"zero": np.array(0, np.float32), "at": np.array([1], np.int64), "to": np.array([3], np.int64)}
     exe = gpucomp.compile(model(nodes, [value("x", (5,))], weights=weights), target="cpu")
     x = np.array([3, -1, 4, -1, 5], np.float32)
@@ -404,8 +428,11 @@ def test_a_loop_that_never_ends_is_refused_when_it_runs():
         [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v", ())],
         [value("on", (), TensorProto.BOOL), value("same", ())],
     )
-    proto = model([node("Loop", ["", "true", "x"], ["y"], body=body, name="forever")], [value("x", ())],
-                  weights={"true": np.array(True), "most": np.array(100, np.float32)})  # fmt: skip
+    proto = model(
+        [node("Loop", ["", "true", "x"], ["y"], body=body, name="forever")],
+        [value("x", ())],
+        weights={"true": np.array(True), "most": np.array(100, np.float32)},
+    )
     exe = gpucomp.compile(proto, target="cpu")
 
     assert exe.run({"x": np.array(100, np.float32)})["y"] == 100
@@ -415,8 +442,12 @@ def test_a_loop_that_never_ends_is_refused_when_it_runs():
 
 def test_a_sequence_of_a_length_that_values_decide():
     nodes = [node("NonZero", ["x"], ["p"]), node("SplitToSequence", ["p", "one"], ["s"], axis=1)]
-    proto = model(nodes, [value("x", (5,))], weights={"one": np.array(1, np.int64)},
-                  outputs=[helper.make_tensor_sequence_value_info("s", TensorProto.INT64, None)])  # fmt: skip
+    proto = model(
+        nodes,
+        [value("x", (5,))],
+        weights={"one": np.array(1, np.int64)},
+        outputs=[helper.make_tensor_sequence_value_info("s", TensorProto.INT64, None)],
+    )
     exe = gpucomp.compile(proto, target="cpu")
 
     for x in ([0, 7, 0, 8, 9], [0, 0, 4, 0, 0], [1, 1, 1, 1, 1]):
@@ -441,8 +472,12 @@ def test_a_sequence_that_is_computed_before_is_read_behind():
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.int8, np.bool_], ids=lambda t: np.dtype(t).name)
 def test_constants_of_every_kind_go_into_the_dynamic_model(dtype):
     table = np.arange(6).reshape(3, 2).astype(dtype)
-    nodes = [node("NonZero", ["x"], ["p"]), node("Squeeze", ["p"], ["q"]), node("Transpose", ["t"], ["u"]),
-             node("Gather", ["u", "q"], ["y"], axis=1)]  # fmt: skip
+    nodes = [
+        node("NonZero", ["x"], ["p"]),
+        node("Squeeze", ["p"], ["q"]),
+        node("Transpose", ["t"], ["u"]),
+        node("Gather", ["u", "q"], ["y"], axis=1),
+    ]
 
     found = run(model(nodes, [value("x", (3,))], weights={"t": table}), x=np.array([1, 0, 1], np.float32))
 
@@ -451,8 +486,11 @@ def test_constants_of_every_kind_go_into_the_dynamic_model(dtype):
 
 
 def test_unique_counts_what_is_there():
-    proto = model([node("Unique", ["x"], ["v", "first", "inverse", "counts"], axis=1, sorted=0)],
-                  [value("x", (2, 5), TensorProto.INT32)], ["v", "first", "inverse", "counts"])  # fmt: skip
+    proto = model(
+        [node("Unique", ["x"], ["v", "first", "inverse", "counts"], axis=1, sorted=0)],
+        [value("x", (2, 5), TensorProto.INT32)],
+        ["v", "first", "inverse", "counts"],
+    )
     x = np.array([[7, 3, 7, 3, 1], [0, 2, 0, 2, 2]], np.int32)
 
     found = run(proto, x=x)
@@ -504,8 +542,11 @@ def test_a_strict_translation_still_names_what_waits():
 
 
 def test_an_operator_that_fails_is_named():
-    proto = model([node("NonZero", ["x"], ["p"]), node("Gather", ["t", "p"], ["y"], name="g")], [value("x", (3,))],
-                  weights={"t": np.zeros((0, 2), np.float32)})  # fmt: skip
+    proto = model(
+        [node("NonZero", ["x"], ["p"]), node("Gather", ["t", "p"], ["y"], name="g")],
+        [value("x", (3,))],
+        weights={"t": np.zeros((0, 2), np.float32)},
+    )
     exe = gpucomp.compile(proto, target="cpu")
 
     assert exe.run({"x": np.zeros(3, np.float32)})["y"].shape == (1, 0, 2)

@@ -171,8 +171,10 @@ def test_an_empty_reduction_is_its_identity():
 
     (zero, low), _, block = run(
         [reduce("sum", (j,), load(0, (I, j), F32)), reduce("max", (j,), load(0, (I, j), F32))],
-        {I: "i"}, [X], {"i": np.int64(0)},
-    )  # fmt: skip
+        {I: "i"},
+        [X],
+        {"i": np.int64(0)},
+    )
 
     assert (zero, low) == (0.0, -np.inf)
     assert block.statements == []

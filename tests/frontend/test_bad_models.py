@@ -375,8 +375,9 @@ def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type
         node("NonZero", ["x"], ["s"], name="places"),
         node("Relu", ["x"], ["y"]),
     ]
-    proto = model(nodes, [X, value("b", (8,), TensorProto.UINT8)], ["y", "q", "r", "s"],
-                  domains=["com.example", "ai.onnx.ml"])  # fmt: skip
+    proto = model(
+        nodes, [X, value("b", (8,), TensorProto.UINT8)], ["y", "q", "r", "s"], domains=["com.example", "ai.onnx.ml"]
+    )
 
     with pytest.raises(UnsupportedError, match=r"vectorise.*\(and 2 more\)") as caught:
         load(proto)

@@ -18,12 +18,16 @@ def model_of(op, operands, *, opset=23, domain="", constants=(), outputs=1, **at
     element = helper.np_dtype_to_tensor_dtype
     node = helper.make_node(op, names, [f"y{k}" for k in range(outputs)], domain=domain, **attributes)
     graph = helper.make_graph(
-        [node], "corner",
-        [helper.make_tensor_value_info(names[k], element(a.dtype), a.shape) for k, a in enumerate(operands)
-         if k not in constants],
+        [node],
+        "corner",
+        [
+            helper.make_tensor_value_info(names[k], element(a.dtype), a.shape)
+            for k, a in enumerate(operands)
+            if k not in constants
+        ],
         [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output],
         [numpy_helper.from_array(operands[k], names[k]) for k in constants],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
@@ -125,8 +129,12 @@ def test_a_last_column_of_16_bits_is_stored_without_its_neighbour():
     x, divisor = (rng.uniform(0.5, 1.5, shape).astype(ml_dtypes.bfloat16) for shape in ((9, 17), ()))
     nodes = [helper.make_node("LogSoftmax", ["x"], ["a"], axis=0), helper.make_node("Div", ["a", "d"], ["b"])]
     info = helper.make_tensor_value_info
-    graph = helper.make_graph(nodes, "two", [info("x", TensorProto.BFLOAT16, x.shape), info("d", TensorProto.BFLOAT16, ())],
-                              [info(name, TensorProto.BFLOAT16, x.shape) for name in "ab"])  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        "two",
+        [info("x", TensorProto.BFLOAT16, x.shape), info("d", TensorProto.BFLOAT16, ())],
+        [info(name, TensorProto.BFLOAT16, x.shape) for name in "ab"],
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
     found = compile(proto, target="cpu").run({"x": x, "d": divisor})

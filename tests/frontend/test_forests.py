@@ -69,8 +69,11 @@ def forest(seed, role, count, *, trees=3, single=False):
 
 def of(operator, attributes, x=X):
     outputs = ["label", "scores"] if operator.endswith("Classifier") else ["y"]
-    proto = model([node(operator, ["x"], outputs, domain=ML, **attributes)],
-                  [value("x", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))], outputs)  # fmt: skip
+    proto = model(
+        [node(operator, ["x"], outputs, domain=ML, **attributes)],
+        [value("x", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))],
+        outputs,
+    )
     proto.opset_import.append(helper.make_opsetid(ML, 3))
     return proto
 
@@ -96,8 +99,14 @@ def large(role, count, *, mixed=False):
         columns = (np.full(nodes, tree), number, *drawn, yes, no, rng.integers(2, size=nodes))
         order = np.concatenate([[0], 1 + rng.permutation(nodes - 1)])
         parts.append([column[order] for column in columns])
-        weights.append([np.full(leaves * count, tree), np.repeat(number[~inner], count), np.tile(np.arange(count), leaves),
-                        rng.uniform(-2, 2, leaves * count).astype(np.float32)])  # fmt: skip
+        weights.append(
+            [
+                np.full(leaves * count, tree),
+                np.repeat(number[~inner], count),
+                np.tile(np.arange(count), leaves),
+                rng.uniform(-2, 2, leaves * count).astype(np.float32),
+            ]
+        )
     rows, given = ([np.concatenate(column) for column in zip(*table, strict=True)] for table in (parts, weights))
     if mixed:  # the nodes of all trees mixed, after the roots
         order = rng.permutation(len(rows[0]))
@@ -361,8 +370,16 @@ def test_features_may_be_integers(dtype):
 def test_a_tree_of_one_leaf_and_a_device():
     attributes = forest(4, "target", 1)
     last = len(set(attributes["nodes_treeids"]))
-    alone = {"treeids": last, "nodeids": 0, "modes": "LEAF", "featureids": 0, "values": 0.0, "truenodeids": 0,
-             "falsenodeids": 0, "missing_value_tracks_true": 0}  # fmt: skip
+    alone = {
+        "treeids": last,
+        "nodeids": 0,
+        "modes": "LEAF",
+        "featureids": 0,
+        "values": 0.0,
+        "truenodeids": 0,
+        "falsenodeids": 0,
+        "missing_value_tracks_true": 0,
+    }
     for name, entry in alone.items():
         attributes[f"nodes_{name}"].append(entry)
     for name, entry in {"treeids": last, "nodeids": 0, "ids": 0, "weights": 100.0}.items():

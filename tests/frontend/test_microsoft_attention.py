@@ -149,8 +149,13 @@ def test_pairs_are_rotated(interleaved):
     agrees("RotaryEmbedding", (X, np.int64([3]), *halves), interleaved=interleaved, num_heads=H)
     agrees("RotaryEmbedding", (X, np.int64(3), *halves), interleaved=interleaved)
     agrees("RotaryEmbedding", (normal(B, H, S, 8), places, normal(9, 4), normal(9, 4)), interleaved=interleaved)
-    agrees("RotaryEmbedding", (normal(B, S, H * 8), places, *halves), interleaved=interleaved, num_heads=H,
-           rotary_embedding_dim=4)  # fmt: skip
+    agrees(
+        "RotaryEmbedding",
+        (normal(B, S, H * 8), places, *halves),
+        interleaved=interleaved,
+        num_heads=H,
+        rotary_embedding_dim=4,
+    )
 
 
 HEADS, GROUPS, WIDE = 4, 2, 16
@@ -259,11 +264,22 @@ def test_a_decoders_step_is_compiled():
         ("MultiHeadAttention", (X, normal(B, S, 2, 2, D)), {"num_heads": H}, ShapeError, r"\[batch, length, 3, 2"),
         ("RotaryEmbedding", (X, np.int64([0]), normal(9, 2), normal(9, 2)), {"scale": 2.0}, UnsupportedError, "scale"),
         ("RotaryEmbedding", (X, np.int64([0]), normal(9, 2), normal(9, 3)), {}, ShapeError, "cosines and sines"),
-        ("MultiHeadAttention", (*QKV, *NO[:3], PAST[0], PAST[1], np.int32([3])), {"num_heads": H}, UnsupportedError,
-         r"past_sequence_length i32\[1\] is not supported"),
-        ("MultiHeadAttention", (Q, *AS_HEADS, *NO[:3], *PAST), {"num_heads": H}, ShapeError, "before keys and values as heads"),
+        (
+            "MultiHeadAttention",
+            (*QKV, *NO[:3], PAST[0], PAST[1], np.int32([3])),
+            {"num_heads": H},
+            UnsupportedError,
+            r"past_sequence_length i32\[1\] is not supported",
+        ),
+        (
+            "MultiHeadAttention",
+            (Q, *AS_HEADS, *NO[:3], *PAST),
+            {"num_heads": H},
+            ShapeError,
+            "before keys and values as heads",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(operator, arrays, attributes, error, message):
     with pytest.raises(error, match=message):
         load(model_of(operator, arrays, **attributes)[0])

@@ -38,7 +38,11 @@ CASES = [
     ("SimplifiedLayerNormalization", (X, GAMMA), {"domain": "", "epsilon": 1e-3, "outputs": ("y", "root")}),
     ("LayerNormalization", (X, GAMMA, BETA), {"domain": "", "standard": 13, "outputs": ("y", "mean", "root")}),
     ("EmbedLayerNormalization", (IDS, SEGMENTS, *TABLES, GAMMA, BETA, MASK), {"outputs": ("y", "kept", "sum")}),
-    ("EmbedLayerNormalization", (IDS, None, *TABLES[:2], None, GAMMA, BETA, None, SEGMENTS), {"outputs": ("y", "kept")}),
+    (
+        "EmbedLayerNormalization",
+        (IDS, None, *TABLES[:2], None, GAMMA, BETA, None, SEGMENTS),
+        {"outputs": ("y", "kept")},
+    ),
     *(
         ("FusedConv", (IMAGE, KERNELS, CHANNELS), {"activation": name, **given, **WINDOWS})
         for name, given in (
@@ -55,13 +59,24 @@ CASES = [
     ("FusedConv", (IMAGE, KERNELS, CHANNELS, normal(2, 6, 4, 6)), {"activation": "Relu", **WINDOWS}),
     ("FusedMatMul", (normal(3, 5, 4), normal(3, 6, 5)), {"transA": 1, "transB": 1, "alpha": 0.3}),
     ("FusedMatMul", (normal(5, 3, 4), normal(3, 4, 6)), {"transBatchA": 1}),
-    ("FusedMatMul", (normal(4, 3, 2, 5), normal(6, 3, 2, 4)),
-     {"transBatchA": 1, "transA": 1, "transBatchB": 1, "transB": 1}),
+    (
+        "FusedMatMul",
+        (normal(4, 3, 2, 5), normal(6, 3, 2, 4)),
+        {"transBatchA": 1, "transA": 1, "transBatchB": 1, "transB": 1},
+    ),
     ("TransposeMatMul", (normal(5, 4), normal(5, 6)), {"transA": 1}),
-    ("FusedGemm", (normal(3, 5), normal(6, 5), CHANNELS), {"activation": "Relu", "transB": 1, "alpha": 0.5, "beta": 2.0}),
+    (
+        "FusedGemm",
+        (normal(3, 5), normal(6, 5), CHANNELS),
+        {"activation": "Relu", "transB": 1, "alpha": 0.5, "beta": 2.0},
+    ),
     ("FusedGemm", (normal(3, 5), normal(5, 6)), {"activation": "LeakyRelu", "activation_alpha": 0.3}),
     *(
-        ("FusedGemm", (normal(3, 5), normal(5, 6)), {"activation": name, **{f"activation_{k}": v for k, v in given.items()}})
+        (
+            "FusedGemm",
+            (normal(3, 5), normal(5, 6)),
+            {"activation": name, **{f"activation_{k}": v for k, v in given.items()}},
+        )
         for name, given in (
             ("Softplus", {}),
             ("Softsign", {}),
@@ -86,7 +101,7 @@ CASES = [
     ("UnfoldTensor", (X[0],), {"dim": -1, "size": 4, "step": 3}),
     ("UnfoldTensor", (X[0],), {"dim": 0, "size": 2, "step": 2}),
     ("ConvTransposeWithDynamicPads", (IMAGE, normal(4, 3, 3, 3), np.int64([1, 1, 0, 1])), {"strides": [2, 2]}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("operator", "arrays", "attributes"), CASES, ids=[f"{c[0]}-{k}" for k, c in enumerate(CASES)])
@@ -200,8 +215,13 @@ def test_a_residual_block_of_a_transformer_is_compiled():
     [
         ("BiasSplitGelu", (X[..., :3], BIAS[:3]), {}, ShapeError, "an even number of columns"),
         ("FusedConv", (IMAGE, KERNELS), {"activation": "Gelu", "group": 2}, UnsupportedError, "activation 'Gelu'"),
-        ("FusedConv", (IMAGE, KERNELS), {"activation": "Clip", "activation_params": [1.0], "group": 2}, ShapeError,
-         "2 parameters of Clip expected"),
+        (
+            "FusedConv",
+            (IMAGE, KERNELS),
+            {"activation": "Clip", "activation_params": [1.0], "group": 2},
+            ShapeError,
+            "2 parameters of Clip expected",
+        ),
         ("FusedGemm", (X[0], X[0].T.copy()), {"activation": "Clip"}, UnsupportedError, "activation 'Clip'"),
         ("SkipLayerNormalization", (X[:1], X, GAMMA), {}, ShapeError, "is not added to"),
         ("EmbedLayerNormalization", (IDS, SEGMENTS, *TABLES[:2], None, GAMMA, BETA), {}, ShapeError, "segments with"),
@@ -209,10 +229,15 @@ def test_a_residual_block_of_a_transformer_is_compiled():
         ("CDist", (X[0], X[0]), {"metric": "cosine"}, ShapeError, "metric 'cosine'"),
         ("UnfoldTensor", (X,), {"size": 13}, ShapeError, "windows of 13"),
         ("RMSNormalization", (X, GAMMA), {"domain": ""}, ModelError, "is not part of this opset"),
-        ("SkipGroupNorm", (X, GAMMA, BETA, X), {"groups": 2, "activation": 0, "channels_last": 0}, UnsupportedError,
-         "channels_last=0"),
+        (
+            "SkipGroupNorm",
+            (X, GAMMA, BETA, X),
+            {"groups": 2, "activation": 0, "channels_last": 0},
+            UnsupportedError,
+            "channels_last=0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(operator, arrays, attributes, error, message):
     with pytest.raises(error, match=message):
         load(model_of(operator, arrays, **attributes)[0])

@@ -14,8 +14,14 @@ F = np.float32
 CODES = (np.uint8, np.int8)
 
 
-QGEMM = (RNG.integers(0, 256, (3, 5)).astype(np.uint8), F(0.1), np.uint8(3), RNG.integers(0, 256, (5, 7)).astype(np.uint8),
-         F(0.2), np.uint8(4))  # fmt: skip
+QGEMM = (
+    RNG.integers(0, 256, (3, 5)).astype(np.uint8),
+    F(0.1),
+    np.uint8(3),
+    RNG.integers(0, 256, (5, 7)).astype(np.uint8),
+    F(0.2),
+    np.uint8(4),
+)
 
 
 def low(dtype):
@@ -191,13 +197,16 @@ def test_a_recurrence_multiplies_codes(direction, by_column):
     shape = (d, 4 * hidden) if by_column else (d,)
     w, r = (RNG.integers(-60, 60, (d, n, 4 * hidden)).astype(np.int8) for n in (width, hidden))
     scales = [(RNG.random(shape) * 0.01 + 0.002).astype(F) for _ in range(2)]
-    x, h, c, bias = (RNG.standard_normal(s).astype(F) * F(0.3) for s in (
-        (time, batch, width), (d, batch, hidden), (d, batch, hidden), (d, 8 * hidden)))  # fmt: skip
+    x, h, c, bias = (
+        RNG.standard_normal(s).astype(F) * F(0.3)
+        for s in ((time, batch, width), (d, batch, hidden), (d, batch, hidden), (d, 8 * hidden))
+    )
     zero = np.zeros(shape, np.int8)
     arrays = (x, w, r, bias, None, h, c, None, scales[0], zero, scales[1], zero)
     outputs = ("y", "y_h", "y_c")
-    proto, feeds = model_of("DynamicQuantizeLSTM", arrays, (1, 2, 3, 8, 9, 10, 11), outputs, hidden_size=hidden,
-                            direction=direction)  # fmt: skip
+    proto, feeds = model_of(
+        "DynamicQuantizeLSTM", arrays, (1, 2, 3, 8, 9, 10, 11), outputs, hidden_size=hidden, direction=direction
+    )
 
     for actual, expected in zip(interpreted(proto, feeds), by_onnxruntime(proto, feeds), strict=True):
         assert_matches(actual, expected, terms=time * hidden)
@@ -231,14 +240,24 @@ def test_a_quantised_layer_is_compiled():
         ("QLinearSoftmax", (np.uint8([1]), F(1), None, F(1), np.uint8(0)), {}, ModelError, "these attributes"),
         ("QLinearSigmoid", (np.uint8([1]), F(1), None, F(1)), {"site": 1}, ModelError, "unknown attribute 'site'"),
         ("NhwcMaxPool", (np.uint8([[[1]]]),), {"kernel_shape": [1], "site": 1}, ModelError, "unknown attribute 'site'"),
-        ("MatMulNBits", (F([[1] * 16]), np.zeros((1, 1, 8), np.uint8), F([1])),
-         {"K": 16, "N": 1, "block_size": 16, "bits": 3}, UnsupportedError, "bits=3"),
+        (
+            "MatMulNBits",
+            (F([[1] * 16]), np.zeros((1, 1, 8), np.uint8), F([1])),
+            {"K": 16, "N": 1, "block_size": 16, "bits": 3},
+            UnsupportedError,
+            "bits=3",
+        ),
         ("GatherBlockQuantized", (np.uint8([[1]]), np.int64([0]), F([[1]])), {"gather_axis": 1}, ShapeError, "along 1"),
         ("GatherBlockQuantized", (np.int8([[1]]), np.int64([0]), F([[1]])), {}, UnsupportedError, "a table of i8"),
-        ("MatMulNBits", (F([[1] * 16]), np.zeros((1, 1, 7), np.uint8), F([1])),
-         {"K": 16, "N": 1, "block_size": 16}, ShapeError, "1 rows of 1 blocks expected"),
+        (
+            "MatMulNBits",
+            (F([[1] * 16]), np.zeros((1, 1, 7), np.uint8), F([1])),
+            {"K": 16, "N": 1, "block_size": 16},
+            ShapeError,
+            "1 rows of 1 blocks expected",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(operator, arrays, attributes, error, message):
     with pytest.raises(error, match=message):
         load(model_of(operator, arrays, range(1, len(arrays)), **attributes)[0])

@@ -135,8 +135,11 @@ def test_regions_are_pooled_as_onnxruntime_does(pooled, scale):
         [[0, 0, 0, 6, 10], [1, 2, 3, 4, 5], [1, 5, 9, 30, 40], [0, 3, 3, 3, 3], [0, 6, 2, 1, 1]], np.float32
     )
     attributes = {"pooled_shape": list(pooled), "spatial_scale": scale}
-    proto = model([node("MaxRoiPool", ["x", "r"], ["y"], **attributes)], [value("x", x.shape), value("r", rois.shape)],
-                  [value("y", (5, 3, *pooled))])  # fmt: skip
+    proto = model(
+        [node("MaxRoiPool", ["x", "r"], ["y"], **attributes)],
+        [value("x", x.shape), value("r", rois.shape)],
+        [value("y", (5, 3, *pooled))],
+    )
 
     (expected,) = by_onnxruntime(proto, {"x": x, "r": rois})
 

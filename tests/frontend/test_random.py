@@ -51,9 +51,11 @@ def test_no_pass_makes_a_draw_a_constant():
 def test_dropout_keeps_the_sum_and_says_what_it_kept():
     x = np.full(SHAPE, 2.0, np.float32)
     proto = model(
-        [node("Dropout", ["x", "r", "t"], ["y", "mask"])], [value("x", SHAPE)], ["y", "mask"],
+        [node("Dropout", ["x", "r", "t"], ["y", "mask"])],
+        [value("x", SHAPE)],
+        ["y", "mask"],
         weights={"r": np.float32(0.25).reshape(()), "t": np.array(True)},
-    )  # fmt: skip
+    )
 
     result = compile(proto, target="cpu").run({"x": x})
 

@@ -204,8 +204,15 @@ def test_patterns_are_not_tried_on_constants_for_long():
 
 
 def test_grams_of_absurd_lengths_and_gaps_end():
-    attributes = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1 << 62, "max_skip_count": 1 << 62,
-                  "ngram_counts": [0, 1], "ngram_indexes": [0, 1], "pool_int64s": [7, 7, 8]}  # fmt: skip
+    attributes = {
+        "mode": "TF",
+        "min_gram_length": 1,
+        "max_gram_length": 1 << 62,
+        "max_skip_count": 1 << 62,
+        "ngram_counts": [0, 1],
+        "ngram_indexes": [0, 1],
+        "pool_int64s": [7, 7, 8],
+    }
     proto = model([node("TfIdfVectorizer", ["x"], ["y"], **attributes)], [value("x", (5,), TensorProto.INT64)])
 
     assert run(proto, np.array([7, 8, 1, 7, 8]))[0].tolist() == [2, 3]

@@ -58,8 +58,15 @@ def classifier(classes, kernel, *, probabilities=False, array=X, **attributes):
     }
     if probabilities:
         given |= {"prob_a": (-1 - RNG.random(pairs)).tolist(), "prob_b": numbers(pairs)}
-    return of("SVMClassifier", array, ("label", "scores"), kernel_type=kernel, kernel_params=KERNELS[kernel],
-              **given, **attributes)  # fmt: skip
+    return of(
+        "SVMClassifier",
+        array,
+        ("label", "scores"),
+        kernel_type=kernel,
+        kernel_params=KERNELS[kernel],
+        **given,
+        **attributes,
+    )
 
 
 def agrees(proto, array=X):
@@ -120,8 +127,16 @@ def test_where_all_coefficients_are_positive_the_second_class_needs_half_a_score
 
 def test_pairs_of_many_classes_are_counted_before_they_are_listed(monkeypatch):
     monkeypatch.setattr(svm, "combinations", None)
-    proto = of("SVMClassifier", X, ("label", "scores"), classlabels_ints=list(range(2503)), rho=[0.3], coefficients=[0.5],
-               vectors_per_class=[1] * 2503, kernel_params=KERNELS["RBF"])  # fmt: skip
+    proto = of(
+        "SVMClassifier",
+        X,
+        ("label", "scores"),
+        classlabels_ints=list(range(2503)),
+        rho=[0.3],
+        coefficients=[0.5],
+        vectors_per_class=[1] * 2503,
+        kernel_params=KERNELS["RBF"],
+    )
 
     with pytest.raises(ShapeError, match="3131253 pairs"):
         load(proto)
@@ -129,8 +144,17 @@ def test_pairs_of_many_classes_are_counted_before_they_are_listed(monkeypatch):
 
 @pytest.mark.parametrize("counts", [[-1, 1, 0], [-3, 2, 4]])
 def test_a_class_of_fewer_than_no_vectors_is_refused(counts):
-    proto = of("SVMClassifier", X, ("label", "scores"), rho=[0.3] * 3, coefficients=numbers(2, 3), vectors_per_class=counts,
-               support_vectors=numbers(3, 4), kernel_params=KERNELS["RBF"], **LABELS[3])  # fmt: skip
+    proto = of(
+        "SVMClassifier",
+        X,
+        ("label", "scores"),
+        rho=[0.3] * 3,
+        coefficients=numbers(2, 3),
+        vectors_per_class=counts,
+        support_vectors=numbers(3, 4),
+        kernel_params=KERNELS["RBF"],
+        **LABELS[3],
+    )
 
     with pytest.raises(ShapeError, match="below 0"):
         load(proto)
@@ -147,8 +171,15 @@ def test_without_vectors_there_is_a_row_for_each_class(sign):
     for labels in (LABELS[2], LABELS[4]):
         count = len(next(iter(labels.values())))
         weights = (sign * np.abs(numbers(count, 4))).tolist()
-        proto = of("SVMClassifier", X, ("label", "scores"), coefficients=weights, rho=[0.3],
-                   kernel_params=KERNELS["LINEAR"], **labels)  # fmt: skip
+        proto = of(
+            "SVMClassifier",
+            X,
+            ("label", "scores"),
+            coefficients=weights,
+            rho=[0.3],
+            kernel_params=KERNELS["LINEAR"],
+            **labels,
+        )
         if count == 2 and sign < 0:  # here onnxruntime takes every positive score for the second class
             expected = ReferenceEvaluator(proto).run(None, {"x": X})
             label, scores = InterpreterBackend.prepare(proto).run([X])

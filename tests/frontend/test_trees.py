@@ -202,8 +202,10 @@ def test_a_member_beyond_the_type_of_the_samples_is_none_of_them():
     values[ordinary[0]] = 1e300
     x = samples(1)
     x[0] = np.inf
-    far = {k: {1e300 if m == attributes["membership_values"][ordinary[0]] and k == min(sets) else m for m in s}
-           for k, s in sets.items()}  # fmt: skip
+    far = {
+        k: {1e300 if m == attributes["membership_values"][ordinary[0]] and k == min(sets) else m for m in s}
+        for k, s in sets.items()
+    }
 
     (y,) = InterpreterBackend.prepare(ensemble(attributes | {"membership_values": values})).run([x])
 

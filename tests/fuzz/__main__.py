@@ -71,8 +71,10 @@ def report(ended: Ended, targets: Sequence[str]) -> int:
         ops = Counter(op for entry in entries for op in entry.get("ops", ()))
         refusals = Counter(entry["refused"] for entry in entries if entry.get("refused"))
         undecided = Counter(text for entry in entries for text in entry.get("undecided", ()))
-        print(f"{target}: {len(entries)} models of {sum(ops.values())} nodes of {len(ops)} operators: {len(faults)} wrong,"
-              f" {sum(refusals.values())} refused; {sum(undecided.values())} nodes undecided")  # fmt: skip
+        print(
+            f"{target}: {len(entries)} models of {sum(ops.values())} nodes of {len(ops)} operators: {len(faults)} wrong,"
+            f" {sum(refusals.values())} refused; {sum(undecided.values())} nodes undecided"
+        )
         for word, counts in (("refused", refusals), ("undecided", undecided)):
             for text, count in counts.most_common(MOST_SHOWN):
                 print(f"  {word} {count}: {text[:200]}")

@@ -39,9 +39,12 @@ def _graph(
     info = helper.make_tensor_value_info
     used = inner.used_names() | {v.name for v in outputs}
     return helper.make_graph(
-        inner.nodes, name, [info(n, onnx_type(a.dtype), a.shape) for n, a in inputs],
-        [info(v.name, onnx_type(v.dtype), v.shape) for v in outputs], [w for w in inner.weights if w.name in used],
-    )  # fmt: skip
+        inner.nodes,
+        name,
+        [info(n, onnx_type(a.dtype), a.shape) for n, a in inputs],
+        [info(v.name, onnx_type(v.dtype), v.shape) for v in outputs],
+        [w for w in inner.weights if w.name in used],
+    )
 
 
 def _captured(d: Draft, bodies: Sequence[onnx.GraphProto]) -> list[Value]:
@@ -112,9 +115,12 @@ def loop(d: Draft) -> None:
         begins = np.array(d.chance(0.9))  # known where something is scanned: how often sizes that
         start = d.constant(begins) if scanned else d.data(begins)
     node = helper.make_node(
-        "Loop", [count.name, start.name if start else "", x.name], [d.fresh() for _ in outputs[1:]],
-        name=f"n{len(d.nodes)}", body=body,
-    )  # fmt: skip
+        "Loop",
+        [count.name, start.name if start else "", x.name],
+        [d.fresh() for _ in outputs[1:]],
+        name=f"n{len(d.nodes)}",
+        body=body,
+    )
     used = [count, x, *([start] if start else []), *_captured(d, [body])]
     d.append(node, list(dict.fromkeys(used)))
 

@@ -391,11 +391,12 @@ class Draft:
         order = [ends[k] for k in self.rng.permutation(len(ends))]
         info = helper.make_tensor_value_info
         graph = helper.make_graph(
-            self.nodes, "random",
+            self.nodes,
+            "random",
             [info(v.name, onnx_type(v.dtype), v.shape) for v in inputs],
             [info(v.name, onnx_type(v.dtype), v.shape) for v in order],
             weights,
-        )  # fmt: skip
+        )
         return Drawn(self._model(graph, list(self.functions.values())), tuple(inputs), tuple(order), self.refused)
 
 

@@ -95,8 +95,16 @@ def vector_machine(d: Draft) -> None:
     }
     if d.chance(0.5):
         weights |= {"prob_a": some_numbers(d, pairs, -2.0, -1.0), "prob_b": some_numbers(d, pairs)}
-    d.add("SVMClassifier", [x], outputs=2, domain=ML, classlabels_ints=[4, -1, 7][:classes], vectors_per_class=counts,
-          **common, **weights)  # fmt: skip
+    d.add(
+        "SVMClassifier",
+        [x],
+        outputs=2,
+        domain=ML,
+        classlabels_ints=[4, -1, 7][:classes],
+        vectors_per_class=counts,
+        **common,
+        **weights,
+    )
 
 
 @draws(0.5)
@@ -139,13 +147,23 @@ def forest(d: Draft) -> None:
     features, splits, modes, yes, yes_leaf, no, no_leaf = zip(*nodes, strict=True)
     tensor = numpy_helper.from_array
     d.add(
-        "TreeEnsemble", [x], domain=ML, n_targets=targets, tree_roots=roots, nodes_featureids=list(features),
-        nodes_splits=tensor(np.array(splits, np.float32), "splits"), nodes_modes=tensor(np.array(modes, np.uint8), "modes"),
-        nodes_truenodeids=list(yes), nodes_trueleafs=list(yes_leaf), nodes_falsenodeids=list(no),
-        nodes_falseleafs=list(no_leaf), leaf_targetids=[t for t, _ in leaves],
+        "TreeEnsemble",
+        [x],
+        domain=ML,
+        n_targets=targets,
+        tree_roots=roots,
+        nodes_featureids=list(features),
+        nodes_splits=tensor(np.array(splits, np.float32), "splits"),
+        nodes_modes=tensor(np.array(modes, np.uint8), "modes"),
+        nodes_truenodeids=list(yes),
+        nodes_trueleafs=list(yes_leaf),
+        nodes_falsenodeids=list(no),
+        nodes_falseleafs=list(no_leaf),
+        leaf_targetids=[t for t, _ in leaves],
         leaf_weights=tensor(np.array([w for _, w in leaves], np.float32), "weights"),
-        aggregate_function=d.one((1, 1, 0, 2, 3)), post_transform=0,
-    )  # fmt: skip
+        aggregate_function=d.one((1, 1, 0, 2, 3)),
+        post_transform=0,
+    )
 
 
 @draws(0.5)
@@ -179,8 +197,21 @@ def forest_by_nodes(d: Draft) -> None:
     kinds = ("treeids", "nodeids", "ids", "weights")
     attributes |= {f"{role}_{name}": list(c) for name, c in zip(kinds, zip(*weights, strict=True), strict=True)}
     if role == "class":
-        d.add("TreeEnsembleClassifier", [x], outputs=2, domain=ML, classlabels_int64s=[5, -1, 9],
-              post_transform=d.one(POSTS), **attributes)  # fmt: skip
+        d.add(
+            "TreeEnsembleClassifier",
+            [x],
+            outputs=2,
+            domain=ML,
+            classlabels_int64s=[5, -1, 9],
+            post_transform=d.one(POSTS),
+            **attributes,
+        )
     else:
-        d.add("TreeEnsembleRegressor", [x], domain=ML, n_targets=count, aggregate_function=d.one(("SUM", "AVERAGE", "MIN")),
-              **attributes)  # fmt: skip
+        d.add(
+            "TreeEnsembleRegressor",
+            [x],
+            domain=ML,
+            n_targets=count,
+            aggregate_function=d.one(("SUM", "AVERAGE", "MIN")),
+            **attributes,
+        )

@@ -10,15 +10,21 @@ from tests.fuzz.quantized import BYTES, quantize, scale_of, zero_point
 
 DOMAIN = "com.microsoft"
 NOT_DRAWN = {
-    "BiasAdd": "onnxruntime has it for CUDA alone", "BiasSoftmax": "onnxruntime has it for CUDA alone",
-    "BiasSplitGelu": "onnxruntime has it for CUDA alone", "GemmFastGelu": "onnxruntime has it for CUDA alone",
-    "GroupNorm": "onnxruntime has it for CUDA alone", "SkipGroupNorm": "onnxruntime has it for CUDA alone",
-    "NhwcConv": "onnxruntime has it for CUDA alone", "NhwcFusedConv": "onnxruntime has it for CUDA alone",
-    "QLinearReduceMean": "onnxruntime has it nowhere", "QLinearSoftmax": "a code may be the one beside onnxruntime's",
+    "BiasAdd": "onnxruntime has it for CUDA alone",
+    "BiasSoftmax": "onnxruntime has it for CUDA alone",
+    "BiasSplitGelu": "onnxruntime has it for CUDA alone",
+    "GemmFastGelu": "onnxruntime has it for CUDA alone",
+    "GroupNorm": "onnxruntime has it for CUDA alone",
+    "SkipGroupNorm": "onnxruntime has it for CUDA alone",
+    "NhwcConv": "onnxruntime has it for CUDA alone",
+    "NhwcFusedConv": "onnxruntime has it for CUDA alone",
+    "QLinearReduceMean": "onnxruntime has it nowhere",
+    "QLinearSoftmax": "a code may be the one beside onnxruntime's",
     "QLinearAveragePool": "a code may be the one beside onnxruntime's",
     "SimplifiedLayerNormalization": "no schema knows it in the standard's domain",
-    "TransposeMatMul": "FusedMatMul by its old name", "ConvTransposeWithDynamicPads": "ConvTranspose behind its pads",
-}  # fmt: skip
+    "TransposeMatMul": "FusedMatMul by its old name",
+    "ConvTransposeWithDynamicPads": "ConvTranspose behind its pads",
+}
 
 
 def filled(d: Draft, *ranks: int, most: int = 40) -> Value | None:
@@ -234,8 +240,16 @@ def _grouped(d: Draft, batch: int, length: int, heads: int, size: int) -> None:
     rotary = d.number(0, 2)
     tables = [d.floats(16, size // 2) for _ in range(2)] if rotary else []
     operands = [*new, *past, counts, d.constant(np.array(total, np.int32)), *tables]
-    d.add("GroupQueryAttention", operands, domain=DOMAIN, outputs=3, num_heads=2 * heads, kv_num_heads=heads,
-          do_rotary=rotary, local_window_size=d.one((-1, 2)))  # fmt: skip
+    d.add(
+        "GroupQueryAttention",
+        operands,
+        domain=DOMAIN,
+        outputs=3,
+        num_heads=2 * heads,
+        kv_num_heads=heads,
+        do_rotary=rotary,
+        local_window_size=d.one((-1, 2)),
+    )
 
 
 @draws(0.3)

@@ -42,8 +42,12 @@ def conv_block(d: Draft) -> None:
     out = c if same else d.one((1, 3, 4, 8, 16))
     group = c if same and d.chance(0.4) else 1
     terms = c // group * math.prod(options["kernel_shape"])
-    made = d.add("Conv", [x, d.floats(out, c // group, *options["kernel_shape"], scale=2 / terms**0.5, dtype=x.dtype)],
-                 group=group, **options)  # fmt: skip
+    made = d.add(
+        "Conv",
+        [x, d.floats(out, c // group, *options["kernel_shape"], scale=2 / terms**0.5, dtype=x.dtype)],
+        group=group,
+        **options,
+    )
     if made and d.chance(0.5):
         variance = d.constant(d.rng.uniform(0.5, 2, out).astype(x.dtype))
         made = d.add("BatchNormalization", [*made, *(d.floats(out, dtype=x.dtype) for _ in range(3)), variance])
@@ -91,9 +95,11 @@ def attention(d: Draft) -> None:
     projections: list[Value] = []
     for _ in range(3):
         y = chain(
-            d, x, ("MatMul", (d.floats(features, heads * depth, scale=2 / features**0.5, dtype=x.dtype),)),
+            d,
+            x,
+            ("MatMul", (d.floats(features, heads * depth, scale=2 / features**0.5, dtype=x.dtype),)),
             ("Reshape", (d.ints(batch, rows, heads, depth),)),
-        )  # fmt: skip
+        )
         if y is None:
             return
         projections.append(y)

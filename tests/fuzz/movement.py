@@ -75,10 +75,12 @@ def concat(d: Draft) -> None:
         return
     axis = d.axis(x.rank)
     like = [
-        v for v in d.values
-        if v.dtype == x.dtype and v.rank == x.rank
+        v
+        for v in d.values
+        if v.dtype == x.dtype
+        and v.rank == x.rank
         and all(a == b or k == axis % x.rank for k, (a, b) in enumerate(zip(v.shape, x.shape, strict=True)))
-    ]  # fmt: skip
+    ]
     operands = [x, *(d.one(like) for _ in range(d.number(0, 4)))]
     if d.chance(0.3):
         shape = list(x.shape)
@@ -98,8 +100,13 @@ def split(d: Draft) -> None:
     if d.chance(0.3):
         parts = d.number(2, min(4, extent) + 1)
         if d.opset >= 18:
-            d.add("Split", [x], outputs=len(range(0, extent, -(-extent // parts))), axis=named,
-                  num_outputs=len(range(0, extent, -(-extent // parts))))  # fmt: skip
+            d.add(
+                "Split",
+                [x],
+                outputs=len(range(0, extent, -(-extent // parts))),
+                axis=named,
+                num_outputs=len(range(0, extent, -(-extent // parts))),
+            )
         elif extent % parts == 0:
             d.add("Split", [x], outputs=parts, axis=named)
         return

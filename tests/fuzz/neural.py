@@ -30,9 +30,10 @@ def matmul(d: Draft) -> None:
         return
     k = x.shape[-1]
     others = [
-        v for v in d.values
+        v
+        for v in d.values
         if v.dtype == x.dtype and v.rank and v.shape[max(0, v.rank - 2)] == k and meets(v.shape[:-2], x.shape[:-2])
-    ]  # fmt: skip
+    ]
     if others and d.chance(0.5):
         y = d.one(others)
     elif x.dtype in FLOATS:
@@ -152,8 +153,16 @@ def conv_transpose(d: Draft) -> None:
     out = d.one((1, 2, 3))
     operands = [x, d.floats(c, out, *kernel, scale=1 / (c // group) ** 0.5, dtype=x.dtype)]
     operands += [d.floats(out * group, dtype=x.dtype)] if d.chance(0.5) else []
-    d.add("ConvTranspose", operands, group=group, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads,
-          output_padding=extra)  # fmt: skip
+    d.add(
+        "ConvTranspose",
+        operands,
+        group=group,
+        kernel_shape=kernel,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        output_padding=extra,
+    )
 
 
 @draws(3)
@@ -214,8 +223,16 @@ def im2col(d: Draft) -> None:
 
 @draws(2)
 def norm(d: Draft) -> None:
-    op = d.one(("BatchNormalization", "InstanceNormalization", "LRN", "GroupNormalization", "LpNormalization",
-                "MeanVarianceNormalization"))  # fmt: skip
+    op = d.one(
+        (
+            "BatchNormalization",
+            "InstanceNormalization",
+            "LRN",
+            "GroupNormalization",
+            "LpNormalization",
+            "MeanVarianceNormalization",
+        )
+    )
     x = image(d)
     if x is None:
         return
@@ -254,8 +271,13 @@ def layer_norm(d: Draft) -> None:
         d.add("RMSNormalization", [x, scale], axis=axis, epsilon=1e-2)
         return
     bias = d.floats(*rest, dtype=x.dtype) if d.chance(0.6) else None
-    d.add("LayerNormalization", [x, scale, bias], axis=axis, epsilon=1e-2,
-          outputs=(True, True, True) if d.chance(0.15) else 1)  # fmt: skip
+    d.add(
+        "LayerNormalization",
+        [x, scale, bias],
+        axis=axis,
+        epsilon=1e-2,
+        outputs=(True, True, True) if d.chance(0.15) else 1,
+    )
 
 
 @draws(2)
@@ -347,11 +369,13 @@ def recurrent(d: Draft) -> None:
     direction = d.one(("forward", "reverse", "bidirectional"))
     ways, (steps, batch, features) = (2 if direction == "bidirectional" else 1), x.shape
     operands: list[Value | None] = [
-        x, d.floats(ways, gates * hidden, features, scale=0.7), d.floats(ways, gates * hidden, hidden, scale=0.7),
+        x,
+        d.floats(ways, gates * hidden, features, scale=0.7),
+        d.floats(ways, gates * hidden, hidden, scale=0.7),
         d.floats(ways, 2 * gates * hidden) if d.chance(0.7) else None,
         d.constant(d.rng.integers(1, steps + 1, batch).astype(np.int32)) if d.chance(0.2) else None,
         d.floats(ways, batch, hidden) if d.chance(0.5) else None,
-    ]  # fmt: skip
+    ]
     attributes = {"linear_before_reset": d.number(0, 2)} if op == "GRU" else {}
     if op == "LSTM":
         operands.append(d.floats(ways, batch, hidden) if d.chance(0.5) else None)
@@ -410,8 +434,15 @@ def roi_align(d: Draft) -> None:
     corner, size = d.rng.uniform(0, 3, (count, 2)), d.rng.uniform(1, 4, (count, 2))
     rois = d.data(np.concatenate([corner, corner + size], 1).astype(x.dtype))
     batch = d.data(d.rng.integers(0, x.shape[0], count).astype(np.int64))
-    d.add("RoiAlign", [x, rois, batch], mode=d.one(("avg", "max")), output_height=d.number(1, 4), output_width=d.number(1, 4),
-          sampling_ratio=d.number(0, 4), spatial_scale=d.one((1.0, 0.5)))  # fmt: skip
+    d.add(
+        "RoiAlign",
+        [x, rois, batch],
+        mode=d.one(("avg", "max")),
+        output_height=d.number(1, 4),
+        output_width=d.number(1, 4),
+        sampling_ratio=d.number(0, 4),
+        spatial_scale=d.one((1.0, 0.5)),
+    )
 
 
 @draws(0.4)

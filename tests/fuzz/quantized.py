@@ -79,8 +79,11 @@ def matmul_of_bytes(d: Draft) -> None:
     a, a_scale, a_zero = found
     weight = d.one(BYTES) if dtype == U8 else I8
     n = d.extent(zero=0)
-    b = d.constant(d.rng.integers(-9, 10, (x.shape[-1], n)).astype(I8) if weight == I8
-                   else d.rng.integers(118, 138, (x.shape[-1], n)).astype(U8))  # fmt: skip
+    b = d.constant(
+        d.rng.integers(-9, 10, (x.shape[-1], n)).astype(I8)
+        if weight == I8
+        else d.rng.integers(118, 138, (x.shape[-1], n)).astype(U8)
+    )
     b_zero = zero_point(d, weight)
     if d.chance(0.5):
         operands = [a, b, a_zero, b_zero]
@@ -116,8 +119,7 @@ def conv_of_bytes(d: Draft) -> None:
     w_zero = d.constant(np.zeros(out if per_channel else (), I8))
     bias = [d.constant(d.rng.integers(-50, 50, out).astype(np.int32))] if d.chance(0.6) else []
     after = [d.constant(np.array(0.05, np.float32)), zero_point(d, U8), *bias]
-    d.add("QLinearConv", [a, a_scale, a_zero, weight, w_scale, w_zero, *after],
-          group=group, **options)  # fmt: skip
+    d.add("QLinearConv", [a, a_scale, a_zero, weight, w_scale, w_zero, *after], group=group, **options)
 
 
 @draws(0.5)

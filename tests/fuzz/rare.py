@@ -9,17 +9,28 @@ from tests.fuzz.kinds import draws
 from tests.fuzz.movement import SOLID
 
 # translated and not drawn, with the reason
-NOT_DRAWN = {
-    "Multinomial": "random: no answer", "RandomNormal": "random: no answer",
-    "RandomNormalLike": "random: no answer", "RandomUniform": "random: no answer", "RandomUniformLike": "random: no answer",
-    "Scatter": "gone since opset 11", "Upsample": "gone since opset 10",
-    "SequenceEmpty": "what a sequence is drawn from are tensors", "ImageDecoder": "onnxruntime has none",
-    "MaxRoiPool": "the evaluator has none",
-} | dict.fromkeys(
-    ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), "what is drawn are numbers"
-) | dict.fromkeys(
-    ("Affine", "ConstantFill", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"), "of no standard opset"
-)  # fmt: skip
+NOT_DRAWN = (
+    {
+        "Multinomial": "random: no answer",
+        "RandomNormal": "random: no answer",
+        "RandomNormalLike": "random: no answer",
+        "RandomUniform": "random: no answer",
+        "RandomUniformLike": "random: no answer",
+        "Scatter": "gone since opset 11",
+        "Upsample": "gone since opset 10",
+        "SequenceEmpty": "what a sequence is drawn from are tensors",
+        "ImageDecoder": "onnxruntime has none",
+        "MaxRoiPool": "the evaluator has none",
+    }
+    | dict.fromkeys(
+        ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+        "what is drawn are numbers",
+    )
+    | dict.fromkeys(
+        ("Affine", "ConstantFill", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
+        "of no standard opset",
+    )
+)
 
 
 @draws(0.5)
@@ -81,9 +92,12 @@ def signal(d: Draft) -> None:
     if d.opset < 17:
         return
     if d.chance(0.3):
-        d.add("MelWeightMatrix", [d.constant(np.array(v, np.int64)) for v in (d.number(3, 9), 16, 8000)]
-              + [d.constant(np.array(v, np.float32)) for v in (d.one((0, 20)), 3800)],
-              output_datatype=onnx_type(d.one((F32, F64))))  # fmt: skip
+        d.add(
+            "MelWeightMatrix",
+            [d.constant(np.array(v, np.int64)) for v in (d.number(3, 9), 16, 8000)]
+            + [d.constant(np.array(v, np.float32)) for v in (d.one((0, 20)), 3800)],
+            output_datatype=onnx_type(d.one((F32, F64))),
+        )
         return
     frame, dtype = d.one((4, 6, 8)), d.one((F32, F64))
     wave = d.floats(d.number(1, 3), d.number(frame, 20), 1, dtype=dtype)

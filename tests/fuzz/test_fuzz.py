@@ -12,7 +12,8 @@ import onnx
 import pytest
 
 from gpucomp.frontend.onnx import load, translate
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.pipeline import run_pipeline
 from testing.kernel_oracle import run_steps
 from tests.fuzz import control, fleet, learned, lists, microsoft, rare
@@ -64,10 +65,12 @@ def test_a_drawn_model_is_valid():
 
 def test_every_translated_operator_is_drawn_or_has_a_reason():
     written = {
-        node.value for path in Path(__file__).parent.glob("*.py") if not path.name.startswith("test_")
+        node.value
+        for path in Path(__file__).parent.glob("*.py")
+        if not path.name.startswith("test_")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }  # fmt: skip
+    }
     not_drawn = set(rare.NOT_DRAWN | learned.NOT_DRAWN | microsoft.NOT_DRAWN)
     drawn = written | {f"Reduce{name}" for name in written} - not_drawn
     translated = {name for domain, name in translate._TRANSLATORS if domain in ("", learned.ML, microsoft.DOMAIN)}

@@ -36,6 +36,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
   const int bs1 = b_column + 24;
   const int bs2 = b_column + 36;
 
+  // the sums that it keeps
   int acc[2][2];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -43,6 +44,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
     for (int j = 0; j < 2; ++j) acc[i][j] = 0;
   }
 
+  // the first tile, by way of registers
   int a_next[4];
   int b_next[4];
   const int a_depth = a_fast * 4;
@@ -91,6 +93,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
   int now = 0;
   for (int depth = 0; depth < 40; depth += 8) {
     barrier(CLK_LOCAL_MEM_FENCE);
+
     // the next tile sets out to registers while this one is computed with
     const int following = depth + 8;
     if (following < 40) {
@@ -133,6 +136,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
       }
     }
 
+    // what this tile adds to the sums
     int a_part[2];
     int b_part[2];
     #pragma unroll
@@ -146,6 +150,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
       }
     }
 
+    // the next one goes on to shared memory
     now ^= 1;
     if (following < 40) {
       #pragma unroll

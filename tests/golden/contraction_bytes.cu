@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
   const int bs1 = b_column + 24;
   const int bs2 = b_column + 36;
 
+  // the sums that it keeps
   int acc[2][2];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -39,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
     for (int j = 0; j < 2; ++j) acc[i][j] = 0;
   }
 
+  // the first tile, by way of registers
   __align__(16) int a_next[4];
   __align__(16) int b_next[4];
   const int a_depth = a_fast * 4;
@@ -88,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
   int now = 0;
   for (int depth = 0; depth < 40; depth += 8) {
     __syncthreads();
+
     // the next tile sets out to registers while this one is computed with
     const int following = depth + 8;
     if (following < 40) {
@@ -131,6 +134,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
       }
     }
 
+    // what this tile adds to the sums
     __align__(16) int a_part[2];
     __align__(16) int b_part[2];
     #pragma unroll
@@ -144,6 +148,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
       }
     }
 
+    // the next one goes on to shared memory
     now ^= 1;
     if (following < 40) {
       #pragma unroll

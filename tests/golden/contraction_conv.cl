@@ -38,6 +38,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   const int b_fast = id % 8, b_slow = id / 8;
   const int b_column = b_fast * 4;
 
+  // the sums that it keeps
   float acc[4][4];
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -46,6 +47,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   }
 
   for (int depth = 0; depth < 144; depth += 16) {
+    // everybody is done with the tile before: the next one takes its place
     barrier(CLK_LOCAL_MEM_FENCE);
     const int a_depth = depth + a_fast * 4;
     const int a_depth_chunk = a_depth / 4;
@@ -73,6 +75,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
+    // what it adds to the sums
     float a_part[4];
     float b_part[4];
     #pragma unroll

@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   const int b_fast = id % 8, b_slow = id / 8;
   const int b_column = b_fast * 4;
 
+  // the sums that it keeps
   float acc[4][4];
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -46,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   }
 
   for (int depth = 0; depth < 144; depth += 16) {
+    // everybody is done with the tile before: the next one takes its place
     __syncthreads();
     const int a_depth = depth + a_fast * 4;
     const int a_depth_chunk = a_depth / 4;
@@ -73,6 +75,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     }
     __syncthreads();
 
+    // what it adds to the sums
     __align__(16) float a_part[4];
     __align__(16) float b_part[4];
     #pragma unroll

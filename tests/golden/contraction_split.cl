@@ -48,6 +48,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   int b_column = first_column + b_fast * 4;
   if (b_column > 32) b_column = 32;
 
+  // the sums that it keeps
   float acc[2][4];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -58,6 +59,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   // the part of the depth that is this work-group's
   const int depth_begin = (int)get_group_id(1) * 32;
   const int depth_end = depth_begin + 32 < 104 ? depth_begin + 32 : 104;
+
+  // the first tile, by way of registers
   float a_next[4];
   float b_next[4];
   if (depth_begin < depth_end) {
@@ -80,6 +83,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   int now = 0;
   for (int depth = depth_begin; depth < depth_end; depth += 8) {
     barrier(CLK_LOCAL_MEM_FENCE);
+
     // the next tile sets out to registers while this one is computed with
     const int following = depth + 8;
     if (following < depth_end) {
@@ -94,6 +98,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       vstore4(bd0 ? vload4(0, x1 + b_column + bd1) : (float4)(0), 0, b_next);
     }
 
+    // what this tile adds to the sums
     float a_part[2];
     float b_part[4];
     #pragma unroll
@@ -107,6 +112,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       }
     }
 
+    // the next one goes on to shared memory
     now ^= 1;
     if (following < depth_end) {
       if (a_slow < 16) {

@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   int b_column = first_column + b_fast * 4;
   if (b_column > 32) b_column = 32;
 
+  // the sums that it keeps
   __align__(16) float acc[2][4];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -42,6 +43,8 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   // the part of the depth that is this block's
   const int depth_begin = (int)blockIdx.y * 32;
   const int depth_end = depth_begin + 32 < 104 ? depth_begin + 32 : 104;
+
+  // the first tile, by way of registers
   __align__(16) float a_next[4];
   __align__(16) float b_next[4];
   if (depth_begin < depth_end) {
@@ -64,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   int now = 0;
   for (int depth = depth_begin; depth < depth_end; depth += 8) {
     __syncthreads();
+
     // the next tile sets out to registers while this one is computed with
     const int following = depth + 8;
     if (following < depth_end) {
@@ -78,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       *reinterpret_cast<uint4*>(b_next) = bd0 ? *reinterpret_cast<const uint4*>(x1 + b_column + bd1) : make_uint4(0u, 0u, 0u, 0u);
     }
 
+    // what this tile adds to the sums
     __align__(16) float a_part[2];
     __align__(16) float b_part[4];
     #pragma unroll
@@ -91,6 +96,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       }
     }
 
+    // the next one goes on to shared memory
     now ^= 1;
     if (following < depth_end) {
       if (a_slow < 16) {

@@ -14,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   __shared__ __align__(16) int is_last[1];
   unsigned char* const shared = gc_dynamic_shared();
 
+  // where this thread's warp stands in the tile of the result, and the tile in the result
   const int id = (int)threadIdx.x;
   const int my_lane = id % 32;
   const int warp = id / 32;
@@ -24,6 +25,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   const int first_column = band * 16;
   const int first_row = in_band * 16;
 
+  // where its parts of the tiles come from, and where they go in a stage of shared memory
   const int a_fast = id % 16, a_slow = id / 16;
   const int a_to = a_slow * 256 + (a_fast * 16 ^ (a_slow & 7) * 16);
   int a_at0[2];
@@ -34,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     const int as0 = a_span * 72;
     a_at0[a_i] = as0;
   }
+
   const int b_fast = id % 16, b_slow = id / 16;
   const int b_to = b_slow * 256 + (b_fast * 16 ^ (b_slow & 7) * 16);
   int b_at0[2];
@@ -44,6 +47,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     const int bs0 = b_span * 72;
     b_at0[b_i] = bs0;
   }
+
+  // where its lane's part of the first fragments is in a stage
   const int a_row = my_lane / 8 % 2 * 8 + my_lane % 8;
   const int a_position = (warp_k * 4 + my_lane / 16) * 16;
   const int a_at = a_row * 256 + (a_position ^ (a_row & 7) * 16);
@@ -51,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   const int b_position = (warp_k * 4 + my_lane / 8 % 2) * 16;
   const int b_at = b_row * 256 + (b_position ^ (b_row & 7) * 16);
 
+  // the sums that it keeps, in blocks of 16 x 8 as mma deals them to lanes
   __align__(16) float acc[1][2][4];
   #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -58,8 +64,11 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     for (int r = 0; r < 4; ++r) acc[0][j][r] = 0.0f;
   }
 
+  // the part of the depth, in tiles, that is this block's
   const int begin = (int)blockIdx.y;
   const int end = begin + 1 < 2 ? begin + 1 : 2;
+
+  // the first tiles set out, one to each stage but the last
   #pragma unroll
   for (int stage = 0; stage < 2; ++stage) {
     const int ahead = begin + stage;
@@ -80,14 +89,17 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     }
     gc_cp_async_commit();
   }
+
   int reading = 0, writing = 2;
   unsigned a_part[2][1][4], b_part[2][4];
   gc_cp_async_wait<1>();
   __syncthreads();
   gc_ldmatrix_x4(a_part[0][0], shared + a_at);
   gc_ldmatrix_x4(b_part[0], shared + 4096 + b_at);
+
   #pragma unroll 1
   for (int step = begin; step < end; ++step) {
+    // a later tile sets out to the stage that is free
     const int ahead = step + 2;
     unsigned char* const to = shared + writing * 8192;
     if (ahead < end) {
@@ -105,19 +117,23 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
       }
     }
     gc_cp_async_commit();
+
+    // what this tile adds to the sums
     #pragma unroll
     for (int k = 0; k < 2; ++k) {
       if (k == 1) {
+        // the next tile is there, for everybody, and everybody is done with this one
         gc_cp_async_wait<1>();
         __syncthreads();
         reading = reading == 2 ? 0 : reading + 1;
         writing = writing == 2 ? 0 : writing + 1;
       }
-      // past the last tile these are not used
+      // the next step's fragments; past the last tile these are not used
       const unsigned char* const from = shared + reading * 8192;
       const int next = (k + 1) % 2;
       gc_ldmatrix_x4(a_part[(k + 1) % 2][0], from + (a_at ^ next * 32));
       gc_ldmatrix_x4(b_part[(k + 1) % 2], from + 4096 + (b_at ^ next * 32));
+
       unsigned b_big[4], b_small[4];
       #pragma unroll
       for (int j = 0; j < 4; ++j) {

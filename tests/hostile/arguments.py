@@ -139,8 +139,14 @@ class Raising:
         raise self.error if name == vars(self)["protocol"] else AttributeError(name)
 
 
-def running(name: str, code: str, give: Callable[[], Any], mention: str = "", expected: np.ndarray | None = None,
-            dtype: int = TensorProto.FLOAT) -> None:  # fmt: skip
+def running(
+    name: str,
+    code: str,
+    give: Callable[[], Any],
+    mention: str = "",
+    expected: np.ndarray | None = None,
+    dtype: int = TensorProto.FLOAT,
+) -> None:
     """``run`` of y = -x on what ``give`` gives."""
 
     def prepare(folder: Path) -> Act:

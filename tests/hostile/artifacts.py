@@ -59,8 +59,14 @@ def data(what: str, code: str, change: Callable[[bytes], bytes], mention: str = 
     add(f"artifacts/{what}", code, prepare, mention)
 
 
-def sealed(what: str, code: str, manifest: Callable[[dict[str, Any]], object] = lambda m: None, mention: str = "",
-           act: Callable[[Path], None] = load, **changed: bytes | None) -> None:  # fmt: skip
+def sealed(
+    what: str,
+    code: str,
+    manifest: Callable[[dict[str, Any]], object] = lambda m: None,
+    mention: str = "",
+    act: Callable[[Path], None] = load,
+    **changed: bytes | None,
+) -> None:
     """A case of other contents, with right digests and a right zip around them. ``None`` leaves a member out."""
 
     def prepare(folder: Path) -> Act:
@@ -158,8 +164,15 @@ data("no_members", "GPC7001", lambda d: tail(6, 0)(tail(7, 0)(d)))
 data("directory_elsewhere", "GPC7001", tail(9, 0))
 data("directory_2_63", "GPC7001", tail(9, 1 << 63))
 data("two_members_of_one_name", "GPC7001", lambda d: d.replace(b"sources/k1.ll", b"sources/k0.ll"))
-data("swapped_sources", "GPC7001", lambda d: d.replace(b"sources/k1.ll", b"sources/k9.ll").replace(
-    b"sources/k0.ll", b"sources/k1.ll").replace(b"sources/k9.ll", b"sources/k0.ll"))  # fmt: skip
+data(
+    "swapped_sources",
+    "GPC7001",
+    lambda d: (
+        d.replace(b"sources/k1.ll", b"sources/k9.ll")
+        .replace(b"sources/k0.ll", b"sources/k1.ll")
+        .replace(b"sources/k9.ll", b"sources/k0.ll")
+    ),
+)
 data("a_weight_changed", "GPC7003", lambda d: d.replace(contents().weights["w0"].tobytes(), b"\x7f" * 12))
 
 
@@ -203,8 +216,14 @@ sealed("manifest_with_a_field_more", "GPC7004", lambda m: m.update(__class__="os
 sealed("manifest_without_members", "GPC7004", lambda m: m.update(members=[]), "m.gpuc")
 sealed("member_not_listed", "GPC7003", lambda m: m["members"].pop("weights.safetensors"), "weights.safetensors")
 sealed("member_missing", "GPC7003", lambda m: m["members"].update({"sources/none.ll": {}}), "sources/none.ll")
-sealed("swapped_digests", "GPC7003", lambda m: m["members"].update({
-    "sources/k0.ll": m["members"]["sources/k1.ll"], "sources/k1.ll": m["members"]["sources/k0.ll"]}), "sources/k")  # fmt: skip
+sealed(
+    "swapped_digests",
+    "GPC7003",
+    lambda m: m["members"].update(
+        {"sources/k0.ll": m["members"]["sources/k1.ll"], "sources/k1.ll": m["members"]["sources/k0.ll"]}
+    ),
+    "sources/k",
+)
 sealed(
     "member_of_another_size", "GPC7003", lambda m: m["members"]["weights.safetensors"].update(bytes=1 << 62), "weights"
 )
@@ -221,12 +240,23 @@ def plan(what: str, change: Callable[[dict[str, Any]], object], mention: str = "
 
 
 HOSTILE = {
-    "null": None, "negative": -1, "least": -(1 << 63), "2_70": 1 << 70, "fraction": 0.5, "text": "x", "list": [],
-    "table": {}, "infinity": 1e999,
-}  # fmt: skip
-for where, field in [("arena_bytes", ("arena_bytes",)), ("buffer_nbytes", ("buffers", 3, "nbytes")),
-                     ("buffer_shape", ("buffers", 3, "shape")), ("launch_args", ("launches", 0, "args")),
-                     ("kernel_groups", ("kernels", 0, "groups"))]:  # fmt: skip
+    "null": None,
+    "negative": -1,
+    "least": -(1 << 63),
+    "2_70": 1 << 70,
+    "fraction": 0.5,
+    "text": "x",
+    "list": [],
+    "table": {},
+    "infinity": 1e999,
+}
+for where, field in [
+    ("arena_bytes", ("arena_bytes",)),
+    ("buffer_nbytes", ("buffers", 3, "nbytes")),
+    ("buffer_shape", ("buffers", 3, "shape")),
+    ("launch_args", ("launches", 0, "args")),
+    ("kernel_groups", ("kernels", 0, "groups")),
+]:
     for what, wrong in HOSTILE.items():
         if (where, what) == ("buffer_shape", "list"):
             continue
@@ -259,8 +289,19 @@ def host(what: str, code: str, op: str, attributes: Any, act: Callable[[Path], N
     """A launch that runs a host operator, with attributes of somebody's choice."""
 
     def change(m: dict[str, Any]) -> None:
-        m["plan"]["launches"] = [{"kernel": -1, "args": [0, result], "name": "h", "ops": [], "nodes": [], "why": "", "inputs": 1,
-                                  "host": op, "attributes": attributes}]  # fmt: skip
+        m["plan"]["launches"] = [
+            {
+                "kernel": -1,
+                "args": [0, result],
+                "name": "h",
+                "ops": [],
+                "nodes": [],
+                "why": "",
+                "inputs": 1,
+                "host": op,
+                "attributes": attributes,
+            }
+        ]
         m["plan"]["kernels"], m["plan"]["output_names"], m["plan"]["outputs"] = [], ["y"], [4]
 
     sealed(f"host_{what}", code, change, act=act)
@@ -276,10 +317,23 @@ host("too_few_operands", "GPC5012", "Add", {})
 host("other_shape", "GPC5012", "Transpose", {"perm": [1, 0]})
 host("other_type", "GPC5012", "Cast", {"to": {"dtype": "f64"}})
 host("of_a_terabyte", "GPC5012", "Tile", {"repeats": [1 << 20, 1 << 20]})
-host("resized_to_2_60", "GPC5012", "Resize", {
-    "sizes": [1 << 30] * 2, "scales": [1, 1], "mode": "linear", "coordinate_transformation_mode": "asymmetric",
-    "nearest_mode": "floor", "cubic_coeff_a": 0.0, "exclude_outside": False, "extrapolation_value": 0.0,
-    "antialias": True, "roi": []})  # fmt: skip
+host(
+    "resized_to_2_60",
+    "GPC5012",
+    "Resize",
+    {
+        "sizes": [1 << 30] * 2,
+        "scales": [1, 1],
+        "mode": "linear",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+        "cubic_coeff_a": 0.0,
+        "exclude_outside": False,
+        "extrapolation_value": 0.0,
+        "antialias": True,
+        "roi": [],
+    },
+)
 host("sliced_to_2_40", "GPC5012", "Slice", {"starts": [0, 0], "steps": [0, 0], "sizes": [1 << 40, 1]})
 host("escapes_in_an_attribute", "GPC5012", "Transpose", {"perm": "\x1b[31m"})
 host("writes_a_weight", "GPC7004", "Relu", {}, act=load, result=1)
@@ -290,18 +344,30 @@ host("attribute_array_of_objects", "GPC7004", "Relu", {"x": {"array": ["object",
 host("attribute_no_base64", "GPC7004", "Relu", {"x": {"bytes": "\x7f"}}, act=load)
 host("attribute_2_64", "GPC7004", "Relu", {"x": 1 << 64}, act=load)
 
-sealed("target_with_escapes", "GPC5007", lambda m: m["plan"].update(
-    target="\x1b[31m", features=["\x1b]0;x\x07"]), act=run)  # fmt: skip
-sealed("launch_with_escapes", "GPC5011", lambda m: m["plan"].update(kernels=[], launches=[m["plan"]["launches"][0] | {
-    "kernel": -1, "host": "os.system", "name": "\x1b[31m"}]), act=run)  # fmt: skip
+sealed(
+    "target_with_escapes", "GPC5007", lambda m: m["plan"].update(target="\x1b[31m", features=["\x1b]0;x\x07"]), act=run
+)
+sealed(
+    "launch_with_escapes",
+    "GPC5011",
+    lambda m: m["plan"].update(
+        kernels=[], launches=[m["plan"]["launches"][0] | {"kernel": -1, "host": "os.system", "name": "\x1b[31m"}]
+    ),
+    act=run,
+)
 sealed("buffer_with_more_room_than_elements", "GPC7010", lambda m: m["plan"]["buffers"][3].update(dtype="i4"), act=run)
 
 # machine code that is none: as much of it as can be refused is refused
 sealed("code_that_is_no_elf", "GPC7010", act=run)
 sealed("code_empty", "GPC7010", act=run, binaries__model_dot_o=b"")
 sealed("code_of_a_size_that_lies", "GPC7010", act=run, binaries__model_dot_o=b"\xff" * 8 + b"\x7fELF")
-sealed("code_whose_sections_lie", "GPC7010", act=run, binaries__model_dot_o=struct.pack("<Q", 64) + struct.pack(
-    "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 1, 62, 1, 0, 0, (1 << 64) - 64, 0, 64, 0, 0, 64, 9, 0))  # fmt: skip
+sealed(
+    "code_whose_sections_lie",
+    "GPC7010",
+    act=run,
+    binaries__model_dot_o=struct.pack("<Q", 64)
+    + struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 1, 62, 1, 0, 0, (1 << 64) - 64, 0, 64, 0, 0, 64, 9, 0),
+)
 sealed("arena_of_256_terabytes", "GPC5013", lambda m: m["plan"].update(arena_bytes=1 << 48), act=run)
 
 

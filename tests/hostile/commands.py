@@ -34,8 +34,14 @@ def command(words: Sequence[str], expected: int) -> None:
         raise GpucompError(message, code=name)
 
 
-def case(what: str, code: str, exit_code: int, words: Sequence[str], make: Callable[[Path], object] = lambda folder: None,
-         mention: str = "") -> None:  # fmt: skip
+def case(
+    what: str,
+    code: str,
+    exit_code: int,
+    words: Sequence[str],
+    make: Callable[[Path], object] = lambda folder: None,
+    mention: str = "",
+) -> None:
     """``make`` puts files beside m.onnx, which is sound; words that begin with ``@`` are files of the folder."""
 
     def prepare(folder: Path) -> Act:
@@ -80,18 +86,37 @@ case("check_zero", "GPC3001", 3, ["check", "@zero"], lambda f: (f / "zero").syml
 case("check_text", "GPC3002", 3, ["check", "@t.onnx"], written("t.onnx", b"hello"))
 case("check_cycle", "GPC3018", 3, ["check", "@c.onnx"], written("c.onnx", graph.ring(3).SerializeToString()), "'n0'")
 case("check_laughs", "GPC4001", 4, ["check", "@l.onnx"], written("l.onnx", functions.tower(40, 2).SerializeToString()))
-case("check_range", "GPC4001", 4, ["check", "@r.onnx"], written("r.onnx", shapes.one(
-    "Range", None, a=np.array(0), b=np.array(1 << 62), c=np.array(1))().SerializeToString()))  # fmt: skip
-case("check_passwd", "GPC3024", 3, ["check", "@e.onnx"], written(
-    "e.onnx", external.external(location="/etc/passwd").SerializeToString()), "'w'")  # fmt: skip
+case(
+    "check_range",
+    "GPC4001",
+    4,
+    ["check", "@r.onnx"],
+    written(
+        "r.onnx", shapes.one("Range", None, a=np.array(0), b=np.array(1 << 62), c=np.array(1))().SerializeToString()
+    ),
+)
+case(
+    "check_passwd",
+    "GPC3024",
+    3,
+    ["check", "@e.onnx"],
+    written("e.onnx", external.external(location="/etc/passwd").SerializeToString()),
+    "'w'",
+)
 case("compile_to_nowhere", "GPC7005", 3, ["compile", "@m.onnx", "--target", "cpu", "-o", "@none/m.gpuc"])
 case("compile_target", "GPC2002", 2, ["compile", "@m.onnx", "--target", "cpu;touch PWNED", "-o", "@m.gpuc"])
 for what, words, code in [
-    ("word", "x", "GPC2002"), ("negative", "x:-1x3", "GPC2002"), ("fraction", "x:2.5x3", "GPC2002"),
+    ("word", "x", "GPC2002"),
+    ("negative", "x:-1x3", "GPC2002"),
+    ("fraction", "x:2.5x3", "GPC2002"),
     ("nan", "x:nanx3", "GPC2002"),
-    ("2_70", f"x:{1 << 70}x3", "GPC2002"), ("no_name", ":2x3", "GPC2002"), ("other_name", "q:2x3", "GPC2101"),
-    ("arabic", "x:٢x٣", "GPC2002"), ("contradiction", "x:2x4", "GPC2102"), ("escape", "x\x1b[31m:2", "GPC2101"),
-]:  # fmt: skip
+    ("2_70", f"x:{1 << 70}x3", "GPC2002"),
+    ("no_name", ":2x3", "GPC2002"),
+    ("other_name", "q:2x3", "GPC2101"),
+    ("arabic", "x:٢x٣", "GPC2002"),
+    ("contradiction", "x:2x4", "GPC2102"),
+    ("escape", "x\x1b[31m:2", "GPC2101"),
+]:
     case(f"shapes_{what}", code, 2, ["compile", "@m.onnx", "--target", "cpu", "--shapes", words, "-o", "@m.gpuc"])
 case("run_gpuc_that_is_none", "GPC7001", 3, ["run", "@m.gpuc"], written("m.gpuc", b"PK\x05\x06" + bytes(200)))
 case("run_zip_bomb", "GPC7001", 3, ["run", "@m.gpuc"], lambda f: (f / "m.gpuc").write_bytes(artifacts.bomb()))
@@ -100,20 +125,44 @@ case("run_npz", OK, 0, [*RUN, "@x.npz"], written("x.npz", archive(x=saved(X))))
 case(
     "run_npz_of_another_name", "GPC2101", 2, [*RUN, "@x.npz"], written("x.npz", archive(x=saved(X), q=saved(X))), "'q'"
 )
-case("run_npz_bomb", "GPC2103", 2, [*RUN, "@x.npz"], written(
-    "x.npz", archive(x=npy(F32 % "(67108864,)", bytes(64 << 20)))), "'x'")  # fmt: skip
-case("run_npz_bomb_of_another_name", "GPC2101", 2, [*RUN, "@x.npz"], written(
-    "x.npz", archive(q=npy(F32 % "(67108864,)", bytes(64 << 20)))), "'q'")  # fmt: skip
+case(
+    "run_npz_bomb",
+    "GPC2103",
+    2,
+    [*RUN, "@x.npz"],
+    written("x.npz", archive(x=npy(F32 % "(67108864,)", bytes(64 << 20)))),
+    "'x'",
+)
+case(
+    "run_npz_bomb_of_another_name",
+    "GPC2101",
+    2,
+    [*RUN, "@x.npz"],
+    written("x.npz", archive(q=npy(F32 % "(67108864,)", bytes(64 << 20)))),
+    "'q'",
+)
 case(
     "run_npz_that_lies", "GPC2004", 2, [*RUN, "@x.npz"], written("x.npz", archive(x=npy(F32 % "(2, 3)", b""))), "x.npz"
 )
 case("run_npz_of_2_40", "GPC2103", 2, [*RUN, "@x.npz"], written("x.npz", archive(x=npy(F32 % f"({1 << 40},)"))), "'x'")
 case("run_npz_that_is_none", "GPC2004", 2, [*RUN, "@x.npz"], written("x.npz", b"PK\x03\x04" + bytes(99)), "x.npz")
-case("run_npz_of_objects", "GPC2004", 2, [*RUN, "@x.npz"], written(
-    "x.npz", archive(x=saved(np.array([[None] * 3] * 2), allow_pickle=True))), "x.npz")  # fmt: skip
+case(
+    "run_npz_of_objects",
+    "GPC2004",
+    2,
+    [*RUN, "@x.npz"],
+    written("x.npz", archive(x=saved(np.array([[None] * 3] * 2), allow_pickle=True))),
+    "x.npz",
+)
 case("run_npz_cut", "GPC2004", 2, [*RUN, "@x.npz"], written("x.npz", archive(x=saved(X))[:-30]), "x.npz")
-case("run_npy_of_objects", "GPC2004", 2, [*RUN, "x=@x.npy"], written(
-    "x.npy", saved(np.array([None, 1]), allow_pickle=True)), "x.npy")  # fmt: skip
+case(
+    "run_npy_of_objects",
+    "GPC2004",
+    2,
+    [*RUN, "x=@x.npy"],
+    written("x.npy", saved(np.array([None, 1]), allow_pickle=True)),
+    "x.npy",
+)
 for what, header, code in [
     ("shape_that_lies", F32 % "(1099511627776,)", "GPC2004"),
     ("shape_negative", F32 % "(-1, 3)", "GPC2004"),
@@ -129,14 +178,27 @@ for what, header, code in [
 case("run_npy_pickle", "GPC2004", 2, [*RUN, "x=@x.npy"], written("x.npy", b"\x80\x04]."), "x.npy")
 case("run_npy_missing", "GPC2004", 2, [*RUN, "x=@none.npy"], mention="none.npy")
 case("run_pb_that_is_none", "GPC2004", 2, [*RUN, "x=@x.pb"], written("x.pb", b"\xff" * 99), "x.pb")
-case("run_pb_outside", "GPC2004", 2, [*RUN, "x=@x.pb"], lambda f: (f / "x.pb").write_bytes(
-    external.external(location="/etc/passwd").graph.initializer[0].SerializeToString()), "x.pb")  # fmt: skip
+case(
+    "run_pb_outside",
+    "GPC2004",
+    2,
+    [*RUN, "x=@x.pb"],
+    lambda f: (f / "x.pb").write_bytes(
+        external.external(location="/etc/passwd").graph.initializer[0].SerializeToString()
+    ),
+    "x.pb",
+)
 case("run_photo_that_is_none", "GPC2003", 2, [*RUN, "x=@x.png"], written("x.png", b"\x89PNG\r\n\x1a\n" + bytes(99)))
 case("run_other_kind", "GPC2003", 2, [*RUN, "x=@x.pkl"], written("x.pkl", b"\x80\x04]."), "x.pkl")
 case("run_other_name", "GPC2101", 2, [*RUN, "q=@x.npy"], written("x.npy", saved(X)))
 case("records_missing", "GPC7102", 3, ["compile", "@m.onnx", "--target", "cpu", "--records", "@none", "-o", "@m.gpuc"])
-case("records_pipe", "GPC7102", 3, ["compile", "@m.onnx", "--target", "cpu", "--records", "@r.jsonl", "-o", "@m.gpuc"],
-     lambda f: os.mkfifo(f / "r.jsonl"))  # fmt: skip
+case(
+    "records_pipe",
+    "GPC7102",
+    3,
+    ["compile", "@m.onnx", "--target", "cpu", "--records", "@r.jsonl", "-o", "@m.gpuc"],
+    lambda f: os.mkfifo(f / "r.jsonl"),
+)
 case(
     "records_show_surrogate",
     OK,

@@ -22,8 +22,16 @@ ML = "ai.onnx.ml"
 TEXT = TensorProto.STRING
 
 
-def many(op: str, count: int, inputs: Sequence[str], outputs: Sequence[str] = ("p",), x: onnx.ValueInfoProto = X,
-         weights: Any = (), domains: Sequence[str] = (), **attributes: Any) -> onnx.ModelProto:  # fmt: skip
+def many(
+    op: str,
+    count: int,
+    inputs: Sequence[str],
+    outputs: Sequence[str] = ("p",),
+    x: onnx.ValueInfoProto = X,
+    weights: Any = (),
+    domains: Sequence[str] = (),
+    **attributes: Any,
+) -> onnx.ModelProto:
     """``count`` equal nodes on the same operands, whose results nobody reads."""
     nodes = [
         node(op, list(inputs), [f"{o}{k}" for o in outputs], domain=domains[0] if domains else "", **attributes)
@@ -99,10 +107,14 @@ def calls(function: onnx.FunctionProto, count: int) -> onnx.ModelProto:
 
 def function(inputs: int = 0, opsets: int = 0, defaults: int = 0) -> onnx.FunctionProto:
     return helper.make_function(
-        "f", "f0", ["a", *(f"i{k}" for k in range(inputs))], ["z"], [node("Neg", ["a"], ["z"])],
+        "f",
+        "f0",
+        ["a", *(f"i{k}" for k in range(inputs))],
+        ["z"],
+        [node("Neg", ["a"], ["z"])],
         [OPSET[0], *(helper.make_opsetid(f"d{k}", 1) for k in range(opsets))],
         attribute_protos=[helper.make_attribute(f"t{k}", 1) for k in range(defaults)],
-    )  # fmt: skip
+    )
 
 
 def referred(count: int) -> onnx.ModelProto:
@@ -127,14 +139,20 @@ def asked(chain: int, times: int) -> onnx.ModelProto:
 
 def inserted(length: int, times: int) -> onnx.ModelProto:
     nodes = [node("SequenceInsert", ["s", "x"], [f"q{k}"]) for k in range(times)]
-    return model([node("SplitToSequence", ["x"], ["s"]), *nodes, node("SequenceAt", ["s", "k"], ["y"])],
-                 [value("x", (length,))], weights={"k": np.array(0)})  # fmt: skip
+    return model(
+        [node("SplitToSequence", ["x"], ["s"]), *nodes, node("SequenceAt", ["s", "k"], ["y"])],
+        [value("x", (length,))],
+        weights={"k": np.array(0)},
+    )
 
 
 def joined(length: int, times: int) -> onnx.ModelProto:
     nodes = [node("ConcatFromSequence", ["s"], [f"q{k}"], axis=0) for k in range(times)]
-    return model([node("SplitToSequence", ["x"], ["s"]), *nodes, node("SequenceAt", ["s", "k"], ["y"])],
-                 [value("x", (length,))], weights={"k": np.array(0)})  # fmt: skip
+    return model(
+        [node("SplitToSequence", ["x"], ["s"]), *nodes, node("SequenceAt", ["s", "k"], ["y"])],
+        [value("x", (length,))],
+        weights={"k": np.array(0)},
+    )
 
 
 def grams(columns: int, longest: int) -> onnx.ModelProto:
@@ -143,9 +161,23 @@ def grams(columns: int, longest: int) -> onnx.ModelProto:
     for length in range(1, longest + 1):
         begins.append(len(pool))
         pool += [1] * length
-    return model([node("TfIdfVectorizer", ["w"], ["y"], max_gram_length=longest, min_gram_length=1, max_skip_count=10**6,
-                       mode="TF", ngram_counts=begins, ngram_indexes=range(longest), pool_int64s=pool)],
-                 weights={"w": np.arange(columns)})  # fmt: skip
+    return model(
+        [
+            node(
+                "TfIdfVectorizer",
+                ["w"],
+                ["y"],
+                max_gram_length=longest,
+                min_gram_length=1,
+                max_skip_count=10**6,
+                mode="TF",
+                ngram_counts=begins,
+                ngram_indexes=range(longest),
+                pool_int64s=pool,
+            )
+        ],
+        weights={"w": np.arange(columns)},
+    )
 
 
 def long_texts(count: int) -> onnx.ModelProto:
@@ -175,10 +207,25 @@ def sparse(count: int, elements: int) -> onnx.ModelProto:
 
 def forest(targets: int) -> onnx.ModelProto:
     zeros = [0, 0]
-    made = node("TreeEnsembleRegressor", ["x"], ["y"], name="n", domain=ML, n_targets=targets, nodes_treeids=[0, 1],
-                nodes_nodeids=zeros, nodes_featureids=zeros, nodes_values=[1.0, 1.0], nodes_modes=["LEAF"] * 2,
-                nodes_truenodeids=zeros, nodes_falsenodeids=zeros, target_treeids=[0], target_nodeids=[0], target_ids=[0],
-                target_weights=[1.0])  # fmt: skip
+    made = node(
+        "TreeEnsembleRegressor",
+        ["x"],
+        ["y"],
+        name="n",
+        domain=ML,
+        n_targets=targets,
+        nodes_treeids=[0, 1],
+        nodes_nodeids=zeros,
+        nodes_featureids=zeros,
+        nodes_values=[1.0, 1.0],
+        nodes_modes=["LEAF"] * 2,
+        nodes_truenodeids=zeros,
+        nodes_falsenodeids=zeros,
+        target_treeids=[0],
+        target_nodeids=[0],
+        target_ids=[0],
+        target_weights=[1.0],
+    )
     return model([made], [X], domains=[ML])
 
 
@@ -276,10 +323,27 @@ listed("effort", [
 ])  # fmt: skip
 SUMMED = [node("ReduceSum", ["x"], ["s"], keepdims=1), node("Add", ["x", "s"], ["y"])]
 turned = partial(run_cpu, inputs={"x": np.ones((*[1] * 30, 2, 3), np.float32)}, expected={}, last={"y": 7})
-listed("effort", [
-    ("rank_32_runs", OK, lambda: of_rank(32, *SUMMED), "", turned),
-    ("rank_32_of_constants", OK, lambda: of_rank(32, *SUMMED, constant=True), "", partial(
-        run_cpu, inputs={}, expected={}, last={"y": 7})),
-    ("lstm_of_no_features", OK, lambda: model([node("LSTM", ["x", "w", "r"], ["y"], hidden_size=0)], [value("x", (3, 1, 3))],
-        weights={"w": np.zeros((1, 0, 3), np.float32), "r": np.zeros((1, 0, 0), np.float32)}), "", compile_cpu),
-])  # fmt: skip
+listed(
+    "effort",
+    [
+        ("rank_32_runs", OK, lambda: of_rank(32, *SUMMED), "", turned),
+        (
+            "rank_32_of_constants",
+            OK,
+            lambda: of_rank(32, *SUMMED, constant=True),
+            "",
+            partial(run_cpu, inputs={}, expected={}, last={"y": 7}),
+        ),
+        (
+            "lstm_of_no_features",
+            OK,
+            lambda: model(
+                [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=0)],
+                [value("x", (3, 1, 3))],
+                weights={"w": np.zeros((1, 0, 3), np.float32), "r": np.zeros((1, 0, 0), np.float32)},
+            ),
+            "",
+            compile_cpu,
+        ),
+    ],
+)

@@ -49,8 +49,15 @@ def external(place: str = "initializer", dims=(2, 3), **keys: object) -> onnx.Mo
     return model([choice, node("Add", ["x", "v"], ["y"])], [x], weights={"c": np.array(True)})
 
 
-def case(what: str, code: str, location: str, files: Callable[[Path], object] = lambda folder: None,
-         mention: str = "'w'", act: Callable[[Path], object] = check, **keys: object) -> None:  # fmt: skip
+def case(
+    what: str,
+    code: str,
+    location: str,
+    files: Callable[[Path], object] = lambda folder: None,
+    mention: str = "'w'",
+    act: Callable[[Path], object] = check,
+    **keys: object,
+) -> None:
     """``files`` makes what lies in the folder, besides w.bin; the canary is ``../../secret.bin``."""
 
     def prepare(folder: Path, place: str = "initializer") -> Act:

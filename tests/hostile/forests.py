@@ -101,6 +101,8 @@ content(
     "forests/cycles_through_all_nodes", "GPC4001", lambda: forest(9_001, *TURNING, modes(9_001, LAST), 1), "a cycle"
 )
 content(
-    "forests/modes_that_all_differ", "GPC3014",
-    lambda: forest(7_001, *HALVED, b"".join(field(9, b"%d" % k) for k in range(7_001 * A_TREE)), 1), "different texts",
-)  # fmt: skip
+    "forests/modes_that_all_differ",
+    "GPC3014",
+    lambda: forest(7_001, *HALVED, b"".join(field(9, b"%d" % k) for k in range(7_001 * A_TREE)), 1),
+    "different texts",
+)

@@ -40,8 +40,13 @@ def loop(
         weights["m"] = np.array(trips)
     if condition is not None:
         weights["k"] = np.array(condition)
-    made = node("Loop", ["m" if trips is not None else "", "k" if condition is not None else "", start], ["y"],
-                name="loop", body=inner or body())  # fmt: skip
+    made = node(
+        "Loop",
+        ["m" if trips is not None else "", "k" if condition is not None else "", start],
+        ["y"],
+        name="loop",
+        body=inner or body(),
+    )
     return model([made], [X], weights=weights)
 
 

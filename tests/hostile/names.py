@@ -134,10 +134,18 @@ for what in ("include", "jinja_call", "very_long", "terminal_colours", "nul_insi
         lambda t=text: model([node(t, ["x"], ["y"], name="n")], [value("x")]),
         "'n'",
     )
-    proto(f"names/{what}_as_domain", "GPC4001", lambda t=text: model(
-        [node("Relu", ["x"], ["y"], name="n", domain=t)], [value("x")], domains=[t]), "'n'")  # fmt: skip
-    proto(f"names/{what}_as_attribute", "GPC3014", lambda t=text: model(
-        [node("Relu", ["x"], ["y"], name="n", **{t: 1.0})], [value("x")]), "'n'")  # fmt: skip
+    proto(
+        f"names/{what}_as_domain",
+        "GPC4001",
+        lambda t=text: model([node("Relu", ["x"], ["y"], name="n", domain=t)], [value("x")], domains=[t]),
+        "'n'",
+    )
+    proto(
+        f"names/{what}_as_attribute",
+        "GPC3014",
+        lambda t=text: model([node("Relu", ["x"], ["y"], name="n", **{t: 1.0})], [value("x")]),
+        "'n'",
+    )
     proto(
         f"names/{what}_as_dimension",
         "GPC2102",
@@ -174,6 +182,13 @@ def prepared(folder: Path) -> Act:
 
 
 add("names/alike_when_cleaned", OK, prepared)
-proto("names/of_five_thousand_weights", OK, lambda: model(
-    [node("Relu", ["x"], ["y"])], [value("x")],
-    weights=[TensorProto(name=f"w{k}", data_type=1, raw_data=b"\0\0\0\0") for k in range(5_000)]), act=check)  # fmt: skip
+proto(
+    "names/of_five_thousand_weights",
+    OK,
+    lambda: model(
+        [node("Relu", ["x"], ["y"])],
+        [value("x")],
+        weights=[TensorProto(name=f"w{k}", data_type=1, raw_data=b"\0\0\0\0") for k in range(5_000)],
+    ),
+    act=check,
+)

@@ -15,14 +15,34 @@ from tests.hostile.corpus import OK, Act, add
 
 DEVICE = {"kind": "cpu", "arch": "x86-64-v3", "name": "a device"}
 PICK: Mapping[str, Any] = {
-    "kind": "pick", "timestamp": "2026-01-02T03:04:05+00:00", "kernel": "0123", "device": DEVICE, "engine": "loops",
-    "configuration": {"vector": 8}, "problem": {"n": 5}, "ratio": 0.5, "template": "t", "source": "s",
-}  # fmt: skip
+    "kind": "pick",
+    "timestamp": "2026-01-02T03:04:05+00:00",
+    "kernel": "0123",
+    "device": DEVICE,
+    "engine": "loops",
+    "configuration": {"vector": 8},
+    "problem": {"n": 5},
+    "ratio": 0.5,
+    "template": "t",
+    "source": "s",
+}
 GOOD = records.sealed(PICK)
 HOSTILE = {
-    "null": None, "true": True, "minus_1": -1, "2_70": 1 << 70, "1e308": 1e308, "text": "x", "nul": "\0", "list": [], "table": {},
-    "nested": [[[[]]]], "surrogate": "\ud800", "template": "{{7*7}}", "path": "../../secret.bin", "very_long": "x" * 500_000,
-}  # fmt: skip
+    "null": None,
+    "true": True,
+    "minus_1": -1,
+    "2_70": 1 << 70,
+    "1e308": 1e308,
+    "text": "x",
+    "nul": "\0",
+    "list": [],
+    "table": {},
+    "nested": [[[[]]]],
+    "surrogate": "\ud800",
+    "template": "{{7*7}}",
+    "path": "../../secret.bin",
+    "very_long": "x" * 500_000,
+}
 
 
 def resealed(text: str) -> str:

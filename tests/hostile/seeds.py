@@ -44,8 +44,20 @@ OPERATORS = [
 
 
 def weights() -> dict[str, np.ndarray]:
-    i64 = {"shape": [0, -1], "starts": [1, 0], "ends": [3, 9], "axes": [2, 3], "steps": [1, 2], "pads": [0, 0, 1, 0] * 2,
-           "where": [[0, 1], [0, 2]], "sizes": [1, 2], "one": [1], "shape2": [1, 1, 1, 1], "depth": 3, "zero": 0}  # fmt: skip
+    i64 = {
+        "shape": [0, -1],
+        "starts": [1, 0],
+        "ends": [3, 9],
+        "axes": [2, 3],
+        "steps": [1, 2],
+        "pads": [0, 0, 1, 0] * 2,
+        "where": [[0, 1], [0, 2]],
+        "sizes": [1, 2],
+        "one": [1],
+        "shape2": [1, 1, 1, 1],
+        "depth": 3,
+        "zero": 0,
+    }
     found: dict[str, np.ndarray] = {name: np.array(numbers, np.int64) for name, numbers in i64.items()}
     rng = np.random.default_rng(0)
     floats = {"w": (2, 3, 3, 2), "w2": (3, 2, 2, 2), "row": (5,), "update": (2, 4, 5)}

@@ -10,7 +10,8 @@ from gpucomp.compiler import render
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
 from gpucomp.ir.types import F32, I64, U8, TensorType
-from gpucomp.kernel.partition import MAX_PARAMS, MAX_STORES, Policy, partition
+from gpucomp.kernel.grouping import MAX_PARAMS, MAX_STORES, Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.lowering import kernels_of
 from gpucomp.targets import resolve
 from testing.kernel_oracle import run_steps

@@ -57,8 +57,10 @@ def test_the_observer_gets_a_record_of_every_pass():
         kernels_of(network(), CPU, passes=[NOTHING, drop, NOTHING], observer=records.append)
 
     assert [(r.name, r.changed, r.before, r.after, r.unit) for r in records] == [
-        ("nothing", False, 2, 2, "kernels"), ("drop", True, 2, 1, "kernels"), ("nothing", False, 1, 1, "kernels"),
-    ]  # fmt: skip
+        ("nothing", False, 2, 2, "kernels"),
+        ("drop", True, 2, 1, "kernels"),
+        ("nothing", False, 1, 1, "kernels"),
+    ]
 
 
 def first(change):
@@ -112,8 +114,11 @@ def test_every_step_is_dumped_with_what_changed(tmp_path):
         kernels_of(network(), CPU, passes=[NOTHING, label])
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "kernels-00-partition.txt", "kernels-01-nothing.txt", "kernels-02-spoil.diff", "kernels-02-spoil.txt",
-    ]  # fmt: skip
+        "kernels-00-partition.txt",
+        "kernels-01-nothing.txt",
+        "kernels-02-spoil.diff",
+        "kernels-02-spoil.txt",
+    ]
     diff = (tmp_path / "kernels-02-spoil.diff").read_text()
     assert "+%2 = called so(%x, %1)" in diff or "= called so(" in diff
     assert "softmax" not in "".join(line for line in diff.splitlines() if line[0] in "+-")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpucomp.errors import DeviceError, KernelBuildError
-from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, TensorType
+from gpucomp.ir.types import F16, F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.amd.space import AmdProblem, registers, shared_bytes
@@ -22,15 +22,25 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
 from testing import opencl_device
 from testing.amd_emulation import emulated, shape_only
+from testing.cases.amd import KERNELS
 from testing.kernel_oracle import expected
-from testing.kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
+from testing.kernels import attention, conv, matmul, random_inputs, reduction
 from testing.tolerance import assert_matches
 from tests import oclgrind
 
 FAMILY = FAMILIES["contraction/amd"]
 CDNA, CDNA3, RDNA = (opencl.manifest(name) for name in ("gfx90a", "gfx942", "gfx1100"))
-SMALL = {"wave": 64, "block": 16, "waves_m": 1, "waves_n": 1, "blocks_m": 1, "blocks_n": 1, "steps": 1, "stages": 2,
-         "splits": 1}  # fmt: skip
+SMALL = {
+    "wave": 64,
+    "block": 16,
+    "waves_m": 1,
+    "waves_n": 1,
+    "blocks_m": 1,
+    "blocks_n": 1,
+    "steps": 1,
+    "stages": 2,
+    "splits": 1,
+}
 needs_clang = pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
 
 
@@ -75,28 +85,6 @@ def assert_right(kernel: Kernel, schedule: dict[str, int], target=CDNA, change=N
         with np.errstate(over="ignore"):  # of what a mistake reads
             actual = actual.astype(right.dtype)
         assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel).k))
-
-
-KERNELS = {
-    "f16": matmul(33, 47, 40, dtype=F16),
-    "f16_odd": matmul(19, 21, 29, dtype=F16),
-    "f32": matmul(33, 47, 28),
-    "f32_odd": matmul(19, 21, 29),
-    "batched": matmul(17, 20, 16, batch=(2, 2)),
-    "b_transposed": matmul(19, 36, 24, b_transposed=True),
-    "a_transposed": matmul(24, 20, 17, a_transposed=True),
-    "row": matmul(1, 40, 33),
-    "column": matmul(31, 1, 5),
-    "no_depth": matmul(5, 6, 0),
-    "bf16": matmul(9, 20, 16, dtype=BF16),
-    "conv_f16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=F16),
-    "conv": conv((2, 5, 6, 8), 12, (3, 3), pad=1),
-    "conv_stem": conv((1, 9, 8, 3), 8, (3, 3), stride=2, pad=1),
-    "grouped": grouped_conv((1, 6, 5, 8), 2, 5, (3, 3), pad=1),
-    "i8": matmul(33, 20, 48, dtype=I8, acc=I32),
-    "conv_i8": conv_of_bytes(-9),
-    "i8_odd": matmul(19, 21, 29, dtype=I8, acc=I32),
-}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -360,13 +348,19 @@ def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
 @pytest.mark.parametrize(
     ("engine", "kernel", "schedule"),
     [
-        ("attention/simt", attention(96, 8, 72, 72, heads=2),
-         {"tile_m": 64, "tile_n": 16, "reg_m": 4, "row_items": 16, "splits": 16, "vector": 1}),
-        ("rowwise", reduction("sum", 512, 4096, rows_inside=True),
-         {"lanes": 1, "rows_per_group": 64, "vector": 4, "keep": 0, "splits": 64}),
+        (
+            "attention/simt",
+            attention(96, 8, 72, 72, heads=2),
+            {"tile_m": 64, "tile_n": 16, "reg_m": 4, "row_items": 16, "splits": 16, "vector": 1},
+        ),
+        (
+            "rowwise",
+            reduction("sum", 512, 4096, rows_inside=True),
+            {"lanes": 1, "rows_per_group": 64, "vector": 4, "keep": 0, "splits": 64},
+        ),
     ],
     ids=["attention", "rowwise"],
-)  # fmt: skip
+)
 def test_what_many_work_groups_left_is_not_all_read_ahead(arch, engine, kernel, schedule):
     """Plain loads of a loop that clang writes out whole would all be under way, in more registers than there are."""
     family = FAMILIES[engine]

@@ -11,27 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from gpucomp.ir.types import F16
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, sass
-from testing.kernels import add_relu, attention, conv, matmul
+from testing.cases.awaited_loads import KERNELS
 from testing.template_cases import default
 from tests.sass_paths import before, kernels
 
 TARGET = cuda.manifest("sm_90a")
 WAIT = "ACQBULK"  # griddepcontrol.wait
-CONV = replace(conv((1, 7, 9, 136), 72, (1, 1), dtype=F16), constants=frozenset({1}))  # with a residual
-WIDE = {"tile_n": 96, "stages": 3}
-KERNELS = {  # engine, kernel, schedule beside the default
-    "loops": ("loops", add_relu(64, 130, 68), {}),
-    "gemv": ("contraction/gemv", matmul(1, 100, 33), {}),
-    "mma": ("contraction/mma", CONV, {}),
-    "wgmma": ("contraction/wgmma", CONV, WIDE | {"overlap": 1}),
-    "weights_early": ("contraction/wgmma", CONV, WIDE | {"overlap": 2}),
-    "attention": ("attention/mma", attention(17, 21, 16, 16, residual=True, dtype=F16), {}),
-}
 AS_CONSTANTS = "weights_early, all inputs as if they were constants"
 
 

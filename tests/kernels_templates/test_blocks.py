@@ -25,8 +25,9 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
 from testing import opencl_device
+from testing.cases.blocks import CASES, ODD, fixed, transforms
 from testing.kernel_oracle import UNWRITTEN, expected
-from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches, winograd_bound
 from tests import oclgrind, opencl_c
 from tests.builders import graph_of, setting
@@ -36,28 +37,15 @@ FAMILY = FAMILIES["blocks"]
 MALI = opencl.manifest("mali")
 
 
-def fixed(kernel: Kernel) -> Kernel:
-    return replace(kernel, constants=frozenset({1}))
-
-
-ODD = fixed(conv((2, 9, 7, 12), 20, (3, 3), pad=1))
-CASES = {
-    "odd sizes, two images": ODD,
-    "no padding, primes": fixed(conv((1, 7, 10, 11), 13, (3, 3))),
-    "wide padding": fixed(conv((1, 5, 6, 8), 6, (3, 3), pad=2)),
-    "one pixel": fixed(conv((1, 1, 1, 4), 8, (3, 3), pad=1)),
-    "one row": fixed(conv((3, 1, 5, 6), 4, (3, 3), pad=1)),
-    "whole blocks": fixed(conv((1, 8, 12, 8), 16, (3, 3), pad=1)),
-    "into a part of a Concat": fixed(into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8)),
-    "f16": fixed(conv((1, 9, 6, 16), 12, (3, 3), pad=1, dtype=F16)),
-}
 RUNS = [(name, winograd_steps.possible(kernel)[number % 2 - 1]) for number, (name, kernel) in enumerate(CASES.items())]
 
 
 def step_of(kernel: Kernel) -> tuple[KernelStep, list[np.ndarray]]:
     inputs = random_inputs(kernel)
-    values = [constant(a) if k in kernel.constants else input_value(f"x{k}", t)
-              for k, (a, t) in enumerate(zip(inputs, kernel.params, strict=False))]  # fmt: skip
+    values = [
+        constant(a) if k in kernel.constants else input_value(f"x{k}", t)
+        for k, (a, t) in enumerate(zip(inputs, kernel.params, strict=False))
+    ]
     outputs = tuple(input_value(f"y{k}", t) for k, t in enumerate(kernel.params[kernel.inputs :]))
     return KernelStep("k0", kernel, tuple(values), outputs, ()), inputs
 
@@ -106,18 +94,6 @@ def assert_right(kernel: Kernel, outputs: int) -> None:
 @pytest.mark.parametrize(("name", "outputs"), RUNS)
 def test_three_steps_give_numpy_s_answer(name, outputs):
     assert_right(CASES[name], outputs)
-
-
-def transforms(kernel: Kernel, outputs: int) -> list[Kernel]:
-    made = winograd_steps.kernels(kernel, outputs)
-    return [made[0], made[2]]
-
-
-TRANSFORMS = {
-    f"{part} of {outputs}": kernel
-    for outputs in (2, 4)
-    for part, kernel in zip(("pixels", "outputs"), transforms(ODD, outputs), strict=True)
-}
 
 
 @pytest.mark.parametrize(("outputs", "schedule"), [(2, (2, 2)), (2, (1, 4)), (4, (2, 1)), (4, (1, 2))], ids=str)
@@ -326,8 +302,11 @@ def test_a_model_runs_with_its_convolution_in_three():
     """From the graph to the arena: what is between the steps has its place there, and is gone after them."""
     rng = np.random.default_rng(3)
     made = {"w": rng.standard_normal((9, 16, 3, 3)).astype(np.float32), "b": rng.standard_normal(9).astype(np.float32)}
-    nodes = [node("MaxPool", ["x"], ["r"], kernel_shape=[2, 2]), node("Conv", ["r", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
-             node("Sigmoid", ["c"], ["y"])]  # fmt: skip
+    nodes = [
+        node("MaxPool", ["x"], ["r"], kernel_shape=[2, 2]),
+        node("Conv", ["r", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        node("Sigmoid", ["c"], ["y"]),
+    ]
     onnx_model = model(nodes, [value("x", (1, 16, 11, 13))], [value("y", None)], made)
     x = rng.standard_normal((1, 16, 11, 13)).astype(np.float32)
     slow = replace(MALI.device, launch_us=0.01, fma=1)  # where products are dear

@@ -13,7 +13,7 @@ import pytest
 
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import cast
-from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8
+from gpucomp.ir.types import F16, F32, F64, I8, I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.mali.space import MaliProblem, registers
@@ -22,8 +22,9 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl, opencl_build
 from testing import opencl_device
+from testing.cases.mali import CASES, KERNELS, TINY, with_constant_weights
 from testing.kernel_oracle import expected
-from testing.kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
+from testing.kernels import conv, conv_of_bytes, matmul, random_inputs
 from testing.template_cases import SMALLEST
 from testing.tolerance import assert_matches
 from tests import oclgrind, opencl_c
@@ -36,46 +37,6 @@ BASE = {"m0": 4, "n0": 4, "k0": 4, "image": 0, "lws_x": 2, "lws_y": 4}
 def tf32(kernel: Kernel) -> Kernel:
     assert isinstance(kernel.body, Contraction)
     return replace(kernel, body=replace(kernel.body, math="tf32"))
-
-
-def with_constant_weights(kernel: Kernel) -> Kernel:
-    return replace(kernel, constants=frozenset({1}))
-
-
-KERNELS = {
-    "matmul": matmul(33, 47, 29),
-    "aligned": matmul(32, 64, 48),
-    "batched": matmul(7, 12, 20, batch=(3, 2)),
-    "a_transposed": matmul(24, 20, 17, a_transposed=True),
-    "b_transposed": matmul(19, 36, 24, b_transposed=True),
-    "both_transposed": matmul(16, 16, 16, a_transposed=True, b_transposed=True),
-    "row": matmul(1, 100, 33),
-    "column": matmul(31, 1, 5),
-    "one": matmul(1, 1, 1),
-    "no_depth": matmul(5, 6, 0),
-    "deep": matmul(3, 5, 131),
-    "f16": matmul(17, 24, 16, dtype=F16),
-    "f16_odd": matmul(13, 11, 7, dtype=F16),
-    "f16_sums": matmul(13, 16, 12, dtype=F16, acc=F16),
-    "bf16": matmul(17, 24, 16, dtype=BF16),
-    "i32": matmul(17, 24, 16, dtype=I32, acc=I32),
-    "i8": matmul(9, 12, 32, dtype=I8, acc=I32),
-    "u8": matmul(9, 11, 20, dtype=U8, acc=I32),
-    "conv_3x3": conv((2, 9, 7, 8), 12, (3, 3), pad=1),
-    "conv_stem": conv((1, 11, 13, 3), 8, (5, 3), stride=2, pad=2),
-    "conv_1x1": conv((1, 5, 7, 16), 20, (1, 1)),
-    "conv_1x1_strided": conv((1, 7, 5, 8), 12, (1, 1), stride=2),
-    "conv_dilated": conv((1, 12, 9, 4), 5, (3, 2), dilation=2, pad=1),
-    "conv_one_channel": conv((1, 9, 8, 1), 7, (3, 3), pad=1),
-    "conv_nchw": conv((2, 9, 7, 5), 6, (3, 3), pad=1, nchw=True),
-    "conv_f16": conv((1, 6, 6, 8), 8, (3, 3), pad=1, dtype=F16),
-    "conv_f16_prime": conv((1, 7, 5, 11), 13, (3, 3), pad=1, dtype=F16),
-    "grouped": grouped_conv((1, 6, 5, 12), 3, 5, (3, 3), pad=1),
-    "into_part": into_part(conv((1, 5, 6, 8), 12, (3, 3), pad=1), 3, 4, 8),
-    "into_odd_part": into_part(conv((1, 5, 6, 8), 12, (3, 3), pad=1), 3, 3, 2),
-}
-CASES = {f"{name}-{how}": (k if how == "dynamic" else with_constant_weights(k))
-         for name, k in KERNELS.items() for how in ("dynamic", "packed")}  # fmt: skip
 
 
 def packed(kernel: Kernel, schedule: dict[str, int], inputs: list[np.ndarray]) -> tuple[Kernel, list[np.ndarray]]:
@@ -192,8 +153,13 @@ def run_with_image(kernel: Kernel, schedule: dict[str, int]) -> list[np.ndarray]
     kind = cl.channel_type.HALF_FLOAT if weights.dtype == np.float16 else cl.channel_type.FLOAT
     rows = -(-FAMILY.problem(kernel).n // schedule["n0"]) * FAMILY.problem(kernel).batch
     shape = (weights.size // rows // 4, rows)
-    image = cl.create_image(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, cl.ImageFormat(cl.channel_order.RGBA, kind),
-                     shape=shape, hostbuf=np.ascontiguousarray(weights))  # fmt: skip
+    image = cl.create_image(
+        queue.context,
+        flags.READ_ONLY | flags.COPY_HOST_PTR,
+        cl.ImageFormat(cl.channel_order.RGBA, kind),
+        shape=shape,
+        hostbuf=np.ascontiguousarray(weights),
+    )
     buffers = [cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=a) for a in arrays[:-1]]
     outputs = [np.zeros(t.shape, t.dtype.numpy) for t in compiled.params[compiled.inputs :]]
     results = [cl.Buffer(queue.context, flags.READ_WRITE, t.nbytes) for t in compiled.params[compiled.inputs :]]
@@ -327,17 +293,6 @@ def test_clang_accepts_the_source_for_a_mali(case):
 
 # ---- under Oclgrind ----
 
-TINY = {
-    "odd": matmul(5, 7, 9),
-    "batched": matmul(3, 4, 5, batch=(2, 2)),
-    "b_transposed": matmul(3, 8, 12, b_transposed=True),
-    "f16": matmul(5, 8, 8, dtype=F16),
-    "bf16": matmul(5, 8, 8, dtype=BF16),
-    "i8": matmul(5, 6, 8, dtype=I8, acc=I32),
-    "conv": conv((1, 3, 5, 4), 5, (3, 3), pad=1),
-    "conv_stem": conv((1, 5, 7, 3), 4, (3, 3), stride=2, pad=1),
-    "conv_f16": conv((1, 3, 4, 8), 8, (3, 3), pad=1, dtype=F16),
-}
 needs_oclgrind = pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
 
 
@@ -410,7 +365,7 @@ INSIDE = {  # mistakes that give wrong numbers
     "the tap is not added": ("conv_3x3", replaced("a0s6 + at4", "a0s6")),
     "columns past the end are stored": ("matmul", replaced("if (column_block * 4 + 3 < 47)", "if (true)")),
     "a row is stored twice": ("aligned", replaced("int row3 = row_block * 4 + 3", "int row3 = row_block * 4 + 2")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", INSIDE)
@@ -481,8 +436,12 @@ def test_tiles_follow_the_reference_tables():
 def test_the_engine_is_chosen_on_a_mali_and_nowhere_else():
     kernel = with_constant_weights(conv((1, 9, 7, 8), 12, (3, 3), pad=1))
 
-    chosen = {flavour: choose(kernel, engines_of(kernel, opencl.manifest(flavour).features),
-                              opencl.manifest(flavour).limits).family.engine for flavour in opencl.FLAVOURS}  # fmt: skip
+    chosen = {
+        flavour: choose(
+            kernel, engines_of(kernel, opencl.manifest(flavour).features), opencl.manifest(flavour).limits
+        ).family.engine
+        for flavour in opencl.FLAVOURS
+    }
 
     assert chosen["mali"] == "mali"
     assert "mali" not in {chosen[flavour] for flavour in ("pocl", "generic", "amd")}

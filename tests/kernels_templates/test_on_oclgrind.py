@@ -19,10 +19,11 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
+from testing.cases.on_oclgrind import KERNELS, TINY
 from testing.kernels import average_pool, conv, random_inputs
 from testing.template_cases import CASES, default, is_empty, spread
 from tests import oclgrind
-from tests.oclgrind_jobs import KERNELS, TARGET, TINY, source_of
+from tests.oclgrind_jobs import TARGET, source_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = TARGET.with_limits(threads=64).limits
@@ -118,8 +119,16 @@ STEM = {"tile_y": 1, "tile_x": 8, "tile_n": 8, "reg_m": 2, "reg_n": 4}
 WINDOW = {"threads": 32, "vector": 2, "tile_y": 2, "tile_x": 2, "unroll": 1}
 ATTENTION = {"tile_m": 4, "tile_n": 4, "reg_m": 2, "row_items": 4, "splits": 1, "vector": 1}
 WINOGRAD = {
-    "outputs": 2, "columns": 16, "blocks": 8, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
-}  # fmt: skip
+    "outputs": 2,
+    "columns": 16,
+    "blocks": 8,
+    "channels": 4,
+    "positions": 2,
+    "reg_n": 4,
+    "reg_b": 4,
+    "stages": 1,
+    "splits": 1,
+}
 FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "reg_b": 2, "channels": 2}
 LOOK_BACK = {"look_back": 1, "vector": 1, "accesses": 2}
 ENGINES = [

@@ -12,99 +12,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpucomp.expr.core import call, cast, load
-from gpucomp.ir.types import BF16, F16, F32, I8, I32, TensorType
+from gpucomp.expr.core import call, cast
+from gpucomp.ir.types import F16, F32, I8, I32, TensorType
 from gpucomp.kernel import Contraction, Store, Tail
 from gpucomp.kernel.forms.tail import tail_sizes
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.kernels_templates.contraction.simt.space import PLAIN
-from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
+from gpucomp.kernels_templates.engines import ENGINES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
 from testing import opencl_device
+from testing.cases.row_statistics import CASES, MMA, SIMT, TILE, WARPS, WGMMA, S, residual
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from testing.kernel_oracle import expected, row_statistics
-from testing.kernels import conv, matmul, random_inputs, with_inverse_rms, with_largest, with_row_statistics
+from testing.kernels import matmul, random_inputs, with_inverse_rms, with_row_statistics
 from testing.launches import in_any_order, launched
 from testing.template_cases import default
 from testing.tolerance import assert_matches
+from testing.wgmma_kernels import TILE as WGMMA_TILE
+from testing.wgmma_kernels import constant_b, one_result
 from tests.cuda_on_cpu.kernel_files import broken
 from tests.schedules_together import assert_agrees
-from tests.wgmma_kernels import TILE as WGMMA_TILE
-from tests.wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_math
 
-SIMT, MMA, WGMMA = (FAMILIES[f"contraction/{engine}"] for engine in ("simt", "mma", "wgmma"))
 TARGETS = {SIMT: cuda.manifest("sm_80"), MMA: cuda.manifest("sm_80"), WGMMA: cuda.manifest("sm_90a")}
-TILE = {**PLAIN, "tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1}  # a warp
-FEW = TILE | {"tile_m": 4, "tile_n": 8}  # eight threads: they do not shuffle
-WARPS = {"warp_m": 16, "warp_n": 16, "warps_m": 1, "warps_n": 2, "warps_k": 1, "k_steps": 1, "stages": 2, "splits": 1,
-         "raster": 1}  # fmt: skip
-
-
-def residual(m, n, k, dtype=F32):
-    """max(a @ b + bias, 0) + a residual: statistics are of the sum, as it is stored."""
-    kernel = matmul(m, n, k, dtype=dtype)
-    (store, _), (i, j) = kernel.stores, kernel.stores[0].index
-    value = cast(cast(store.value, F32) + cast(load(3, (i, j), dtype), F32), dtype)
-    params = (*kernel.params[:3], TensorType(dtype, (m, n)), TensorType(dtype, (m, n)))
-    return replace(kernel, params=params, outputs=1, stores=(Store(4, (i, j), value),))
-
-
-S = with_row_statistics
-THREE = WGMMA_TILE | {"tile_m": 192, "consumers": 3, "setmaxnreg": 1}
-CASES = {
-    "simt": (SIMT, S(matmul(13, 40, 30)), TILE),
-    "simt, one tile of columns": (SIMT, S(matmul(13, 11, 7)), TILE),
-    "simt, one row": (SIMT, S(matmul(1, 47, 9, dtype=BF16)), TILE | {"tile_m": 1, "reg_m": 1, "tile_n": 8}),
-    "simt, one column": (SIMT, S(conv((1, 3, 5, 7), 1, (1, 1))), TILE),
-    "simt, batches": (SIMT, S(matmul(13, 37, 30, batch=(2, 3))), TILE),
-    "simt, split": (SIMT, S(matmul(13, 40, 61)), TILE | {"splits": 3}),
-    "simt, split and sliced": (SIMT, S(matmul(13, 37, 61, dtype=F16)), TILE | {"splits": 2, "slices": 2}),
-    "simt, sliced": (SIMT, S(matmul(11, 40, 30)), TILE | {"slices": 2}),
-    "simt, few threads": (SIMT, S(matmul(7, 23, 13)), FEW),
-    "simt, few threads, split": (SIMT, S(matmul(7, 23, 45)), FEW | {"splits": 2}),
-    "simt, a work-item": (SIMT, S(matmul(5, 11, 13)), FEW | {"tile_m": 2, "tile_n": 4, "reg_n": 4}),
-    "simt, rows too long to be kept": (SIMT, S(matmul(3, 4099, 5)), TILE | {"tile_n": 256, "reg_n": 16}),
-    "simt, residual": (SIMT, S(residual(13, 40, 30, F16)), TILE),
-    "simt, pixels": (SIMT, S(conv((2, 5, 4, 6), 24, (3, 3), pad=1)), TILE),
-    "simt, inverse rms": (SIMT, with_inverse_rms(matmul(13, 40, 30)), TILE),
-    "simt, largest": (SIMT, with_largest(matmul(13, 40, 9)), TILE),
-    "mma f16": (MMA, S(matmul(29, 40, 64, dtype=F16)), WARPS),
-    "mma bf16, batches": (MMA, S(matmul(29, 37, 64, batch=(2,), dtype=BF16)), WARPS | {"raster": 2, "warps_m": 2}),
-    "mma tf32, split": (MMA, S(with_math(matmul(19, 71, 40))), WARPS | {"splits": 3, "warps_k": 2, "k_steps": 2}),
-    "mma, depth shared": (MMA, S(matmul(29, 17, 64, dtype=F16)), WARPS | {"warps_k": 2, "k_steps": 2}),
-    "mma, one row": (MMA, S(matmul(1, 71, 64, dtype=F16)), WARPS | {"splits": 2, "warps_n": 1}),
-    "mma, residual": (MMA, S(residual(29, 72, 64, F16)), WARPS | {"warp_n": 32}),
-    "wgmma": (WGMMA, S(matmul(100, 72, 200, dtype=F16, b_transposed=True)), WGMMA_TILE),
-    "wgmma tf32": (WGMMA, S(with_math(matmul(65, 40, 100, b_transposed=True))), WGMMA_TILE | {"stages": 3}),
-    "wgmma, one tile of columns": (WGMMA, S(matmul(137, 23, 328, dtype=BF16, b_transposed=True)), TWO),
-    "wgmma, batches": (WGMMA, S(matmul(70, 71, 24, batch=(3, 2), dtype=F16, b_transposed=True)), WGMMA_TILE),
-    "wgmma, split": (WGMMA, S(matmul(70, 36, 648, dtype=F16, b_transposed=True)), WGMMA_TILE | {"splits": 8, "stages": 3}),
-    "wgmma, split, one tile of columns": (WGMMA, S(matmul(70, 23, 328, dtype=BF16, b_transposed=True)),
-                                          WGMMA_TILE | {"splits": 2}),
-    "wgmma, three share, split": (WGMMA, S(constant_b(matmul(200, 40, 136, dtype=F16, b_transposed=True))),
-                                  THREE | {"splits": 4, "overlap": 2}),
-    "wgmma, tma store": (WGMMA, S(one_result(matmul(139, 72, 72, batch=(2,), dtype=F16, b_transposed=True))), TMA_STORE),
-    "wgmma, tma store, one tile of columns": (WGMMA, S(one_result(matmul(137, 24, 72, dtype=BF16, b_transposed=True))),
-                                              TWO | {"tma_store": 1}),
-    "wgmma, tma store of tf32": (WGMMA, S(with_math(one_result(matmul(131, 52, 40, b_transposed=True)))),
-                                 TMA_STORE | {"tile_m": 128, "tile_n": 48}),
-    "wgmma, b for two, tma store, one tile of columns": (
-        WGMMA, S(image((1, 9, 11, 40), 24, (1, 1), dtype=F16)), TMA_STORE | {"multicast": 1}),
-    "wgmma, b for two, one tile of columns": (WGMMA, S(matmul(150, 29, 136, dtype=F16, b_transposed=True)),
-                                              WGMMA_TILE | {"multicast": 1}),
-    "wgmma, a for two, tma store": (WGMMA, S(one_result(matmul(139, 72, 136, batch=(2,), dtype=F16, b_transposed=True))),
-                                    TMA_STORE | {"multicast": 2}),
-    "wgmma, a for two, columns of one": (WGMMA, S(matmul(67, 24, 72, dtype=F16, b_transposed=True)),
-                                         WGMMA_TILE | {"multicast": 2}),
-    "wgmma, b for two": (WGMMA, S(matmul(150, 40, 328, batch=(2,), dtype=F16, b_transposed=True)),
-                         WGMMA_TILE | {"multicast": 1, "stages": 3}),
-    "wgmma, a for two": (WGMMA, S(matmul(70, 90, 200, batch=(3,), dtype=BF16, b_transposed=True)),
-                         WGMMA_TILE | {"multicast": 2}),
-    "wgmma, everything": (WGMMA, S(image((1, 13, 11, 72), 48, (3, 3), stride=2, pad=1, dtype=F16)),
-                          TWO | {"setmaxnreg": 1, "multicast": 1, "tma_store": 1, "overlap": 2, "stages": 4}),
-}  # fmt: skip
 
 
 def to_tf32(x):
@@ -206,23 +136,36 @@ RACES = {
     "nothing, mma": ("mma tf32, split", {}),
     "nothing, wgmma": ("wgmma, split", {}),
     "nothing, a pair": ("wgmma, everything", {}),
-    "no barrier for the flag": ("simt, sliced", {"replace": "__syncthreads();\n  if (!is_last[0])", "by": "if (!is_last[0])"}),
-    "no barrier between lanes": ("simt, few threads", {"replace": "__syncthreads();\n    for (int half_way",
-                                                        "by": "for (int half_way"}),
+    "no barrier for the flag": (
+        "simt, sliced",
+        {"replace": "__syncthreads();\n  if (!is_last[0])", "by": "if (!is_last[0])"},
+    ),
+    "no barrier between lanes": (
+        "simt, few threads",
+        {"replace": "__syncthreads();\n    for (int half_way", "by": "for (int half_way"},
+    ),
     "no barrier in one tile": ("simt, one tile of columns", {"replace": "__syncthreads();", "occurrence": 2}),
-    "fences of one warpgroup": ("wgmma, everything", {"replace": "gc_fence_proxy", "by": "if (id < 128) gc_fence_proxy"}),
+    "fences of one warpgroup": (
+        "wgmma, everything",
+        {"replace": "gc_fence_proxy", "by": "if (id < 128) gc_fence_proxy"},
+    ),
     "a fence of the thread that stores": (
-        "wgmma, tma store", {"replace": "gc_fence_proxy", "by": "if (id % 128 == 0) gc_fence_proxy"}
+        "wgmma, tma store",
+        {"replace": "gc_fence_proxy", "by": "if (id % 128 == 0) gc_fence_proxy"},
     ),
     "nothing, fenced for all": (
         "wgmma, tma store",
-        {"replace": "gc_fence_proxy_async();\n  gc_named_barrier(2, 128);",
-         "by": "gc_named_barrier(2, 128);\n  if (id % 128 == 0) gc_fence_proxy_async();"},
+        {
+            "replace": "gc_fence_proxy_async();\n  gc_named_barrier(2, 128);",
+            "by": "gc_named_barrier(2, 128);\n  if (id % 128 == 0) gc_fence_proxy_async();",
+        },
     ),
     "nothing, stored by tma": ("wgmma, tma store, one tile of columns", {}),
-    "no barrier behind a store by tma": ("wgmma, tma store, one tile of columns",
-                                         {"replace": "statistics\n  gc_named_barrier(1, 256);", "by": "statistics\n"}),
-}  # fmt: skip
+    "no barrier behind a store by tma": (
+        "wgmma, tma store, one tile of columns",
+        {"replace": "statistics\n  gc_named_barrier(1, 256);", "by": "statistics\n"},
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -436,8 +379,18 @@ def test_a_fence_that_is_missing_is_seen_in_any_order(name, fence, order, unfenc
 
 # ---- OpenCL ----
 
-PLAYED = ("simt", "simt, split", "simt, split and sliced", "simt, few threads", "simt, a work-item", "simt, pixels",
-          "simt, one tile of columns", "simt, rows too long to be kept", "simt, largest", "simt, residual")  # fmt: skip
+PLAYED = (
+    "simt",
+    "simt, split",
+    "simt, split and sliced",
+    "simt, few threads",
+    "simt, a work-item",
+    "simt, pixels",
+    "simt, one tile of columns",
+    "simt, rows too long to be kept",
+    "simt, largest",
+    "simt, residual",
+)
 
 
 @pytest.mark.parametrize("name", PLAYED)
@@ -539,10 +492,16 @@ def test_bytes_keep_their_words_beside_row_statistics():
 
 def test_kernels_that_differ_in_their_statistics_differ_in_their_digest():
     plain = matmul(13, 40, 30)
-    ranged = replace(with_row_statistics(plain), body=replace(with_row_statistics(plain).body, tail=Tail(
-        with_row_statistics(plain).body.tail.statistics,
-        tuple(replace(s, value=call("neg", s.value)) for s in with_row_statistics(plain).body.tail.stores),
-    )))  # fmt: skip
+    ranged = replace(
+        with_row_statistics(plain),
+        body=replace(
+            with_row_statistics(plain).body,
+            tail=Tail(
+                with_row_statistics(plain).body.tail.statistics,
+                tuple(replace(s, value=call("neg", s.value)) for s in with_row_statistics(plain).body.tail.stores),
+            ),
+        ),
+    )
 
     assert len({k.digest for k in (plain, with_row_statistics(plain), ranged)}) == 3
     assert "then of each row" in with_row_statistics(plain).text

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpucomp.ir.types import F16, F64, I32
+from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.simt.space import (
     PLAIN,
     registers,
@@ -18,54 +18,16 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.space import STATIC_SHARED
 from gpucomp.targets import cuda
 from testing import opencl_device
+from testing.cases.simt import FEATURES, LATE, TILE
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
 from testing.kernel_oracle import expected
-from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.kernels import conv, matmul, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default
 from testing.tolerance import assert_matches
 
 SIMT = FAMILIES["contraction/simt"]
 TARGET = cuda.manifest("sm_80")
-TILE = {**PLAIN, "tile_m": 16, "tile_n": 32, "tile_k": 8, "reg_m": 4, "reg_n": 4}
-LATE = TILE | {"asynchronous": 1, "stages": 3}
-PADDED = conv((2, 6, 5, 8), 12, (3, 3), pad=1)
-
-FEATURES = {
-    "two stages of copies": (matmul(19, 37, 45), LATE | {"stages": 2}),
-    "three stages": (matmul(19, 36, 44), LATE),
-    "six stages": (matmul(33, 36, 100), LATE | {"stages": 6}),
-    "more stages than tiles": (matmul(9, 20, 7), LATE | {"stages": 5}),
-    "copies of a padded window": (PADDED, LATE | {"stages": 4}),
-    "copies of an NCHW window": (conv((2, 7, 6, 5), 6, (3, 3), pad=1, nchw=True), LATE),
-    "copies of a stem": (conv((1, 11, 13, 3), 8, (5, 3), stride=2, pad=2), LATE),
-    "copies of groups": (grouped_conv((2, 7, 5, 12), 3, 6, (3, 2), pad=1), LATE),
-    "copies across": (matmul(20, 24, 40, a_transposed=True), LATE),
-    "copies of both along the depth": (matmul(21, 18, 40, b_transposed=True), LATE),
-    "copies of a batch": (matmul(7, 12, 20, batch=(3, 2)), LATE),
-    "copies of f64": (matmul(9, 14, 26, dtype=F64, acc=F64), LATE | {"reg_n": 2}),
-    "copies of i32": (matmul(17, 24, 16, dtype=I32, acc=I32), LATE),
-    "no depth": (matmul(5, 6, 0), TILE | {"stages": 2, "slices": 2}),
-    "copies and split-K": (matmul(13, 22, 90), LATE | {"splits": 3}),
-    "copies and split-K with a tail that has nothing": (matmul(5, 7, 13), LATE | {"splits": 4}),
-    "split-K of a single work-item": (matmul(5, 9, 29), TILE | {"tile_m": 4, "tile_n": 4, "splits": 3}),
-    "copies into a part": (into_part(matmul(19, 22, 33), 1, 5, 3), LATE),
-    "fragments ahead": (matmul(19, 37, 45), TILE | {"fragments": 2}),
-    "fragments ahead of copies": (matmul(19, 36, 44), LATE | {"fragments": 2}),
-    "fragments ahead of a single step": (matmul(9, 36, 20), TILE | {"fragments": 2, "slices": 4, "tile_k": 4}),
-    "two slices": (matmul(19, 37, 45), TILE | {"slices": 2}),
-    "four slices of two stages": (matmul(19, 36, 61), TILE | {"slices": 4, "stages": 2}),
-    "four slices of copies": (PADDED, LATE | {"slices": 4, "fragments": 2}),
-    "slices and splits": (matmul(13, 22, 90), TILE | {"slices": 2, "splits": 3}),
-    "slices, splits and copies": (matmul(13, 22, 90), LATE | {"slices": 4, "splits": 2}),
-    "slices of rows": (PADDED, LATE | {"slices": 2, "fragments": 2, "splits": 2}),
-    "slices of f16": (matmul(17, 24, 40, dtype=F16), TILE | {"slices": 2, "stages": 2}),
-    "rows apart": (matmul(70, 70, 24), TILE | {"tile_m": 64, "tile_n": 64, "reg_m": 8, "reg_n": 8}),
-    "lanes in quads": (matmul(70, 131, 24), LATE | {"tile_m": 64, "tile_n": 128, "reg_m": 8, "reg_n": 8}),
-    "quads of runs of two": (matmul(35, 40, 24), TILE | {"tile_m": 16, "tile_n": 32, "reg_m": 2, "reg_n": 2}),
-    "tiles past 48 KiB": (matmul(140, 136, 70), LATE | {"tile_m": 128, "tile_n": 128, "tile_k": 32, "reg_m": 8,
-                                                        "reg_n": 8}),
-}  # fmt: skip
 
 
 def assert_right(kernel, inputs, found):
@@ -136,10 +98,17 @@ BUGS = {
     "a slice read twice": ("slice_sums[other]", "slice_sums[0]", "numbers"),
     "a slice that takes another's depth": ("first_k = slice * 2", "first_k = 0", "numbers"),
     "a row stored past the end": ("if (row < 60)", "if (row < 61)", "memory"),
-    "no barrier before a tile is used": ("gc_cp_async_wait<1>();\n    __syncthreads();", "gc_cp_async_wait<1>();", "race"),
-    "no barrier before the slices meet": ("  }\n  __syncthreads();\n  if (slice > 0) return;",
-                                          "  }\n  if (slice > 0) return;", "race"),
-}  # fmt: skip
+    "no barrier before a tile is used": (
+        "gc_cp_async_wait<1>();\n    __syncthreads();",
+        "gc_cp_async_wait<1>();",
+        "race",
+    ),
+    "no barrier before the slices meet": (
+        "  }\n  __syncthreads();\n  if (slice > 0) return;",
+        "  }\n  if (slice > 0) return;",
+        "race",
+    ),
+}
 SEEDED = (conv((2, 6, 5, 5), 12, (3, 3), pad=1), LATE | {"slices": 4, "tile_n": 8, "tile_k": 8})
 SANITIZER = {"numbers": None, "race": "thread", "memory": "address"}
 
@@ -191,8 +160,17 @@ def test_the_default_copies_asynchronously_where_the_device_and_the_operands_all
 
 
 # 128 sums a work-item, of four slices, that four work-groups add up
-JOINED = {"tile_m": 32, "tile_n": 16, "tile_k": 16, "reg_m": 8, "reg_n": 16, "stages": 1, "asynchronous": 0, "slices": 4,
-          "splits": 4}  # fmt: skip
+JOINED = {
+    "tile_m": 32,
+    "tile_n": 16,
+    "tile_k": 16,
+    "reg_m": 8,
+    "reg_n": 16,
+    "stages": 1,
+    "asynchronous": 0,
+    "slices": 4,
+    "splits": 4,
+}
 
 
 @pytest.mark.parametrize("change", [{"splits": 2}, {"slices": 1, "tile_m": 128, "tile_n": 64}, {"reg_n": 8}])

@@ -165,10 +165,14 @@ WIDE = {"threads": 1024, "vector": 8, "items": 1, "unroll": 1}
         (max_pool((1, 19, 19, 64), 5, 2, 2, F16), WIDE, {"threads": 256}, "about 132 registers per work-item"),
         (max_pool((1, 19, 19, 64), 5, 2, 2, F16), WIDE, {"unroll": 0}, "may have 64"),
         (average_pool((1, 19, 19, 64), (5, 5), 2, 0), WIDE | {"vector": 16}, {"vector": 8}, "about 72 registers"),
-        (matmul(999, 999, 999), {**PLAIN, "tile_m": 256, "tile_n": 256, "tile_k": 8, "reg_m": 8, "reg_n": 8, "stages": 1},
-         {"tile_n": 64}, "may have 64"),
+        (
+            matmul(999, 999, 999),
+            {**PLAIN, "tile_m": 256, "tile_n": 256, "tile_k": 8, "reg_m": 8, "reg_n": 8, "stages": 1},
+            {"tile_n": 64},
+            "may have 64",
+        ),
     ],
-)  # fmt: skip
+)
 def test_large_groups_of_work_items_with_many_registers_cannot_run(kernel, schedule, change, registers):
     family, limits = family_of(kernel), DEVICES["cuda:sm_80"]
     problem = family.problem(kernel)

@@ -9,7 +9,7 @@ import pytest
 
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
-from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, TensorType
+from gpucomp.ir.types import F16, F32, F64, I8, I32, TensorType
 from gpucomp.kernel.forms.convolution import Pixels
 from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
 from gpucomp.kernel.packing import Digit, Packing
@@ -21,8 +21,9 @@ from gpucomp.refusal import Refusal
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, sass
+from testing.cases.wgmma_space import LARGE, REAL
 from testing.kernels import conv, grouped_conv, into_part, matmul
-from tests.wgmma_kernels import (
+from testing.wgmma_kernels import (
     FAMILY,
     TARGET,
     TILE,
@@ -105,8 +106,11 @@ def test_rows_that_overlap_are_no_matrix():
     kernel = image((1, 1, 2003, 64), 8, (1, 4), dtype=F16)
     signal = matmul(500, 8, 64, dtype=F16, b_transposed=True)
     i, k = signal.body.m[0], signal.body.k[0]
-    windows = replace(signal, params=(TensorType(F16, (500 * 16 + 48,)), *signal.params[1:]),
-                      body=replace(signal.body, a=cast(load(0, (i * 16 + k,), F16), F32)))  # fmt: skip
+    windows = replace(
+        signal,
+        params=(TensorType(F16, (500 * 16 + 48,)), *signal.params[1:]),
+        body=replace(signal.body, a=cast(load(0, (i * 16 + k,), F16), F32)),
+    )
 
     assert matrix_of(kernel, "a") == Refusal("rows of a overlap")
     assert isinstance(form_of_a(kernel), Pixels)
@@ -135,8 +139,6 @@ def test_weights_are_packed_by_columns():
 
 
 # ---- the space ----
-
-LARGE = matmul(4096, 4096, 4096, dtype=F16, b_transposed=True)
 
 
 @pytest.mark.parametrize(
@@ -221,18 +223,6 @@ def test_too_many_tiles_and_threads_are_refused():
     assert not FAMILY.reasons(TILE, p.replace(m=(1 << 31) - 65), TARGET.limits)
     small = replace(TARGET.limits, threads=128)
     assert any("the device allows 128" in r for r in FAMILY.reasons(TILE, FAMILY.problem(LARGE), small))
-
-
-REAL = {
-    "large": LARGE,
-    "classifier": constant_b(matmul(1, 1000, 2048, dtype=F16)),
-    "1x1": image((1, 14, 14, 1024), 256, (1, 1), dtype=F16),
-    "deep": image((1, 7, 7, 512), 512, (3, 3), pad=1, dtype=F16),
-    "wide": image((1, 56, 56, 64), 64, (3, 3), pad=1, dtype=F16),
-    "strided": image((1, 56, 56, 128), 128, (3, 3), stride=2, pad=1, dtype=BF16),
-    "tf32": with_math(matmul(512, 768, 768, b_transposed=True)),
-    "i8": matmul(512, 512, 512, dtype=I8, acc=I32, b_transposed=True),
-}
 
 
 def ptxas(kernel, schedule):

@@ -26,50 +26,20 @@ from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
+from testing.cases.winograd import CASES, FOUR, ODD, SMALL
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from testing.kernel_oracle import UNWRITTEN, expected
-from testing.kernels import conv, into_part, matmul, random_inputs
+from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import winograd_bound
 from tests import nvrtc
 
 FAMILY = FAMILIES["contraction/winograd"]
 TARGET = cuda.manifest("sm_80")
-SMALL = {
-    "outputs": 2, "columns": 32, "blocks": 16, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
-}  # fmt: skip
-FOUR = SMALL | {"outputs": 4, "positions": 6}
-WIDE = FOUR | {"columns": 64, "blocks": 8}
 FEW = SMALL | {"columns": 16, "blocks": 8}  # 64 threads
 
 
 def constant(kernel):
     return replace(kernel, constants=frozenset({1}))
-
-
-ODD = conv((2, 9, 7, 12), 20, (3, 3), pad=1)
-VALID = conv((1, 7, 10, 20), 35, (3, 3))
-CASES = {
-    "odd sizes, two images": (ODD, SMALL),
-    "two stages": (ODD, SMALL | {"stages": 2}),
-    "no padding, columns one by one, a tail of channels": (VALID, SMALL | {"channels": 8}),
-    "splits, one with a shorter share": (VALID, SMALL | {"splits": 3}),
-    "splits of two stages, one with nothing": (conv((1, 5, 4, 8), 34, (3, 3), pad=1), SMALL | {"splits": 3, "stages": 2}),
-    "into a part of a Concat": (into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8),
-                                SMALL | {"channels": 8, "columns": 16, "positions": 1}),
-    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), dict(TILES[0].numbers)),
-    "one row of blocks per work-group": (conv((3, 3, 3, 4), 8, (3, 3), pad=1),
-                                         SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8}),
-    "one pixel": (conv((1, 1, 1, 4), 16, (3, 3), pad=1), SMALL),
-    "whole tiles": (conv((1, 8, 8, 16), 32, (3, 3), pad=1), SMALL),
-    "lines of F(2, 3), more of them than channels": (ODD, SMALL | {"positions": 4, "channels": 2, "reg_b": 2}),
-    "4: odd sizes, two images": (ODD, FOUR),
-    "4: no padding, columns one by one": (conv((1, 7, 13, 20), 35, (3, 3)), FOUR | {"blocks": 8, "reg_b": 2}),
-    "4: splits, one with a shorter share": (conv((1, 6, 11, 28), 35, (3, 3)), FOUR | {"channels": 2, "splits": 3}),
-    "4: splits of four columns, one with nothing": (conv((1, 9, 5, 8), 36, (3, 3), pad=2), FOUR | {"splits": 3, "blocks": 8}),
-    "4: into a part of a Concat": (into_part(conv((1, 8, 6, 12), 40, (3, 3), pad=1), 3, 4, 8), WIDE),
-    "4: more work-items than lines": (conv((3, 3, 7, 8), 72, (3, 3), pad=1), WIDE | {"reg_b": 2}),
-    "4: whole tiles": (conv((1, 16, 16, 16), 32, (3, 3), pad=1), FOUR | {"channels": 2}),
-}  # fmt: skip
 
 
 def compiled(kernel, schedule, inputs):
@@ -128,9 +98,17 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
         np.testing.assert_array_equal(other, results[0])
 
 
-@pytest.mark.parametrize("name", ["two stages", "no padding, columns one by one, a tail of channels",
-                                  "splits of two stages, one with nothing", "into a part of a Concat",
-                                  "4: odd sizes, two images", "4: splits of four columns, one with nothing"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two stages",
+        "no padding, columns one by one, a tail of channels",
+        "splits of two stages, one with nothing",
+        "into a part of a Concat",
+        "4: odd sizes, two images",
+        "4: splits of four columns, one with nothing",
+    ],
+)
 def test_opencl_text_gives_numpy_s_answer(name):
     kernel, schedule = CASES[name]
     ready, arrays = compiled(constant(kernel), schedule, random_inputs(kernel))
@@ -182,23 +160,34 @@ MISTAKES = {
     "a split left out": ("splits, one with a shorter share", "split < 3;", "split < 2;"),
     "a split's part": ("splits, one with a shorter share", "(int)blockIdx.y * 8;", "(int)blockIdx.y * 4;"),
     "no barrier before the outputs": ("two stages", "__syncthreads();\n    if (id < 128)", "if (id < 128)"),
-    "no barrier between stages": ("odd sizes, two images", "const int following = channel + 4;\n    __syncthreads();",
-                                  "const int following = channel + 4;"),
+    "no barrier between stages": (
+        "odd sizes, two images",
+        "const int following = channel + 4;\n    __syncthreads();",
+        "const int following = channel + 4;",
+    ),
     "4: a factor of the pixels' transform": ("4: odd sizes, two images", "1.265625f * d0", "1.25f * d0"),
     "4: a column past the edge": ("4: odd sizes, two images", "from_x < 7", "from_x < 8"),
     "channels one after the other": ("two stages", "(v_channel + c) * 16", "v_channel * 16"),
-    "4: a row of positions for another": ("4: odd sizes, two images", "(row_line + i * 3) * 6 +", "(row_line + i) * 6 +"),
+    "4: a row of positions for another": (
+        "4: odd sizes, two images",
+        "(row_line + i * 3) * 6 +",
+        "(row_line + i) * 6 +",
+    ),
     "4: the pixels of another line": ("4: odd sizes, two images", "y * 84", "y * 72"),
     "4: the mask of another line": ("4: odd sizes, two images", "inside >> y & 1u", "inside >> (y ^ 1) & 1u"),
     "4: rows that are transformed too early": ("4: odd sizes, two images", f"__syncthreads();\n{ROWS}", ROWS),
-    "4: rows that are read too early": ("4: odd sizes, two images", "__syncthreads();\n    if (following", "if (following"),
+    "4: rows that are read too early": (
+        "4: odd sizes, two images",
+        "__syncthreads();\n    if (following",
+        "if (following",
+    ),
     "4: a line stored over another": ("4: odd sizes, two images", "tile_u[my_line * 4 + x]", "tile_u[my_line * 3 + x]"),
     "4: a factor of a line's outputs": ("4: odd sizes, two images", "3.375f * t", "2.25f * t"),
     "4: rows past the end": ("4: more work-items than lines", "out_y < 3 && ", ""),
     "4: a work-item too many": ("4: more work-items than lines", "id < 192", "id < 224"),
     "4: a split's part": ("4: splits, one with a shorter share", "blockIdx.y * 8192", "blockIdx.y * 4096"),
     "4: a split left out": ("4: splits, one with a shorter share", "split < 3;", "split < 2;"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -333,8 +322,11 @@ def test_more_work_groups_than_a_launch_takes_are_refused():
     assert any("more than 2 GiB" in r for r in FAMILY.reasons(SMALL | {"splits": 2}, many, TARGET.limits))
 
 
-@pytest.mark.parametrize("target", [*map(cuda.manifest, nvrtc.ARCHITECTURES), opencl.manifest("generic"),
-                                    opencl.manifest("amd")], ids=lambda t: t.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "target",
+    [*map(cuda.manifest, nvrtc.ARCHITECTURES), opencl.manifest("generic"), opencl.manifest("amd")],
+    ids=lambda t: t.name,
+)
 @pytest.mark.parametrize("size", [1, 7, 56, 500])
 def test_defaults_are_legal_at_every_size_and_ranked(target, size):
     for depth, n in ((4, 1), (12, 20), (512, 512), (2048, 4096)):
@@ -357,7 +349,11 @@ def with_math(kernel, math):
         (constant(conv((1, 6, 6, 8), 8, (3, 3), pad=2)), (), ""),
         (constant(ODD), ("mali",), "local memory"),
         (constant(with_math(ODD, "tf32")), (), "strict f32"),
-        (constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)), (), "pixels and filters are f32, not f16 and f16"),
+        (
+            constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)),
+            (),
+            "pixels and filters are f32, not f16 and f16",
+        ),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), (), "only 3 x 3, 1 and 1"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), (), "only 3 x 3, 1 and 1"),
         (constant(conv((2, 9, 7, 12), 20, (5, 3), pad=1)), (), "only 3 x 3, 1 and 1"),
@@ -367,7 +363,7 @@ def with_math(kernel, math):
         (ODD, (), "no constants"),
         (constant(conv((2, 9, 7, 12), 0, (3, 3), pad=1)), (), "nothing to multiply"),
     ],
-)  # fmt: skip
+)
 def test_kernels_that_it_cannot_compute_are_left_to_others(kernel, features, reason):
     said = FAMILY.accepts(kernel, frozenset(features))
 
@@ -394,8 +390,11 @@ def test_it_is_chosen_for_strict_f32_where_its_model_says_that_it_wins(arch):
     assert engine(constant(conv((1, 28, 28, 128), 128, (3, 3), pad=1, stride=2))) == "simt"
 
 
-@pytest.mark.parametrize("target", [*map(cuda.manifest, nvrtc.ARCHITECTURES), opencl.manifest("generic"),
-                                    opencl.manifest("amd")], ids=lambda t: t.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "target",
+    [*map(cuda.manifest, nvrtc.ARCHITECTURES), opencl.manifest("generic"), opencl.manifest("amd")],
+    ids=lambda t: t.name,
+)
 @pytest.mark.parametrize(
     ("side", "channels", "outputs"),
     [

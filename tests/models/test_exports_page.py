@@ -20,10 +20,12 @@ def saved(path, *, shape=(2, 3)):
     info = helper.make_tensor_value_info
     weight = numpy_helper.from_array(np.float32([1, 2, 3]), "w")
     graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])], "one",
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "one",
         [info("x", TensorProto.FLOAT, shape), info("w", TensorProto.FLOAT, (3,))],
-        [info("y", TensorProto.FLOAT, shape)], [weight],
-    )  # fmt: skip
+        [info("y", TensorProto.FLOAT, shape)],
+        [weight],
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
@@ -63,8 +65,11 @@ def test_a_file_is_run_once_and_told_in_the_page(tmp_path, capsys, monkeypatch):
 
 
 def test_what_is_wrong_or_was_not_run_is_told(tmp_path):
-    rows = [Row("a", "script", "cpu", 20, 7, 1.0, "right: y is 0 off"), Row("a", "script", "opencl", 20, 7, 2.0, "WRONG: y"),
-            Row("b", "file", "cpu", 9, 3, 1.0, "GPC4001 the model cannot be compiled")]  # fmt: skip
+    rows = [
+        Row("a", "script", "cpu", 20, 7, 1.0, "right: y is 0 off"),
+        Row("a", "script", "opencl", 20, 7, 2.0, "WRONG: y"),
+        Row("b", "file", "cpu", 9, 3, 1.0, "GPC4001 the model cannot be compiled"),
+    ]
     for row in rows:
         append(tmp_path / "j.jsonl", asdict(row))
 

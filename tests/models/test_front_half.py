@@ -10,7 +10,8 @@ from bench.models import MODELS, build, inputs
 from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.pipeline import run_pipeline
 from testing.kernel_oracle import run_steps
 

@@ -47,8 +47,18 @@ def test_on_every_level_of_processors(name, target):
 
 
 # PoCL takes most of a second a kernel; what these leave out has a sibling among them, and bench.suite runs all of them
-THROUGH_OPENCL = ["resnet18", "mobilenet_v2", "squeezenet1_1", "densenet121", "shufflenet_v2", "efficientnet_b0", "unet_small",
-                  "bert_base", "vit_tiny", "gpt2"]  # fmt: skip
+THROUGH_OPENCL = [
+    "resnet18",
+    "mobilenet_v2",
+    "squeezenet1_1",
+    "densenet121",
+    "shufflenet_v2",
+    "efficientnet_b0",
+    "unet_small",
+    "bert_base",
+    "vit_tiny",
+    "gpt2",
+]
 
 
 @pytest.mark.slow

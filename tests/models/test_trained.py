@@ -51,8 +51,15 @@ def test_a_trained_model_gives_onnxruntime_s_answer(name, target):
         assert relative_error(actual[output.name], expected) <= 1e-4
 
 
-@pytest.mark.parametrize("case", ["mnist_8/test_data_set_0", "mnist_8/test_data_set_1", "mnist_8/test_data_set_2",
-                                  "super_resolution_10/test_data_set_0"])  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [
+        "mnist_8/test_data_set_0",
+        "mnist_8/test_data_set_1",
+        "mnist_8/test_data_set_2",
+        "super_resolution_10/test_data_set_0",
+    ],
+)
 def test_the_published_outputs_are_met(case):
     folder = DATA / "models" / case
     given, expected = (

@@ -7,8 +7,30 @@ import pytest
 
 from gpucomp.ops.regex import MAX_STATES, Pattern, without_accents
 
-PIECES = ["a", "b", "[ab]", "[^a]", ".", "(a|bc)", r"\w", r"\W", r"\d", r"\s", "(?:ab)?", "a{2,3}", "b*?", "(a|)", "[a-c]+",
-          "^", "$", r"\b", "c{2}", "(?i:B)", "(ab){0,2}", "(a*b)*"]  # fmt: skip
+PIECES = [
+    "a",
+    "b",
+    "[ab]",
+    "[^a]",
+    ".",
+    "(a|bc)",
+    r"\w",
+    r"\W",
+    r"\d",
+    r"\s",
+    "(?:ab)?",
+    "a{2,3}",
+    "b*?",
+    "(a|)",
+    "[a-c]+",
+    "^",
+    "$",
+    r"\b",
+    "c{2}",
+    "(?i:B)",
+    "(ab){0,2}",
+    "(a*b)*",
+]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -68,8 +68,13 @@ def test_the_same_boxes_are_kept(change, centred):
 
             (expected,) = SESSIONS[centred].run(None, feeds)
 
-            found = kept(boxes, scores, limit=limit, centred=bool(centred),
-                         **{k: float(numbers[n][0]) for k, n in (("overlap", "t"), ("least", "l"))})  # fmt: skip
+            found = kept(
+                boxes,
+                scores,
+                limit=limit,
+                centred=bool(centred),
+                **{k: float(numbers[n][0]) for k, n in (("overlap", "t"), ("least", "l"))},
+            )
             np.testing.assert_array_equal(found, expected)
 
 

@@ -143,8 +143,11 @@ _EXAMPLES: dict[str, Example] = {
     # quantize
     "multiply_codes": expression(
         ops.Conv(
-            dequantized(_CODES, scalar(0.02), 3), dequantized(codes(4, 3, 2, 2), weights(4, 1, 1, 1)),
-            strides=(1, 1), pads=(1, 0, 0, 1), dilations=(1, 1),
+            dequantized(_CODES, scalar(0.02), 3),
+            dequantized(codes(4, 3, 2, 2), weights(4, 1, 1, 1)),
+            strides=(1, 1),
+            pads=(1, 0, 0, 1),
+            dilations=(1, 1),
         ),
         12,
     ),
@@ -154,8 +157,12 @@ _EXAMPLES: dict[str, Example] = {
         graph_of(
             ops.MatMul(ops.Sub(ROWS, ZEROS), widened(codes(7, 5))),
             ops.Conv(
-                ops.Sub(BYTES, ZERO), widened(codes(4, 3, 2, 3)),
-                group=2, strides=(1, 2), pads=(1, 0, 0, 2), dilations=(2, 1),
+                ops.Sub(BYTES, ZERO),
+                widened(codes(4, 3, 2, 3)),
+                group=2,
+                strides=(1, 2),
+                pads=(1, 0, 0, 2),
+                dilations=(2, 1),
             ),
             ops.Conv(ops.Sub(BYTES, ZERO), widened(codes(5, 6, 2, 3)), **SQUARE),
         )
@@ -200,7 +207,10 @@ _EXAMPLES: dict[str, Example] = {
     ),
     "scatter_in_single": expression(
         ops.ScatterND(
-            tensor("h", 5, 7, dtype=F16), constant(np.array([[4], [1], [4]])), tensor("u", 3, 7, dtype=F16), reduction="add"
+            tensor("h", 5, 7, dtype=F16),
+            constant(np.array([[4], [1], [4]])),
+            tensor("u", 3, 7, dtype=F16),
+            reduction="add",
         ),
         terms=3,
     ),
@@ -222,12 +232,12 @@ _EXAMPLES: dict[str, Example] = {
     # scale
     "scale_into_columns": expression(ops.Mul(_CONV, weights(4, 1, 1)), 18),
     "scale_before_shift": expression(ops.Mul(ops.Add(_CONV, weights(4, 1, 1)), weights(4, 1, 1, seed=1)), 18),
-    "scale_into_rows": expression(ops.Conv(ops.Mul(IMAGE, weights(6, 1, 1)), weights(4, 3, 2, 3), group=2, **SQUARE), 18),
+    "scale_into_rows": expression(
+        ops.Conv(ops.Mul(IMAGE, weights(6, 1, 1)), weights(4, 3, 2, 3), group=2, **SQUARE), 18
+    ),
     "shift_through": expression(ops.Conv(ops.Add(IMAGE, weights(6, 1, 1)), weights(4, 3, 2, 3), group=2, **SQUARE), 18),
     # pads
-    "pad_into_conv": expression(
-        ops.Conv(padded(), weights(4, 6, 2, 3), **{**SQUARE, "pads": (0, 1, 1, 0)}), 36
-    ),
+    "pad_into_conv": expression(ops.Conv(padded(), weights(4, 6, 2, 3), **{**SQUARE, "pads": (0, 1, 1, 0)}), 36),
     "pad_into_average": expression(ops.AveragePool(padded(), **POOL), 6),
     "pad_into_max": expression(ops.MaxPool(padded(-math.inf), **POOL)),
     # movement
@@ -256,13 +266,9 @@ _EXAMPLES: dict[str, Example] = {
     "reshape_after_matmul": expression(ops.MatMul(ops.Reshape(X, shape=(6, 5)), weights(5, 7)), 5),
     "reshape_after_constant": expression(ops.Sub(ops.Reshape(X, shape=(6, 5)), weights(1, 5))),
     "reshape_after_unary": expression(ops.Abs(ops.Reshape(X, shape=(6, 5)))),
-    "slice_of_concat": expression(
-        whole(ops.Concat(X, Y, axis=1), starts=(0, 5, 0), steps=(1, -2, 1), sizes=(2, 2, 5))
-    ),
+    "slice_of_concat": expression(whole(ops.Concat(X, Y, axis=1), starts=(0, 5, 0), steps=(1, -2, 1), sizes=(2, 2, 5))),
     "concat_of_slices": expression(
-        ops.Concat(
-            whole(X, starts=(0, 0, 1), sizes=(2, 3, 1)), whole(X, starts=(0, 0, 2), sizes=(2, 3, 3)), Y, axis=2
-        )
+        ops.Concat(whole(X, starts=(0, 0, 1), sizes=(2, 3, 1)), whole(X, starts=(0, 0, 2), sizes=(2, 3, 3)), Y, axis=2)
     ),
     "gather_of_progression": expression(ops.Gather(X, constant(np.array([-1, 2, 0])), axis=2)),
     "broadcast_without_expand": expression(ops.Add(X, ops.Expand(tensor("s", 1, 5), shape=(3, 5)))),
@@ -273,38 +279,36 @@ _EXAMPLES: dict[str, Example] = {
     "multiply_and_place": expression(
         ops.ConvTranspose(LAST, weights(3, 2, 6, 5), layout="NHWC", out=(21, 10), **{**SQUARE, "strides": (3, 2)}), 6
     ),
-    "pool_channels_last": expression(
-        ops.MaxPool(ops.Transpose(LAST, perm=LAST_TO_FIRST), **{**POOL, "out": (6, 2)})
-    ),
+    "pool_channels_last": expression(ops.MaxPool(ops.Transpose(LAST, perm=LAST_TO_FIRST), **{**POOL, "out": (6, 2)})),
     # fuse_norms
     "layer_norm": expression(ops.Div(_CENTRED, rooted(_CENTRED)), 5),
     "rms_norm": expression(ops.Mul(X, ops.Reciprocal(rooted(X))), 5),
     "softmax": expression(ops.Div(_EXPONENTIALS, ops.ReduceSum(_EXPONENTIALS, axes=(1,), keepdims=True)), 3),
     "log_softmax": expression(ops.Log(ops.Softmax(X, axis=1)), 3),
-    "gelu": expression(
-        ops.Mul(ops.Mul(X, ops.Add(ops.Erf(ops.Div(X, scalar(math.sqrt(2)))), scalar(1))), scalar(0.5))
-    ),
+    "gelu": expression(ops.Mul(ops.Mul(X, ops.Add(ops.Erf(ops.Div(X, scalar(math.sqrt(2)))), scalar(1))), scalar(0.5))),
     "gelu_tanh": expression(gelu_tanh_pieces(X)),
     "sigmoid": expression(ops.Reciprocal(ops.Add(ops.Exp(ops.Neg(X)), scalar(1)))),
     "swish": expression(ops.Mul(X, ops.Sigmoid(ops.Mul(X, scalar(1.702))))),
     "mish": expression(ops.Mul(X, ops.Tanh(ops.Softplus(X)))),
     "softplus": expression(ops.Log(ops.Add(ops.Exp(X), scalar(1)))),
     "hard_sigmoid": expression(ops.Div(ops.Clip(ops.Add(X, scalar(3)), low=0.0, high=6.0), scalar(6))),
-    "hard_swish": expression(
-        ops.Div(ops.Mul(X, ops.Clip(ops.Add(X, scalar(3)), low=0.0, high=6.0)), scalar(6))
-    ),
+    "hard_swish": expression(ops.Div(ops.Mul(X, ops.Clip(ops.Add(X, scalar(3)), low=0.0, high=6.0)), scalar(6))),
     # attention
     "recognise_attention": expression(attention_pieces(), 18),
     "recognise_causal": expression(masked_attention(np.tri(5, 6, 1, dtype=np.bool_)), 18),
     "decompose_unfit_attention": expression(masked_attention(np.tri(5, 6, dtype=np.bool_), head=257), 300),
     "decompose_attention": expression(
         ops.Attention(
-            tensor("q", 3, 5, 7), tensor("k", 3, 11, 7), tensor("v", 3, 11, 2), tensor("m", 5, 11, dtype=BOOL),
-            scale=0.3, masked=-1e4,
+            tensor("q", 3, 5, 7),
+            tensor("k", 3, 11, 7),
+            tensor("v", 3, 11, 2),
+            tensor("m", 5, 11, dtype=BOOL),
+            scale=0.3,
+            masked=-1e4,
         ),
         18,
     ),
-}  # fmt: skip
+}
 
 EXAMPLES = {rule: _EXAMPLES[rule.name] for rule in RULES if rule.name in _EXAMPLES}
 UNKNOWN = set(_EXAMPLES) - {rule.name for rule in RULES}

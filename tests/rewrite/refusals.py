@@ -89,7 +89,8 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         ),
         "sums that i32 may not hold": graph_of(
             ops.MatMul(
-                dequantized(tensor("codes", 1, 40_000, dtype=I8), scalar(0.1)), dequantized(codes(40_000, 2), scalar(0.1))
+                dequantized(tensor("codes", 1, 40_000, dtype=I8), scalar(0.1)),
+                dequantized(codes(40_000, 2), scalar(0.1)),
             )
         ),
     },
@@ -118,11 +119,11 @@ REFUSALS: dict[str, dict[str, Graph]] = {
             ops.MatMul(ops.Sub(ROWS, widened(tensor("steps", 7, dtype=U8))), widened(codes(7, 5)))
         ),
         "a zero point for each channel": graph_of(
-            ops.Conv(ops.Sub(BYTES, widened(tensor("channels", 6, 1, 1, dtype=I8))), widened(codes(5, 6, 2, 3)), **SQUARE)
+            ops.Conv(
+                ops.Sub(BYTES, widened(tensor("channels", 6, 1, 1, dtype=I8))), widened(codes(5, 6, 2, 3)), **SQUARE
+            )
         ),
-        "weights that are no constant": graph_of(
-            ops.MatMul(ops.Sub(ROWS, ZERO), widened(tensor("w", 7, 5, dtype=I8)))
-        ),
+        "weights that are no constant": graph_of(ops.MatMul(ops.Sub(ROWS, ZERO), widened(tensor("w", 7, 5, dtype=I8)))),
         "codes of sixteen bits": graph_of(
             ops.MatMul(ops.Sub(widened(tensor("long", 3, 7, dtype=I16)), ZERO), widened(codes(7, 5)))
         ),
@@ -131,7 +132,10 @@ REFUSALS: dict[str, dict[str, Graph]] = {
             ops.MatMul(ops.Sub(widened(tensor("row", 1, 7, dtype=U8)), ZEROS), widened(codes(7, 5)))
         ),
         "sums that i32 may not hold": graph_of(
-            ops.MatMul(ops.Sub(widened(tensor("deep", 1, 66_000, dtype=U8)), ZERO), constant(np.full((66_000, 1), 128, np.int32)))
+            ops.MatMul(
+                ops.Sub(widened(tensor("deep", 1, 66_000, dtype=U8)), ZERO),
+                constant(np.full((66_000, 1), 128, np.int32)),
+            )
         ),
         "floats": graph_of(ops.MatMul(ops.Sub(X, scalar(3)), weights(5, 7))),
     },
@@ -145,7 +149,9 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "codes of sixteen bits": graph_of(ops.MatMul(widened(tensor("long", 3, 7, dtype=I16)), ASYMMETRIC)),
         "a zero point known at run time": graph_of(ops.MatMul(ops.Sub(ROWS, ZERO), ASYMMETRIC)),
         "sums that i32 may not hold": graph_of(
-            ops.MatMul(widened(tensor("deep", 1, 40_000, dtype=U8)), constant(np.array([[-9], [245]] * 20_000, np.int32)))
+            ops.MatMul(
+                widened(tensor("deep", 1, 40_000, dtype=U8)), constant(np.array([[-9], [245]] * 20_000, np.int32))
+            )
         ),
         "a window a channel": graph_of(
             ops.Conv(BYTES, constant(np.moveaxis(ASYMMETRIC_TAPS.attrs["value"][:1], 1, 0)), **{**SQUARE, "group": 6})
@@ -209,7 +215,9 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "f32 rounds an i32": graph_of(ops.Cast(ops.Cast(_I, to=F32), to=I32)),
         "a number through bool": graph_of(ops.Cast(ops.Cast(X, to=BOOL), to=F32)),
     },
-    "merge_slices": {"a pad between": graph_of(whole(ops.Pad(whole(X, sizes=(1, 3, 5)), pads=(1,) * 6), sizes=(1, 1, 1)))},
+    "merge_slices": {
+        "a pad between": graph_of(whole(ops.Pad(whole(X, sizes=(1, 3, 5)), pads=(1,) * 6), sizes=(1, 1, 1)))
+    },
     "merge_pads": {
         "other values": graph_of(ops.Pad(ops.Pad(X, pads=(1,) * 6, value=0), pads=(1,) * 6, value=1.0)),
         "one cuts": graph_of(ops.Pad(ops.Pad(X, pads=(1,) * 6), pads=(-1,) * 6)),
@@ -224,9 +232,13 @@ REFUSALS: dict[str, dict[str, Graph]] = {
             ops.Concat(ops.Concat(*[X] * 9, axis=1), ops.Concat(*[X] * 9, axis=1), axis=1)
         ),
     },
-    "drop_empty_parts": {"nothing is left": graph_of(ops.Concat(*[constant(np.zeros((2, 0), np.float32))] * 2, axis=1))},
+    "drop_empty_parts": {
+        "nothing is left": graph_of(ops.Concat(*[constant(np.zeros((2, 0), np.float32))] * 2, axis=1))
+    },
     "drop_kept_axes": {
-        "the kept axes are read too": both(ops.Reshape(R := ops.ReduceSum(X, axes=(2,), keepdims=True), shape=(2, 3)), R),
+        "the kept axes are read too": both(
+            ops.Reshape(R := ops.ReduceSum(X, axes=(2,), keepdims=True), shape=(2, 3)), R
+        ),
         "axes merge as well": graph_of(ops.Reshape(ops.ReduceSum(X, axes=(2,), keepdims=True), shape=(6,))),
     },
     "square": {
@@ -234,10 +246,16 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "nearly two": graph_of(ops.Pow(X, scalar(2.001))),
     },
     "cube": {"the fourth power": graph_of(ops.Pow(X, scalar(4)))},
-    "inverse_power": {"integers": graph_of(ops.Pow(_I, scalar(-1, I32))), "minus two": graph_of(ops.Pow(X, scalar(-2)))},
+    "inverse_power": {
+        "integers": graph_of(ops.Pow(_I, scalar(-1, I32))),
+        "minus two": graph_of(ops.Pow(X, scalar(-2))),
+    },
     "times_reciprocal": {"a quotient": graph_of(ops.Div(X, ops.Reciprocal(Y)))},
     "undo_twice": {"another function": graph_of(ops.Neg(ops.Abs(X)))},
-    "once_is_enough": {"another function": graph_of(ops.Floor(ops.Ceil(X))), "twice Neg": graph_of(ops.Neg(ops.Neg(X)))},
+    "once_is_enough": {
+        "another function": graph_of(ops.Floor(ops.Ceil(X))),
+        "twice Neg": graph_of(ops.Neg(ops.Neg(X))),
+    },
     "move_sign": {"-a - b": graph_of(ops.Sub(ops.Neg(X), Y))},
     "limit_by_number": {
         "a limit a channel": graph_of(ops.Max(X, weights(5))),
@@ -298,9 +316,7 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "channels are padded": graph_of(
             ops.Conv(ops.Pad(IMAGE, pads=(0, 1, 0, 0, 0, 0, 0, 0)), weights(4, 7, 2, 3), **SQUARE)
         ),
-        "it cuts": graph_of(
-            ops.Conv(ops.Pad(IMAGE, pads=(0, 0, -1, 1, 0, 0, 1, -1)), weights(4, 6, 2, 3), **SQUARE)
-        ),
+        "it cuts": graph_of(ops.Conv(ops.Pad(IMAGE, pads=(0, 0, -1, 1, 0, 0, 1, -1)), weights(4, 6, 2, 3), **SQUARE)),
         "the edge is repeated": graph_of(
             ops.Conv(ops.Pad(IMAGE, pads=(0, 0, 1, 2, 0, 0, 1, 0), mode="edge"), weights(4, 6, 2, 3), **SQUARE)
         ),
@@ -322,7 +338,9 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "of fewer axes than the result": graph_of(ops.Add(ops.Transpose(tensor("r", 5, 3), perm=(1, 0)), X)),
     },
     "transpose_after_concat": {"a part that is none": graph_of(ops.Concat(swapped(X), tensor("z", 5, 2, 3), axis=0))},
-    "transpose_after_reduction": {"a reshape": graph_of(ops.ReduceSum(ops.Reshape(X, shape=(6, 5)), axes=(0,), keepdims=True))},
+    "transpose_after_reduction": {
+        "a reshape": graph_of(ops.ReduceSum(ops.Reshape(X, shape=(6, 5)), axes=(0,), keepdims=True))
+    },
     "transpose_after_arg": {"a reshape": graph_of(ops.ArgMax(ops.Reshape(X, shape=(6, 5)), axis=0, keepdims=True))},
     "transpose_after_axis": {"a reshape": graph_of(ops.Softmax(ops.Reshape(X, shape=(6, 5)), axis=0))},
     "transpose_after_norm": {"the normalised axis moves": graph_of(ops.LayerNorm(swapped(X), axis=2, epsilon=1e-3))},
@@ -398,29 +416,36 @@ REFUSALS: dict[str, dict[str, Graph]] = {
             ops.ConvTranspose(LAST, weights(1, 2, 6, 5), layout="NHWC", out=(13, 10), **{**SQUARE, "strides": (2, 2)})
         ),
         "a cut border": graph_of(
-            ops.ConvTranspose(LAST, weights(2, 2, 6, 5), layout="NHWC", out=(13, 10),
-                              **{**SQUARE, "strides": (2, 2), "pads": (1, 0, 0, 0)})
+            ops.ConvTranspose(
+                LAST,
+                weights(2, 2, 6, 5),
+                layout="NHWC",
+                out=(13, 10),
+                **{**SQUARE, "strides": (2, 2), "pads": (1, 0, 0, 0)},
+            )
         ),
         "groups": graph_of(
-            ops.ConvTranspose(LAST, weights(2, 2, 6, 5), layout="NHWC", out=(14, 10), group=2,
-                              **{**SQUARE, "strides": (2, 2)})
+            ops.ConvTranspose(
+                LAST, weights(2, 2, 6, 5), layout="NHWC", out=(14, 10), group=2, **{**SQUARE, "strides": (2, 2)}
+            )
         ),
         "weights that vary": graph_of(
-            ops.ConvTranspose(LAST, tensor("w", 2, 2, 6, 5), layout="NHWC", out=(14, 10),
-                              **{**SQUARE, "strides": (2, 2)})
+            ops.ConvTranspose(
+                LAST, tensor("w", 2, 2, 6, 5), layout="NHWC", out=(14, 10), **{**SQUARE, "strides": (2, 2)}
+            )
         ),
     },
     "pool_channels_last": {
         "channels first": graph_of(ops.MaxPool(IMAGE, **{**POOL, "out": (6, 2)})),
-        "another transpose": graph_of(
-            ops.MaxPool(ops.Transpose(LAST, perm=(0, 3, 2, 1)), **{**POOL, "out": (4, 3)})
-        ),
+        "another transpose": graph_of(ops.MaxPool(ops.Transpose(LAST, perm=(0, 3, 2, 1)), **{**POOL, "out": (4, 3)})),
     },
     "layer_norm": {
         "another mean is subtracted": _layer_norm(X, ops.ReduceMean(X, axes=(1,), keepdims=True)),
         "not the last axis": graph_of(
-            ops.Div(D := ops.Sub(X, ops.ReduceMean(X, axes=(1,), keepdims=True)), ops.Sqrt(ops.Add(
-                ops.ReduceMean(ops.Mul(D, D), axes=(1,), keepdims=True), scalar(1e-3))))
+            ops.Div(
+                D := ops.Sub(X, ops.ReduceMean(X, axes=(1,), keepdims=True)),
+                ops.Sqrt(ops.Add(ops.ReduceMean(ops.Mul(D, D), axes=(1,), keepdims=True), scalar(1e-3))),
+            )
         ),
         "nothing is subtracted": graph_of(ops.Div(X, rooted(X))),
     },
@@ -481,4 +506,4 @@ REFUSALS: dict[str, dict[str, Graph]] = {
     },
     "decompose_unfit_attention": {"heads that fit": graph_of(masked_attention(np.tri(5, 6, dtype=np.bool_)))},
     "decompose_attention": {"its pieces": graph_of(ops.MatMul(_WEIGHTS, tensor("v", 2, 11, 3)))},
-}  # fmt: skip
+}

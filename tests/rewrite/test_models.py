@@ -107,9 +107,13 @@ LAYERS = 2
 
 @pytest.mark.parametrize(
     ("name", "norms", "approximate"),
-    [("bert_base", 2 * LAYERS + 1, "none"), ("vit_b16", 2 * LAYERS + 1, "none"), ("vit_tiny", 2 * LAYERS + 1, "none"),
-     ("gpt2", 2 * LAYERS + 1, "tanh")],
-)  # fmt: skip
+    [
+        ("bert_base", 2 * LAYERS + 1, "none"),
+        ("vit_b16", 2 * LAYERS + 1, "none"),
+        ("vit_tiny", 2 * LAYERS + 1, "none"),
+        ("gpt2", 2 * LAYERS + 1, "tanh"),
+    ],
+)
 def test_a_transformers_pieces_are_recognised(name, norms, approximate):
     after = rewritten(name)[1]
     found = counts(name)

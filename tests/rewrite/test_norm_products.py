@@ -525,8 +525,13 @@ def test_patterns_of_operators_meet_no_node_that_folding_has_made(pattern):
 
 def test_a_pattern_that_matches_nothing_is_an_error_all_the_same():
     with pytest.raises(UsageError, match="no operator of the model is called so"):
-        compiler.compile(block(), target="cuda:sm_90a", precision="fp16", keep_fp32=["InverseRMS"],
-                         shapes={name: (2, 5, s[-1]) for name, s in SIZES.items()})  # fmt: skip
+        compiler.compile(
+            block(),
+            target="cuda:sm_90a",
+            precision="fp16",
+            keep_fp32=["InverseRMS"],
+            shapes={name: (2, 5, s[-1]) for name, s in SIZES.items()},
+        )
 
 
 def with_other_readers():
@@ -546,10 +551,20 @@ def with_other_readers():
 @pytest.mark.parametrize(
     "pattern",
     [
-        "norm", "RMSNorm", "second", "MatMul", "scale*", "first", "sum", "after",
-        "beside", "in front", "of a slice", "of columns",
+        "norm",
+        "RMSNorm",
+        "second",
+        "MatMul",
+        "scale*",
+        "first",
+        "sum",
+        "after",
+        "beside",
+        "in front",
+        "of a slice",
+        "of columns",
     ],
-)  # fmt: skip
+)
 def test_what_is_kept_in_f32_is_left_alone_and_what_shares_a_kernel_or_a_value_with_it(pattern):
     graph = with_other_readers()
 

@@ -9,7 +9,8 @@ from gpucomp import targets
 from gpucomp.artifact.plan import TEMP, Plan
 from gpucomp.compiler import render
 from gpucomp.frontend import onnx as frontend
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.planning import make_plan
 from gpucomp.rewrite.pipeline import run_pipeline
 

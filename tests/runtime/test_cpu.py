@@ -56,8 +56,9 @@ def tiny_kernel() -> Kernel:
     return Kernel("loops", params, 1, Loops(axes), (Store(1, axes, load(0, axes, F32) * 2.0),))
 
 
-def plan_of(kernels: Sequence[Kernel], buffers: Sequence[Buffer], launches: Sequence[Launch], outputs: Sequence[int],
-            arena: int) -> tuple[Plan, dict[str, bytes]]:  # fmt: skip
+def plan_of(
+    kernels: Sequence[Kernel], buffers: Sequence[Buffer], launches: Sequence[Launch], outputs: Sequence[int], arena: int
+) -> tuple[Plan, dict[str, bytes]]:
     host = cpu.host()
     sources = [emit(k, default_schedule(k), host, f"k{i}") for i, k in enumerate(kernels)]
     compiled = tuple(
@@ -288,8 +289,18 @@ def test_profile_gives_a_time_a_launch() -> None:
 
 def test_an_output_may_be_an_input_a_weight_or_another_output() -> None:
     plan, binaries = chain()
-    plan = Plan("cpu", "cpu", plan.arch, plan.buffers, plan.kernels, plan.launches, plan.inputs, (6, 0, 1, 6),
-                ("y", "x2", "w", "again"), plan.arena_bytes)  # fmt: skip
+    plan = Plan(
+        "cpu",
+        "cpu",
+        plan.arch,
+        plan.buffers,
+        plan.kernels,
+        plan.launches,
+        plan.inputs,
+        (6, 0, 1, 6),
+        ("y", "x2", "w", "again"),
+        plan.arena_bytes,
+    )
     x = image()
 
     result = CpuProgram(plan, {}, binaries, WEIGHTS, threads=1).run({"x": x})
@@ -330,8 +341,18 @@ def test_the_configuration_sets_the_threads() -> None:
 
 def test_buffers_outside_the_arena_are_refused() -> None:
     plan, binaries = chain()
-    bad = Plan("cpu", "cpu", plan.arch, plan.buffers, plan.kernels, plan.launches, plan.inputs, plan.outputs,
-               plan.output_names, 100)  # fmt: skip
+    bad = Plan(
+        "cpu",
+        "cpu",
+        plan.arch,
+        plan.buffers,
+        plan.kernels,
+        plan.launches,
+        plan.inputs,
+        plan.outputs,
+        plan.output_names,
+        100,
+    )
 
     with pytest.raises(ArtifactError, match="'t0' lies outside the arena"):
         CpuProgram(bad, {}, binaries, WEIGHTS)

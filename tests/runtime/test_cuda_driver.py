@@ -21,9 +21,18 @@ from tests.plans import COLUMNS, ROWS, answer, two_layers
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 MAP = TensorMap(0, "tf32", (4, 2), (64,), (4, 2), swizzle=128)
 PIXELS = TensorMap(
-    1, "f16", (64, 9, 7, 2), (128, 1152, 8064), element_strides=(1, 2, 3, 1), swizzle=64, channels=32, pixels=48,
-    lower=(-1, -2), upper=(0, -3), offset=32,
-)  # fmt: skip
+    1,
+    "f16",
+    (64, 9, 7, 2),
+    (128, 1152, 8064),
+    element_strides=(1, 2, 3, 1),
+    swizzle=64,
+    channels=32,
+    pixels=48,
+    lower=(-1, -2),
+    upper=(0, -3),
+    offset=32,
+)
 
 
 SIZE = 4 * ROWS * COLUMNS
@@ -69,10 +78,21 @@ def test_a_tensor_map_is_made_for_each_launch_s_buffers_and_passed_by_value():
     assert (x_map["address"], w_map["address"], hidden_map["address"]) == (x, w, hidden)
     assert (x_map["extents"][:2], w_map["extents"][:2]) == ([4, 2], [4, 1])
     assert x_map == {
-        "address": x, "im2col": 0, "type": TFLOAT32, "rank": 2, "swizzle": SWIZZLE_128B, "promotion": L2_256B,
-        "channels": 0, "pixels": 0, "extents": [4, 2, 0, 0, 0], "strides": [64, 0, 0, 0], "box": [4, 2, 0, 0, 0],
-        "steps": [1, 1, 0, 0, 0], "lower": [0] * 3, "upper": [0] * 3,
-    }  # fmt: skip
+        "address": x,
+        "im2col": 0,
+        "type": TFLOAT32,
+        "rank": 2,
+        "swizzle": SWIZZLE_128B,
+        "promotion": L2_256B,
+        "channels": 0,
+        "pixels": 0,
+        "extents": [4, 2, 0, 0, 0],
+        "strides": [64, 0, 0, 0],
+        "box": [4, 2, 0, 0, 0],
+        "steps": [1, 1, 0, 0, 0],
+        "lower": [0] * 3,
+        "upper": [0] * 3,
+    }
 
 
 def test_descriptors_are_made_once_and_replays_use_them():
@@ -102,10 +122,21 @@ def test_an_im2col_map_has_its_corners_by_width_and_height(device_memory):
     found = described(encoded(driver, PIXELS, address))
 
     assert found == {
-        "address": address + 32, "im2col": 1, "type": FLOAT16, "rank": 4, "swizzle": SWIZZLE_64B, "promotion": L2_256B,
-        "channels": 32, "pixels": 48, "extents": [64, 9, 7, 2, 0], "strides": [128, 1152, 8064, 0], "box": [0] * 5,
-        "steps": [1, 2, 3, 1, 0], "lower": [-1, -2, 0], "upper": [0, -3, 0],
-    }  # fmt: skip
+        "address": address + 32,
+        "im2col": 1,
+        "type": FLOAT16,
+        "rank": 4,
+        "swizzle": SWIZZLE_64B,
+        "promotion": L2_256B,
+        "channels": 32,
+        "pixels": 48,
+        "extents": [64, 9, 7, 2, 0],
+        "strides": [128, 1152, 8064, 0],
+        "box": [0] * 5,
+        "steps": [1, 2, 3, 1, 0],
+        "lower": [-1, -2, 0],
+        "upper": [0, -3, 0],
+    }
 
 
 def test_descriptors_lie_where_the_driver_asks(device_memory):

@@ -68,8 +68,10 @@ def test_functions_call_each_other_and_read_constants() -> None:
 
 
 def test_several_objects_share_an_image() -> None:
-    other = cpu.compile_text(TEXT.replace("@pick", "@take").replace("@twice", "@double").replace("@words", "@more")
-                             .replace("47", "48"), cpu.host())  # fmt: skip
+    other = cpu.compile_text(
+        TEXT.replace("@pick", "@take").replace("@twice", "@double").replace("@words", "@more").replace("47", "48"),
+        cpu.host(),
+    )
     image = Image(blob(sample(), other))
 
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
@@ -136,7 +138,7 @@ def test_calls_to_outside_are_found() -> None:
         (lambda d: blob(with_section(d, RELOCATIONS, 5, 25)), "relocation table of a broken size"),
         (lambda d: blob(with_section(d, RELOCATIONS, 1, 9)), "relocations without addends"),
     ],
-)  # fmt: skip
+)
 def test_damaged_objects_are_refused(damage: object, message: str) -> None:
     with pytest.raises(ArtifactError, match=message):
         Image(damage(sample()))  # type: ignore[operator]

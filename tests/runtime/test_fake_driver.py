@@ -119,9 +119,11 @@ def test_what_waits_is_refused_while_a_graph_is_captured_and_ends_the_capture(se
     driver, stream, address = session
     host = np.zeros(16, np.uint8)
     arguments = {
-        "cuStreamSynchronize": (stream,), "cuCtxSynchronize": (), "cuMemAlloc": (16,),
+        "cuStreamSynchronize": (stream,),
+        "cuCtxSynchronize": (),
+        "cuMemAlloc": (16,),
         "cuMemcpyDtoHAsync": (host.ctypes.data, address, 16, stream),
-    }[call]  # fmt: skip
+    }[call]
     modes = driver.bindings.CUstreamCaptureMode
 
     driver("cuStreamBeginCapture", stream, getattr(modes, f"CU_STREAM_CAPTURE_MODE_{mode}"))

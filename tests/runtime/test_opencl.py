@@ -395,8 +395,11 @@ def test_inputs_and_outputs_are_the_host_s_where_memory_is(monkeypatch):
     cl = opencl.pyopencl()
     says(monkeypatch, host_unified_memory=True)
     program = opened()
-    host = {b.name for b, m in zip(program.plan.buffers, program._buffers, strict=True)
-            if m.flags & cl.mem_flags.ALLOC_HOST_PTR}  # fmt: skip
+    host = {
+        b.name
+        for b, m in zip(program.plan.buffers, program._buffers, strict=True)
+        if m.flags & cl.mem_flags.ALLOC_HOST_PTR
+    }
     copies = []
     monkeypatch.setattr(cl, "enqueue_copy", lambda *args, **options: copies.append(args))
 

@@ -16,9 +16,9 @@ from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import Mapped, compile_many
 from testing.kernels import matmul
 from testing.tolerance import assert_matches
+from testing.wgmma_kernels import f16_model
 from tests.fake_cupy import FakeCupy
 from tests.fake_driver.driver import FakeDriver
-from tests.wgmma_kernels import f16_model
 
 OPT_IN = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_90a": 227 << 10, "sm_100": 227 << 10}
 MAP = 128  # bytes of a parameter that is one

@@ -85,8 +85,9 @@ def test_the_floor_uses_the_arithmetic_that_the_kernel_allows(kernel, arch, math
 
 def test_relaxed_f32_may_use_tensor_cores_and_strict_may_not():
     strict = matmul(2048, 2048, 2048)
-    relaxed, tripled = (dataclasses.replace(strict, body=dataclasses.replace(strict.body, math=m))
-                        for m in ("tf32", "3xtf32"))  # fmt: skip
+    relaxed, tripled = (
+        dataclasses.replace(strict, body=dataclasses.replace(strict.body, math=m)) for m in ("tf32", "3xtf32")
+    )
 
     assert math_of(relaxed, CUDA["sm_75"]) == "fma"  # it has none of that kind
     floors = [floor_us(k, H200) for k in (strict, tripled, relaxed)]

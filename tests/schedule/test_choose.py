@@ -64,8 +64,10 @@ def test_no_engine_at_all_is_an_error_with_the_reasons():
 
 def test_a_record_comes_before_the_model():
     schedule = dict(SIMT.default(SIMT.problem(KERNEL), LIMITS).numbers)
-    tiers = (("record", lambda kernel, family, problem, limits: schedule if family.engine == "last" else None),
-             ("default", lambda kernel, family, problem, limits: schedule))  # fmt: skip
+    tiers = (
+        ("record", lambda kernel, family, problem, limits: schedule if family.engine == "last" else None),
+        ("default", lambda kernel, family, problem, limits: schedule),
+    )
 
     choice = choose(KERNEL, [engine("first", 3.0), engine("second", 2.0), engine("last")], LIMITS, tiers=tiers)
 

@@ -86,11 +86,18 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
     [
         ("kernels_templates/contraction/simt/kernel.j2", {"contraction/simt"}),
         ("kernels_templates/contraction/wgmma/space.py", {"contraction/wgmma"}),
-        ("kernels_templates/contraction/mma/space.py", {"contraction/mma", "contraction/separable_mma", "contraction/stem_mma"}),
-        ("kernels_templates/depthwise/window.j2", {"depthwise", "pool/window", "contraction/separable_simt",
-                                                   "contraction/separable_mma"}),
-        ("kernels_templates/depthwise/space.py", {"depthwise", "pool/window", "contraction/separable_simt",
-                                                  "contraction/separable_mma"}),
+        (
+            "kernels_templates/contraction/mma/space.py",
+            {"contraction/mma", "contraction/separable_mma", "contraction/stem_mma"},
+        ),
+        (
+            "kernels_templates/depthwise/window.j2",
+            {"depthwise", "pool/window", "contraction/separable_simt", "contraction/separable_mma"},
+        ),
+        (
+            "kernels_templates/depthwise/space.py",
+            {"depthwise", "pool/window", "contraction/separable_simt", "contraction/separable_mma"},
+        ),
         ("kernels_templates/pool/window/space.py", {"pool/window"}),
         ("kernels_templates/loops/transpose/space.py", {"loops/transpose"}),
         ("kernels_templates/contraction/mali/emit.py", {"contraction/mali"}),
@@ -104,7 +111,7 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
         ("kernels_templates/engines.py", set()),  # a table
         ("codegen/llvm/amx/emit.py", set()),
     ],
-)  # fmt: skip
+)
 def test_an_engine_of_a_gpu_is_its_template_its_space_its_hooks_and_what_those_import(package, changed, of):
     found = stale(package, list(FAMILIES.values()), changed)
 

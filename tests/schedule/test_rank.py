@@ -58,10 +58,14 @@ def fastest(found, **wanted):
 
 @pytest.mark.parametrize(
     ("kernel", "family", "arch"),
-    [(SEVEN, MMA, "sm_80"), (conv((1, 13, 11, 24), 40, (3, 3), pad=1), SIMT, "sm_75"), (matmul(1, 1000, 512), GEMV, "sm_80"),
-     (matmul(197, 136, 264, dtype=F16, b_transposed=True), WGMMA, "sm_90a")],
+    [
+        (SEVEN, MMA, "sm_80"),
+        (conv((1, 13, 11, 24), 40, (3, 3), pad=1), SIMT, "sm_75"),
+        (matmul(1, 1000, 512), GEMV, "sm_80"),
+        (matmul(197, 136, 264, dtype=F16, b_transposed=True), WGMMA, "sm_90a"),
+    ],
     ids=["mma", "simt", "gemv", "wgmma"],
-)  # fmt: skip
+)
 def test_what_is_ranked_can_run_in_the_order_of_its_time_and_without_register_pressure(kernel, family, arch):
     target, found = cuda.manifest(arch), ranking(kernel, family, arch)
     problem, p = family.problem(kernel), family.problem(kernel)
@@ -139,11 +143,17 @@ def test_every_engine_says_what_it_does_but_the_one_whose_parts_keep_it_linear()
 
 @pytest.mark.parametrize(
     ("kernel", "family"),
-    [(softmax(37, 130), ROWWISE), (layer_norm(19, 44), ROWWISE), (reduction("sum", 3, 1001), ROWWISE),
-     (add_relu(5, 11, 28), LOOPS), (max_pool((1, 9, 7, 12), 3, 2, 1), POOL), (scan("sum", 5, 370), SCAN),
-     (transposed(61, 43), TRANSPOSE)],
+    [
+        (softmax(37, 130), ROWWISE),
+        (layer_norm(19, 44), ROWWISE),
+        (reduction("sum", 3, 1001), ROWWISE),
+        (add_relu(5, 11, 28), LOOPS),
+        (max_pool((1, 9, 7, 12), 3, 2, 1), POOL),
+        (scan("sum", 5, 370), SCAN),
+        (transposed(61, 43), TRANSPOSE),
+    ],
     ids=lambda x: x.title if hasattr(x, "title") else "",
-)  # fmt: skip
+)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 def test_of_kernels_without_matrices_too_what_is_ranked_first_can_run_and_beats_the_default(kernel, family, arch):
     target, problem = cuda.manifest(arch), family.problem(kernel)
@@ -159,8 +169,12 @@ def test_of_kernels_without_matrices_too_what_is_ranked_first_can_run_and_beats_
 
 def test_what_memory_bounds_takes_as_long_as_its_bytes_in_whole_accesses():
     device = cuda.manifest("sm_90a").device
-    for kernel, family in ((add_relu(8192, 4096), LOOPS), (max_pool((8, 448, 448, 64), 2, 2, 0), POOL),
-                           (layer_norm(65536, 768), ROWWISE), (transposed(8192, 8000), TRANSPOSE)):  # fmt: skip
+    for kernel, family in (
+        (add_relu(8192, 4096), LOOPS),
+        (max_pool((8, 448, 448, 64), 2, 2, 0), POOL),
+        (layer_norm(65536, 768), ROWWISE),
+        (transposed(8192, 8000), TRANSPOSE),
+    ):
         found = first(kernel, family, "sm_90a")
 
         assert found.terms.limiter == "memory"
@@ -231,11 +245,19 @@ def test_a_long_row_of_a_scan_is_looked_back_at_and_short_or_many_rows_are_not(a
 def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
     """As the text does in OpenCL, and in CUDA for work-groups that are no whole warps or of numbers that do not shuffle."""
     for family, kernel, wide, schedule in (
-        (SCAN, scan("sum", 3, 40000), scan("sum", 3, 40000, dtype=U64),
-         {"look_back": 0, "lanes": 64, "rows_per_group": 2, "vector": 1, "accesses": 4}),
-        (ROWWISE, reduction("sum", 3, 40000), reduction("sum", 3, 40000, dtype=U64),
-         {"lanes": 64, "rows_per_group": 2, "vector": 1, "keep": 0, "splits": 1}),
-    ):  # fmt: skip
+        (
+            SCAN,
+            scan("sum", 3, 40000),
+            scan("sum", 3, 40000, dtype=U64),
+            {"look_back": 0, "lanes": 64, "rows_per_group": 2, "vector": 1, "accesses": 4},
+        ),
+        (
+            ROWWISE,
+            reduction("sum", 3, 40000),
+            reduction("sum", 3, 40000, dtype=U64),
+            {"lanes": 64, "rows_per_group": 2, "vector": 1, "keep": 0, "splits": 1},
+        ),
+    ):
 
         def done(kernel, shuffles, family=family, schedule=schedule, **change):
             p, s = family.problem(kernel), family.schedule({**schedule, **change})

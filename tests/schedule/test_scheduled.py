@@ -26,7 +26,6 @@ from gpucomp.kernels_templates.render import render, render_scheduled
 from gpucomp.lowering import SCHEDULED_PASSES, scheduled
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.scheduled import Scheduled, ScheduledPass, run_scheduled_passes
-from gpucomp.schedule.space import sized
 from testing.kernel_oracle import expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import assert_matches
@@ -67,8 +66,8 @@ REFUSALS = {
 
 
 def chosen(kernel: Kernel, family) -> Scheduled:
-    p = sized(family.problem(kernel))
-    schedule = family.default(p, SM_80.limits)
+    p = family.problem(kernel)
+    schedule = dict(family.default(p, SM_80.limits).numbers)
     choice = Choice(schedule, "default", family, family.packing(kernel, family.schedule(schedule), p))
     return Scheduled(KernelStep("k0", kernel, (), (), ()), choice, kernel)
 

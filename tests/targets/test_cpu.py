@@ -107,8 +107,9 @@ def test_the_host_is_described() -> None:
 
 
 def test_ir_that_llvm_refuses_is_an_error_with_its_reason() -> None:
-    broken = KernelSource("k", "llvm", "define void @k(ptr %p0, i64 %first, i64 %last) #0 {\n  nonsense\n}\n",
-                          Geometry((1, 1, 1)))  # fmt: skip
+    broken = KernelSource(
+        "k", "llvm", "define void @k(ptr %p0, i64 %first, i64 %last) #0 {\n  nonsense\n}\n", Geometry((1, 1, 1))
+    )
 
     with pytest.raises(KernelBuildError, match=r"LLVM refuses a kernel: .*expected instruction opcode"):
         cpu.build([broken], cpu.host())

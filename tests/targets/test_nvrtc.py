@@ -115,8 +115,13 @@ def spread():
     if not folder:
         pytest.skip(f"no other NVRTC: {COMMAND}")
     path = os.pathsep.join([folder, str(ROOT)])
-    done = subprocess.run([sys.executable, "-m", "tests.nvrtc_spread"], env=os.environ | {"PYTHONPATH": path},
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.nvrtc_spread"],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     first, *entries = map(json.loads, done.stdout.splitlines())
     return first, entries

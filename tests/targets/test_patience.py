@@ -115,8 +115,12 @@ def test_a_kernel_that_is_alone_is_built_once(monkeypatch):
 
 
 def test_a_model_is_compiled_by_a_smaller_schedule_where_a_build_is_never_done(hanging):
-    made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", (1, 256))], [value("y", None)],
-                 {"w": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)})  # fmt: skip
+    made = model(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [value("x", (1, 256))],
+        [value("y", None)],
+        {"w": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)},
+    )
     whole = gpucomp.compile(made, target="opencl:pocl")
     x = np.random.default_rng(1).standard_normal((1, 256)).astype(np.float32)
     right = whole.run({"x": x})["y"]

@@ -516,11 +516,17 @@ def test_a_name_that_tells_no_known_instruction_set_is_none(name):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "measured devices"), ("[]", "figures by architecture"), ('{"sm_80": 3}', "figures by architecture"),
-     ('{"sm_80": {"speed": 2}}', "positive numbers"), ('{"sm_80": {"matrix": 5}}', "positive numbers"),
-     ('{"sm_80": {"ghz": {"f16": 1}}}', "positive numbers"), ('{"sm_90": {"ghz": 2}}', "architecture 'sm_90', sm_75, "),
-     (None, "measured devices")],
-)  # fmt: skip
+    [
+        ("{", "measured devices"),
+        ("[]", "figures by architecture"),
+        ('{"sm_80": 3}', "figures by architecture"),
+        ('{"sm_80": {"speed": 2}}', "positive numbers"),
+        ('{"sm_80": {"matrix": 5}}', "positive numbers"),
+        ('{"sm_80": {"ghz": {"f16": 1}}}', "positive numbers"),
+        ('{"sm_90": {"ghz": 2}}', "architecture 'sm_90', sm_75, "),
+        (None, "measured devices"),
+    ],
+)
 def test_a_file_of_measured_devices_that_is_none_is_refused(text, said, tmp_path):
     place = tmp_path / "devices.json"
     if text is not None:

@@ -44,8 +44,12 @@ def test_what_is_asked_for_runs_and_what_is_told_is_finished_with_its_reason():
     assert rows == [0, 1, 2, 3]
     found = trials(search)
     assert [t.state for t in found] == [
-        TrialState.PRUNED, TrialState.FAIL, TrialState.COMPLETE, TrialState.RUNNING, TrialState.COMPLETE,
-    ]  # fmt: skip
+        TrialState.PRUNED,
+        TrialState.FAIL,
+        TrialState.COMPLETE,
+        TrialState.RUNNING,
+        TrialState.COMPLETE,
+    ]
     assert [t.params for t in found] == [SPACE.schedule(row) for row in (0, 1, 2, 3, 7)]
     assert [t.value for t in found] == [None, None, 3e-3, None, 1e-3]
     assert [t.constraints for t in found] == [{RUNS: 1.0}, {}, {RUNS: 0.0}, {}, {RUNS: 0.0}]

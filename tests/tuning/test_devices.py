@@ -135,8 +135,13 @@ def test_cuda_says_what_holds_its_clocks_back(reasons, held, noted):
     found = a_gpu(Nvml(reasons)).clocks()
 
     assert found == {
-        "sm_mhz": 1000, "memory_mhz": 2000, "celsius": 71, "watts": 250.0, "held_by": held, "noted": noted,
-    }  # fmt: skip
+        "sm_mhz": 1000,
+        "memory_mhz": 2000,
+        "celsius": 71,
+        "watts": 250.0,
+        "held_by": held,
+        "noted": noted,
+    }
 
 
 def test_cuda_without_a_driver_to_ask_says_nothing():

@@ -119,12 +119,25 @@ def test_records_of_near_problems_and_other_devices_come_first():
     problem = dict(subject.problem(subject.engines[0]))
 
     def trial(kernel, name, m, ratio, kind="cpu"):
-        return {"kind": "trial", "kernel": kernel, "engine": title, "device": {"kind": kind, "arch": "a", "name": name},
-                "problem": problem | {"m": m}, "configuration": {"mr": 1}, "ratio": ratio, "invalidity": "correct"}  # fmt: skip
+        return {
+            "kind": "trial",
+            "kernel": kernel,
+            "engine": title,
+            "device": {"kind": kind, "arch": "a", "name": name},
+            "problem": problem | {"m": m},
+            "configuration": {"mr": 1},
+            "ratio": ratio,
+            "invalidity": "correct",
+        }
 
     own = subject.kernel.digest
-    found = [trial(own, "here", 13, 0.1), trial("far", "here", 5000, 0.2), trial("near", "here", 14, 0.3),
-             trial(own, "there", 13, 0.4), trial(own, "gpu", 13, 0.5, kind="cuda")]  # fmt: skip
+    found = [
+        trial(own, "here", 13, 0.1),
+        trial("far", "here", 5000, 0.2),
+        trial("near", "here", 14, 0.3),
+        trial(own, "there", 13, 0.4),
+        trial(own, "gpu", 13, 0.5, kind="cuda"),
+    ]
 
     near = sources(found, subject, device)[title]
 

@@ -10,13 +10,24 @@ from gpucomp.errors import RecordError
 from gpucomp.tuning import exports
 from tests.tuning.test_records import DEVICE, trial
 
-TIMES = {"compilation_time": 12.5, "framework": 0.0, "search_algorithm": 0.0, "validation": 3.0, "benchmark": 40.0,
-         "runtimes": [2.0, 1.0, 3.0]}  # fmt: skip
+TIMES = {
+    "compilation_time": 12.5,
+    "framework": 0.0,
+    "search_algorithm": 0.0,
+    "validation": 3.0,
+    "benchmark": 40.0,
+    "runtimes": [2.0, 1.0, 3.0],
+}
 
 
 def record(mr, nv, **changes):
-    found = trial(configuration={"mr": mr, "nv": nv}, times=TIMES, correctness=1, objectives=["time"],
-                  measurements=[{"name": "time", "value": 2.0, "unit": "ms"}])  # fmt: skip
+    found = trial(
+        configuration={"mr": mr, "nv": nv},
+        times=TIMES,
+        correctness=1,
+        objectives=["time"],
+        measurements=[{"name": "time", "value": 2.0, "unit": "ms"}],
+    )
     return {"kind": "trial", "timestamp": "2026-03-05T07:11:13.170+00:00", **found, **changes}
 
 

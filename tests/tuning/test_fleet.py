@@ -176,8 +176,9 @@ def test_a_models_file_travels(tmp_path):
         path.write_text(text)
     x = np.zeros(2, np.float32)
     assert remote.ask({"do": "profile", "path": str(files[0])}, {"x": x}, limit=9)[0] == {
-        "found": ["first"], "named": ["x"],
-    }  # fmt: skip
+        "found": ["first"],
+        "named": ["x"],
+    }
     answer, _ = remote.ask({"do": "models", "paths": [str(p) for p in reversed(files)]}, {"x": x}, limit=9)
     assert answer["found"] == ["second", "first"]
     relay.close()
@@ -668,9 +669,11 @@ def test_two_workers_over_tls_tune_a_kernel_and_strangers_are_refused(tmp_path, 
     monkeypatch.setattr(fleet, "Dask", dask)
     try:
         tuned = tuner.tune(
-            specs.model("matmul m=13 n=53 k=11"), target="cpu", records=tmp_path / "records",
+            specs.model("matmul m=13 n=53 k=11"),
+            target="cpu",
+            records=tmp_path / "records",
             options=tuner.Options(trials=9, builders=1, whole=False, fleet=Wanted("tls://127.0.0.1:0", 2, coordinator)),
-        )  # fmt: skip
+        )
     finally:
         ended = []
         for process in workers:

@@ -15,8 +15,13 @@ SPACE = table(*[[a, b] for a in (1, 2, 4, 8) for b in (0, 1)], names=("tile", "f
 
 
 def test_records_are_matched_by_schedule_and_strangers_left_out():
-    records = [({"tile": 4, "flag": 1}, 3.0), ({"tile": 1, "flag": 0}, None), ({"tile": 8, "flag": 0}, 2.0),
-               ({"tile": 2, "flag": 1}, 9.0), ({"tile": 32, "flag": 1}, 0.1)]  # fmt: skip
+    records = [
+        ({"tile": 4, "flag": 1}, 3.0),
+        ({"tile": 1, "flag": 0}, None),
+        ({"tile": 8, "flag": 0}, 2.0),
+        ({"tile": 2, "flag": 1}, 9.0),
+        ({"tile": 32, "flag": 1}, 0.1),
+    ]
 
     prior = Prior.from_records(SPACE, [records])
 

@@ -29,8 +29,17 @@ def identity(n=0, **changes):
 
 
 def trial(n=0, **changes):
-    fields = {"invalidity": "correct", "samples": [2e-3, 1e-3, 3e-3], "ratio": 0.5, "template": "t", "source": "s",
-              "rendered": "r", "label": "matmul", "problem": {"m": 5}, "check": VERSION}  # fmt: skip
+    fields = {
+        "invalidity": "correct",
+        "samples": [2e-3, 1e-3, 3e-3],
+        "ratio": 0.5,
+        "template": "t",
+        "source": "s",
+        "rendered": "r",
+        "label": "matmul",
+        "problem": {"m": 5},
+        "check": VERSION,
+    }
     return identity(n) | fields | changes
 
 
@@ -549,8 +558,10 @@ def test_pruning_leaves_the_last_decision_by_time_whatever_its_template():
 
 
 def test_a_merge_goes_by_time_not_by_text():
-    late, early = ({"kind": "trial", "timestamp": t, **trial(n)} for n, t in
-                   enumerate(["2026-03-05T07:11:14+00:00", "2026-03-05T08:11:13+01:00"]))  # fmt: skip
+    late, early = (
+        {"kind": "trial", "timestamp": t, **trial(n)}
+        for n, t in enumerate(["2026-03-05T07:11:14+00:00", "2026-03-05T08:11:13+01:00"])
+    )
 
     assert records.merged([late, early]) == [early, late]
 

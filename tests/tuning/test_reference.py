@@ -68,8 +68,11 @@ def test_the_reference_agrees_with_the_oracle(case, monkeypatch):
     for a, b, old in zip(found, expected(kernel, inputs), before, strict=True):
         unwritten = np.equal(b, 113)
         np.testing.assert_array_equal(a[unwritten], old[unwritten])
-        assert_matches(np.where(unwritten, 0, a).astype(a.dtype), np.where(unwritten, 0, b).astype(b.dtype),
-                       terms=reference.terms(kernel))  # fmt: skip
+        assert_matches(
+            np.where(unwritten, 0, a).astype(a.dtype),
+            np.where(unwritten, 0, b).astype(b.dtype),
+            terms=reference.terms(kernel),
+        )
 
 
 def test_terms_are_what_is_added_up():

@@ -132,9 +132,10 @@ def test_what_is_expected_is_the_model_s_word():
 def test_of_an_engine_that_nobody_models_what_is_like_the_default_is_expected_to_be_fast(warp):
     """On a processor that plays work-items one by one, behind that what has more of them or keeps more."""
     toy = dataclasses.replace(
-        family(), registers=lambda s, p: 10 - s.fast if s.tile < 32 else 20,
+        family(),
+        registers=lambda s, p: 10 - s.fast if s.tile < 32 else 20,
         geometry=lambda s, p: Geometry((1, 1, 1), (s.tile, s.depth, 1), workspace_bytes=4 * (s.tile == 24)),
-    )  # fmt: skip
+    )
 
     found = Candidates.from_family(toy, Extent(n=100), Limits(threads=64, warp=warp))
 
@@ -159,8 +160,13 @@ def test_of_a_space_that_is_drawn_half_is_near_the_default(monkeypatch):
 
     few, many = (Candidates.from_family(toy, Extent(n=100), limits, most=most, seed=3) for most in (400, 6000))
 
-    near = [(t, d, f) for t in range(1, 60) for d in range(1, 30) for f in (0, 1)
-            if t * d <= 2000 and (t != 8) + (d != 1) + (f != 0) <= 2]  # fmt: skip
+    near = [
+        (t, d, f)
+        for t in range(1, 60)
+        for d in range(1, 30)
+        for f in (0, 1)
+        if t * d <= 2000 and (t != 8) + (d != 1) + (f != 0) <= 2
+    ]
     assert [p for p in near if many.find(dict(zip(("tile", "depth", "fast"), p, strict=True))) is None] == []
     assert len(few) == 400
     assert (few.values != few.values[few.default]).sum(1).tolist().count(1) == 58 + 28 + 1  # all, before those of two

@@ -137,7 +137,7 @@ def speeds(made, default=1e-3):
         ({1}, 0, 1e-3, (4, 4)),  # of a lone kernel: twice the cache
         (set(), 40_000, 1e-3, (1, 2)),
     ],
-)  # fmt: skip
+)
 def test_weights_take_turns_over_the_bytes_between_two_launches(tmp_path, constants, between, seconds, expected):
     subject = task(dataclasses.replace(KERNEL, constants=frozenset(constants)))
     subject.between, subject.seconds = between, seconds
@@ -616,7 +616,7 @@ WRONG = {
     "it changes an input": lambda k, a, p: a[0].__setitem__((0, 0), 0.25),
     "it reads outside of an input": lambda k, a, p: a[-1].__setitem__((0, 0), p.arena[:4].view(np.float32)[0] * 1e12),
     "another result every time": lambda k, a, p: a[-1].__setitem__((0, 0), a[-1][0, 0] + 1e-6 * p.run),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", WRONG)

@@ -22,8 +22,12 @@ def searched(folder, **changes):
     device = Device(right(matmul(M, N, 11)))
     made = study(folder, device)
     bad, killer = texts(made)[3], texts(made)[5]
-    made = study(folder, device, builders=Builders(lambda text: "no <register> left" if text == bad else ""),
-                 die=lambda text: "killed" if text == killer else "")  # fmt: skip
+    made = study(
+        folder,
+        device,
+        builders=Builders(lambda text: "no <register> left" if text == bad else ""),
+        die=lambda text: "killed" if text == killer else "",
+    )
     device.seconds = speeds(made).__getitem__
     made.batch(20)
     winner = made.leaders(1)[0]

@@ -51,9 +51,13 @@ def command(tmp_path, monkeypatch, capfd):
 def test_a_model_is_tuned_and_compiled_by_its_records(tmp_path, quick):
     states = []
     tuned = gpucomp.tune(
-        specs.model(KERNEL), target="cpu", trials=6, records=tmp_path / "r",
-        options=Options(sampler="random", builders=1, lock=tmp_path / "lock"), watch=lambda s: states.append(s.phase),
-    )  # fmt: skip
+        specs.model(KERNEL),
+        target="cpu",
+        trials=6,
+        records=tmp_path / "r",
+        options=Options(sampler="random", builders=1, lock=tmp_path / "lock"),
+        watch=lambda s: states.append(s.phase),
+    )
 
     with records.Store(tuned.records) as store:
         found = store.read()
@@ -280,10 +284,15 @@ def test_a_dry_run_measures_nothing(tmp_path, command):
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
-    [((), "give a model, or one kernel"), (("m.onnx", "--kernel", KERNEL), "give a model, or one kernel"),
-     (("--kernel", KERNEL, "--budget", "soon"), "a time such as"), (("--kernel", KERNEL, "--budget", "0"), "a time such as"),
-     (("--kernel", "fft n=3"), "one of conv2d"), (("--kernel", KERNEL, "--resume", "--records", "r"), "there are no records")],
-)  # fmt: skip
+    [
+        ((), "give a model, or one kernel"),
+        (("m.onnx", "--kernel", KERNEL), "give a model, or one kernel"),
+        (("--kernel", KERNEL, "--budget", "soon"), "a time such as"),
+        (("--kernel", KERNEL, "--budget", "0"), "a time such as"),
+        (("--kernel", "fft n=3"), "one of conv2d"),
+        (("--kernel", KERNEL, "--resume", "--records", "r"), "there are no records"),
+    ],
+)
 def test_what_cannot_be_tuned_is_said_in_one_line(command, arguments, match):
     code, out, err = command("tune", "--target", "cpu", *arguments)
 
@@ -294,9 +303,13 @@ def test_what_cannot_be_tuned_is_said_in_one_line(command, arguments, match):
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
-    [(("--json", "nowhere/t.json"), "GPC2005"), (("--json", "."), "GPC2005"), (("--lock", "nowhere/lock"), "GPC2005"),
-     (("--sampler", "lucky"), "one of model, genetic")],
-)  # fmt: skip
+    [
+        (("--json", "nowhere/t.json"), "GPC2005"),
+        (("--json", "."), "GPC2005"),
+        (("--lock", "nowhere/lock"), "GPC2005"),
+        (("--sampler", "lucky"), "one of model, genetic"),
+    ],
+)
 def test_what_would_fail_in_the_end_is_refused_before_anything_is_measured(command, monkeypatch, arguments, match):
     monkeypatch.setattr(tuner, "tasks_in", lambda *a, **k: pytest.fail("it went on"))
 

@@ -68,9 +68,13 @@ def test_arrays_go_there_and_come_back(worker):
 
 @pytest.mark.parametrize(
     ("do", "invalidity", "fault"),
-    [("hang", "timeout", "no answer after"), ("die", "killed", "segmentation fault"), ("half", "killed", "ended with 7"),
-     ("stop", "timeout", "no answer")],
-)  # fmt: skip
+    [
+        ("hang", "timeout", "no answer after"),
+        ("die", "killed", "segmentation fault"),
+        ("half", "killed", "ended with 7"),
+        ("stop", "timeout", "no answer"),
+    ],
+)
 def test_a_process_that_fails_is_answered_for_and_replaced(worker, do, invalidity, fault):
     worker.ask({"do": "echo"}, {}, 30.0)
     before = worker.pid

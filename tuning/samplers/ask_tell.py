@@ -96,9 +96,15 @@ class AskTell:
             params = self.points.params(row)
             distributions = {name: self.points.distributions[name] for name in params}
             self.study.add_trial(
-                create_trial(state=state, value=seconds, params=params, distributions=distributions,
-                             user_attrs=dict(facts or {}), constraints=constraints)
-            )  # fmt: skip
+                create_trial(
+                    state=state,
+                    value=seconds,
+                    params=params,
+                    distributions=distributions,
+                    user_attrs=dict(facts or {}),
+                    constraints=constraints,
+                )
+            )
 
     def close(self, why: str) -> None:
         """Let all trials that were asked for but not told fail, with the reason ``why``."""

@@ -171,9 +171,7 @@ def copy_loader(
     span_lines, arrays, depth_lines, known, spans_used = hoisted(printer, [offset, valid], walk, name, span_steps)
     lines, (at, condition) = Emitter(printer, known, prefix=f"{name}e").values([offset, valid])
     source, dtype = printer.params[read.source]
-    return Copy(
-        name, dtype, width, span_lines, arrays, spans_used, depth_lines, lines, f"&{source}[{at}]", condition
-    )  # fmt: skip
+    return Copy(name, dtype, width, span_lines, arrays, spans_used, depth_lines, lines, f"&{source}[{at}]", condition)
 
 
 def _regrouped(offset: Expr, valid: Expr, walk: Walk) -> tuple[Expr, Expr]:

@@ -452,8 +452,11 @@ class CPrinter:
         names = {"add": "or", "max": "or", "mul": "and", "min": "and", "bitand": "and", "bitor": "or", "bitxor": "xor"}
         fn = names.get(fn, fn)
         if fn in {"not", "bitnot"}:
-            return (f"{self.operand(operands[0], EQUALITY)} == 0", EQUALITY) if zero else (
-                f"!{self.operand(operands[0], UNARY)}", UNARY)  # fmt: skip
+            return (
+                (f"{self.operand(operands[0], EQUALITY)} == 0", EQUALITY)
+                if zero
+                else (f"!{self.operand(operands[0], UNARY)}", UNARY)
+            )
         a, b = operands
         if fn == "lt":
             return f"!{self.operand(a, UNARY)} && {self.operand(b, AND + 1)}", AND

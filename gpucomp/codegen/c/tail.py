@@ -11,7 +11,7 @@ from gpucomp.codegen.c.fences import add_fences
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Load, Var, hole, identity_of, index, substitute, var
 from gpucomp.ir.types import F16, U32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, Statistic
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import count, places
@@ -80,27 +80,12 @@ def tail_hooks(
 
     statistics = []
     for number, (statistic, value) in enumerate(zip(tail.statistics, values, strict=True)):
-        name, dtype = f"s{number}", statistic.hole.dtype
         emitter = Emitter(printer, in_column, prefix="t")
         value = substitute(value, held)
-        if width > 1:
-            head, lines, (text,) = emitter.lanes([value], lane, width)
-        else:
-            head, (lines, (text,)) = [], emitter.values([value])
-        ctype = printer.dialect.value_type(dtype)
-        op, at = statistic.op, f"{name}[r]"
-        inner = [*lines, f"const {ctype} term = {text};", f"{at} = {printer.combine(op, dtype, at, 'term')};"]
-        statistics.append(
-            StatisticText(
-                name=name,
-                type=ctype,
-                identity=printer.dialect.literal(identity_of(op, dtype), dtype),
-                body=[*head, *(lane_loop(inner, width) if width > 1 else inner)],
-                reads_row=bool(value.free & frozenset(known)),
-                combined=printer.combine(op, dtype, at, "other"),
-            )
-        )
-        known[statistic.hole] = in_column[statistic.hole] = at
+        reads_row = bool(value.free & frozenset(known))
+        text = _statistic(emitter, f"s{number}", statistic, value, lane, reads_row=reads_row)
+        statistics.append(text)
+        known[statistic.hole] = in_column[statistic.hole] = f"{text.name}[r]"
     once = Emitter(printer, known, prefix="o").store(flat_stores(tail.stores, rewriter))
     words = z.steps * width if z.keep else width
     types = [printer.dialect.value_type(ld.dtype) for ld in reads]
@@ -122,6 +107,28 @@ def tail_hooks(
             at_once=z.at_once,
         )
     }
+
+
+def _statistic(
+    emitter: Emitter, name: str, statistic: Statistic, value: Expr, lane: Var, *, reads_row: bool
+) -> StatisticText:
+    """The statements that add the ``value`` of an access to the statistic ``name`` of row ``r``."""
+    printer, op, dtype = emitter.printer, statistic.op, statistic.hole.dtype
+    width = lane.extent
+    if width > 1:
+        head, lines, (text,) = emitter.lanes([value], lane, width)
+    else:
+        head, (lines, (text,)) = [], emitter.values([value])
+    ctype, at = printer.dialect.value_type(dtype), f"{name}[r]"
+    inner = [*lines, f"const {ctype} term = {text};", f"{at} = {printer.combine(op, dtype, at, 'term')};"]
+    return StatisticText(
+        name=name,
+        type=ctype,
+        identity=printer.dialect.literal(identity_of(op, dtype), dtype),
+        body=[*head, *(lane_loop(inner, width) if width > 1 else inner)],
+        reads_row=reads_row,
+        combined=printer.combine(op, dtype, at, "other"),
+    )
 
 
 def tail_scratch(printer: CPrinter, hooks: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -19,10 +19,17 @@ def map_of_a(form: Form, dtype: str, rows: int, depth: int) -> TensorMap:
     n, h, w, c = form.image
     size = form.dtype.nbytes
     return TensorMap(
-        form.source, dtype, (c, w, h, n), (c * size, w * c * size, h * w * c * size),
-        element_strides=(1, form.steps[1], form.steps[0], 1), swizzle=128, channels=depth, pixels=rows,
-        lower=form.first[::-1], upper=last_pixel(form)[::-1],
-    )  # fmt: skip
+        form.source,
+        dtype,
+        (c, w, h, n),
+        (c * size, w * c * size, h * w * c * size),
+        element_strides=(1, form.steps[1], form.steps[0], 1),
+        swizzle=128,
+        channels=depth,
+        pixels=rows,
+        lower=form.first[::-1],
+        upper=last_pixel(form)[::-1],
+    )
 
 
 def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> TensorMap:
@@ -31,9 +38,14 @@ def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> Tens
         return _map_of_matrix(form, dtype, rows, depth)
     size, channels = form.dtype.nbytes, form.depth // taps
     return TensorMap(
-        form.source, dtype, (channels, taps, form.span), (channels * size, form.stride * size), (depth, 1, rows),
-        swizzle=128, offset=form.offset * size,
-    )  # fmt: skip
+        form.source,
+        dtype,
+        (channels, taps, form.span),
+        (channels * size, form.stride * size),
+        (depth, 1, rows),
+        swizzle=128,
+        offset=form.offset * size,
+    )
 
 
 def map_of_result(form: Matrix, rows: int, columns: int) -> TensorMap:

@@ -212,10 +212,21 @@ def all_operator_names() -> frozenset[str]:
 
 # operators without a schema in the standard's domain: those that onnxruntime's optimiser writes (LayerNormalization only in
 # opsets before the standard had it), and those that the standard has removed
-ADDED = frozenset((
-    *("LayerNormalization", "SimplifiedLayerNormalization"),
-    *("Affine", "ConstantFill", "Crop", "ImageScaler", "MeanVarianceNormalization", "ParametricSoftplus", "Scale", "ScaledTanh"),
-))  # fmt: skip
+ADDED = frozenset(
+    (
+        *("LayerNormalization", "SimplifiedLayerNormalization"),
+        *(
+            "Affine",
+            "ConstantFill",
+            "Crop",
+            "ImageScaler",
+            "MeanVarianceNormalization",
+            "ParametricSoftplus",
+            "Scale",
+            "ScaledTanh",
+        ),
+    )
+)
 
 
 def must_have_schema(site: Site) -> bool:

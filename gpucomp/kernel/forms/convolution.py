@@ -75,9 +75,15 @@ def pixels_read(
     if any(_not_negative(g) not in edges for g in guards):
         return Refusal("a has a condition that is no edge of the image")
     return Pixels(
-        value.source, value.dtype, (n, h, w, c), (row.out, column.out), (row.taps, column.taps),
-        (row.step, column.step), (row.first, column.first), (row.dilation, column.dilation),
-    )  # fmt: skip
+        value.source,
+        value.dtype,
+        (n, h, w, c),
+        (row.out, column.out),
+        (row.taps, column.taps),
+        (row.step, column.step),
+        (row.first, column.first),
+        (row.dilation, column.dilation),
+    )
 
 
 def winograd_pixels(
@@ -116,10 +122,16 @@ def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
     body = kernel.body_as(Contraction)
     images, height, width, depth = form.image
     return {
-        "images": images, "height": height, "width": width, "depth": depth,
-        "out_y": form.out[0], "out_x": form.out[1], "first_y": form.first[0], "first_x": form.first[1],
+        "images": images,
+        "height": height,
+        "width": width,
+        "depth": depth,
+        "out_y": form.out[0],
+        "out_x": form.out[1],
+        "first_y": form.first[0],
+        "first_x": form.first[1],
         "n": math.prod(v.extent for v in body.n),
-    }  # fmt: skip
+    }
 
 
 def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:

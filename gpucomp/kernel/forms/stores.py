@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpucomp.expr.core import Var, substitute, var
+from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Attention, Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, is_aligned
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -27,5 +28,21 @@ def store_width(kernel: Kernel) -> int:
         assert isinstance(flat, Var)
         rewrite = Rewriter(kernel.params, {v: substitute(e, at) for v, e in places(axes, flat).items()})
         if all(is_aligned(rewrite.offset(s.target, s.index), lane, width) for s in kernel.stores):
+            return width
+    return 1
+
+
+def unaligned_store_width(kernel: Kernel) -> int:
+    """Columns that every store may take at once where vectors need no alignment: side by side, at most 16 bytes or 8."""
+    body = kernel.body_as(Contraction)
+    columns = count(body.n)
+    bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
+    for width in (8, 4, 2):
+        if columns % width or width * bytes_each > ACCESS_BYTES:
+            continue
+        block, lane, flat = var("block", columns // width), var(LANE, width), var("flat", columns)
+        at = {v: substitute(e, {flat: block * width + lane}) for v, e in places(body.n, flat).items()}
+        rewrite = Rewriter(kernel.params, at)
+        if all(coefficient(rewrite.offset(t.target, t.index), lane) == 1 for t in kernel.stores):
             return width
     return 1

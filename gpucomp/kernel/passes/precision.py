@@ -30,15 +30,16 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Store, Window
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel import Attention, Contraction, Kernel, Math, Rowwise, Scan, Scatter, Store, Window
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.rewrite.rounding import Rounding, Stored
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
-MATH = ("tf32", "3xtf32")
+MATH: Mapping[str, Math] = {"tf32": "tf32", "3xtf32": "3xtf32"}
 LARGE = 1 << 16  # elements of a constant worth narrowing though no contraction reads it: an embedding
 
 
@@ -96,8 +97,8 @@ def apply(
     (``None``: there may be any).
     """
     kept = _kept(steps, keep_fp32, elsewhere)
-    if precision in MATH:
-        return [step if step in kept else _with_math(step, precision) for step in steps]
+    if math := MATH.get(precision):
+        return [step if step in kept else _with_math(step, math) for step in steps]
     if precision not in NARROW:
         return list(steps)
     dtype = NARROW[precision]
@@ -128,7 +129,7 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[
     return kept
 
 
-def _with_math(step: Step, math: str) -> Step:
+def _with_math(step: Step, math: Math) -> Step:
     if not isinstance(step, KernelStep) or not isinstance(body := step.kernel.body, (Contraction, Attention)):
         return step
     if body.acc.dtype is not F32:

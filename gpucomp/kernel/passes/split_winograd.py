@@ -104,15 +104,30 @@ def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     acc = hole("acc", F32)
     made = Blocks(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.data), value, literal(True, BOOL), acc)
     at = (o[0] * side + o[1], _number(i), i[3])
-    first = Kernel("blocks", (kernel.params[form.source], pixels), 1, made, (Store(1, at, acc),),
-                   label=f"pixels of {kernel.label}, F({outputs}, 3)")  # fmt: skip
+    first = Kernel(
+        "blocks",
+        (kernel.params[form.source], pixels),
+        1,
+        made,
+        (Store(1, at, acc),),
+        label=f"pixels of {kernel.label}, F({outputs}, 3)",
+    )
 
-    (b,), (m,), (n,), (k,) = (_axes(*axis) for axis in (("b", (side * side,)), ("m", pixels.shape[1:2]),
-                                                        ("n", (columns,)), ("k", (channels,))))  # fmt: skip
+    (b,), (m,), (n,), (k,) = (
+        _axes(*axis)
+        for axis in (("b", (side * side,)), ("m", pixels.shape[1:2]), ("n", (columns,)), ("k", (channels,)))
+    )
     filters = TensorType(F32, (side * side, channels, columns))
     product = Contraction((b,), (m,), (n,), (k,), load(0, (b, m, k), F32), load(1, (b, k, n), F32), acc)
-    second = Kernel("contraction", (pixels, filters, products), 1, product, (Store(2, (b, m, n), acc),),
-                    label=f"products of {kernel.label}, F({outputs}, 3)", constants=frozenset({1}))  # fmt: skip
+    second = Kernel(
+        "contraction",
+        (pixels, filters, products),
+        1,
+        product,
+        (Store(2, (b, m, n), acc),),
+        label=f"products of {kernel.label}, F({outputs}, 3)",
+        constants=frozenset({1}),
+    )
     return first, second, _finished(kernel, form, outputs, products)
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.copies import Copy, Walk, copy_loader
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import over
 from gpucomp.expr.core import Expr, Var, var
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import count
 from gpucomp.kernels_templates.attention.emit import shared_hooks
-from gpucomp.kernels_templates.contraction.mma.emit import FUNCTIONS
+from gpucomp.kernels_templates.contraction.fragments import FUNCTIONS
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.attention.mma.space import (
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
         MmaAttentionSchedule,
         MmaAttentionSizes,
     )
+
+
+BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,11 @@ class Copier:
     limit: int  # the last row
     clamp: bool  # a tile may reach past the last row
     copy: Copy  # the text of one copy
+
+    @property
+    def lines(self) -> list[str]:
+        """Statements in front of a copy."""
+        return [*self.copy.span_lines, *self.copy.depth_lines, *self.copy.lines]
 
 
 def mma_attention_hooks(
@@ -55,7 +64,27 @@ def mma_attention_hooks(
         "storage": printer.dialect.storage_type(dtype),
         "narrow": printer.dialect.narrow.get(dtype, ""),
         "multiply": FUNCTIONS[dtype],
+        **_place(s, p, derived),
+        **_columns(s, p, derived),
     }
+
+
+def _place(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes) -> dict[str, str]:
+    """Where the work-group's rows are. ``warp_rows``: in front of a row's number in its warp."""
+    tiles_m = derived.tiles_m
+    return {
+        "warp_rows": f"id / 32 * {BLOCK} + " if s.warps > 1 else "",
+        "tile_of_rows": "0" if tiles_m == 1 else "tile" if p.batch == 1 else f"(tile % {tiles_m})",
+        "my_batch": "0" if p.batch == 1 else over("tile", tiles_m),
+    }
+
+
+def _columns(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes) -> dict[str, Any]:
+    """The columns that the work-group walks over: ``seen_to`` for all splits together, ``begin`` to ``end`` for its own."""
+    causal = 0 <= p.causal < p.n + derived.tile_m - p.m
+    seen_to = "columns" if causal else str(p.n)
+    begin, end = ("begin", "end") if s.splits > 1 else ("0", seen_to)
+    return {"sees_part": causal, "seen_to": seen_to, "begin": begin, "end": end}
 
 
 @dataclass(frozen=True, slots=True)

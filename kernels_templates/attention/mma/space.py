@@ -11,11 +11,10 @@ from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import tunable
-from gpucomp.kernels_templates.attention.mma.emit import mma_attention_hooks
+from gpucomp.kernels_templates.attention.mma.emit import BLOCK, mma_attention_hooks
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, remembered
 
-BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
 CHUNK = 16  # bytes behind a shared row, so that eight rows that ldmatrix reads lie in different banks
 KEPT_BYTES = 256  # of the longest row of queries that stays in registers
 ADDRESSES = 48  # registers for addresses and what else the loops keep, at most

@@ -82,6 +82,7 @@ class Loader:
     head: Sequence[str]  # the rest of an access, in front of its lanes
     lane_lines: Sequence[str]  # statements of each lane
     value: str
+    place: str  # in shared memory, of the value of a lane
 
     @property
     def accesses(self) -> int:
@@ -95,7 +96,10 @@ def attention_hooks(
     batch = var("batch", max(1, p.batch))
     shared = shared_hooks(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
     tiles = _tiles(kernel.body_as(Attention), s, p, derived)
-    return {**shared, **{tile.name: _loader(kernel, printer, tile, batch, derived.threads) for tile in tiles}}
+    return {
+        **shared,
+        **{tile.name: _loader(kernel, printer, tile, batch, derived.threads, bool(derived.alone)) for tile in tiles},
+    }
 
 
 def _tiles(
@@ -111,7 +115,7 @@ def _tiles(
     )
 
 
-def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Loader:
+def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads: int, alone: bool) -> Loader:
     """How ``threads`` work-items load ``tile``, with the statements of one access."""
     name = tile.name
     row, at = var("row", max(1, tile.extent // tile.row_width)), var("at", tile.padded // tile.inner_width)
@@ -141,7 +145,18 @@ def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads:
         head=head,
         lane_lines=lane_lines,
         value=text,
+        place=_place(tile, alone),
     )
+
+
+def _place(tile: _Tile, alone: bool) -> str:
+    """Where a lane's value belongs in the tile. Keys of a lone work-item lie along their head, for its vectors."""
+    line, at = "line", f"{tile.name}_at"
+    if tile.width > 1 and tile.inside:
+        at = f"{at} * {tile.width} + {LANE}"
+    elif tile.width > 1:
+        line = f"line * {tile.width} + {LANE}"
+    return f"tile_k[{at}][{line}]" if tile.name == "k" and alone else f"tile_{tile.name}[{line}][{at}]"
 
 
 def _element(kernel: Kernel, tile: _Tile, batch: Var, row: Var, at: Var, lane: Var) -> Expr:

@@ -10,6 +10,7 @@ from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.helpers import FP16
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import over, plus, times
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, both, call, index, literal, select, substitute, var
 from gpucomp.expr.simplify import coefficient, simplify
 from gpucomp.ir.types import F16, F32, I8, I32, DType
@@ -135,17 +136,94 @@ def amd_hooks(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, 
     store = Emitter(printer, known).store(flat_stores(kernel.stores, rewriter))
     if dtype is F16 and not any(text.startswith(FP16) for text in printer.helpers.values()):
         printer.helpers = {"half": FP16} | printer.helpers
+    instruction = instruction_of(dtype, s.wave, s.block, printer.features)
+    fragment_type = f"{element.ctype}{2 * derived.vector}" if instruction.chunks == 2 else element.chunk
     return {
-        "a": a,
-        "b": b,
+        "loaders": (a, b),
+        **_kept(s, derived),
+        **_place(s, derived),
+        **_products(s, derived, instruction, fragment_type),
         "store": store,
-        "instruction": instruction_of(dtype, s.wave, s.block, printer.features),
+        "instruction": instruction,
         "chunk_type": element.chunk,
-        "double_type": f"{element.ctype}{2 * derived.vector}",
+        "fragment_type": fragment_type,
         "sum_type": sum_type,
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "scratch": split_scratch(printer, sum_type, s.splits),
         "index": printer.dialect.index_type(max(p.m + derived.tile_m, p.n + derived.tile_n, p.k + derived.tile_k)),
+    }
+
+
+def _place(s: AmdSchedule, derived: AmdSizes) -> dict[str, Any]:
+    """Where the work-group's tile is, and which chunks of the depth are its own."""
+    split, whole = s.splits > 1, derived.tiles_k * derived.chunks
+    along = " / ".join(["tile", *([str(derived.tiles_n)] if derived.tiles_n > 1 else [])])
+    tiles = derived.tiles_n * derived.tiles_m
+    return {
+        "my_tile_row": f"{along} % {derived.tiles_m} * {derived.tile_m}" if derived.tiles_m > 1 else "0",
+        "my_tile_column": f"tile % {derived.tiles_n} * {derived.tile_n}" if derived.tiles_n > 1 else "0",
+        "my_batch": over("tile", tiles),
+        "begin": "begin" if split else "0",
+        "end": "end" if split else str(whole),
+        "trips": derived.tiles_per_split if split else derived.tiles_k,
+    }
+
+
+def _kept(s: AmdSchedule, derived: AmdSizes) -> dict[str, Any]:
+    """Statements that put the chunks that have come into local memory: the first tile's, and those of others."""
+
+    def into(buffer: str) -> list[str]:
+        step = derived.threads // derived.chunks
+        return [
+            f"tile_{name}{buffer}[{plus('my_slot', i * step)}][my_chunk] = {name}_next{i};"
+            for name, loads in (("a", derived.a_loads), ("b", derived.b_loads))
+            for i in range(loads)
+        ]
+
+    buffers, kept = ([2], into("[now]")) if s.stages == 2 else ([], into(""))
+    return {"buffers": buffers, "first_kept": into("[0]"), "kept": kept}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Four neighbouring sums of a lane."""
+
+    at: str  # where they are in what a work-group leaves
+    sums: list[str]
+
+
+def _products(s: AmdSchedule, derived: AmdSizes, instruction: Instruction, fragment_type: str) -> dict[str, Any]:
+    """Fragments of both operands, their products, and where a lane's sums are in the result.
+
+    ``i`` and ``j`` number the instructions of a wave along rows and columns; where there is one it is 0.
+    """
+    i, j = ("i" if s.blocks_m > 1 else "0"), ("j" if s.blocks_n > 1 else "0")
+    row = plus("wave_row", f"i * {s.block}" if s.blocks_m > 1 else 0)
+    column = plus("wave_column", f"j * {s.block}" if s.blocks_n > 1 else 0)
+    first = times("step", derived.groups) if s.steps > 1 else "0"
+    # a wave of 64 takes several chunks side by side; every lane of one of 32 takes them all
+    chunks = [plus(first, f"lane / {s.block}")] if s.wave == 64 else [first, plus(first, 1)][: instruction.chunks]
+
+    def fragment(name: str, line: str) -> str:
+        parts = [
+            f"tile_{name}{'[now]' if s.stages == 2 else ''}[{line} + lane % {s.block}][{chunk}]" for chunk in chunks
+        ]
+        return parts[0] if len(parts) == 1 else f"({fragment_type})({', '.join(parts)})"
+
+    def run(number: int) -> Run:
+        block = plus(times(i, s.blocks_n), j)
+        at = plus(times(plus(times(block, instruction.sums // 4), number), derived.threads), "id")
+        return Run(times(at, 4), [f"acc[{i}][{j}][{4 * number + r}]" for r in range(4)])
+
+    return {
+        "i": i,
+        "j": j,
+        "a_fragment": fragment("a", row),
+        "b_fragment": fragment("b", column),
+        "products": instruction.calls(f"a_part[{i}]", f"b_part[{j}]", f"acc[{i}][{j}]"),
+        "runs": [run(number) for number in range(instruction.sums // 4)],
+        "sum_row": f"{plus('first_row', row)} + {instruction.row}",
+        "sum_column": plus("col0", f"j * {s.block}" if s.blocks_n > 1 else 0),
     }
 
 
@@ -170,7 +248,7 @@ class Loader:
     name: str
     before: list[str]  # in front of the loop over tiles: row numbers, and what depends on them alone
     lines: list[str]  # these fill ``a_next0``, ``a_next1`` ... with the chunk number ``a_chunk`` of each row
-    loads: int
+    registers: str  # their names
 
 
 def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
@@ -209,7 +287,7 @@ def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, p: AmdProblem, deriv
         before += more
         emitter = Emitter(printer, mine | names | shared | {chunk: f"{name}_chunk"}, prefix=f"{name}{i}e")
         lines += _chunk(printer, emitter, f"{name}_next{i}", wide, exprs, lane, width, bare(tile.value).dtype)
-    return Loader(name, before, lines, tile.loads)
+    return Loader(name, before, lines, ", ".join(f"{name}_next{i}" for i in range(tile.loads)))
 
 
 def _wide(

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.dots import product
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import loop, modulo, over, plus, times
+from gpucomp.codegen.c.text import guarded, loop, modulo, over, plus, times
 from gpucomp.expr.core import var
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernels_templates.contraction.loader import Loader, Operand, loader
-from gpucomp.kernels_templates.contraction.simt.emit import stored
+from gpucomp.kernels_templates.contraction.loader import Loader, Operand, loader, stored
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.gemv.space import GemvProblem, GemvSchedule, GemvSizes
 
 
-@dataclass(frozen=True)
-class OperandText:
-    """What the template prints for the matrix, or for the vectors.
-
-    prepare      before the loop over the depth: places, offsets, halo positions
-    registers    of one step
-    read         one step of the depth to them
-    """
-
-    prepare: list[str]
-    registers: str
-    read: list[str]
-    numbered: bool  # whether ``depth_chunk`` is read
-
-
 def gemv_hooks(kernel: Kernel, printer: CPrinter, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> Mapping[str, Any]:
-    """``matrix``, ``vectors``: operands; ``acc``, ``multiply``: a sum, a product; ``row_lines``, ``store``: the epilogue."""
+    """See ``kernels_templates/contraction/gemv/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     acc_type = printer.dialect.value_type(body.acc.dtype)
@@ -47,18 +30,22 @@ def gemv_hooks(kernel: Kernel, printer: CPrinter, s: GemvSchedule, p: GemvProble
     mine = "my_place" if s.many_items > 1 else "0"
     first = "first" if d.groups_many > 1 else "0"
     place = plus(first, times(mine, stride), times(found[matrix].operand.step, s.many_items * stride))
-    text = {
-        "matrix": _text(found[matrix], "matrix", index, place, p.many % d.tile != 0),
-        "vectors": _text(found[vectors], "vectors", index, found[vectors].operand.step, False),
-    }
+    chunked = any(o.depth_chunk for o in found.values())
+    depth_width = p.width if p.by_depth else 1
     return {
-        **text,
+        "my_place": _my_place(s, p),
+        "first_depth": times("my_depth" if s.depth_items > 1 else "0", depth_width),
+        "prepare_matrix": _prepared(found[matrix], index, place, p.many % d.tile != 0),
+        "prepare_vectors": _prepared(found[vectors], index, found[vectors].operand.step, False),
+        "read": [
+            *([f"const {index} depth_chunk = depth / {depth_width};"] if chunked else []),
+            *_read(found[matrix], "matrix"),
+            *_read(found[vectors], "vectors"),
+        ],
         **_sums(printer, body, s, p, d),
-        **_outputs(first, s, p, d),
-        **stored(kernel, printer, batch, 1, "total"),
+        "stores": _stores(stored(kernel, printer, batch, 1, "total"), index, acc_type, s, p, d),
         "index": index,
         "acc_type": acc_type,
-        "zero": printer.dialect.literal(0, body.acc.dtype),
     }
 
 
@@ -84,18 +71,19 @@ def _operands(body: Contraction, s: GemvSchedule, p: GemvProblem) -> list[Operan
     ]
 
 
-def _text(o: Loader, name: str, index: str, place: str, clamped: bool) -> OperandText:
+def _prepared(o: Loader, index: str, place: str, clamped: bool) -> list[str]:
+    """What is computed before the loop over the depth: places, offsets, halo positions."""
+    return o.prepared(index, place, clamped) if o.arrays or o.spans_used else []
+
+
+def _read(o: Loader, name: str) -> list[str]:
+    """One step of the depth to the registers ``name``."""
     operand = o.operand
     at = f"{name}[{operand.step}]" if operand.span_steps > 1 else name
     moved = o.moved(at, f"{at}[lane]" if operand.width > 1 else at)
-    return OperandText(
-        prepare=o.prepared(index, place, clamped) if o.arrays or o.spans_used else [],
-        registers=_registers(
-            o.printer, o.printer.dialect.value_type(o.element.dtype), name, operand.span_steps, operand.width
-        ),
-        read=[*o.depth_lines, *loop(operand.step, operand.span_steps, moved)],
-        numbered=o.depth_chunk > 0,
-    )
+    ctype = o.printer.dialect.value_type(o.element.dtype)
+    registers = _registers(o.printer, ctype, name, operand.span_steps, operand.width)
+    return [registers, *o.depth_lines, *loop(operand.step, operand.span_steps, moved)]
 
 
 def _registers(printer: CPrinter, ctype: str, name: str, steps: int, lanes: int) -> str:
@@ -108,46 +96,47 @@ def _element(name: str, *indices: tuple[str, int]) -> str:
     return name + "".join(f"[{index if count > 1 else 0}]" for index, count in indices if count > 1)
 
 
-def _sums(printer: CPrinter, body: Contraction, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> dict[str, Any]:
-    """Sums ``c`` of vector ``s``: where they are kept, what is added to them, where they meet in shared memory.
-
-    acc        how they are declared
-    sum        one of them; ``multiply`` adds a product of lane ``lane`` of access ``c`` to one
-    my_place   what says which of them a work-item has
-    my_depth   where in the depth it begins, in steps; ``my_part`` its place among those that it shares sums with
-    place      of a sum among the work-group's
-    """
-    vector, c, lane = ("s", p.few), ("c", d.sums), ("lane", p.width)
-    my_depth = "my_depth" if s.depth_items > 1 else "0"
-    mine = "my_place" if s.many_items > 1 else "0"
-    total, at = _element("acc", vector, c), "c" if d.sums > 1 else "0"
-    access = "c" if s.accesses > 1 else "0"
+def _sums(printer: CPrinter, body: Contraction, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> dict[str, list[str]]:
+    """Sums ``c`` of vector ``s``: ``sums`` declares them, ``multiply`` adds a step's products, ``leave`` brings them to
+    where they meet, in shared memory."""
+    ctype, zero = printer.dialect.value_type(body.acc.dtype), printer.dialect.literal(0, body.acc.dtype)
+    each = _element("acc", ("s", p.few), ("c", d.sums))
+    zeros = [_registers(printer, ctype, "acc", p.few, d.sums), *_each_sum([f"{each} = {zero};"], p, d)]
+    lane = ("lane", p.width)
     if p.by_depth:
-        added, factor = _element("acc", vector, ("c", d.sums)), _element("vectors", vector, lane)
-        place = [times(at, s.many_items), mine]
-    else:
-        lanes = "lane" if p.width > 1 else "0"
-        added = _element("acc", vector, (plus(times(access, p.width), lanes), d.sums))
-        factor = _element("vectors", vector)
-        run = [times(over(at, p.width), s.many_items * p.width), times(mine, p.width), modulo(at, p.width)]
-        place = [times(mine, p.width), at] if s.accesses == 1 else run
+        added, factor = each, _element("vectors", ("s", p.few), lane)
+    else:  # a lane of the matrix is a column of its own
+        column = plus(times("c" if s.accesses > 1 else "0", p.width), "lane" if p.width > 1 else "0")
+        added, factor = _element("acc", ("s", p.few), (column, d.sums)), _element("vectors", ("s", p.few))
     matrix = _element("matrix", ("c", s.accesses), lane)
     a, b = (matrix, factor) if p.few_columns else (factor, matrix)
-    ctype = printer.dialect.value_type(body.acc.dtype)
-    lone = f"{ctype} acc = {printer.dialect.literal(0, body.acc.dtype)};"
-    alone = p.few * d.sums == 1
+    multiply = loop("lane", p.width, [product(printer, body)(added, a, b)])
     return {
-        "acc": lone if alone else _registers(printer, ctype, "acc", p.few, d.sums),
-        "alone": alone,
-        "sum": total,
-        "multiply": product(printer, body)(added, a, b),
-        "my_place": _my_place(s, p),
-        "first_depth": times(my_depth, p.width if p.by_depth else 1),
-        "depth_width": p.width if p.by_depth else 1,
-        "my_part": (over(my_depth, 32) if d.parts > 1 else "0") if s.shuffle else my_depth,
-        "leads_warp": f"{modulo('id', 32)} == 0" if s.shuffle else "",
-        "place": plus(times("s" if p.few > 1 else "0", d.tile), *place),
+        "sums": zeros if p.few * d.sums > 1 else [f"{ctype} acc = {zero};"],
+        "multiply": loop("s", p.few, loop("c", s.accesses, multiply)),
+        "leave": _each_sum(_left(each, s, p, d), p, d),
     }
+
+
+def _each_sum(lines: list[str], p: GemvProblem, d: GemvSizes) -> list[str]:
+    return loop("s", p.few, loop("c", d.sums, lines))
+
+
+def _left(each: str, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> list[str]:
+    """How a sum comes to its place among the work-group's in shared memory: beside those that share it, or a warp's."""
+    my_depth, mine = "my_depth" if s.depth_items > 1 else "0", "my_place" if s.many_items > 1 else "0"
+    c = "c" if d.sums > 1 else "0"
+    if p.by_depth:
+        place = plus(times(c, s.many_items), mine)
+    elif s.accesses == 1:
+        place = plus(times(mine, p.width), c)
+    else:
+        place = plus(times(over(c, p.width), s.many_items * p.width), times(mine, p.width), modulo(c, p.width))
+    place = plus(times("s" if p.few > 1 else "0", d.tile), place)
+    if not s.shuffle:
+        return [f"partial[{my_depth}][{place}] = {each};"]
+    part = over(my_depth, 32) if d.parts > 1 else "0"
+    return [f"{each} = gc_warp_sum({each});", f"if ({modulo('id', 32)} == 0) partial[{part}][{place}] = {each};"]
 
 
 def _my_place(s: GemvSchedule, p: GemvProblem) -> str:
@@ -160,26 +149,34 @@ def _my_place(s: GemvSchedule, p: GemvProblem) -> str:
     return f"const int my_place = id % {s.many_items}, my_depth = id / {s.many_items};"
 
 
-def _outputs(first: str, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> dict[str, Any]:
-    """The work-group's elements of the result, dealt to its work-items in ``rounds``.
-
-    mine      the number of one among them; ``mine_inside`` tells whether there are so many
-    row       of it, and ``column``, where they are not 0; ``inside`` tells whether they are in the result
-    """
+def _stores(
+    found: Mapping[str, Any], index: str, acc_type: str, s: GemvSchedule, p: GemvProblem, d: GemvSizes
+) -> list[str]:
+    """The work-group's elements of the result, dealt to its work-items: each adds the parts of one up and stores it."""
     outputs = p.few * d.tile
     rounds = -(-outputs // d.threads)
     number = plus("id" if d.threads > 1 else "0", times("round" if rounds > 1 else "0", d.threads))
     mine = "mine" if rounds > 1 and number != "round" else number
+    first = "first" if d.groups_many > 1 else "0"
     many = plus(first, modulo(mine, d.tile) if p.few > 1 else mine)
     few = over(mine, d.tile) if p.few > 1 else "0"
     row, column = (many, few) if p.few_columns else (few, many)
     named = ("row" if p.few_columns else "column") if p.many > 1 else many
-    return {
-        "rounds": rounds,
-        "mine": mine,
-        "mine_is": number if mine == "mine" else "",
-        "mine_inside": f"{number} < {outputs}" if outputs % d.threads else "",
-        "row": row if p.m > 1 else "0",
-        "column": column if p.n > 1 else "0",
-        "inside": f"{named} < {p.many}" if p.many % d.tile else "",
-    }
+    total = [*_total(acc_type, mine, d.parts), *found["row_lines"], *found["store"]]
+    lines = [
+        *([f"const int mine = {number};"] if mine == "mine" else []),
+        *([f"const {index} row = {row};"] if p.m > 1 and row != "0" else []),
+        *([f"const {index} column = {column};"] if p.n > 1 and column != "0" else []),
+        *guarded(f"{named} < {p.many}" if p.many % d.tile else "", total),
+    ]
+    return loop("round", rounds, guarded(f"{number} < {outputs}" if outputs % d.threads else "", lines))
+
+
+def _total(acc_type: str, mine: str, parts: int) -> list[str]:
+    if parts <= 2:
+        return [f"const {acc_type} total = " + " + ".join(f"partial[{part}][{mine}]" for part in range(parts)) + ";"]
+    return [
+        f"{acc_type} total = partial[0][{mine}];",
+        "#pragma unroll",
+        f"for (int part = 1; part < {parts}; ++part) total += partial[part][{mine}];",
+    ]

@@ -282,7 +282,19 @@ def template_sizes(s: GemvSchedule, p: GemvProblem) -> GemvSizes:
 
 
 FAMILY = Family(
-    "contraction", GemvSchedule, problem, objections, template_sizes, geometry, default, "gemv", accepts,
-    work=work, packing=packing, registers=registers, in_words=in_words_of,
-    emit=gemv_hooks, template="contraction/gemv/kernel.j2",
-)  # fmt: skip
+    "contraction",
+    GemvSchedule,
+    problem,
+    objections,
+    template_sizes,
+    geometry,
+    default,
+    "gemv",
+    accepts,
+    work=work,
+    packing=packing,
+    registers=registers,
+    in_words=in_words_of,
+    emit=gemv_hooks,
+    template="contraction/gemv/kernel.j2",
+)

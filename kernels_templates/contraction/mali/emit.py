@@ -23,7 +23,7 @@ from gpucomp.ir.types import F16, I8, I32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernel.forms.operand import count, places
+from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.plain_loads import depth_axes, padded, plain
 
 if TYPE_CHECKING:
@@ -31,28 +31,6 @@ if TYPE_CHECKING:
 
 PIXEL = 4  # elements of an image's pixel
 WIDTHS = (16, 8, 4, 3, 2, 1)
-
-
-# ---- what an operand is ----
-
-
-def store_width(kernel: Kernel) -> int:
-    """Columns that every store of the result may take at once: side by side, at most 16 bytes."""
-    body = kernel.body_as(Contraction)
-    columns = count(body.n)
-    bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
-    for width in (8, 4, 2):
-        if columns % width or width * bytes_each > ACCESS_BYTES:
-            continue
-        block, lane, flat = var("block", columns // width), var(LANE, width), var("flat", columns)
-        at = {v: substitute(e, {flat: block * width + lane}) for v, e in places(body.n, flat).items()}
-        rewrite = Rewriter(kernel.params, at)
-        if all(coefficient(rewrite.offset(t.target, t.index), lane) == 1 for t in kernel.stores):
-            return width
-    return 1
-
-
-# ---- hooks ----
 
 
 def mali_hooks(
@@ -291,10 +269,63 @@ def _span_name(work: _Work, name: str, place: int) -> tuple[str, list[str]]:
     return f"column{place}", [f"const int column{place} = {clamped};"]
 
 
+@dataclass(frozen=True)
+class _Address:
+    """Where plain loads read: constant distances from a start."""
+
+    start: Expr  # of the first place and depth
+    condition: Expr | None  # under which the first element may be read; ``None``: always
+    variable: Var  # what the text knows of the span
+    step: int  # elements from one grain of the depth to the next
+    within: int  # elements from one depth to the next inside of a grain
+    apart: int  # elements from one place of the span to the next
+
+
 def _plain(
     work: _Work, name: str, guard: Expr | None, ld: Load, span: tuple[Sequence[Var], int, int], *, shared: bool
 ) -> _Operand | None:
     """An operand of plain loads; ``None`` where its addresses are no bases with constant distances."""
+    address = _address(work, name, guard, ld, span, shared=shared)
+    if address is None:
+        return None
+    size = span[2]
+    stride = address.step // work.grain
+    operand = _Operand(name, source=ld.source, stride=stride, within=address.within, grain=work.grain)
+    groups = (frozenset({address.variable, work.batch}), frozenset({work.tap}))
+    parts = [split(address.start, groups)]
+    if address.condition is not None:
+        parts.append(regroup(address.condition, groups))
+    tap_lines, tap_names = Emitter(work.printer, work.known | {work.tap: "tap"}, prefix=f"{name}t").named(
+        parts_within(parts, groups[1])
+    )
+    operand.per_tap += tap_lines
+    for place in range(1 if shared else size):
+        base = f"{name}_at" if shared or size == 1 else f"{name}{place}_at"
+        spelled, lines = (address.variable.name, []) if shared else _span_name(work, name, place)
+        operand.before += lines
+        known = work.known | {address.variable: spelled}
+        prefix = f"{name}s" if shared else f"{name}{place}s"
+        outside = parts_within(parts, groups[0]) if work.p.taps > 1 else []  # else there is no loop to leave
+        more, names = Emitter(work.printer, known, prefix=prefix).named(outside)
+        operand.before += more
+        inside = Emitter(work.printer, known | {work.tap: "tap"} | tap_names | names, prefix=f"{prefix}t")
+        more, texts = inside.values(parts)
+        operand.per_tap += more
+        ctype = work.printer.ctype(address.start)
+        if address.condition is not None:
+            operand.guards[base] = base.replace("_at", "_in")
+            operand.per_tap.append(f"const bool {operand.guards[base]} = {texts[1]};")
+            operand.per_tap.append(f"const {ctype} {base} = {operand.guards[base]} ? {texts[0]} : 0;")
+        else:
+            operand.per_tap.append(f"const {ctype} {base} = {texts[0]};")
+        operand.bases += [(base, i * address.apart) for i in range(size)] if shared else [(base, 0)]
+    return operand
+
+
+def _address(
+    work: _Work, name: str, guard: Expr | None, ld: Load, span: tuple[Sequence[Var], int, int], *, shared: bool
+) -> _Address | None:
+    """Where ``ld`` reads; ``None`` where distances are not constant, or where loads of a step could leave the operand."""
     axes, extent, size = span
     variable, lane, flat = _span(name, extent, size, shared=shared)
     whole = var("flat", max(1, extent))
@@ -307,11 +338,12 @@ def _plain(
     if not isinstance(placed, Load):
         return None  # nothing is there to be read
     (offset,) = placed.index
-    steps = coefficient(offset, quad), coefficient(offset, byte) if work.grain > 1 else 0
+    step, within = coefficient(offset, quad), coefficient(offset, byte) if work.grain > 1 else 0
     apart = coefficient(offset, lane) if shared else 0
-    if None in steps or apart is None or (condition is not None and {quad, byte, lane} & condition.free):
+    if step is None or within is None or apart is None:
         return None
-    step, within = steps[0] or 0, steps[1] or 0
+    if condition is not None and {quad, byte, lane} & condition.free:
+        return None
     elements = work.kernel.params[ld.source].size
     if step % work.grain or not -INT32[1] <= step * work.p.run <= INT32[1]:
         return None  # ``depth`` times the stride is an int
@@ -324,35 +356,8 @@ def _plain(
         return None  # where the condition fails, the step's loads start at the first element
     if isinstance(condition, Const) and condition.value:
         condition = None
-    operand = _Operand(name, source=ld.source, stride=step // work.grain, within=within, grain=work.grain)
     start = simplify(substitute(offset, {quad: index(0), byte: index(0), lane: index(0)}))
-    groups = (frozenset({variable, work.batch}), frozenset({work.tap}))
-    parts = [split(start, groups)] + ([] if condition is None else [regroup(condition, groups)])
-    tap_lines, tap_names = Emitter(work.printer, work.known | {work.tap: "tap"}, prefix=f"{name}t").named(
-        parts_within(parts, groups[1])
-    )
-    operand.per_tap += tap_lines
-    for place in range(1 if shared else size):
-        base = f"{name}_at" if shared or size == 1 else f"{name}{place}_at"
-        spelled, lines = (variable.name, []) if shared else _span_name(work, name, place)
-        operand.before += lines
-        known = work.known | {variable: spelled}
-        prefix = f"{name}s" if shared else f"{name}{place}s"
-        outside = parts_within(parts, groups[0]) if work.p.taps > 1 else []  # else there is no loop to leave
-        more, names = Emitter(work.printer, known, prefix=prefix).named(outside)
-        operand.before += more
-        inside = Emitter(work.printer, known | {work.tap: "tap"} | tap_names | names, prefix=f"{prefix}t")
-        more, texts = inside.values(parts)
-        operand.per_tap += more
-        ctype = work.printer.ctype(start)
-        if condition is not None:
-            operand.guards[base] = base.replace("_at", "_in")
-            operand.per_tap.append(f"const bool {operand.guards[base]} = {texts[1]};")
-            operand.per_tap.append(f"const {ctype} {base} = {operand.guards[base]} ? {texts[0]} : 0;")
-        else:
-            operand.per_tap.append(f"const {ctype} {base} = {texts[0]};")
-        operand.bases += [(base, i * apart) for i in range(size)] if shared else [(base, 0)]
-    return operand
+    return _Address(start, condition, variable, step, within, apart)
 
 
 def _computed(work: _Work, name: str, value: Expr, axes: Sequence[Var], extent: int, size: int) -> _Operand:

@@ -10,12 +10,13 @@ from gpucomp.device.lockstep import least
 from gpucomp.ir.types import F16, F32, I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.plain_loads import depth_axes, is_dot, plain_type
+from gpucomp.kernel.forms.stores import unaligned_store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.mali.emit import mali_hooks, store_width
+from gpucomp.kernels_templates.contraction.mali.emit import mali_hooks
 from gpucomp.schedule.space import Family, Work, remembered
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -84,7 +85,7 @@ def problem(kernel: Kernel) -> MaliProblem:
         b_batched=int(any(v in body.b.free for v in body.batch)),
         dot=int(is_dot(body) and run % DOT == 0),
         b_pixels=int(plain_type(body.b) in (F16, F32) and body.acc.dtype is not I32),
-        out_wide=store_width(kernel),
+        out_wide=unaligned_store_width(kernel),
     )
 
 

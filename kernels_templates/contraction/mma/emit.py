@@ -10,28 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from gpucomp.codegen.c.banks import best_exchange, half_offset
 from gpucomp.codegen.c.copies import Walk, copy_loader, hoisted, place
 from gpucomp.codegen.c.emit import Emitter, lane_loop
-from gpucomp.codegen.c.epilogue import Epilogue, epilogue, split_scratch
+from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
 from gpucomp.codegen.c.text import guarded, loop, over, plus, times
 from gpucomp.expr.core import Expr, Var, call, var
-from gpucomp.ir.types import BF16, F16, F32, I8, DType
+from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.mma.space import MmaProblem, MmaSchedule, MmaSizes, OperandSizes
 
 CHUNK = 16
 WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
-FUNCTIONS = {F16: "gc_mma_m16n8k16_f16", BF16: "gc_mma_m16n8k16_bf16", F32: "gc_mma_m16n8k8_tf32"}
 
 
 @dataclass(frozen=True)
@@ -185,52 +184,6 @@ def _moved(a: Operand, b: Operand, printer: CPrinter, b_known: bool, s: MmaSched
         "arrived": f"gc_cp_async_wait<{s.stages - 2}>();" if is_async else "",
         "commit": "".join(commit),
     }
-
-
-class StagedSums(Protocol):
-    """The sizes of an engine whose sums go to memory by way of shared memory."""
-
-    @property
-    def out_vector(self) -> int: ...
-    @property
-    def sum_columns(self) -> int: ...
-
-
-def staged_stores(
-    found: Epilogue, printer: CPrinter, dtype: DType, warp_n: int, d: StagedSums, *, together: bool = False
-) -> Mapping[str, Any]:
-    """What ``store_sums`` of ``contraction/fragments.j2`` is given: the epilogue, and how sums of ``dtype`` are staged.
-
-    early_together    whether all blocks' rows fetch at once what their stores read besides
-    half_offset       where the first half of a run of eight sums is left in it (banks.py)
-    """
-    copy, half = printer.dialect.copy, "0"
-    sums_copy = copy("sums", "sums_from", dtype, d.out_vector)
-    if d.out_vector == 8 and dtype.nbytes == 4:
-        runs = warp_n // 8
-        terms = best_exchange(runs, d.sum_columns)
-        half = half_offset(terms, {"c": "j", "row": "my_lane / 4"})
-        first = half_offset(terms, {"c": f"run % {runs}", "row": f"run / {runs}"})
-        if terms:
-            sums_copy = copy("sums", f"sums_from + {first}", dtype, 4)
-            sums_copy += copy("sums + 4", f"sums_from + ({first} ^ 4)", dtype, 4)
-    return {
-        "row_lines": found.row_lines,
-        "store": found.store,
-        "sums_copy": sums_copy,
-        "half_offset": half,
-        "early": found.early,
-        "early_count": found.early_count,
-        "early_together": together,
-    }
-
-
-def multiply_function(a: DType, b: DType) -> str:
-    """The prelude's function that multiplies fragments of ``a`` by those of ``b``."""
-    if a in FUNCTIONS:
-        return FUNCTIONS[a]
-    signs = ", ".join("true" if t is I8 else "false" for t in (a, b))
-    return f"gc_mma_m16n8k32_i8<{signs}>"
 
 
 # ---- from memory to shared memory ----

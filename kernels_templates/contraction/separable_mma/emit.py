@@ -12,7 +12,8 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
+from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
+from gpucomp.kernels_templates.contraction.pixels import pixel_texts
 from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def separable_mma_hooks(
     shape = (derived.padded_k // derived.chunk_elements, derived.padded_n, derived.chunk_elements)
     filters, _ = filters_of(kernel, printer, shape, "contraction/separable_mma")
     kind = dialect.storage_type(value.dtype)
+    index = dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n)
     return {
         **window_hooks(kernel, printer, value, s, p, derived),
         "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
@@ -42,7 +44,8 @@ def separable_mma_hooks(
         "copy_kept": dialect.copy("to_row", "kept", value.dtype, s.vector),
         "is_async": "cp_async" in printer.features,
         **staged_stores(ends, printer, F32, s.warp_n, derived),
-        "index": dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n),
+        "index": index,
+        **pixel_texts(index, s, p, derived, derived.tile_n, "pixel"),
         "acc_type": dialect.value_type(F32),
         "zero": dialect.literal(0, F32),
         "multiply": multiply_function(value.dtype, value.dtype),

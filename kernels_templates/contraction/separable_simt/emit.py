@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.codegen.c.epilogue import epilogue, split_scratch
+from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import cast, var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernels_templates.contraction.pixels import pixel_texts
 from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
-from gpucomp.kernels_templates.contraction.simt.emit import left_sums
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.separable_simt.space import SeparableSimtSchedule, SeparableSimtSizes
@@ -28,6 +28,7 @@ def separable_simt_hooks(
     filters, dtype = filters_of(kernel, printer, (derived.padded_k, derived.padded_n), "contraction/separable_simt")
     assert dtype is F32
     acc_type = dialect.value_type(F32)
+    index = dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n)
     return {
         **window_hooks(kernel, printer, cast(body.a, F32), s, p, derived),
         "scratch": split_scratch(printer, acc_type, s.splits),
@@ -35,7 +36,8 @@ def separable_simt_hooks(
         "filters": filters,
         "row_lines": ends.row_lines,
         "store": ends.store,
-        "index": dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n),
+        "index": index,
+        **pixel_texts(index, s, p, derived, s.tile_n),
         "acc_type": acc_type,
         "zero": dialect.literal(0, F32),
         "copy": lambda to, source, width: dialect.copy(to, source, F32, width),

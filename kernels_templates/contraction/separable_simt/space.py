@@ -16,8 +16,7 @@ from gpucomp.kernels_templates.contraction import separable_space as separable
 from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
 from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem
 from gpucomp.kernels_templates.contraction.simt.space import passes
-from gpucomp.kernels_templates.contraction.stem_simt.space import STATIC_SHARED
-from gpucomp.schedule.space import RESERVED, Family, Work, cannot_meet, remembered, too_large
+from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Work, cannot_meet, remembered, too_large
 
 
 class SeparableSimtSchedule(separable.SeparableSchedule):

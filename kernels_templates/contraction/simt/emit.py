@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.dots import product
-from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
+from gpucomp.codegen.c.epilogue import left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
 from gpucomp.codegen.c.text import guarded, loop, modulo, over, plus, times
-from gpucomp.expr.core import Var, var
+from gpucomp.expr.core import var
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.lanes import LANE
-from gpucomp.kernels_templates.contraction.loader import Loader, Operand, lanes_known, loader, uses, without
+from gpucomp.kernels_templates.contraction.loader import Loader, Operand, loader, stored
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.simt.space import OperandSizes, SimtProblem, SimtSchedule, SimtSizes
@@ -496,13 +496,3 @@ def _sum(s: SimtSchedule, width: int) -> str:
     """The sum of lane ``lane`` of the template's vector ``j`` of row ``i``."""
     sums, lane = "sums" if s.lanes > 1 else "acc", LANE if width > 1 else "0"
     return f"{sums}[{'i' if s.reg_m > 1 else '0'}][{plus(times('j' if s.reg_n > width else '0', width), lane)}]"
-
-
-def stored(kernel: Kernel, printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
-    """``row_lines``: once a ``row``; ``store``: once a group of ``width`` columns of it, the first one ``column``.
-
-    ``acc`` is the text of the sum, of one ``lane`` where there are several.
-    """
-    found = epilogue(kernel, printer, batch, width, acc, lambda col, wide: lanes_known(col, wide, "column"))
-    chunked = width > 1 and uses([without(e, found.row_parts) for e in found.exprs], found.col, width)
-    return {"row_lines": found.row_lines, "store": found.store, "column_chunk": width if chunked else 0}

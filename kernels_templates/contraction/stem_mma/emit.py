@@ -15,7 +15,8 @@ from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import CHUNK_BYTES
 from gpucomp.kernel.forms.stem import stem_of
-from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
+from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
+from gpucomp.kernels_templates.contraction.pixels import pixel_texts
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
 from gpucomp.refusal import required
 
@@ -34,12 +35,14 @@ def stem_mma_hooks(
     filters = packed_filters(
         kernel, (derived.chunks, derived.padded_n, CHUNK_BYTES // dtype.nbytes), "contraction/stem_mma"
     )
+    index = printer.dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n)
     return {
         **stage_hooks(kernel, printer, found, s, p, derived, derived.depth, dtype),
         "filters": printer.params[filters][0],
         "is_async": "cp_async" in printer.features,
         **staged_stores(ends, printer, body.acc.dtype, s.warp_n, derived),
-        "index": printer.dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n),
+        "index": index,
+        **pixel_texts(index, s, p, derived, derived.tile_n, "pixel"),
         "acc_type": printer.dialect.value_type(body.acc.dtype),
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "multiply": multiply_function(dtype, dtype),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.operand import CHUNK_BYTES
 from gpucomp.kernel.forms.stem import (
-    CHUNK_BYTES,
     ImageTile,
     StagedImage,
     StemProblem,

@@ -14,6 +14,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.stem import stem_of
+from gpucomp.kernels_templates.contraction.pixels import pixel_texts
 from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
 from gpucomp.refusal import required
 
@@ -41,12 +42,14 @@ def stem_simt_hooks(
     def copy(to: str, source: str, width: int) -> list[str]:
         return dialect.copy(to, source, F32, width) if width > 1 else [f"{to}[0] = ({source})[0];"]
 
+    index = dialect.index_type(max(t.size for t in kernel.params) + s.tile_n)
     return {
         **stage_hooks(kernel, printer, found, s, p, derived, derived.depth, F32),
         "filters_lines": lines,
         "row_lines": ends.row_lines,
         "store": ends.store,
-        "index": dialect.index_type(max(t.size for t in kernel.params) + s.tile_n),
+        "index": index,
+        **pixel_texts(index, s, p, derived, s.tile_n),
         "acc_type": dialect.value_type(F32),
         "zero": dialect.literal(0, F32),
         "copy": copy,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.banks import best_exchange, half_offset
 from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
-from gpucomp.codegen.c.text import modulo, over, times
+from gpucomp.codegen.c.text import modulo, over, plus, times
 from gpucomp.codegen.c.tma import map_of_a, map_of_b, map_of_result
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import index, var
@@ -47,11 +48,12 @@ def wgmma_hooks(
         runs = s.tile_m // s.splits * s.tile_n // derived.out_vector
         few = runs <= derived.early_runs
         found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=few)
-    tail = tail_hooks(kernel, printer, p, 128 * s.consumers, s.tile_m // s.splits, derived.tiles_n)
+    tail = tail_hooks(kernel, printer, p, GROUP * s.consumers, s.tile_m // s.splits, derived.tiles_n)
     return {
         **tail,
         "scratch": tail_scratch(printer, tail),
         "tensor_maps": tuple(maps),
+        "maps": ("map_a", "map_b", "map_c")[: len(maps)],
         "programmatic": bool(s.overlap),
         "instruction": instruction,
         "acc_type": printer.dialect.value_type(body.acc.dtype),
@@ -59,14 +61,73 @@ def wgmma_hooks(
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "index": printer.dialect.index_type(max(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
         **_tile(s, p, derived),
+        **_tail_place(s, p, derived),
+        **_work_group(s, derived),
         **_producer(a, b, s, p, derived),
-        **(_pieces(printer, c, derived) if s.tma_store and isinstance(c, Matrix) else {}),
+        **(_pieces(printer, c, s.tile_n, derived) if s.tma_store and isinstance(c, Matrix) else {}),
         "row_lines": found.row_lines,
         "store": found.store,
         "early": found.early,
         "early_count": found.early_count,
+        "runs": _runs(s, p, derived, early=bool(found.early)),
         **_halves(printer, body.acc.dtype, s.tile_n, derived),
     }
+
+
+def _work_group(s: WgmmaSchedule, derived: WgmmaSizes) -> dict[str, Any]:
+    """Who the threads are, and which steps of the depth are theirs.
+
+    ``accumulators``: the names of a thread's sums, a block each. ``my_thread``: the thread's number in its warpgroup;
+    ``my_line``: the first row of its staged sums. ``workers_meet``: the consumers do, and ``all_meet``: everybody does.
+    """
+    workers, split = GROUP * s.consumers, s.splits > 1
+    several, rows = s.consumers > 1, derived.blocks * ROWS
+    cluster = "2, 1, 1" if s.multicast else f"1, {s.splits}, 1" if split else ""
+    begin, end = ("first_step", "last_step") if split else ("0", str(derived.steps))
+    return {
+        "workers": workers,
+        "cluster": f"__cluster_dims__({cluster}) " if cluster else "",
+        "begin": begin,
+        "end": end,
+        "early_stages": f"{end} - {begin} < {s.stages} ? {end} - {begin} : {s.stages}"
+        if split
+        else min(s.stages, derived.steps),
+        "steps_done": "step - first_step" if split else "step",
+        "accumulators": [f"acc{block}" for block in range(derived.blocks)] if derived.blocks > 1 else ["acc"],
+        "my_rows": plus(f"shared + stage * {derived.stage_bytes}", f"id / 128 * {rows * 128}" if several else 0),
+        "my_thread": "id % 128" if several else "id",
+        "my_line": f"id / 128 * {rows} + id % 128 / 32 * 16" if derived.blocks > 1 else "id / 32 * 16",
+        "my_barrier": "2 + id / 128" if several else "2",
+        "workers_meet": f"gc_named_barrier(1, {workers})",
+        "all_meet": "gc_cluster_sync()" if s.multicast else "__syncthreads()",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How consumers take the staged sums, in runs of neighbouring columns of one row."""
+
+    count: int
+    trips: int  # of a thread
+    local_row: str  # of run ``i`` in the tile
+    local_column: str
+    col: str  # the number of the run along the columns of the result
+    inside: str  # whether there is such a run
+
+
+def _runs(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes, *, early: bool) -> Runs:
+    """With ``early`` all threads make the same number of trips, and the last may find no run."""
+    width, workers = derived.out_vector, GROUP * s.consumers
+    per_row, rows = s.tile_n // width, s.tile_m // s.splits
+    count = rows * per_row
+    return Runs(
+        count=count,
+        trips=-(-count // workers),
+        local_row=plus(f"rank * {rows}" if s.splits > 1 else 0, over("i", per_row)),
+        local_column=times(modulo("i", per_row), width) if width == 1 or per_row == 1 else f"i % {per_row} * {width}",
+        col=f"(first_column + local_column) / {width}" if width > 1 else "first_column + local_column",
+        inside=f"row < {p.m} && col < {p.n // width}" + (f" && i < {count}" if early and count % workers else ""),
+    )
 
 
 def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: WgmmaSizes) -> Mapping[str, Any]:
@@ -76,18 +137,21 @@ def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: WgmmaSizes) -
     sums_copy = copy("sums", "from", dtype, width)
     if terms:
         sums_copy = copy("sums", "from + first_half", dtype, 4) + copy("sums + 4", "from + (first_half ^ 4)", dtype, 4)
+    left = half_offset(terms, {"c": "j / 4", "row": "line"})
     return {
         "sums_copy": sums_copy,
-        "half_left": half_offset(terms, {"c": "j / 4", "row": "line"}),
-        "half_taken": half_offset(terms, {"c": f"i % {tile_n // 8}", "row": "local_row"}),
+        "left_at": f"(id % 4 * 2 ^ {left})" if terms else "id % 4 * 2",
+        "first_half": half_offset(terms, {"c": f"i % {tile_n // 8}", "row": "local_row"}) if terms else "",
+        "part_at": "(first ^ first_half)" if terms else "first",
     }
 
 
 ROWS = 64  # of a block of sums
+GROUP = 128  # threads of a warpgroup
 SWIZZLES = {128: "line % 8", 64: "line / 2 % 4", 32: "line / 4 % 2"}  # by bytes of a row: what its chunks are moved by
 
 
-def _pieces(printer: CPrinter, c: Matrix, derived: WgmmaSizes) -> dict[str, Any]:
+def _pieces(printer: CPrinter, c: Matrix, tile_n: int, derived: WgmmaSizes) -> dict[str, Any]:
     """``first_chunk``: bytes from a row's start to what a thread writes of columns 0 to 7, or 0 to 15 with stmatrix.
 
     ``together``: groups of eight columns that it writes at once.
@@ -97,6 +161,7 @@ def _pieces(printer: CPrinter, c: Matrix, derived: WgmmaSizes) -> dict[str, Any]
     moved = f"({chunk} ^ {swizzle}) * 16" if swizzle else f"{chunk} * 16"
     return {
         "out_type": printer.dialect.storage_type(c.dtype),
+        "block_bytes": ROWS * tile_n * c.dtype.nbytes,
         "together": 2 if is_half else 1,
         "first_chunk": moved if is_half else f"{moved} + id % 2 * 8",
     }
@@ -119,6 +184,18 @@ def _tile(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, s
         "first_column": times(column, s.tile_n),
         "in_batch": over("tile", derived.tiles_n * derived.tiles_m),
     }
+
+
+def _tail_place(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, str]:
+    """The first row that the work-group stores, and the number of its rows among all parts of rows."""
+    tile_of_rows = plus(
+        times("batch", derived.tiles_m) if p.batch > 1 else 0,
+        over("first_row", s.tile_m) if derived.tiles_m > 1 else 0,
+    )
+    if s.splits == 1:
+        return {"tail_row": "first_row", "tail_number": tile_of_rows}
+    first = plus("first_row", f"rank * {s.tile_m // s.splits}")
+    return {"tail_row": first, "tail_number": plus(times(tile_of_rows, s.splits), "rank")}
 
 
 def _moved_on(row: str, pairs: int) -> str:

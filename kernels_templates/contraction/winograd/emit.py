@@ -53,7 +53,7 @@ def winograd_hooks(
         "scratch": split_scratch(printer, acc_type, s.splits),
         "buffers": [s.stages] if s.stages > 1 else [],
         "q": "q" if s.positions > 1 else "0",
-        **_places(work),
+        **_places(work, index),
         **_reads(work),
         **_loads(work, printer.params[form.source][0], printer.params[filters][0]),
         "kept": {buffer: _kept(work, buffer) for buffer in ("", "[0]", "[now]")},
@@ -136,7 +136,7 @@ def _place(i: int | str, reg: int, items: int, mine: str) -> str:
     return plus(times(over(i, 4), items * 4), times(mine, 4), modulo(i, 4))
 
 
-def _places(work: _Work) -> dict[str, str]:
+def _places(work: _Work, index: str) -> dict[str, list[str]]:
     """Which positions, blocks and columns a work-item computes, and where its work-group's tile begins."""
     s, d = work.s, work.d
     lanes = d.rows * d.row_columns
@@ -144,12 +144,17 @@ def _places(work: _Work) -> dict[str, str]:
     row_tile = over("tile", d.tiles_n)
     if work.wide and d.tiles_n > 1:
         row_tile = f"({row_tile})"
+    first_column, first_block = times(work.wide + column_tile, s.columns), times(work.wide + row_tile, s.blocks)
     return {
-        "my_position": times(over("id", lanes), s.positions),
-        "my_row": over(modulo("id", lanes), d.row_columns),
-        "my_column": modulo("id", d.row_columns),
-        "first_column_at": times(work.wide + column_tile, s.columns),
-        "first_block_at": times(work.wide + row_tile, s.blocks),
+        "my_place": [
+            f"const int my_position = {times(over('id', lanes), s.positions)};",
+            *([f"const int my_row = {over(modulo('id', lanes), d.row_columns)};"] if d.rows > 1 else []),
+            f"const int my_column = {modulo('id', d.row_columns)};",
+        ],
+        "tile_place": [
+            *([f"const {index} first_column = {first_column};"] if d.tiles_n > 1 else []),
+            *([f"const {index} first_block = {first_block};"] if d.tiles_b > 1 else []),
+        ],
     }
 
 
@@ -344,12 +349,17 @@ def _tasks(work: _Work) -> dict[str, Any]:
         f"out_x < {p.out_x}" if p.out_x % s.outputs else "",
         f"col < {p.n // d.out_vector}" if p.n % s.columns else "",
     ]
+    output = f"x = {over(work.task, runs)} % {s.outputs}"
+    if not d.in_lines:
+        output += f", y = {over(work.task, runs * s.outputs)} % {s.outputs}"
+    outputs = s.outputs * s.outputs // d.task_outputs  # tasks of a block for each run of columns
     return {
         "each_task": each[(d.out_tasks > d.threads) - (d.out_tasks < d.threads)],
-        "run": modulo(work.task, runs),
-        "x": over(work.task, runs),
-        "y": over(work.task, runs * 2),
-        "part": over(work.task, runs * s.outputs * s.outputs // d.task_outputs),
+        "task_place": [
+            f"const int run = {modulo(work.task, runs)};",
+            f"const int {output};",
+            *([f"const int part = {over(work.task, runs * outputs)};"] if d.rows > 1 else []),
+        ],
         "sums": _declared(work),
         "sum": work.sum,
         "lane": f"[{LANE}]" if d.out_vector > 1 else "",

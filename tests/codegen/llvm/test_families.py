@@ -351,7 +351,7 @@ def test_problems_and_defaults_are_of_these_types(kernel: Kernel) -> None:
     problem = family.problem(kernel)
 
     assert isinstance(problem, Sizes)
-    assert isinstance(family.default(problem, Limits(vector_bytes=32)).numbers, family.space)
+    assert isinstance(family.default(problem, Limits(vector_bytes=32)), family.space)
 
 
 def test_vectors_wider_than_the_processors_are_refused() -> None:

@@ -130,9 +130,14 @@ def test_the_multiplier_is_one_number_in_f32():
             break
     sums = total[apart].astype(np.int32)
     constants = {
-        "sx": sx, "z": np.uint8(128), "w": np.ones((sums.size, 1, 1, 1), np.int8), "sw": sw, "wz": np.int8(0), "sy": sy,
+        "sx": sx,
+        "z": np.uint8(128),
+        "w": np.ones((sums.size, 1, 1, 1), np.int8),
+        "sw": sw,
+        "wz": np.int8(0),
+        "sy": sy,
         "b": sums,
-    }  # fmt: skip
+    }
     node = helper.make_node("QLinearConv", ["x", "sx", "z", "w", "sw", "wz", "sy", "z", "b"], ["y"])
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(np.uint8))
     graph = helper.make_graph(

@@ -89,8 +89,12 @@ def test_every_kind_of_device_is_given_what_it_has(target, product):
 
 
 def test_matrix_units_keep_what_they_are_faster_at():
-    made = model([node("MatMulInteger", ["x", "w", "z"], ["y"])], [value("x", (196, 256), I8)], [value("y", None, I32)],
-                 {"z": np.int8(19), "w": codes(256, 128)})  # fmt: skip
+    made = model(
+        [node("MatMulInteger", ["x", "w", "z"], ["y"])],
+        [value("x", (196, 256), I8)],
+        [value("y", None, I32)],
+        {"z": np.int8(19), "w": codes(256, 128)},
+    )
 
     for target, engine in (
         ("cuda:sm_75", "mma"),

@@ -6,7 +6,8 @@ from itertools import takewhile
 
 import pytest
 
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
 from gpucomp.kernel.step import Step
 from gpucomp.kernel.verify import verify_steps
@@ -45,9 +46,13 @@ def test_every_pass_has_an_example_and_a_refusal():
 def test_every_pass_says_what_it_takes_gives_and_leaves(name):
     said = BY_NAME[name].run.__doc__ or ""
 
-    assert [line.split()[0] for line in said.splitlines() if line.startswith(("    Takes ", "    Gives ", "    Leaves "))] == [
-        "Takes", "Gives", "Leaves",
-    ]  # fmt: skip
+    assert [
+        line.split()[0] for line in said.splitlines() if line.startswith(("    Takes ", "    Gives ", "    Leaves "))
+    ] == [
+        "Takes",
+        "Gives",
+        "Leaves",
+    ]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -14,7 +14,8 @@ from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.device.limits import Limits
 from gpucomp.frontend import onnx as frontend
 from gpucomp.kernel import Contraction, Rowwise
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.fuse_row_statistics import followed, join
 from gpucomp.kernel.step import Step
 from gpucomp.ops.interpreter import interpret
@@ -53,8 +54,9 @@ WIDE = (node("Cast", ["y"], ["f"], to=F32), *norm_of("f", "wide_epsilon"))
 LAYER_NORM = node("LayerNormalization", ["y", "g", "b"], ["n", "mean", "rstd"], axis=-1)
 
 
-def network(*more, outputs=("y", "mean", "rstd"), dtype=F32, rows=ROWS, depth=DEPTH, columns=COLUMNS, head=None,
-            more_weights=()):  # fmt: skip
+def network(
+    *more, outputs=("y", "mean", "rstd"), dtype=F32, rows=ROWS, depth=DEPTH, columns=COLUMNS, head=None, more_weights=()
+):
     """y = x w + b + r of rows x columns, then ``more``: the mean of each row and 1 / deviation, unless told otherwise."""
     rng = np.random.default_rng(5)
     kind = {F32: np.float32, F16: np.float16}[dtype]
@@ -125,13 +127,28 @@ FOLLOWED = {  # models, launches before and after, statistics of a row
     "the mean of magnitudes": (network(reduced("ReduceL1"), outputs=("y", "s")), 2, 1, 1),
     "of exponentials": (network(node("Exp", ["y"], ["e"]), reduced("ReduceSum", of="e"), outputs=("y", "s")), 2, 1, 1),
     "in another shape": (
-        network(node("Reshape", ["y", "to"], ["z"]), reduced("ReduceSum", of="z"), outputs=("y", "s"),
-                head=[node("Constant", [], ["to"], value_ints=[ROWS, COLUMNS]), node("MatMul", ["x", "w"], ["p"]),
-                      node("Add", ["p", "r"], ["y"])]), 2, 1, 1),
+        network(
+            node("Reshape", ["y", "to"], ["z"]),
+            reduced("ReduceSum", of="z"),
+            outputs=("y", "s"),
+            head=[
+                node("Constant", [], ["to"], value_ints=[ROWS, COLUMNS]),
+                node("MatMul", ["x", "w"], ["p"]),
+                node("Add", ["p", "r"], ["y"]),
+            ],
+        ),
+        2,
+        1,
+        1,
+    ),
     "one row": (network(rows=1), 3, 1, 2),
-    "read on by a product": (network(*NORM, node("MatMul", ["y", "c"], ["o"]), node("Mul", ["o", "rstd"], ["z"]),
-                                     outputs=("z", "mean")), 5, 3, 2),
-}  # fmt: skip
+    "read on by a product": (
+        network(*NORM, node("MatMul", ["y", "c"], ["o"]), node("Mul", ["o", "rstd"], ["z"]), outputs=("z", "mean")),
+        5,
+        3,
+        2,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
@@ -201,8 +218,13 @@ def test_rows_that_do_not_lie_in_memory_as_a_matrix_are_not_followed():
 
 def test_a_part_of_a_concat_has_no_rows_of_its_own():
     """Two products store the parts: neither knows when the other has."""
-    head = [node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["x", "v"], ["q"]), node("Add", ["p", "b"], ["s"]),
-            node("Add", ["q", "b"], ["t"]), node("Concat", ["s", "t"], ["y"], axis=1)]  # fmt: skip
+    head = [
+        node("MatMul", ["x", "w"], ["p"]),
+        node("MatMul", ["x", "v"], ["q"]),
+        node("Add", ["p", "b"], ["s"]),
+        node("Add", ["q", "b"], ["t"]),
+        node("Concat", ["s", "t"], ["y"], axis=1),
+    ]
     onnx = network(reduced("ReduceSum", "z"), outputs=("y", "z"), head=head, more_weights=("v",))
 
     steps, found = joined(onnx)
@@ -227,9 +249,11 @@ def test_reductions_are_one_kernel_where_that_pays_and_no_more():
 
 def test_reductions_of_other_rows_are_apart():
     onnx = network(
-        reduced("ReduceSum", "a", of="x"), reduced("ReduceSum", "s", of="r"), outputs=("y", "a", "s"),
+        reduced("ReduceSum", "a", of="x"),
+        reduced("ReduceSum", "s", of="r"),
+        outputs=("y", "a", "s"),
         head=[node("MatMul", ["x", "w"], ["y"])],
-    )  # fmt: skip
+    )
 
     steps, found = joined(onnx, pays=lambda these, those: isinstance(these[0].body, Rowwise))
 

@@ -12,7 +12,8 @@ from gpucomp import lowering, targets
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Contraction, Kernel, Separable
-from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import fuse_separable as separable
 from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
 from gpucomp.kernels_templates.engines import engines_of
@@ -30,8 +31,21 @@ from tests.onnx_builders import model, node, value
 TARGET = cuda.manifest("sm_90a")
 
 
-def network(*, channels=12, columns=20, image=(9, 11), window=3, strides=(1, 1), dilations=(1, 1), pointwise=1, step=1,
-            residual=False, inner=False, outputs=("y",), more=()):  # fmt: skip
+def network(
+    *,
+    channels=12,
+    columns=20,
+    image=(9, 11),
+    window=3,
+    strides=(1, 1),
+    dilations=(1, 1),
+    pointwise=1,
+    step=1,
+    residual=False,
+    inner=False,
+    outputs=("y",),
+    more=(),
+):
     """A convolution, a depthwise one with relu, and a pointwise one; ``more`` nodes may read what is between them: d."""
     rng = np.random.default_rng(5)
     pad = [(window - 1) * dilations[0] // 2, (window - 1) * dilations[1] // 2] * 2
@@ -173,8 +187,9 @@ def families(target, precision="fp32", **changes):
 TAKEN = [(cuda.manifest(arch), precision) for arch in ("sm_75", "sm_80", "sm_90a") for precision in ("fp32", "fp16")]
 
 
-@pytest.mark.parametrize(("target", "precision"), [*TAKEN, (opencl.manifest("generic"), "fp32")],
-                         ids=lambda x: getattr(x, "name", x))  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "precision"), [*TAKEN, (opencl.manifest("generic"), "fp32")], ids=lambda x: getattr(x, "name", x)
+)
 def test_a_model_s_pair_is_one_kernel_on_gpus_like_nvidia_s(target, precision):
     assert families(target, precision) == ["contraction", "separable"]
 

@@ -122,12 +122,15 @@ def silu_between_quantizers():
         "o": np.uint8(0),
     }
     nodes = [
-        node("QuantizeLinear", ["x", "s", "z"], ["a"]), node("DequantizeLinear", ["a", "s", "z"], ["b"]),
+        node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        node("DequantizeLinear", ["a", "s", "z"], ["b"]),
         node("Sigmoid", ["b"], ["c"]),
-        node("QuantizeLinear", ["c", "t", "o"], ["d"]), node("DequantizeLinear", ["d", "t", "o"], ["e"]),
+        node("QuantizeLinear", ["c", "t", "o"], ["d"]),
+        node("DequantizeLinear", ["d", "t", "o"], ["e"]),
         node("Mul", ["b", "e"], ["f"]),
-        node("QuantizeLinear", ["f", "u", "z"], ["g"]), node("DequantizeLinear", ["g", "u", "z"], ["y"]),
-    ]  # fmt: skip
+        node("QuantizeLinear", ["f", "u", "z"], ["g"]),
+        node("DequantizeLinear", ["g", "u", "z"], ["y"]),
+    ]
     return model(nodes, [value("x", (5, 77))], [value("y", None)], constants)
 
 

@@ -65,11 +65,16 @@ def quantized(zero_point: int, weights: type = np.int8):
     rng = np.random.default_rng(1)
     low, high = (-9, 10) if weights is np.int8 else (0, 20)
     made = {
-        "scale": np.float32(0.05), "zp": np.uint8(zero_point),
-        "w1": rng.integers(low, high, (8, 5, 3, 3)).astype(weights), "w2": rng.integers(low, high, (6, 8, 3, 3)).astype(weights),
-        "ws": np.float32(0.02), "wz": weights(0 if weights is np.int8 else 10),
-        "s1": np.float32(0.05), "s2": np.float32(0.02), "b1": rng.integers(-99, 99, 8).astype(np.int32),
-    }  # fmt: skip
+        "scale": np.float32(0.05),
+        "zp": np.uint8(zero_point),
+        "w1": rng.integers(low, high, (8, 5, 3, 3)).astype(weights),
+        "w2": rng.integers(low, high, (6, 8, 3, 3)).astype(weights),
+        "ws": np.float32(0.02),
+        "wz": weights(0 if weights is np.int8 else 10),
+        "s1": np.float32(0.05),
+        "s2": np.float32(0.02),
+        "b1": rng.integers(-99, 99, 8).astype(np.int32),
+    }
     nodes = [
         node("QuantizeLinear", ["x", "scale", "zp"], ["q"]),
         node("QLinearConv", ["q", "scale", "zp", "w1", "ws", "wz", "s1", "zp", "b1"], ["c1"], pads=[1, 1, 1, 1]),
@@ -87,9 +92,13 @@ def wide(monkeypatch):
 
 @pytest.mark.parametrize(
     ("target", "engine", "product"),
-    [("opencl:mali", "mali", "arm_dot_acc("), ("opencl:gfx90a", "amd", "mfma_i32"),
-     ("opencl:gfx1030", "simt", "sdot4(a, b, c, false)"), ("opencl:gfx1100", "simt", "sudot4(true, a, true, b, c, false)")],
-)  # fmt: skip
+    [
+        ("opencl:mali", "mali", "arm_dot_acc("),
+        ("opencl:gfx90a", "amd", "mfma_i32"),
+        ("opencl:gfx1030", "simt", "sdot4(a, b, c, false)"),
+        ("opencl:gfx1100", "simt", "sudot4(true, a, true, b, c, false)"),
+    ],
+)
 def test_a_quantized_model_multiplies_bytes_by_the_device_s_instruction(target, engine, product):
     device = resolve(target)
     lowered = lower(quantized(119), device)
@@ -163,8 +172,9 @@ def test_codes_take_a_byte_and_sums_are_corrected_once():
 def test_codes_without_a_zero_point_need_no_correction():
     steps = lower(quantized(0), resolve("opencl:generic")).steps
 
-    assert steps[-1].kernel.inputs == 2 + sum(p.dtype is not U8 and p.dtype is not I8 for p in
-                                              steps[-1].kernel.params[: steps[-1].kernel.inputs])  # fmt: skip
+    assert steps[-1].kernel.inputs == 2 + sum(
+        p.dtype is not U8 and p.dtype is not I8 for p in steps[-1].kernel.params[: steps[-1].kernel.inputs]
+    )
     assert "select" not in steps[-1].kernel.text
 
 
@@ -240,9 +250,12 @@ def residual(*, wide_output=False):
     outputs = [value("y", None, 2)] + ([value("a", None, 2)] if wide_output else [])
     rng = np.random.default_rng(4)
     made = {
-        "s": np.float32(0.05), "z": np.uint8(0), "wz": np.int8(0),
-        "w": rng.integers(-9, 9, (6, 5, 1, 1)).astype(np.int8), "w2": rng.integers(-9, 9, (6, 6, 1, 1)).astype(np.int8),
-    }  # fmt: skip
+        "s": np.float32(0.05),
+        "z": np.uint8(0),
+        "wz": np.int8(0),
+        "w": rng.integers(-9, 9, (6, 5, 1, 1)).astype(np.int8),
+        "w2": rng.integers(-9, 9, (6, 6, 1, 1)).astype(np.int8),
+    }
     return model(nodes, [value("x", IMAGE)], outputs, made, domains={"com.microsoft": 1})
 
 

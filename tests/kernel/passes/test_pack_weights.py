@@ -31,8 +31,10 @@ def by_fours(kernel, operand="b", depth=1):
     """Columns by fours, depth by ``depth``, both padded; the batch outermost."""
     body = kernel.body
     span = body.n if operand == "b" else body.m
-    size = {name: int(np.prod([v.extent for v in axes])) for name, axes in
-            (("batch", body.batch), ("k", body.k), ("span", span))}  # fmt: skip
+    size = {
+        name: int(np.prod([v.extent for v in axes]))
+        for name, axes in (("batch", body.batch), ("k", body.k), ("span", span))
+    }
     digits = [Digit("span", 4, -(-size["span"] // 4)), Digit("k", depth, -(-size["k"] // depth))]
     digits += [Digit("span", 1, 4)] + ([Digit("k", 1, depth)] if depth > 1 else [])
     return Packing(operand, tuple([Digit("batch", 1, size["batch"])] * bool(body.batch) + digits))
@@ -64,8 +66,9 @@ def test_a_packed_kernel_computes_the_same(name, depth):
     assert weights.shape == tuple(d.extent for d in packing.digits) == packed.kernel.params[len(packed.kept)].shape
     assert weights.dtype == inputs[1].dtype
     assert packed.kept == (0, *range(2, kernel.inputs))
-    for a, b in zip(expected(packed.kernel, [*(inputs[k] for k in packed.kept), weights]),
-                    expected(kernel, inputs), strict=True):  # fmt: skip
+    for a, b in zip(
+        expected(packed.kernel, [*(inputs[k] for k in packed.kept), weights]), expected(kernel, inputs), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
 
 

@@ -76,25 +76,47 @@ PRODUCTS = {
     ),
     "no more than one": Product(codes(1, 1, dtype=np.uint8), codes(1, 1), np.array(9, np.uint8)),
     "padded windows": Product(
-        codes(2, 5, 9, 7, dtype=np.uint8), codes(11, 5, 3, 2), np.array(119, np.uint8), pads=[1, 0, 0, 2], strides=[2, 1]
+        codes(2, 5, 9, 7, dtype=np.uint8),
+        codes(11, 5, 3, 2),
+        np.array(119, np.uint8),
+        pads=[1, 0, 0, 2],
+        strides=[2, 1],
     ),
     "padded windows, u8 by u8, one zero point": Product(
-        codes(2, 5, 9, 7, dtype=np.uint8), codes(11, 5, 3, 2, dtype=np.uint8), np.array(119, np.uint8), np.array(120, np.uint8),
-        pads=[1, 0, 0, 2], strides=[2, 1],
+        codes(2, 5, 9, 7, dtype=np.uint8),
+        codes(11, 5, 3, 2, dtype=np.uint8),
+        np.array(119, np.uint8),
+        np.array(120, np.uint8),
+        pads=[1, 0, 0, 2],
+        strides=[2, 1],
     ),
     "padded windows, one zero point a column": Product(
-        codes(1, 3, 8, 13, dtype=np.uint8), codes(17, 3, 5, 3, dtype=np.uint8), np.array(7, np.uint8),
-        RNG.integers(0, 256, 17).astype(np.uint8), pads=[1, 0, 0, 2], strides=[2, 1],
+        codes(1, 3, 8, 13, dtype=np.uint8),
+        codes(17, 3, 5, 3, dtype=np.uint8),
+        np.array(7, np.uint8),
+        RNG.integers(0, 256, 17).astype(np.uint8),
+        pads=[1, 0, 0, 2],
+        strides=[2, 1],
     ),
     "padded windows in groups, one zero point a column": Product(
-        codes(2, 12, 9, 7, dtype=np.uint8), codes(15, 4, 3, 2, dtype=np.uint8), np.array(119, np.uint8),
-        RNG.integers(0, 256, 15).astype(np.uint8), pads=[1, 0, 0, 2], strides=[2, 1], group=3,
+        codes(2, 12, 9, 7, dtype=np.uint8),
+        codes(15, 4, 3, 2, dtype=np.uint8),
+        np.array(119, np.uint8),
+        RNG.integers(0, 256, 15).astype(np.uint8),
+        pads=[1, 0, 0, 2],
+        strides=[2, 1],
+        group=3,
     ),
     "a window a channel, u8 by u8": Product(
-        codes(1, 19, 7, 11, dtype=np.uint8), codes(19, 1, 3, 3, dtype=np.uint8), np.array(131, np.uint8), np.array(119, np.uint8),
-        pads=[1, 0, 0, 2], strides=[2, 1], group=19,
+        codes(1, 19, 7, 11, dtype=np.uint8),
+        codes(19, 1, 3, 3, dtype=np.uint8),
+        np.array(131, np.uint8),
+        np.array(119, np.uint8),
+        pads=[1, 0, 0, 2],
+        strides=[2, 1],
+        group=19,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -129,9 +151,11 @@ def feed_forward(rows: int, *, dtype: type = np.int8):
     nodes, constants, x = [], {}, "x"
     for k, (depth, columns) in enumerate([(67, 131), (131, 67)]):
         constants |= {
-            f"w{k}": codes(depth, columns, dtype=dtype), f"wz{k}": np.array(0 if dtype is np.int8 else 119, dtype),
-            f"ws{k}": np.float32(0.01), f"b{k}": RNG.standard_normal(columns).astype(np.float32),
-        }  # fmt: skip
+            f"w{k}": codes(depth, columns, dtype=dtype),
+            f"wz{k}": np.array(0 if dtype is np.int8 else 119, dtype),
+            f"ws{k}": np.float32(0.01),
+            f"b{k}": RNG.standard_normal(columns).astype(np.float32),
+        }
         nodes += [
             node("DynamicQuantizeLinear", [x], [f"q{k}", f"s{k}", f"z{k}"]),
             node("MatMulInteger", [f"q{k}", f"w{k}", f"z{k}", f"wz{k}"], [f"p{k}"]),
@@ -151,9 +175,11 @@ def convolutions(size: int, *, dtype: type = np.int8, depthwise: bool = False):
     for k, (depth, columns) in enumerate([(5, 17), (17, 17)]):
         group = 17 if k and depthwise else 1
         constants |= {
-            f"w{k}": codes(columns, depth // group, 3, 3, dtype=dtype), f"wz{k}": np.array(0 if dtype is np.int8 else 119, dtype),
-            f"ws{k}": np.float32(0.01), f"b{k}": RNG.standard_normal((1, columns, 1, 1)).astype(np.float32),
-        }  # fmt: skip
+            f"w{k}": codes(columns, depth // group, 3, 3, dtype=dtype),
+            f"wz{k}": np.array(0 if dtype is np.int8 else 119, dtype),
+            f"ws{k}": np.float32(0.01),
+            f"b{k}": RNG.standard_normal((1, columns, 1, 1)).astype(np.float32),
+        }
         nodes += [
             node("DynamicQuantizeLinear", [x], [f"q{k}", f"s{k}", f"z{k}"]),
             node("ConvInteger", [f"q{k}", f"w{k}", f"z{k}", f"wz{k}"], [f"p{k}"], pads=[1] * 4, group=group),
@@ -233,9 +259,11 @@ def test_rows_are_summed_once_for_all_products_that_read_them_and_codes_stay_wha
     nodes = [node("MatMulInteger", ["x", f"w{n}", "z", "wz"], [n]) for n in names]
     nodes.append(node("DequantizeLinear", ["x", "scale", "z"], ["floats"]))
     made = model(
-        nodes, [value("x", (71, 67), NUMBERS[np.uint8]), value("z", (), NUMBERS[np.uint8])], [*names, "floats"],
+        nodes,
+        [value("x", (71, 67), NUMBERS[np.uint8]), value("z", (), NUMBERS[np.uint8])],
+        [*names, "floats"],
         constants | {"scale": np.float32(0.5)},
-    )  # fmt: skip
+    )
     x, z = codes(71, 67, dtype=np.uint8), np.array(131, np.uint8)
 
     found = gpucomp.compile(made, target="cpu").run({"x": x, "z": z})

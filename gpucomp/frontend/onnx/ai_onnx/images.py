@@ -16,8 +16,19 @@ from gpucomp.ir import Value, constant
 
 FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
 # exceptions that Pillow raises for damaged streams
-BROKEN = (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, SyntaxError, TypeError, ValueError,
-          struct.error, zlib.error)  # fmt: skip
+BROKEN = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
 

@@ -109,18 +109,29 @@ def dropout_of_training(x: Value, *, is_test: int, ratio: float, site: Site) -> 
 
 
 @translates("AveragePool", until=7)
-def average_pool_without_pads(x: Value, *, auto_pad: str, kernel_shape: tuple[int, ...],
-                              pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None
-                              ) -> Value:  # fmt: skip
+def average_pool_without_pads(
+    x: Value,
+    *,
+    auto_pad: str,
+    kernel_shape: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Value:
     return average_pool(
         x, auto_pad=auto_pad, kernel_shape=kernel_shape, pads=pads, strides=strides, count_include_pad=0
     )
 
 
 @translates("LpPool", until=2)
-def lp_pool_of_a_real_power(x: Value, *, auto_pad: str, p: float, kernel_shape: tuple[int, ...] | None = None,
-                            pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None
-                            ) -> Value:  # fmt: skip
+def lp_pool_of_a_real_power(
+    x: Value,
+    *,
+    auto_pad: str,
+    p: float,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Value:
     if kernel_shape is None:
         raise ValueError("kernel_shape is required")
     return lp_pool(x, auto_pad=auto_pad, kernel_shape=kernel_shape, p=p, pads=pads, strides=strides)

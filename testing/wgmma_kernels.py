@@ -13,8 +13,17 @@ from testing.kernels import conv
 
 FAMILY = FAMILIES["contraction/wgmma"]
 TARGET = cuda.manifest("sm_90a")
-TILE = {"tile_m": 64, "tile_n": 32, "consumers": 1, "stages": 2, "splits": 1, "overlap": 0,
-        "setmaxnreg": 0, "multicast": 0, "tma_store": 0}  # fmt: skip
+TILE = {
+    "tile_m": 64,
+    "tile_n": 32,
+    "consumers": 1,
+    "stages": 2,
+    "splits": 1,
+    "overlap": 0,
+    "setmaxnreg": 0,
+    "multicast": 0,
+    "tma_store": 0,
+}
 
 
 def with_math(kernel, math="tf32"):

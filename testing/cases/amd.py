@@ -1,0 +1,25 @@
+"""Kernels of tests/kernels_templates/test_amd.py, each with what is special about it."""
+
+from gpucomp.ir.types import BF16, F16, I8, I32
+from testing.kernels import conv, conv_of_bytes, grouped_conv, matmul
+
+KERNELS = {
+    "f16": matmul(33, 47, 40, dtype=F16),
+    "f16_odd": matmul(19, 21, 29, dtype=F16),
+    "f32": matmul(33, 47, 28),
+    "f32_odd": matmul(19, 21, 29),
+    "batched": matmul(17, 20, 16, batch=(2, 2)),
+    "b_transposed": matmul(19, 36, 24, b_transposed=True),
+    "a_transposed": matmul(24, 20, 17, a_transposed=True),
+    "row": matmul(1, 40, 33),
+    "column": matmul(31, 1, 5),
+    "no_depth": matmul(5, 6, 0),
+    "bf16": matmul(9, 20, 16, dtype=BF16),
+    "conv_f16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=F16),
+    "conv": conv((2, 5, 6, 8), 12, (3, 3), pad=1),
+    "conv_stem": conv((1, 9, 8, 3), 8, (3, 3), stride=2, pad=1),
+    "grouped": grouped_conv((1, 6, 5, 8), 2, 5, (3, 3), pad=1),
+    "i8": matmul(33, 20, 48, dtype=I8, acc=I32),
+    "conv_i8": conv_of_bytes(-9),
+    "i8_odd": matmul(19, 21, 29, dtype=I8, acc=I32),
+}
