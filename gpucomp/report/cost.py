@@ -59,6 +59,7 @@ class Cost:
     terms: Terms
     tier: str = ""
     others: Sequence[Ranked] = ()
+    passed_over: Sequence[str] = ()
 
 
 def launched(lowered: Lowered) -> list[KernelStep]:
