@@ -26,11 +26,11 @@ from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.rewrite.pipeline import Pass
 from gpucomp.runtime.executable import Executable
-from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
-from gpucomp.schedule.engine_hash import engine_hash
-from gpucomp.schedule.records import Picks, picks_of, source_hash
+from gpucomp.schedule.choose import TIERS, Choice, Tiers, choose, recorded
+from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
 from gpucomp.schedule.space import Schedule
+from gpucomp.schedule.standing import standing
 from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
@@ -263,25 +263,12 @@ def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rende
 
 
 def _standing(step: KernelStep, target: Target, tiers: Tiers, seen: Seen) -> Choice:
-    """The schedule of the first of ``tiers`` whose answer is usable.
-
-    A stale record is not usable. Neither is one from a larger processor that leaves threads of this one idle: one that
-    splits the work into fewer parts than ``ENOUGH_PARTS`` and than the schedule chosen without records.
-    """
-    untuned: Choice | None = None
-    while True:
-        choice = _choice(step, target, tiers)
-        if choice.pick is None:
-            return untuned or choice
-        found = _rendered(scheduled(step, choice), target, seen)
-        if not _is_stale(found, step):
-            if not _may_idle(found, target):
-                return choice
-            untuned = untuned or _choice(step, target, TIERS)
-            other = _rendered(scheduled(step, untuned), target, seen)
-            if found.source.geometry.groups[0] >= other.source.geometry.groups[0]:
-                return choice
-        tiers = tiers[1 + [name for name, _ in tiers].index(choice.tier) :]
+    return standing(
+        lambda some: _choice(step, target, some),
+        lambda choice: _rendered(scheduled(step, choice), target, seen).source,
+        target,
+        tiers,
+    )
 
 
 def _asking_less(
@@ -361,26 +348,3 @@ def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) 
         one = scheduled(step, choice)
         yield _rendered(one, target), one
         last, most = found, items(found) // 2
-
-
-def _is_stale(found: Rendered, step: KernelStep) -> bool:
-    """Whether the schedule is from a record of this very kernel whose measured source differs from the rendered one.
-
-    On a sibling device the same engine may write another text; there it is enough that the engine has not changed.
-    """
-    choice, pick = found.choice, found.choice.pick
-    if (
-        pick is None
-        or choice.tier not in ("record", "sibling")
-        or pick.source == source_hash(found.source.text, step.name)
-    ):
-        return False
-    return choice.tier == "record" or pick.template != engine_hash(choice.family)
-
-
-def _may_idle(found: Rendered, target: Target) -> bool:
-    """Whether a pick splits the work into few parts and was measured on another processor than this one."""
-    pick = found.choice.pick
-    if pick is None or not target.limits.is_cpu or pick.is_of(target):
-        return False
-    return found.source.geometry.groups[0] < ENOUGH_PARTS

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpucomp import config
+from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
@@ -22,13 +23,11 @@ from gpucomp.ir.graph import Constant, Graph, Value
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter
 from gpucomp.kernel.forms.scatter import copied_in_place
-from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
-from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
 
-SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
 WHOLE_MODEL = "model.o"  # a CPU model is one object
 
@@ -276,6 +275,8 @@ def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[KernelStep, Rend
             choice = rendered[step].choice if isinstance(step, KernelStep) else None
             tier, schedule = (choice.tier, dict(choice.schedule)) if choice else ("host", {})
             print(f"  {step.name:24} {tier:8} {schedule} ends: {step.why}", file=sys.stderr)
+            for reason in choice.passed_over if choice else ():
+                print(f"  {'':24} not {reason}", file=sys.stderr)
     if settings.debug >= 4:
         for item in {r.source.name: r for r in rendered.values()}.values():
             print(item.source.text, file=sys.stderr)

@@ -1,0 +1,1 @@
+"""CUDA C++ and OpenCL C from templates, one folder for each engine. Start at ``engines.ENGINES``, which says how to add one."""

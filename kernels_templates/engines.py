@@ -27,7 +27,15 @@ from gpucomp.kernels_templates.scan.space import FAMILY as SCAN
 from gpucomp.kernels_templates.scatter.space import FAMILY as SCATTER
 from gpucomp.schedule.space import Family
 
-# engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
+# Engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind. A new engine needs:
+#
+# 1. A folder ``<family>/<engine>/`` with ``__init__.py``, ``space.py`` (the parameters, what is legal, the launch, the
+#    default: ``FAMILY``), ``emit.py`` (what the template reads) and ``kernel.j2``.
+# 2. A place in this table. The order is the preference. An engine without both ``work`` and ``registers`` that comes first
+#    among those that accept a kernel switches the analytic tier off for all its rivals (``schedule.rank.can_rank``).
+# 3. Functions of a space also run on whole columns of schedules at once: use ``least``, ``most`` and ``gcd`` of
+#    ``gpucomp.device.lockstep``, not ``min``, ``max`` and ``math.gcd``.
+# 4. A row in ``CELLS`` of ``bench/kernel_sweep``, and in the tests that list engines (they import ``FAMILIES``).
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
     Contraction: (MALI, GEMV, AMD, WGMMA, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),

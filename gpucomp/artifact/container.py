@@ -26,7 +26,7 @@ from gpucomp.errors import ArtifactError, quote
 
 Bytes = bytes | bytearray | memoryview
 
-ALIGNMENT = 64
+MEMBER_ALIGNMENT = 64  # bytes, of a member in the file
 MAX_MEMBERS = 60_000
 MEMBER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199})?")
 
@@ -59,7 +59,7 @@ def _local_header(name: str, nbytes: int, crc: int, start: int) -> bytes:
     text = name.encode("ascii")
     sizes = struct.pack("<HHQQ", 1, 16, nbytes, nbytes)
     end = start + _LOCAL.size + len(text) + len(sizes) + 4
-    fill = -end % ALIGNMENT
+    fill = -end % MEMBER_ALIGNMENT
     extra = sizes + struct.pack("<HH", _PADDING, fill) + bytes(fill)
     fixed = (_VERSION, 0, 0, _TIME, _DATE, crc, _IN_ZIP64, _IN_ZIP64, len(text), len(extra))
     return _LOCAL.pack(b"PK\x03\x04", *fixed) + text + extra

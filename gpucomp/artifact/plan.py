@@ -34,7 +34,7 @@ class Buffer:
 class CompiledKernel:
     """One kernel and how to launch it.
 
-    ``groups``, ``items``, ``shared``: see ``schedule.space.Geometry``. ``binary`` names the member of the file that
+    ``groups``, ``items``, ``shared``: see ``kernel.geometry.Geometry``. ``binary`` names the member of the file that
     holds the machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value after the
     buffers. A ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic dependent launch).
 

@@ -16,7 +16,7 @@ from gpucomp.artifact.container import Bytes
 from gpucomp.errors import ArtifactError
 from gpucomp.ir.types import TensorType
 
-ALIGNMENT = 64
+TENSOR_ALIGNMENT = 64  # bytes, of a tensor in the member
 _FORMAT_NAMES = {
     "f64": "F64",
     "f32": "F32",
@@ -47,14 +47,14 @@ def _header(types: Mapping[str, TensorType]) -> tuple[bytes, dict[str, int], int
     entries: dict[str, object] = {}
     begins, position = {}, 0
     for number, (name, type) in enumerate(types.items()):
-        if gap := -position % ALIGNMENT:
+        if gap := -position % TENSOR_ALIGNMENT:
             entries[f"pad.{number}"] = {"dtype": "U8", "shape": [gap], "data_offsets": [position, position + gap]}
             position += gap
         begins[name] = position
         entries[name] = _entry(type, position)
         position += type.nbytes
     text = json.dumps(entries, separators=(",", ":")).encode("ascii")
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % TENSOR_ALIGNMENT)
     return len(text).to_bytes(8, "little") + text, begins, position
 
 

@@ -170,6 +170,7 @@ def why(found: Sequence[Cost]) -> list[str]:
         lines += [
             f"{cost.name}  {cost.label}",
             f"  {cost.engine}  {_words(cost.schedule)}  ({cost.tier})",
+            *(f"  not by     {reason}" for reason in cost.passed_over),
             f"  work       {t.flops / 1e6:.3f} MFLOP, {size(int(t.bytes))} at least: floor {t.floor_us:.2f} us",
             f"  units      {_units(cost.groups, cost.items, t)}",
             f"  terms      {_terms(t)}",

@@ -39,7 +39,7 @@ TIERS: Mapping[str, str] = {
     "nearest": "it was measured for the most similar problem on such a device",
     "portfolio": "most records of such devices agree on it",
     "analytic": "the analytic model expects it to be clearly faster than the default",
-    "default": "there is no record, and no model predicts anything clearly faster: the engine's rule of thumb",
+    "default": "no record answers, and no model predicts anything clearly faster: the engine's rule of thumb",
 }
 
 
@@ -227,6 +227,7 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
         f"  engine    {rendered.choice.family.title}",
         f"  schedule  {schedule}",
         f"  by        {rendered.choice.said}: {TIERS.get(rendered.choice.tier, 'the device refused a larger one')}",
+        *(f"  not by    {reason}" for reason in rendered.choice.passed_over),
         f"  launch    {groups} work-groups of {items}",
     ]
     if step is not plain:

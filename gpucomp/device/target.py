@@ -16,7 +16,7 @@ class Target:
     kind        ``cpu``, ``opencl`` or ``cuda``: the module of ``gpucomp.targets`` that builds for it
     arch        the architecture that its compiler is given: ``sm_90a``, an LLVM CPU name, or an OpenCL flavour
     language    ``llvm``, ``opencl`` or ``cuda``: the source that ``codegen`` renders
-    alignment   bytes that every buffer in the arena is aligned to
+    alignment   bytes that every buffer in the arena is aligned to; each manifest in ``targets`` sets it
     prologues   whether elementwise producers can be fused into the loads of a contraction
     row_tails   whether work-groups of a contraction can read each other's stores, for statistics of its rows. Not in
                 OpenCL: that takes device-wide fences, which not all devices have (``gpucomp.codegen.c.fences``)

@@ -1,0 +1,1 @@
+"""ONNX to graphs. Start at ``onnx.load_apart``; a new operator is a function under ``onnx/ai_onnx/`` with ``@translates``."""

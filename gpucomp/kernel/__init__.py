@@ -1,4 +1,7 @@
-"""Kernels: one launch each, described by what it computes. ``pipeline`` makes them of a graph and rewrites them."""
+"""Kernels: one launch each, described by what it computes. ``partition`` makes them of a graph.
+
+``gpucomp.lowering.KERNEL_PASSES`` has the passes that rewrite them, in order.
+"""
 
 from gpucomp.kernel.body import (
     Attention,

@@ -18,7 +18,10 @@ Steps = list[Step]
 
 
 class Expected(Protocol):
-    """The one answer to "is it faster?", by the models of a target's engines. Times are in microseconds."""
+    """Says what is faster, by the models of a target's engines: ``gpucomp.schedule.expected``. Times are in microseconds.
+
+    The depth-first fusion of the CPU compares chains by its own model: ``gpucomp.codegen.llvm.chain.fuse``.
+    """
 
     def total_us(self, kernels: Sequence[Kernel]) -> float:
         """Of launches one after the other; infinite where no model knows one of them."""

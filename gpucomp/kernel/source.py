@@ -10,6 +10,8 @@ from functools import cached_property
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.kernel.geometry import Geometry
 
+SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}  # by language
+
 
 @dataclass(frozen=True)
 class KernelSource:

@@ -59,6 +59,7 @@ class Cost:
     terms: Terms
     tier: str = ""
     others: Sequence[Ranked] = ()
+    passed_over: Sequence[str] = ()
 
 
 def launched(lowered: Lowered) -> list[KernelStep]:
@@ -87,6 +88,7 @@ def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> C
         spent,
         found,
         item.choice.said,
+        passed_over=item.choice.passed_over,
     )
 
 

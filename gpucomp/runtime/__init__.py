@@ -1,0 +1,1 @@
+"""Runs compiled models. Start at ``executable.Executable``; ``executable.PROGRAMS`` has the runtime of each kind of device."""

@@ -29,7 +29,7 @@ from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.host import check_host, run_host
-from gpucomp.runtime.native import ALIGNMENT, Table, address_of, aligned
+from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
@@ -281,7 +281,7 @@ class CpuProgram:
                 raise ArtifactError(
                     f"weight {buffer.name!r}: {buffer.dtype}{list(buffer.shape)} expected", code="GPC7020"
                 )
-            if weight.flags.c_contiguous and weight.ctypes.data % ALIGNMENT == 0:
+            if weight.flags.c_contiguous and weight.ctypes.data % HOST_ALIGNMENT == 0:
                 return weight
             copy = aligned(buffer.shape, dtype)
             copy[...] = weight

@@ -36,7 +36,7 @@ from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_v
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
 STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
-ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
+PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
 # errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
@@ -204,7 +204,7 @@ class CudaProgram:
             nbytes = self.plan.buffers[position].nbytes
             if nbytes and position not in places and end + nbytes <= STAGED_BYTES:
                 places[position] = slice(end, end + nbytes)
-                end += -(-nbytes // ALIGNMENT) * ALIGNMENT
+                end += -(-nbytes // PINNED_ALIGNMENT) * PINNED_ALIGNMENT
         if not places:
             return {}
         pinned = self._cupy.cuda.alloc_pinned_memory(end)

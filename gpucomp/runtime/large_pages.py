@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp import config
-from gpucomp.runtime.native import ALIGNMENT, address_of
+from gpucomp.runtime.native import HOST_ALIGNMENT, address_of
 
 LARGE_PAGE = 2 << 20
 PART = 8 * LARGE_PAGE  # copied at a time
@@ -54,10 +54,10 @@ def gather(weights: MutableMapping[str, np.ndarray]) -> None:
     the system does not reserve the memory.
 
     Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are released part by part, so
-    that the memory is not needed twice. Copies begin at multiples of ``ALIGNMENT`` and are read-only.
+    that the memory is not needed twice. Copies begin at multiples of ``HOST_ALIGNMENT`` and are read-only.
     """
     names = [name for name, weight in weights.items() if not weight.dtype.hasobject]
-    sizes = [-(-weights[name].nbytes // ALIGNMENT) * ALIGNMENT for name in names]
+    sizes = [-(-weights[name].nbytes // HOST_ALIGNMENT) * HOST_ALIGNMENT for name in names]
     if sum(sizes) < LARGE_PAGE or not config.current().large_pages or not given():
         return
     if (memory := room(sum(sizes))) is None:

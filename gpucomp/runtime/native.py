@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-ALIGNMENT = 64
+HOST_ALIGNMENT = 64  # bytes, of an array that kernels read: a cache line, and the widest vector
 STATE_WORDS = 16  # of a launch, for each thread: two cache lines
 CLAIMED, DONE = 0, 8  # words of a launch's state: every thread has CLAIMED, the first thread's DONE counts for all
 
@@ -20,8 +20,8 @@ def address_of(array: np.ndarray) -> int:
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """A fresh, uninitialised array at an address aligned for vector loads."""
     nbytes = math.prod(shape) * dtype.itemsize
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -address_of(raw) % ALIGNMENT
+    raw = np.empty(nbytes + HOST_ALIGNMENT, np.uint8)
+    start = -address_of(raw) % HOST_ALIGNMENT
     return raw[start : start + nbytes].view(dtype).reshape(tuple(shape))
 
 

@@ -1,8 +1,8 @@
 """A kernel's time from arithmetic alone: what bounds it, and the floor that no schedule goes below.
 
 ``floor`` needs only the kernel: multiply-adds at the device's best rate, every byte moved once. ``terms`` adds how the
-schedule cuts it up: work-groups to a unit, whole waves, bytes each work-group reads again, steps that wait for memory
-(kernels.md 4.2 gives the form; the constants are guesses until a device has been measured).
+schedule cuts it up: work-groups to a unit, whole waves, bytes each work-group reads again, steps that wait for memory. The
+constants are guesses until a device has been measured; ``gpucomp.schedule.model`` has the form.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ What a device refuses to build or to launch is chosen once more, for limits belo
 called ``smaller``.
 
 A tier is a function ``(kernel, family, problems, limits) -> schedule, pick or None``. ``TIERS`` lists those that need no
-records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. Within a tier
+records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. What a tier that
+asks records has against an answer is a ``Refusal``; ``Choice.passed_over`` collects these, and those of
+``gpucomp.schedule.standing``, where the rendered source is compared with the record. Within a tier
 the engines are asked in the order of preference, and the first with a legal answer wins. The analytic tier compares all
 engines: a GPU's by the model of ``gpucomp.schedule.model``, every schedule of each where a ``Device`` describes the
 machine; a CPU's by their own estimates of their defaults.
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucomp.device.device import Device, typical
 from gpucomp.device.limits import Limits
@@ -32,6 +34,7 @@ from gpucomp.errors import ScheduleError, quote
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Sizes
+from gpucomp.refusal import Refusal
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.engine_hash import engine_hash
@@ -39,19 +42,16 @@ from gpucomp.schedule.records import Pick, Picks, distance
 from gpucomp.schedule.space import Family, Schedule
 
 Problems = Mapping[Family, Sizes]  # of one kernel, by each engine that can run it
-Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | None]
+Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | Refusal | None]
 Tiers = tuple[tuple[str, Tier], ...]
-
-# Parts that a processor's threads share a kernel's work in: four for each of eight threads. A pick was measured on the
-# threads that there were; where it makes fewer parts than this, and than the default, those of a larger one would be idle.
-ENOUGH_PARTS = 32
 
 
 @dataclass(frozen=True)
 class Choice:
     """A schedule, the tier that gave it, the engine it is for, and how that wants a constant operand packed.
 
-    ``pick`` is the record that it is from; none of the tiers that need none.
+    ``pick`` is the record that it is from; none of the tiers that need none. ``passed_over`` says of each tier that asked
+    records before this one why it has no answer: the tier, the device of the record if there is one, and the reason.
     """
 
     schedule: Mapping[str, int]
@@ -59,6 +59,7 @@ class Choice:
     family: Family
     packing: Packing | None = None
     pick: Pick | None = None
+    passed_over: tuple[str, ...] = ()
 
     @property
     def said(self) -> str:
@@ -81,38 +82,48 @@ def recorded(picks: Picks, target: Target) -> Tiers:
     nobody can render the source, so that there the engine's hash decides.
     """
 
-    def tier(find: Callable[[Kernel, Family, Problems], Pick | None], *, own: bool) -> Tier:
-        def answer(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Pick | None:
-            pick = find(kernel, family, problems)
-            if pick is None or pick.engine != family.title:
-                return None
-            return pick if own or pick.template == engine_hash(family) else None
+    def tier(find: Callable[[Kernel, Problems], Pick | Refusal], *, own: bool) -> Tier:
+        def answer(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Pick | Refusal | None:
+            pick = find(kernel, problems)
+            if isinstance(pick, Refusal):
+                return pick
+            if pick.engine != family.title:
+                able = pick.engine in [f.title for f in problems]
+                return None if able else unused(pick, f"its engine {pick.engine} does not run this kernel here")
+            if not own and pick.template != engine_hash(family):
+                return unused(pick, f"the engine {pick.engine} has changed since it was measured")
+            return pick
 
         return answer
 
-    def closest(kernel: Kernel, problems: Problems) -> Pick | None:
+    def closest(kernel: Kernel, problems: Problems) -> Pick | Refusal:
         sizes = {f: p.numbers for f, p in problems.items()}
         found = [(p, picks.nearest(p, f.title, target, kernel.digest)) for f, p in sizes.items()]
-        near = [(distance(problem, pick.problem), pick.ratio, pick) for problem, pick in found if pick is not None]
-        return min(near, key=lambda one: one[:2], default=(0.0, 0.0, None))[2]
+        near = [(distance(problem, pick.problem), pick.ratio, pick) for problem, pick in found if pick]
+        return min(near, key=lambda one: one[:2])[2] if near else found[0][1]
 
     # where the nearest problem's own default won, of whatever engine, so may this one's: it knows these sizes
-    def nearest(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
+    def nearest(kernel: Kernel, problems: Problems) -> Pick | Refusal:
         pick = closest(kernel, problems)
-        return pick if pick is not None and pick.ratio < 1 else None
+        return unused(pick, "the default won for the nearest problem") if pick and pick.ratio >= 1 else pick
 
-    def agreed(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
+    def agreed(kernel: Kernel, problems: Problems) -> Pick | Refusal:
         pick = closest(kernel, problems)
-        if pick is not None and pick.ratio >= 1:
-            return None
+        if pick and pick.ratio >= 1:
+            return unused(pick, "the default won for the nearest problem")
         return picks.agreed({f.title: problem.numbers for f, problem in problems.items()}, target, kernel.digest)
 
     return (
-        ("record", tier(lambda kernel, family, problems: picks.exact(kernel.digest, target), own=True)),
-        ("sibling", tier(lambda kernel, family, problems: picks.sibling(kernel.digest, target), own=True)),
+        ("record", tier(lambda kernel, problems: picks.exact(kernel.digest, target), own=True)),
+        ("sibling", tier(lambda kernel, problems: picks.sibling(kernel.digest, target), own=True)),
         ("nearest", tier(nearest, own=False)),
         ("portfolio", tier(agreed, own=False)),
     )
+
+
+def unused(pick: Pick, reason: str) -> Refusal:
+    """Why ``pick`` is not used, with the device that it is of."""
+    return Refusal(f"{quote(pick.device['name'])}: {reason}")
 
 
 TIERS: Tiers = (("default", _default),)
@@ -191,14 +202,22 @@ def choose(
     Raises ``ScheduleError`` when not even the last family's default can run.
     """
     problems = [(family, family.problem(kernel)) for family in families]
+    passed: dict[str, None] = {}  # in order, each once: what a tier has against a record is the same for all engines
     for name, tier in tiers:
         if name == "default" and (found := _compared(kernel, problems, limits, device)) is not None:
-            return _choice(kernel, "analytic", *found)
+            return replace(_choice(kernel, "analytic", *found), passed_over=tuple(passed))
         for family, problem in problems:
             answer = tier(kernel, family, dict(problems), limits)
+            if isinstance(answer, Refusal):
+                passed[f"{name}: {answer}"] = None
+                continue
             schedule, pick = (answer.schedule, answer) if isinstance(answer, Pick) else (answer, None)
-            if schedule is not None and not family.reasons(schedule, problem, limits):
-                return _choice(kernel, name, family, problem, schedule, pick)
+            if schedule is None:
+                continue
+            if not (faults := family.reasons(schedule, problem, limits)):
+                return replace(_choice(kernel, name, family, problem, schedule, pick), passed_over=tuple(passed))
+            if pick is not None:
+                passed[f"{name}: {unused(pick, f'its schedule is not legal here: {faults[0]}')}"] = None
     family, problem = problems[-1]
     family.require(family.default(problem, limits).numbers, problem, limits)
     raise AssertionError("the last tier always answers")

@@ -2,7 +2,7 @@
 
     launch + waves x (start + first bytes + steps x max(math, issue, shared, cache, latency) + end) + join + tail
 
-(kernels.md 4.2; DeepGEMM ranks its kernels by a closed form like it.) A wave is as many work-groups as the units hold
+DeepGEMM ranks its kernels by a closed form like it. A wave is as many work-groups as the units hold
 at once; the last one may hold fewer, and its work-groups then share their units with fewer. Constants of a device are in
 ``gpucomp.device.device``, those of the model here: all of them guesses until ``bench/gpu probe`` has measured a device.
 """

@@ -226,20 +226,32 @@ class Picks:
             found.setdefault(pick.kernel, {})[device_key(pick.device)] = pick
         return cls({kernel: tuple(last.values()) for kernel, last in found.items()})
 
-    def exact(self, kernel: str, target: Target) -> Pick | None:
+    def exact(self, kernel: str, target: Target) -> Pick | Refusal:
         """The pick for a kernel on this very device; none where ``target`` is but a kind of device."""
-        return next((pick for pick in self.by_kernel.get(kernel, ()) if pick.is_of(target)), None)
+        known = self.by_kernel.get(kernel, ())
+        found = next((pick for pick in known if pick.is_of(target)), None)
+        if found is not None:
+            return found
+        if not known:
+            return Refusal(UNKNOWN)
+        if not target.identity:
+            return Refusal("the target is a kind of device, not one device")
+        others = ", ".join(sorted({quote(pick.device["name"]) for pick in known}))
+        return Refusal(f"this kernel was tuned on other devices only: {others}")
 
-    def sibling(self, kernel: str, target: Target) -> Pick | None:
+    def sibling(self, kernel: str, target: Target) -> Pick | Refusal:
         """The pick for a kernel on another device with the same instruction set; the surest gain where there are several."""
+        known = self.by_kernel.get(kernel, ())
         same = [
             pick
-            for pick in self.by_kernel.get(kernel, ())
+            for pick in known
             if device_key(pick.device)[:2] == (target.kind, target.arch) and not pick.is_of(target)
         ]
-        return min(same, key=lambda p: p.ratio, default=None)
+        if not same:
+            return Refusal(f"this kernel was not tuned on another device of {target.arch}" if known else UNKNOWN)
+        return min(same, key=lambda p: p.ratio)
 
-    def nearest(self, problem: Mapping[str, int], engine: str, target: Target, besides: str = "") -> Pick | None:
+    def nearest(self, problem: Mapping[str, int], engine: str, target: Target, besides: str = "") -> Pick | Refusal:
         """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes.
 
         Where ``target`` is but a kind of device, that of any device with its instruction set; the surest gain where
@@ -252,9 +264,11 @@ class Picks:
             and pick.kernel != besides
             and (far := distance(problem, pick.problem)) <= NEAR
         ]
-        return min(rivals, key=lambda r: r[:2], default=(0.0, 0.0, None))[2]
+        if not rivals:
+            return Refusal("no problem with sizes within 1.5 times of this one's was tuned")
+        return min(rivals, key=lambda r: r[:2])[2]
 
-    def agreed(self, problems: Mapping[str, Mapping[str, int]], target: Target, besides: str = "") -> Pick | None:
+    def agreed(self, problems: Mapping[str, Mapping[str, int]], target: Target, besides: str = "") -> Pick | Refusal:
         """A pick whose schedule most picks for not too far problems agree on, on any device with this instruction set.
 
         ``problems`` is one kernel's problem by each engine that can run it: the picks of all these engines vote, each
@@ -280,8 +294,13 @@ class Picks:
         for one in votes.values():
             groups.setdefault((one[1].engine, one[1].template, *sorted(one[1].schedule.items())), []).append(one)
         most = max(groups.values(), key=len, default=[])
-        if len(most) < AGREED or 3 * len(most) < 2 * len(votes) or any(pick.ratio > CLEAR for _, pick in most):
-            return None
+        if len(most) < AGREED or 3 * len(most) < 2 * len(votes):
+            return Refusal(
+                f"of {len(votes)} tuned problems with sizes within 4 times of this one's, {len(most)} share a schedule: "
+                f"at least {AGREED} and two thirds of them must"
+            )
+        if any(pick.ratio > CLEAR for _, pick in most):
+            return Refusal("the schedule that most near problems share was not a clear gain for each of them")
         return min(most, key=lambda one: (one[0], one[1].ratio))[1]
 
     @cached_property
@@ -295,6 +314,7 @@ class Picks:
 
 NEAR = math.log(1.5)  # one size half as large again, say
 FAR = math.log(4)  # one size four times as large, or two of them 2.7 times
+UNKNOWN = "this kernel was tuned on no device"
 AGREED = 3  # problems that a schedule is the pick of, before it is thought to be good for others
 CLEAR = 0.95  # of the default's time, that it took at most
 

@@ -74,7 +74,7 @@ class Work:
 PARTS = 4  # of a multiprocessor, each with its own schedule of warps and its own part of the registers
 WARP = 32
 RESERVED = 44  # registers of a work-item for addresses, predicates and loop counters
-RESERVED_BESIDE_FRAGMENTS = 40  # the same where matrix units hold the operands (kernels.md 1.2)
+RESERVED_BESIDE_FRAGMENTS = 40  # the same where matrix units hold the operands
 STATIC_SHARED = 48 << 10  # bytes of shared memory in arrays whose size the source says: CUDA's limit
 SECTOR = 32  # bytes that memory and caches move at least
 LATENCY = 600  # cycles from asking memory to having it, about

@@ -1,4 +1,16 @@
-"""Finds targets by name and builds a model's kernels for one. Each kind of target is a module, imported on demand."""
+"""Finds targets by name and builds a model's kernels for one. Each kind of target is a module, imported on demand.
+
+A new kind of target needs:
+
+    ``MODULES`` here                      its manifest: ``named`` or ``resolve``, and what builds its kernels (``BUILDERS``)
+    ``gpucomp.targets.back_end``          the engines and the renderer of its language, if the language is new
+    ``gpucomp.kernel.source``             the suffix of its sources, if the language is new
+    ``gpucomp.artifact.manifest.KINDS``   its name, so that a compiled model may be of it
+    ``gpucomp.runtime.executable.PROGRAMS``  what runs a compiled model
+    ``gpucomp.tuning.devices.KINDS``      what measures a candidate
+
+``tests/targets/test_kinds.py`` compares these tables.
+"""
 
 from __future__ import annotations
 

@@ -6,9 +6,7 @@ import tempfile
 from pathlib import Path
 
 from gpucomp import config
-from gpucomp.kernel.source import KernelSource
-
-SUFFIXES = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
+from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
 
 
 def build_failed(source: KernelSource, error: str) -> str:
@@ -19,7 +17,7 @@ def build_failed(source: KernelSource, error: str) -> str:
 def dump(source: KernelSource) -> str:
     """Write the source under ``GPUCOMP_DUMP`` or the temporary folder; return the path, or why it was not written."""
     folder = config.current().dump or Path(tempfile.gettempdir()) / "gpucomp-failed"
-    path = folder / f"{source.name}-{source.digest[:12]}{SUFFIXES.get(source.language, '.txt')}"
+    path = folder / f"{source.name}-{source.digest[:12]}{SOURCE_SUFFIX.get(source.language, '.txt')}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(source.text)

@@ -63,10 +63,12 @@ EXTENSIONS = {
     "cl_arm_integer_dot_product_accumulate_int8": "arm_dot_acc",
     "cl_khr_integer_dot_product": "khr_dot",
 }
-DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.dots``)
+DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.c.dots``)
 LEAST = Limits(threads=64, shared_bytes=8192, registers=64)  # every family has a schedule within these limits
 OPTIONAL = DOTS | set(STATEMENTS) | {"fp16", "mfma", "mfma_deep", "wmma"}  # features that a kernel can do without
-ALIGNMENT = 512  # bytes; NVIDIA and llvmpipe require it of sub-buffers, and no device is known to require more
+SUB_BUFFER_ALIGNMENT = (
+    512  # bytes; NVIDIA and llvmpipe require it of sub-buffers, and no device is known to require more
+)
 OLDEST = (1, 2)  # version of OpenCL
 # what OpenCL C 3.0 must list for a fence of device scope; OpenCL C 2.0 always has it
 FENCE_PARTS = frozenset({"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"})
@@ -85,7 +87,9 @@ def manifest(flavour: str) -> Target:
     name, features = f"opencl:{flavour}", FEATURES[flavour]
     limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
     device = DEVICES[flavour] if flavour == "mali" else None
-    return Target(name, "opencl", flavour, "opencl", limits, ALIGNMENT, prologues, features=features, device=device)
+    return Target(
+        name, "opencl", flavour, "opencl", limits, SUB_BUFFER_ALIGNMENT, prologues, features=features, device=device
+    )
 
 
 def _amd_manifest(name: str) -> Target:
@@ -94,7 +98,9 @@ def _amd_manifest(name: str) -> Target:
     features = FEATURES["amd"] | matrix - lacking
     limits = replace(FLAVOURS["amd"], warp=warp, units=units, dots=bool(DOTS & features))
     device = AMD_DEVICES[like] if limits.dots else without_dots(AMD_DEVICES[like])
-    return Target(f"opencl:{name}", "opencl", name, "opencl", limits, ALIGNMENT, features=features, device=device)
+    return Target(
+        f"opencl:{name}", "opencl", name, "opencl", limits, SUB_BUFFER_ALIGNMENT, features=features, device=device
+    )
 
 
 def _nearest(name: str) -> tuple[str, frozenset[str]]:
@@ -188,7 +194,7 @@ def _refined(device: Any, name: str) -> Target:
     like = base.device and replace(base.device, name=device.name.strip(), units=limits.units)
     if like is not None and not limits.dots:
         like = without_dots(like)
-    alignment = max(ALIGNMENT, alignment_of(device))
+    alignment = max(SUB_BUFFER_ALIGNMENT, alignment_of(device))
     return replace(
         base, name=name, limits=limits, features=features, identity=identity, device=like, alignment=alignment
     )

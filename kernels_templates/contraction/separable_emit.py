@@ -13,7 +13,7 @@ from gpucomp.expr.core import Expr
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.separable import depthwise_kernel
-from gpucomp.kernels_templates.contraction.separable import SeparableProblem, SeparableSchedule, SeparableSizes
+from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem, SeparableSchedule, SeparableSizes
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 
 

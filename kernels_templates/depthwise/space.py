@@ -146,7 +146,7 @@ def _step(tile: int, stride: int, dilation: int) -> int:
 
 
 def registers(s: DepthwiseSchedule, p: DepthwiseProblem) -> int:
-    """kernels.md 2.6: sums, weights, one row of the window, and the rest.
+    """Sums, weights, one row of the window, and the rest.
 
     What is used once, the weights of a single row of outputs and the image of a single output, passes through.
     """

@@ -14,6 +14,7 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.trail import followed
 from gpucomp.report.journey import Journey, changes
 from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.tuning.records import Store
 
 RNG = np.random.default_rng(23)
 node = helper.make_node
@@ -233,3 +234,34 @@ def test_a_pass_that_only_moves_others_does_not_make_a_node_of_them():
     assert convolutions == [{"one"}, {"three"}]
     assert (found["Sigmoid"], found["Tanh"]) == ({"two"}, {"four"})
     assert [change.name for change in changes(journey, "two")] == ["layout"]
+
+
+@pytest.fixture
+def records_of_others(tmp_path):
+    """Records, none of them of a kernel of these models."""
+    path = tmp_path / "r.jsonl"
+    device = {"kind": "cpu", "arch": "another", "name": "another, 2 cores"}
+    with Store(path) as store:
+        store.append("pick", {"kernel": "another", "device": device, "engine": "abacus", "configuration": {},
+                              "problem": {}, "ratio": 0.5, "template": "t", "source": "s"})  # fmt: skip
+    return path
+
+
+def test_why_no_record_answers_is_told(inspected, records_of_others):
+    lines = inspected(normalized(), "--node", "conv", "--records", str(records_of_others))
+
+    said = [line.split(maxsplit=2)[2] for line in lines if line.startswith("  not by ")]
+    assert said[:2] == ["record: this kernel was tuned on no device", "sibling: this kernel was tuned on no device"]
+    assert [line.partition(":")[0] for line in said] == ["record", "sibling", "nearest", "portfolio"]
+    by = next(n for n, line in enumerate(lines) if line.startswith("  by "))
+    assert lines[by + 1].startswith("  not by ")
+
+
+def test_without_records_nothing_is_said_to_be_passed_over(inspected):
+    assert not [line for line in inspected(normalized(), "--node", "conv") if line.startswith("  not by ")]
+
+
+def test_the_terms_of_the_model_come_with_why_no_record_answers(inspected, records_of_others):
+    lines = inspected(normalized(), "--why", "--target", "cuda:sm_80", "--records", str(records_of_others))
+
+    assert "  not by     record: this kernel was tuned on no device" in lines

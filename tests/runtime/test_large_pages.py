@@ -7,7 +7,7 @@ import pytest
 from gpucomp import config
 from gpucomp.ir.types import BF16
 from gpucomp.runtime import large_pages
-from gpucomp.runtime.native import ALIGNMENT, address_of
+from gpucomp.runtime.native import HOST_ALIGNMENT, address_of
 
 COUNT = large_pages.LARGE_PAGE // 8 + 13  # of f64: more than one large page
 
@@ -56,11 +56,13 @@ def test_weights_move_side_by_side_and_keep_their_values(pages: Path) -> None:
     assert all(not np.shares_memory(weight, before[name]) for name, weight in after.items() if name != "text")
     assert not any(weight.flags.writeable for weight in moved)
     assert address_of(after["a"]) % large_pages.LARGE_PAGE == 0
-    assert all(address_of(weight) % ALIGNMENT == 0 and weight.flags.c_contiguous for weight in moved if weight.size)
+    assert all(
+        address_of(weight) % HOST_ALIGNMENT == 0 and weight.flags.c_contiguous for weight in moved if weight.size
+    )
 
 
 def test_less_than_a_large_page_stays_where_it_is(pages: Path) -> None:
-    before = {"a": np.zeros(large_pages.LARGE_PAGE // 2 - ALIGNMENT, np.int8), "b": np.ones(17)}
+    before = {"a": np.zeros(large_pages.LARGE_PAGE // 2 - HOST_ALIGNMENT, np.int8), "b": np.ones(17)}
     after = dict(before)
 
     large_pages.gather(after)

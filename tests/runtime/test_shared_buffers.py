@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.plan import OUTPUT, TEMP, Buffer, Launch, Plan
 from gpucomp.errors import ArtifactError
-from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.runtime.shared_buffers import share
 
 ALIGNMENT = 512

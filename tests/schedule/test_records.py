@@ -12,11 +12,15 @@ import gpucomp
 from gpucomp import compiler, config
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import RecordError, quote
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.refusal import Refusal
 from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, device_of
+from gpucomp.schedule.standing import standing
 from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
@@ -67,10 +71,12 @@ def test_a_target_without_a_device_goes_by_any_device_of_its_instruction_set():
     same, near = pick(device=other(name="y")), pick(matmul(29, 54, 31), device=other(name="z"))
     picks = Picks.of([same, near, pick(matmul(29, 54, 31), device=other(name="z", arch="znver5"), ratio=0.1)])
 
-    assert picks.exact(KERNEL.digest, unnamed) is None
+    assert not picks.exact(KERNEL.digest, unnamed)
     assert picks.sibling(KERNEL.digest, unnamed) == same
     assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, unnamed) == near
-    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, HERE) is None
+    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31)).numbers), FAMILY.title, HERE) == Refusal(
+        "no problem with sizes within 1.5 times of this one's was tuned"
+    )
 
 
 def test_of_equally_near_problems_the_surest_gain_answers():
@@ -292,8 +298,8 @@ def test_lookups_do_not_go_through_everything(monkeypatch):
     picks = Picks.of([pick(kernel=matmul(29, 53, k)) for k in range(200, 230)])
     monkeypatch.setattr(Picks, "_by_engine", property(lambda self: pytest.fail("looked at all of them")))
 
-    assert picks.exact(KERNEL.digest, HERE) is None
-    assert picks.sibling(KERNEL.digest, HERE) is None
+    assert not picks.exact(KERNEL.digest, HERE)
+    assert not picks.sibling(KERNEL.digest, HERE)
 
 
 # compiling
@@ -532,3 +538,82 @@ def test_after_a_pick_that_is_not_used_the_next_record_is_asked_and_the_default_
     tiers.clear()
     assert parts_of(Picks.of(unused))[0] == untuned
     assert tiers[1:] == ["record", untuned]
+
+
+# why a record is not used
+
+
+def passed_over(*picks):
+    return choose(KERNEL, engines_of(KERNEL), HERE.limits, tiers=(*recorded(Picks.of(picks), HERE), *TIERS)).passed_over
+
+
+MINE = "'a processor, 3 cores'"
+NEAR_ONE = matmul(29, 54, 31)
+
+
+@pytest.mark.parametrize(
+    ("picks", "reason"),
+    [
+        ([], "record: this kernel was tuned on no device"),
+        ([pick(device=other(name="z", arch="znver5"))], "record: this kernel was tuned on other devices only: 'z'"),
+        ([pick(device=other(name="z", arch="znver5"))], "sibling: this kernel was not tuned on another device of"),
+        ([pick(engine="abacus")], f"record: {MINE}: its engine abacus does not run this kernel here"),
+        ([pick(schedule=default() | {"mr": 1 << 20})], f"record: {MINE}: its schedule is not legal here: "),
+        ([pick(matmul(29, 530, 31))], "nearest: no problem with sizes within 1.5 times of this one's was tuned"),
+        ([pick(NEAR_ONE, template="older")], f"nearest: {MINE}: the engine {FAMILY.title} has changed since"),
+        ([pick(NEAR_ONE, ratio=1.0)], f"nearest: {MINE}: the default won for the nearest problem"),
+        ([pick(NEAR_ONE, ratio=1.0)], f"portfolio: {MINE}: the default won for the nearest problem"),
+        ([common(0), common(1)], "portfolio: of 2 tuned problems with sizes within 4 times of this one's, 2 share"),
+        ([common(n, ratio=0.97) for n in range(3)], "portfolio: the schedule that most near problems share was not"),
+    ],
+)
+def test_why_a_record_is_not_used_is_said(picks, reason):
+    assert len([line for line in passed_over(*picks) if line.startswith(reason)]) == 1
+
+
+def test_nothing_is_passed_over_where_a_record_answers():
+    assert passed_over(pick(), pick(NEAR_ONE, template="older")) == ()
+
+
+def test_a_target_that_is_but_a_kind_of_device_is_said():
+    unnamed = dataclasses.replace(HERE, identity="")
+
+    assert str(Picks.of([pick()]).exact(KERNEL.digest, unnamed)) == "the target is a kind of device, not one device"
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts", "reason"),
+    [
+        ({}, 64, ""),
+        ({"source": "another"}, 64, "record: 'a processor, 3 cores': another source was measured than is rendered now"),
+        ({"source": "another", "template": "older", "device": other(name="z")}, 64,
+         "sibling: 'z': another source was measured than is rendered now, and the engine"),
+        ({"device": other(name="z")}, 1, "sibling: 'z': it makes 1 parts, the untuned schedule 99: threads"),
+        ({}, 1, ""),
+    ],
+)  # fmt: skip
+def test_why_a_record_does_not_stand_is_said(changes, parts, reason):
+    def source_of(choice):
+        return KernelSource("k7", "llvm", "text of k7", Geometry((parts if choice.pick else 99, 1, 1)))
+
+    found = pick(**{"source": records.source_hash("text of k7", "k7")} | changes)
+    tiers = (*recorded(Picks.of([found]), HERE), *TIERS)
+
+    choice = standing(lambda some: choose(KERNEL, engines_of(KERNEL), HERE.limits, tiers=some), source_of, HERE, tiers)
+
+    assert (choice.pick is None) == bool(reason)
+    said = [line for line in choice.passed_over if line.startswith(f"{found.device['name']!r}: ", line.find("'"))]
+    assert len(said) == bool(reason)
+    assert all(line.startswith(reason) for line in said)
+
+
+def test_debugging_says_why_a_record_is_not_used(tuned, capsys):
+    path, fields = tuned
+    with Store(path) as store:
+        store.append("pick", fields | {"source": "0" * 16})
+
+    with config.using(debug=2):
+        assert info(records=path)[0] != "record"
+
+    device = quote(fields["device"]["name"])
+    assert f"not record: {device}: another source was measured than is rendered now" in capsys.readouterr().err

@@ -9,7 +9,7 @@ cannot move is refused with the reason.
 from __future__ import annotations
 
 from gpucomp.artifact.tensor_map import TensorMap
-from gpucomp.kernel.forms.matrix import ALIGNMENT, Form, Matrix, last_pixel
+from gpucomp.kernel.forms.matrix import ROW_ALIGNMENT, Form, Matrix, last_pixel
 
 
 def map_of_a(form: Form, dtype: str, rows: int, depth: int) -> TensorMap:
@@ -51,7 +51,7 @@ def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> Tens
 def map_of_result(form: Matrix, rows: int, columns: int) -> TensorMap:
     """Pieces of ``rows`` rows and ``columns`` columns, swizzled by the length of their rows."""
     nbytes = columns * form.dtype.nbytes
-    return _map_of_matrix(form, form.dtype.name, rows, columns, swizzle=nbytes if nbytes > ALIGNMENT else 0)
+    return _map_of_matrix(form, form.dtype.name, rows, columns, swizzle=nbytes if nbytes > ROW_ALIGNMENT else 0)
 
 
 def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int = 128) -> TensorMap:

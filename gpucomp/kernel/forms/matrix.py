@@ -13,7 +13,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import COMPUTED, NO_IMAGE, Pixels, long_axes, pixels_of, uncast
 from gpucomp.refusal import Refusal
 
-ALIGNMENT = 16  # bytes
+ROW_ALIGNMENT = 16  # bytes: tensor maps and asynchronous copies need rows that start so
 MAX_STEP = 8  # pixels from one to the next of an im2col load
 
 
@@ -74,15 +74,15 @@ def _matrix(
     (batch, batch_stride), (span, stride), (depth, step) = (g or (1, 0) for g in groups)  # none is None here
     if depth > 1 and step != 1:
         return Refusal(f"{name} is not contiguous {along}")
-    size, rounded = operand.dtype.nbytes, -(-depth * operand.dtype.nbytes // ALIGNMENT) * ALIGNMENT
+    size, rounded = operand.dtype.nbytes, -(-depth * operand.dtype.nbytes // ROW_ALIGNMENT) * ROW_ALIGNMENT
     stride = stride if span > 1 else rounded // size
     batch_stride = batch_stride if batch > 1 else 0
     if stride <= 0 or batch_stride < 0:
         return Refusal(f"{name} is walked with a stride that is not positive")
     if stride < depth:  # as of a window that moves by less than its width: no driver has to encode it
         return Refusal(f"rows of {name} overlap")
-    if any(n * size % ALIGNMENT for n in (constant, stride, batch_stride)):
-        return Refusal(f"rows of {name} do not start at multiples of {ALIGNMENT} bytes")
+    if any(n * size % ROW_ALIGNMENT for n in (constant, stride, batch_stride)):
+        return Refusal(f"rows of {name} do not start at multiples of {ROW_ALIGNMENT} bytes")
     return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)
 
 
@@ -92,8 +92,8 @@ def loadable_pixels(kernel: Kernel) -> Pixels | Refusal:
     if isinstance(found, Refusal):
         return found
     channels = found.image[3]
-    if channels * found.dtype.nbytes % ALIGNMENT:
-        return Refusal(f"{channels} channels of {found.dtype} are no multiple of {ALIGNMENT} bytes")
+    if channels * found.dtype.nbytes % ROW_ALIGNMENT:
+        return Refusal(f"{channels} channels of {found.dtype} are no multiple of {ROW_ALIGNMENT} bytes")
     if any(not 1 <= s <= MAX_STEP for s in found.steps) or min(found.dilations) < 1:
         return Refusal(f"steps of {found.steps} pixels, one load walks by 1 to {MAX_STEP}")
     if any((t - 1) * d not in OFFSETS for t, d in zip(found.window, found.dilations, strict=True)):

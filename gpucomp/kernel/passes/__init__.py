@@ -1,1 +1,4 @@
-"""Rewrites of kernels, one a module. ``gpucomp.kernel.pipeline`` has them in order."""
+"""Rewrites of kernels, one a module. ``gpucomp.lowering.KERNEL_PASSES`` has them in order.
+
+``pack_weights`` is applied later, once a schedule is chosen: ``gpucomp.lowering.SCHEDULED_PASSES``.
+"""

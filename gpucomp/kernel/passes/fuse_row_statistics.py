@@ -17,9 +17,9 @@ from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, Rowwise, Statistic, Store, Tail
-from gpucomp.kernel.fuse import Splice, without_results
 from gpucomp.kernel.grouping import MAX_PARAMS
 from gpucomp.kernel.pipeline import Setting
+from gpucomp.kernel.splice import Splice, without_results
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
 

@@ -15,9 +15,9 @@ from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, loads, reduc
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Value
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable
-from gpucomp.kernel.fuse import Splice
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
+from gpucomp.kernel.splice import Splice
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.refusal import Refusal
 

@@ -30,8 +30,8 @@ from gpucomp.expr.core import (
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.ir.graph import constant
 from gpucomp.ir.types import I8, I32, I64, U8
-from gpucomp.kernel.fuse import with_constant
 from gpucomp.kernel.pipeline import Setting
+from gpucomp.kernel.splice import with_constant
 from gpucomp.kernel.step import KernelStep, Step
 
 CODES = 256

@@ -35,9 +35,9 @@ from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Store
-from gpucomp.kernel.fuse import with_constant, without_results
 from gpucomp.kernel.passes.pack_weights import operand_elements
 from gpucomp.kernel.pipeline import Setting
+from gpucomp.kernel.splice import with_constant, without_results
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 STORED = (I8, U8, I16, U16)

@@ -1,5 +1,7 @@
 """Weights in the order an engine reads them: constant operands of contractions, rearranged when the model is compiled.
 
+Applied once a schedule is chosen, because the engine decides the order: ``gpucomp.lowering.SCHEDULED_PASSES``.
+
 ``pack`` rewrites a kernel so that the operand is a plain load of a new constant; ``packed_constant`` makes that constant
 from the operand's own expression, so whatever the operand computes (a transpose, a scale) is computed once and for all.
 A packing may name a transform of the values too: the packed kernel then reads the operand back out of what it became.
@@ -22,8 +24,8 @@ from gpucomp.expr.simplify import Simplifier, flatten, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.fuse import parameters
 from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.splice import parameters
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernel.winograd_matrices import ALL, floats
 

@@ -17,9 +17,9 @@ from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, 
 from gpucomp.ir.graph import Op, Value
 from gpucomp.ir.types import BF16, F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Store
-from gpucomp.kernel.fuse import parameters
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
+from gpucomp.kernel.splice import parameters
 from gpucomp.kernel.step import KernelStep, Step
 
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next

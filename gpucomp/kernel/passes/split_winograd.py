@@ -36,10 +36,10 @@ from gpucomp.ir.graph import Op, Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F16, F32, TensorType
 from gpucomp.kernel import Blocks, Contraction, Kernel, Store
 from gpucomp.kernel.forms.convolution import Pixels, long_axes, winograd_pixels
-from gpucomp.kernel.fuse import parameters
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.pipeline import Expected, Setting
+from gpucomp.kernel.splice import parameters
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 from gpucomp.refusal import required

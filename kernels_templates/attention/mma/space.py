@@ -117,7 +117,7 @@ def shared_bytes(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
 
 
 def registers(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
-    """Sums of a warp's values and scores (kernels.md 2.10), queries where they stay, fragments, and 40 others."""
+    """Sums of a warp's values and scores, queries where they stay, fragments, and 40 others."""
     d = derive(s, p)
     if p.products == 3:  # measured: ptxas works on several sums of parts at once, for scores more than for values
         return d.values_pad * 9 // 8 + s.tile_n * 5 // 2 + 68

@@ -103,7 +103,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def registers(s: MaliSchedule, p: MaliProblem) -> int:
-    """32-bit registers of the sums and of one step's operands (kernels.md 2.1): f32 5x4x4 takes 20 + 20 + 16 = 56."""
+    """32-bit registers of the sums and of one step's operands: f32 5x4x4 takes 20 + 20 + 16 = 56."""
     return -(-p.acc_bytes * (s.m0 * s.n0 + s.k0 * (s.m0 + s.n0)) // 4)
 
 
@@ -168,7 +168,7 @@ def packing(kernel: Kernel, s: MaliSchedule, p: MaliProblem) -> Packing | None:
 
 
 # (m, n, k) -> (m0, n0, k0), by the bytes of a sum: the reference tables of ARM Compute Library for Valhall, each of
-# their ranges as a point or two (kernels.md 2.1, 2.4)
+# their ranges as a point or two
 PRIORS = {
     4: (
         ((1, 1000, 1000), (1, 4, 4)),

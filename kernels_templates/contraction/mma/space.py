@@ -245,7 +245,7 @@ def staged_registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool) -> int:
 
 
 def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
-    """kernels.md 1.2: sums, the fragments of two steps, a tile on its way, and the rest.
+    """Sums, the fragments of two steps, a tile on its way, and the rest.
 
     3xtf32 splits the fragments of ``b`` and one block of ``a``, adds up apart from the sums, and ptxas splits those of
     later steps early.

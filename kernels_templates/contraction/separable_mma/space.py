@@ -11,10 +11,10 @@ from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
-from gpucomp.kernels_templates.contraction import separable
+from gpucomp.kernels_templates.contraction import separable_space as separable
 from gpucomp.kernels_templates.contraction.mma import space as mma
-from gpucomp.kernels_templates.contraction.separable import SeparableProblem
 from gpucomp.kernels_templates.contraction.separable_mma.emit import separable_mma_hooks
+from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem
 from gpucomp.schedule.space import RESERVED_BESIDE_FRAGMENTS, WARP, Family, Work, remembered, too_large
 
 

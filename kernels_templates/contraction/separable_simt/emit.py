@@ -15,8 +15,8 @@ from gpucomp.kernels_templates.contraction.pixels import pixel_texts
 from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
 
 if TYPE_CHECKING:
-    from gpucomp.kernels_templates.contraction.separable import SeparableProblem
     from gpucomp.kernels_templates.contraction.separable_simt.space import SeparableSimtSchedule, SeparableSimtSizes
+    from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem
 
 
 def separable_simt_hooks(

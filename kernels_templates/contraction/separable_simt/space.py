@@ -12,9 +12,9 @@ from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
-from gpucomp.kernels_templates.contraction import separable
-from gpucomp.kernels_templates.contraction.separable import SeparableProblem
+from gpucomp.kernels_templates.contraction import separable_space as separable
 from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
+from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem
 from gpucomp.kernels_templates.contraction.simt.space import passes
 from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Work, cannot_meet, remembered, too_large
 

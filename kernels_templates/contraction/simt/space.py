@@ -242,7 +242,7 @@ def rest_bytes(s: SimtSchedule, p: SimtProblem) -> int:
 
 
 def shared_bytes(s: SimtSchedule, p: SimtProblem) -> int:
-    """kernels.md 1.2: both tiles, once a stage, and the rest, which ends where dynamic memory may begin."""
+    """Both tiles, once a stage, and the rest, which ends where dynamic memory may begin."""
     d, rest = derive(s, p), rest_bytes(s, p)
     return d.tiles_bytes + (-(-rest // DYNAMIC_ALIGNMENT) * DYNAMIC_ALIGNMENT if d.dynamic_shared_bytes else rest)
 
@@ -259,7 +259,7 @@ def registers(s: SimtSchedule, p: SimtProblem) -> int:
 
 
 def _registers_of_sums(s: SimtSchedule, p: SimtProblem) -> int:
-    """What the sums need (kernels.md 1.2): accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
+    """What the sums need: accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
     d = derive(s, p)
     words = p.acc_bytes // 4
     staged = words * s.tile_k * (s.tile_m + s.tile_n) // d.threads if s.stages == 2 and not s.asynchronous else 0

@@ -45,7 +45,7 @@ class StemSimtSizes(StagedImage):
     out_vector: int  # columns that a store takes
 
 
-ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
+ARRAY_ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MOST_TAPS = 16  # of a side of the window
 
 
@@ -88,10 +88,10 @@ def derive(s: StemSimtSchedule, p: StemSimtProblem) -> StemSimtSizes:
 
 
 def shared_bytes(s: StemSimtSchedule, p: StemSimtProblem) -> int:
-    """The image and the filters; one of them may start at the next multiple of ``ALIGNMENT``."""
+    """The image and the filters; one of them may start at the next multiple of ``ARRAY_ALIGNMENT``."""
     d = derive(s, p)
     image, filters = d.rows * d.columns * d.depth * 4, d.taps * s.tile_n * 4
-    return -(-image // ALIGNMENT) * ALIGNMENT + filters
+    return -(-image // ARRAY_ALIGNMENT) * ARRAY_ALIGNMENT + filters
 
 
 def registers(s: StemSimtSchedule, p: StemSimtProblem) -> int:

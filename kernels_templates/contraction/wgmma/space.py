@@ -52,7 +52,7 @@ BARRIER_BYTES = 16  # of a stage: full and empty
 COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
 SPLITS = (1, 2, 4, 8)
 INSTRUCTION_REGISTERS = 26  # that ptxas asks for besides an instruction's sums
-TRADES = {2: (40, 232), 3: (32, 160)}  # by consumers: registers the producer keeps, a consumer has (kernels.md 1.2)
+TRADES = {2: (40, 232), 3: (32, 160)}  # by consumers: registers the producer keeps, a consumer has
 SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; after how many rows the pattern repeats
 
 
@@ -265,7 +265,7 @@ def geometry(s: WgmmaSchedule, p: WgmmaProblem) -> Geometry:
     return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
 
 
-# ---- the model: cycles of the busiest multiprocessor, after DeepGEMM's sm90 heuristics and kernels.md 4.2 ----
+# ---- the model: cycles of the busiest multiprocessor, after DeepGEMM's sm90 heuristics ----
 
 # products of 128 bytes of depth that a multiprocessor makes a cycle: 2048 f16, 1024 tf32, 4096 s8
 MULTIPLIER_SHARE = 32

@@ -20,9 +20,9 @@ from gpucomp.codegen.llvm.contraction import space as contraction_space
 from gpucomp.device.limits import Limits
 from gpucomp.ir.graph import Value
 from gpucomp.kernel import HANDED, Chain, Contraction, Link
-from gpucomp.kernel.fuse import Splice
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.pipeline import Setting
+from gpucomp.kernel.splice import Splice
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.schedule.space import Schedule
 

@@ -186,7 +186,9 @@ PIXEL_BYTES = 6.0  # of pixels and results per cycle
 TASK_CYCLES = 400
 LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be clearly faster
 THREADS = (1, 2, 4)  # a default schedule is chosen for all of these
-HEADROOM = 0.9  # the engine is preferred below this part of the plain engine's time: cost models err
+# The engine is preferred below this part of the plain engine's time, because cost models err. Smaller: Winograd less
+# often. ``gpucomp.schedule.choose._estimated`` compares the two.
+HEADROOM = 0.9
 MANY = 4  # with so many tasks per thread, the wait for the last ones does not matter
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucomp.runtime.arena import Lifetime, plan_arena
+from gpucomp.artifact.arena import Lifetime, plan_arena
 
 
 def overlapping(lifetimes, offsets):
