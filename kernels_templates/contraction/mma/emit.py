@@ -1,10 +1,4 @@
-"""Blocks of statements for the contraction engine on matrix units: what each operand's loader and fragments do.
-
-A tile in shared memory is rows of chunks of 16 bytes. A chunk lies in its row where its number, combined with bits of
-the row's by exclusive or, says: the rows that one access reads together then meet in different banks.
-Sizes are powers of two, so that whatever a position is made of, row, chunk, step or block, sets bits of its own:
-parts of an offset are combined by exclusive or as well, constants at the end.
-"""
+"""Blocks of statements for the contraction engine on matrix units: what each operand's loader and fragments do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How rows of a tile lie in shared memory, and how the lanes of a warp read fragments of mma from them.
 
 A tile in shared memory is rows of chunks of 16 bytes. A chunk lies in its row where its number, combined with bits of
-the row's by exclusive or, says: the rows that one access reads together then meet in different banks (kernels.md 1.2).
+the row's by exclusive or, says: the rows that one access reads together then meet in different banks.
 Sizes are powers of two, so that whatever a position is made of, row, chunk, step or block, sets bits of its own:
 parts of an offset are combined by exclusive or as well, constants at the end.
 """
