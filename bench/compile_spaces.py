@@ -29,7 +29,7 @@ from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Contraction, Kernel, KernelStep
-from gpucomp.kernel.forms.tail import tail_of
+from gpucomp.kernel.forms.row_statistics import tail_of
 from gpucomp.kernel.passes import fuse_separable as separable
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.passes.pack_weights import pack

@@ -134,7 +134,7 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32:
 class Lowered:
     """A model with a source for each kernel; nothing is planned or built yet. ``unpacked`` are the steps before packing.
 
-    ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_apart``; ``keep_fp32`` holds for it too.
+    ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_split``; ``keep_fp32`` holds for it too.
     """
 
     graph: Graph
@@ -166,7 +166,7 @@ def lower(
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
-    graph, dynamic_model = frontend.load_apart(model, shapes=shapes, constants=constants)
+    graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
     graph = rewritten(graph, device, precision, keep_fp32, pipeline=pipeline, observer=observer, watch=watch)
     tell("partition", 0, 1)

@@ -57,7 +57,7 @@ def _fuse_depth_first(steps: list[Step], at: Setting) -> list[Step]:
     Gives  one kernel, a chain with a link for each of them, weights laid out for the rows
     Leaves kernels whose images fit into the second cache, and those whose chain is expected to be no faster
     """
-    from gpucomp.codegen.llvm.chain.fuse import fuse  # imports all engines of the CPU, which GPUs do not need
+    from gpucomp.codegen.llvm.depth_first.fuse import fuse  # imports all engines of the CPU, which GPUs do not need
 
     return fuse(steps, at)
 

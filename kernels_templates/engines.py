@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from gpucomp.kernel import Attention, Blocks, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Separable, Window
+from gpucomp.kernel import (
+    Attention,
+    Contraction,
+    Kernel,
+    Loops,
+    Rowwise,
+    Scan,
+    Scatter,
+    Separable,
+    TileTransform,
+    Window,
+)
 from gpucomp.kernels_templates.attention.mma.space import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt.space import FAMILY as ATTENTION
-from gpucomp.kernels_templates.blocks.space import FAMILY as BLOCKS
 from gpucomp.kernels_templates.contraction.amd.space import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv.space import FAMILY as GEMV
 from gpucomp.kernels_templates.contraction.mali.space import FAMILY as MALI
@@ -25,6 +35,7 @@ from gpucomp.kernels_templates.pool.window.space import FAMILY as POOL_WINDOW
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.kernels_templates.scan.space import FAMILY as SCAN
 from gpucomp.kernels_templates.scatter.space import FAMILY as SCATTER
+from gpucomp.kernels_templates.tile_transform.space import FAMILY as BLOCKS
 from gpucomp.schedule.space import Family
 
 # Engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind. A new engine needs:
@@ -45,7 +56,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scatter: (SCATTER,),
     Window: (POOL_WINDOW, POOL),
     Attention: (ATTENTION_MMA, ATTENTION),
-    Blocks: (BLOCKS,),
+    TileTransform: (BLOCKS,),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
 

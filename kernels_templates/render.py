@@ -15,7 +15,7 @@ from gpucomp.codegen.c.text import modulo, over, plus, tidy, times
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.tail import read_again
+from gpucomp.kernel.forms.row_statistics import read_again
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.schedule.space import Family, Schedule

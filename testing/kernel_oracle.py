@@ -17,18 +17,18 @@ from gpucomp.ir.types import F64
 from gpucomp.kernel import (
     HANDED,
     Attention,
-    Blocks,
-    Chain,
     Contraction,
+    FusedLayer,
+    FusedLayers,
     HostStep,
     Kernel,
-    Link,
     Loops,
     Rowwise,
     Scan,
     Scatter,
     Step,
     Store,
+    TileTransform,
     Window,
 )
 
@@ -62,7 +62,7 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             bound[s.acc] = _running(s, inputs)
             for store in kernel.stores:
                 _scatter(store, bound, inputs, outputs, kernel.inputs)
-        case Blocks() as x:
+        case TileTransform() as x:
             _blocks(kernel, x, inputs, outputs)
         case Scatter() as x:
             bound = dict(grid_of(x.domain))
@@ -71,7 +71,7 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
                 _scatter(store, bound, inputs, outputs, kernel.inputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
-        case Chain(links=links):
+        case FusedLayers(links=links):
             _chain(links, [*inputs, *outputs])
 
 
@@ -84,7 +84,7 @@ def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequen
     _rowwise(rows, body.tail.stores, [*inputs, *outputs], outputs, kernel.inputs)
 
 
-def _chain(links: Sequence[Link], arrays: Sequence[np.ndarray]) -> None:
+def _chain(links: Sequence[FusedLayer], arrays: Sequence[np.ndarray]) -> None:
     """Run link after link and keep the whole result that each hands on; ``arrays`` are the chain's parameters."""
     handed = np.empty(0)
     for link in links:
@@ -152,7 +152,7 @@ def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
     return result
 
 
-def _blocks(kernel: Kernel, body: Blocks, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+def _blocks(kernel: Kernel, body: TileTransform, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """The transform in f64; elements for which ``where`` is false are not stored."""
     axes = body.blocks + body.inputs
     with np.errstate(all="ignore"):

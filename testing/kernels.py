@@ -36,12 +36,12 @@ from gpucomp.kernel import (
     Contraction,
     Kernel,
     Loops,
+    RowStatistics,
     Rowwise,
     Scan,
     Separable,
     Statistic,
     Store,
-    Tail,
     Window,
 )
 from gpucomp.kernel.recognise import Composed, recognise
@@ -219,7 +219,7 @@ def with_tail(kernel, statistics, *results):
     rows = body.batch + body.m
     stores = tuple(Store(first + k, rows, value) for k, value in enumerate(results))
     params = (*kernel.params, *(TensorType(value.dtype, tuple(v.extent for v in rows)) for value in results))
-    body = replace(body, tail=Tail(tuple(statistics), stores))
+    body = replace(body, tail=RowStatistics(tuple(statistics), stores))
     return replace(kernel, params=params, outputs=kernel.outputs + len(results), body=body)
 
 

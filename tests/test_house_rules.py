@@ -230,7 +230,7 @@ def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
 
 RULES = {
     upward_imports: ("gpucomp.ir.types", "from gpucomp.ops.registry import op"),
-    devices_by_name: ("gpucomp.codegen.c.tail", "if printer.dialect.name == 'cuda':\n    pass"),
+    devices_by_name: ("gpucomp.codegen.c.row_statistics", "if printer.dialect.name == 'cuda':\n    pass"),
     environment_reads: ("gpucomp.cli", "import os\nos.environ.get('X')"),
     broad_handlers: ("gpucomp.cli", "try:\n    f()\nexcept (ValueError, Exception):\n    pass"),
     unsafe_code: ("gpucomp.cli", "import pickle"),

@@ -12,15 +12,15 @@ from gpucomp.expr.evaluate import REDUCE, convert, evaluate, grid_of
 from gpucomp.kernel import (
     HANDED,
     Attention,
-    Blocks,
-    Chain,
     Contraction,
+    FusedLayers,
     Kernel,
     Loops,
     Rowwise,
     Scan,
     Scatter,
     Store,
+    TileTransform,
     Window,
 )
 
@@ -30,7 +30,7 @@ EXACT_BYTES = 4  # integers up to this size: f64 holds the sums of their product
 
 def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs; elements that no store writes keep the values of ``before``."""
-    if isinstance(kernel.body, Chain):
+    if isinstance(kernel.body, FusedLayers):
         return _chained(kernel.body, inputs, before)
     outputs = [array.copy() for array in before]
     bound: dict[Expr, np.ndarray]
@@ -55,7 +55,7 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
         case Attention() as t:
             bound = dict(grid_of(t.domain))
             bound[t.acc] = _attention(t, inputs)
-        case Blocks() as x:
+        case TileTransform() as x:
             bound = _transformed(x, inputs)
     for position, store in enumerate(kernel.stores):
         scope = bound
@@ -76,7 +76,7 @@ def _of_rows(bound: Mapping[Expr, np.ndarray], domain: Sequence[Var], cols: Sequ
     return {**bound, **{v: np.zeros((1,) * len(domain), np.int64) for v in cols}}
 
 
-def _transformed(x: Blocks, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarray]:
+def _transformed(x: TileTransform, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarray]:
     """The indices of the elements that are stored, and their values: the transformed blocks, summed in f64."""
     axes = x.blocks + x.inputs
     values = np.broadcast_to(evaluate(x.value, inputs, dict(grid_of(axes))), [v.extent for v in axes])
@@ -89,7 +89,7 @@ def _transformed(x: Blocks, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarr
     return bound
 
 
-def _chained(chain: Chain, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _chained(chain: FusedLayers, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Compute link after link; each hands one result to the next."""
     handed = np.empty(0)
     for link in chain.links:
@@ -101,7 +101,7 @@ def _chained(chain: Chain, inputs: Sequence[np.ndarray], before: Sequence[np.nda
 
 def terms(kernel: Kernel) -> int:
     """The largest number of values that are summed for an element. For a chain the sum over its links."""
-    if isinstance(kernel.body, Chain):
+    if isinstance(kernel.body, FusedLayers):
         return sum(terms(link.kernel) for link in kernel.body.links)
     written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
     axes: list[Sequence[Var]] = [max(written_out, key=_points, default=())]

@@ -9,7 +9,7 @@ from functools import cache
 from bench.gpu import checks
 from gpucomp.device.target import Target
 from gpucomp.ir.types import F32
-from gpucomp.kernel import Blocks, Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, TileTransform
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule.space import Family
 from testing import template_cases
@@ -32,7 +32,7 @@ def cases() -> dict[str, Kernel]:
 
 def engines_on(kernel: Kernel, target: Target) -> tuple[Family, ...]:
     """The engines that can compute ``kernel`` on ``target``; none for what only OpenCL targets are given."""
-    if isinstance(kernel.body, Blocks) and target.kind == "cuda":
+    if isinstance(kernel.body, TileTransform) and target.kind == "cuda":
         return ()
     return engines_of(kernel, target.features)
 

@@ -47,8 +47,8 @@ class Question:
 
 
 def input_specs(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[TensorSpec]:
-    """The inputs of a model that need not compile. Raises the same errors as ``frontend.load_apart``."""
-    graph, _ = frontend.load_apart(model, shapes=shapes)
+    """The inputs of a model that need not compile. Raises the same errors as ``frontend.load_split``."""
+    graph, _ = frontend.load_split(model, shapes=shapes)
     return [TensorSpec(v.attrs["label"], v.type.dtype.name, v.type.shape) for v in graph.inputs]
 
 

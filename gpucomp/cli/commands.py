@@ -486,7 +486,7 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
 
     records: list[PassRecord] = []
     with progress(f"rewriting {how.model.name}"):
-        before, _ = frontend.load_apart(how.model, shapes=tensors.parse_shapes(how.shapes))
+        before, _ = frontend.load_split(how.model, shapes=tensors.parse_shapes(how.shapes))
         after = before
         if graph != "before" or passes:
             target = targets.resolve(how.target_name)

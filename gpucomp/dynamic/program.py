@@ -1,7 +1,7 @@
 """Runs the dynamic part of a model. numpy computes it on the host; expensive steps are compiled on first use.
 
 Behind a NonMaxSuppression every shape depends on how many boxes were kept. The frontend leaves such nodes as an ONNX model
-(``frontend.load_apart``). Here that model is translated like any other, but ``static`` is answered with values of this
+(``frontend.load_split``). Here that model is translated like any other, but ``static`` is answered with values of this
 run. The result is a program of numpy references in which every shape is known. Programs are kept by the answers that they
 were made with: a count that came before needs no new translation.
 
@@ -296,7 +296,7 @@ def _key(array: np.ndarray) -> Key:
 
 
 class DynamicModel:
-    """The dynamic part of a model: an ONNX model (``frontend.load_apart``) and the programs translated from it.
+    """The dynamic part of a model: an ONNX model (``frontend.load_split``) and the programs translated from it.
 
     ``compile`` compiles the expensive steps; without it numpy runs all of them.
     """

@@ -5,36 +5,36 @@
 
 from gpucomp.kernel.body import (
     Attention,
-    Blocks,
     Contraction,
     Loops,
     Math,
+    RowStatistics,
     Rowwise,
     Scan,
     Scatter,
     Separable,
     Statistic,
     Store,
-    Tail,
+    TileTransform,
     Window,
 )
-from gpucomp.kernel.ir import HANDED, Body, Chain, Kernel, Link, format_kernel
+from gpucomp.kernel.ir import HANDED, Body, FusedLayer, FusedLayers, Kernel, format_kernel
 from gpucomp.kernel.rename import canonical, rename
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
 __all__ = [
     "HANDED",
     "Attention",
-    "Blocks",
     "Body",
-    "Chain",
     "Contraction",
+    "FusedLayer",
+    "FusedLayers",
     "HostStep",
     "Kernel",
     "KernelStep",
-    "Link",
     "Loops",
     "Math",
+    "RowStatistics",
     "Rowwise",
     "Scan",
     "Scatter",
@@ -42,7 +42,7 @@ __all__ = [
     "Statistic",
     "Step",
     "Store",
-    "Tail",
+    "TileTransform",
     "Window",
     "canonical",
     "format_kernel",

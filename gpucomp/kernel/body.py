@@ -128,7 +128,7 @@ def _operations_of(statistics: Sequence[Statistic], count: Count) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Tail:
+class RowStatistics:
     """Statistics of each row of what a contraction's stores have written, in order, then stores once a row.
 
     Rows are the contraction's axes ``batch`` and ``m``, columns its ``n``. Values may load the kernel's own outputs: of
@@ -138,9 +138,11 @@ class Tail:
     statistics: tuple[Statistic, ...]
     stores: tuple[Store, ...]
 
-    def mapped(self, change: Callable[[Expr], Expr]) -> Tail:
+    def mapped(self, change: Callable[[Expr], Expr]) -> RowStatistics:
         """With each of ``expressions`` changed."""
-        return Tail(tuple(s.mapped(change) for s in self.statistics), tuple(s.mapped(change) for s in self.stores))
+        return RowStatistics(
+            tuple(s.mapped(change) for s in self.statistics), tuple(s.mapped(change) for s in self.stores)
+        )
 
     def expressions(self) -> list[Expr]:
         """Every expression, stores' indices included."""
@@ -168,7 +170,7 @@ class Contraction(Described):
     b: Expr
     acc: Hole
     math: Math = "strict"
-    tail: Tail | None = None
+    tail: RowStatistics | None = None
 
     @property
     def domain(self) -> tuple[Var, ...]:
@@ -415,7 +417,7 @@ class Scatter(Described):
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Described):
+class TileTransform(Described):
     """A linear map of square blocks, the same along rows and columns: the transforms of Winograd's algorithms.
 
     ``acc[blocks, i, j] = sum over r, s of matrix[i][r] * matrix[j][s] * value[blocks, r, s]``, seen by stores as the

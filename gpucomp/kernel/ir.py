@@ -17,7 +17,6 @@ from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import (
     Attention,
-    Blocks,
     Contraction,
     Count,
     Described,
@@ -26,12 +25,13 @@ from gpucomp.kernel.body import (
     Scan,
     Scatter,
     Store,
+    TileTransform,
     Window,
 )
 
 
 @dataclass(frozen=True, eq=False)
-class Link:
+class FusedLayer:
     """A kernel of a chain. ``params`` are the parameters of the chain that its own are; ``HANDED`` as an input is what the
     link before it leaves, and as an output what the next one gets. ``schedule`` is how the link is computed, where its
     weights have been laid out for that already.
@@ -46,14 +46,14 @@ HANDED = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Chain(Described):
+class FusedLayers(Described):
     """Kernels one after the other, each of which reads what the one before it leaves, and nobody else does.
 
     What they hand on are images ``[image, row, column, channel]`` that no memory ever holds whole: of each only the rows
     are kept that the next link's present rows are made of.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[FusedLayer, ...]
 
     @property
     def domain(self) -> tuple[Var, ...]:
@@ -84,7 +84,7 @@ class Chain(Described):
 
 
 B = TypeVar("B", bound=Described)
-Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | Chain | Blocks
+Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | FusedLayers | TileTransform
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ Steps = list[Step]
 class Expected(Protocol):
     """Says what is faster, by the models of a target's engines: ``gpucomp.schedule.expected``. Times are in microseconds.
 
-    The depth-first fusion of the CPU compares chains by its own model: ``gpucomp.codegen.llvm.chain.fuse``.
+    The depth-first fusion of the CPU compares chains by its own model: ``gpucomp.codegen.llvm.depth_first.fuse``.
     """
 
     def total_us(self, kernels: Sequence[Kernel]) -> float:

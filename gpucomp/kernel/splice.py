@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpucomp.expr.core import Expr, Load, load, transform
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel.body import Contraction, Store, Tail
+from gpucomp.kernel.body import Contraction, RowStatistics, Store
 from gpucomp.kernel.ir import Body, Kernel
 from gpucomp.kernel.step import KernelStep
 
@@ -34,8 +34,8 @@ class Renumbering:
         """``stores`` with their loads from the other kernel's parameters, and to these."""
         return tuple(replace(s.mapped(self), target=self.numbers[s.target]) for s in stores)
 
-    def tail(self, tail: Tail) -> Tail:
-        return Tail(tuple(s.mapped(self) for s in tail.statistics), self.stores(tail.stores))
+    def tail(self, tail: RowStatistics) -> RowStatistics:
+        return RowStatistics(tuple(s.mapped(self) for s in tail.statistics), self.stores(tail.stores))
 
     def known(self, params: Iterable[int]) -> frozenset[int]:
         """The new numbers of those of ``params`` that the other kernel has."""

@@ -9,7 +9,7 @@ from gpucomp.expr.core import Load, walk
 from gpucomp.ir.graph import Constant, Graph, Input, Value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Store
-from gpucomp.kernel.ir import Chain, Kernel
+from gpucomp.kernel.ir import FusedLayers, Kernel
 from gpucomp.kernel.step import HostStep, Step
 
 
@@ -47,7 +47,7 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
 
 def kernel_faults(kernel: Kernel) -> Iterator[str]:
     """What is wrong with the loads and stores of ``kernel``."""
-    if isinstance(kernel.body, Chain):
+    if isinstance(kernel.body, FusedLayers):
         for link in kernel.body.links:
             yield from kernel_faults(link.kernel)
         return

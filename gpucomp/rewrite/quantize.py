@@ -1,6 +1,6 @@
 """Turns products of dequantized operands, as in QuantizeLinear/DequantizeLinear models, into products of their codes.
 
-Codes are the quantized values.
+Quantized are the quantized values.
 
     sum (x - zx) sx (w - zw) sw  =  sx sw sum (x - zx) (w - zw)
 

@@ -15,13 +15,13 @@ from gpucomp.device.device import Device
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, loads, walk
 from gpucomp.kernel import (
     Attention,
-    Blocks,
-    Chain,
     Contraction,
+    FusedLayers,
     Kernel,
     Rowwise,
     Scan,
     Scatter,
+    TileTransform,
     Window,
 )
 from gpucomp.kernel.passes.narrow_integers import as_byte
@@ -55,7 +55,7 @@ def operations(kernel: Kernel) -> float:
 def traffic(kernel: Kernel) -> float:
     """Bytes that must move at least once: every result, and of every operand no more than its loads can touch."""
     body = kernel.body
-    if isinstance(body, Chain):
+    if isinstance(body, FusedLayers):
         return _traffic_of_chain(body)
     # the first reduction alone: attention's depth, its second one, is not counted
     times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced()[:1])})
@@ -72,7 +72,7 @@ def traffic(kernel: Kernel) -> float:
     return total
 
 
-def _traffic_of_chain(body: Chain) -> float:
+def _traffic_of_chain(body: FusedLayers) -> float:
     """What the links move, but for what they hand on: that stays in a cache."""
     handed = [link.kernel.params[-1].nbytes for link in body.links[:-1]]
     return sum(traffic(link.kernel) for link in body.links) - 2.0 * sum(handed)
@@ -81,9 +81,9 @@ def _traffic_of_chain(body: Chain) -> float:
 def arithmetic(kernel: Kernel) -> str:
     """The type of the numbers that ``operations`` counts: of what is accumulated, else the widest float; "" for none."""
     body = kernel.body
-    if isinstance(body, Chain):
+    if isinstance(body, FusedLayers):
         return arithmetic(body.links[-1].kernel)
-    if isinstance(body, (Contraction, Attention, Window, Scan, Scatter, Blocks)):
+    if isinstance(body, (Contraction, Attention, Window, Scan, Scatter, TileTransform)):
         return body.acc.dtype.name
     nodes = {node for expr in kernel.expressions() for node in walk(expr) if isinstance(node, (Call, Reduce, Select))}
     floats = {node.dtype for node in nodes if node.dtype.is_float}

@@ -1,6 +1,6 @@
 """What kernels are expected to take on a target: which of two ways is faster.
 
-All passes over kernels ask here but one: ``gpucomp.codegen.llvm.chain.fuse`` compares chains by a model of its own, of
+All passes over kernels ask here but one: ``gpucomp.codegen.llvm.depth_first.fuse`` compares chains by a model of its own, of
 the CPU's caches, because the model here sees one kernel at a time and not the image between two.
 """
 

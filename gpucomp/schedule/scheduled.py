@@ -62,7 +62,7 @@ def pack_bytes(one: Scheduled) -> Scheduled:
     """Reads bytes by words of four, for engines that multiply four bytes at once.
 
     Takes  a contraction of bytes along a run of the depth, for an engine that has ``in_words``
-    Gives  the contraction with ``Words`` as its body: a step of the depth is an i32. Parameters that are read by whole
+    Gives  the contraction with ``PackedInt8`` as its body: a step of the depth is an i32. Parameters that are read by whole
            words are seen as i32.
     Leaves other types and engines
     """

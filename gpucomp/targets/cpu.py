@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 
 from gpucomp import config
 from gpucomp.artifact.elf import undefined_symbols
-from gpucomp.codegen.llvm.ir.runner import RUNNER, probes
+from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
 from gpucomp.device import processor
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError

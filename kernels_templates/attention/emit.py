@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.attention.simt.space import AttentionProblem, AttentionSchedule
 
 
-def shared_hooks(
+def emit_shared(
     kernel: Kernel,
     printer: CPrinter,
     batch: Var,

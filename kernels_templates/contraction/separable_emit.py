@@ -14,17 +14,17 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.separable import depthwise_kernel
 from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem, SeparableSchedule, SeparableSizes
-from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
+from gpucomp.kernels_templates.depthwise.emit import emit_depthwise
 
 
-def window_hooks(
+def emit_window(
     kernel: Kernel, printer: CPrinter, value: Expr, s: SeparableSchedule, p: SeparableProblem, derived: SeparableSizes
 ) -> dict[str, Any]:
     """The window of one work-item: ``w``, and ``keep``, which leaves an output's channels in the array ``kept``."""
     part = depthwise_kernel(kernel, value)
     own = CPrinter(printer.dialect, [*printer.params[: kernel.inputs], ("kept", value.dtype)], printer.features)
     sizes = derived.window.replace(tiles_y=derived.spots_y, tiles_x=derived.spots_x)
-    hooks = depthwise_hooks(part, own, derived.window_schedule, p, sizes, into="kept")
+    hooks = emit_depthwise(part, own, derived.window_schedule, p, sizes, into="kept")
     printer.helpers.update(own.helpers)
     dialect = printer.dialect
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gpucomp.kernel import Contraction
-from gpucomp.kernel.forms.tail import TailProblem
+from gpucomp.kernel.forms.row_statistics import TailProblem
 
 
 class GemmProblem(TailProblem):

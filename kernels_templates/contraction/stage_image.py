@@ -21,7 +21,7 @@ from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.stem import ImageTile, StagedImage, Stem, StemProblem
 
 
-def stage_hooks(
+def emit_stage(
     kernel: Kernel,
     printer: CPrinter,
     found: Stem,

@@ -115,7 +115,7 @@ class WindowText:
     output_y: str  # the place where row i of the outputs begins
 
 
-def depthwise_hooks(
+def emit_depthwise(
     kernel: Kernel,
     printer: CPrinter,
     s: DepthwiseSchedule,

@@ -12,7 +12,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
+from gpucomp.kernels_templates.depthwise.emit import emit_depthwise
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import (
     LATENCY,
@@ -316,6 +316,6 @@ FAMILY = Family(
     registers=registers_ahead,
     work=work,
     focus=focus,
-    emit=depthwise_hooks,
+    emit=emit_depthwise,
     template="depthwise/kernel.j2",
 )

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.loops.space import LoopsProblem, LoopsSchedule, PointsProblem, PointsSizes
 
 
-def loops_hooks(
+def emit_loops(
     kernel: Kernel, printer: CPrinter, s: LoopsSchedule, p: LoopsProblem, derived: PointsSizes
 ) -> Mapping[str, Any]:
     """``body``: the statements for one ``point``; ``index``: the type of its number."""
     body = kernel.body
     assert isinstance(body, (Loops, Window))
-    return pointwise_hooks(kernel, printer, s, p, body.domain, kernel.stores)
+    return emit_pointwise(kernel, printer, s, p, body.domain, kernel.stores)
 
 
-def pointwise_hooks(
+def emit_pointwise(
     kernel: Kernel,
     printer: CPrinter,
     s: LoopsSchedule,

@@ -13,7 +13,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.loops.emit import loops_hooks
+from gpucomp.kernels_templates.loops.emit import emit_loops
 from gpucomp.schedule.analytic import load_times, operations
 from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, WRITTEN_OUT, Family, Work, too_wide
 
@@ -181,6 +181,6 @@ FAMILY = Family(
     registers=registers,
     work=work,
     focus=focus,
-    emit=loops_hooks,
+    emit=emit_loops,
     template="loops/kernel.j2",
 )

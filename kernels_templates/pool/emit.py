@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import REDUCTIONS, Expr, call, index, reduce, substitute
 from gpucomp.kernel import Kernel, Store, Window
-from gpucomp.kernels_templates.loops.emit import pointwise_hooks
+from gpucomp.kernels_templates.loops.emit import emit_pointwise
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.loops.space import PointsSizes
     from gpucomp.kernels_templates.pool.space import PoolProblem, PoolSchedule
 
 
-def pool_hooks(
+def emit_pool(
     kernel: Kernel, printer: CPrinter, s: PoolSchedule, p: PoolProblem, derived: PointsSizes
 ) -> Mapping[str, Any]:
     """As ``loops``, with the accumulator written out over the window or as a loop."""
@@ -29,4 +29,4 @@ def pool_hooks(
         for value in at[1:]:
             acc = call(REDUCTIONS[body.op], acc, value)
     stores = [Store(t.target, t.index, substitute(t.value, {body.acc: acc})) for t in kernel.stores]
-    return pointwise_hooks(kernel, printer, s, p, body.domain, stores)
+    return emit_pointwise(kernel, printer, s, p, body.domain, stores)

@@ -11,7 +11,7 @@ from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.loops.space import LoopsSchedule, PointsProblem, derive, focus, geometry, groups
-from gpucomp.kernels_templates.pool.emit import pool_hooks
+from gpucomp.kernels_templates.pool.emit import emit_pool
 from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Work, too_wide
 
 MAX_UNROLLED = 128
@@ -114,6 +114,6 @@ FAMILY = Family(
     registers=registers,
     work=work,
     focus=focus,
-    emit=pool_hooks,
+    emit=emit_pool,
     template="pool/kernel.j2",
 )

@@ -73,7 +73,7 @@ class _Kept:
         return [{"name": name, "type": printer.ctype(part)} for part, name in names.items()]
 
 
-def rowwise_hooks(
+def emit_rowwise(
     kernel: Kernel, printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""

@@ -14,7 +14,7 @@ from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.kernel.forms.rows import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.rowwise.emit import rowwise_hooks
+from gpucomp.kernels_templates.rowwise.emit import emit_rowwise
 from gpucomp.schedule.space import (
     LATENCY,
     MAX_GROUPS,
@@ -345,6 +345,6 @@ FAMILY = Family(
     work=work,
     without_shuffles=partial(work, shuffles=False),
     focus=focus,
-    emit=rowwise_hooks,
+    emit=emit_rowwise,
     template="rowwise/kernel.j2",
 )

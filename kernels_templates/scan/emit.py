@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.scan.space import ScanProblem, ScanSchedule, ScanSizes
 
 
-def scan_hooks(
+def emit_scan(
     kernel: Kernel, printer: CPrinter, s: ScanSchedule, p: ScanProblem, derived: ScanSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scan/kernel.j2`` for what each hook is."""

@@ -23,7 +23,7 @@ from gpucomp.kernel.forms.rows import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Tunables, tunable
 from gpucomp.kernels_templates.rowwise.space import LANES, RowsProblem, RowsSizes, halvings_of
-from gpucomp.kernels_templates.scan.emit import scan_hooks
+from gpucomp.kernels_templates.scan.emit import emit_scan
 from gpucomp.schedule.space import (
     LATENCY,
     MAX_GROUPS,
@@ -321,6 +321,6 @@ FAMILY = Family(
     work=work,
     without_shuffles=partial(work, shuffles=False),
     focus=focus,
-    emit=scan_hooks,
+    emit=emit_scan,
     template="scan/kernel.j2",
 )

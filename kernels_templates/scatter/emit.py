@@ -66,7 +66,7 @@ def walk_of(kernel: Kernel, vector: int) -> Walk:
     )
 
 
-def scatter_hooks(
+def emit_scatter(
     kernel: Kernel, printer: CPrinter, s: ScatterSchedule, p: ScatterProblem, derived: ScatterSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scatter/kernel.j2`` for what each hook is."""

@@ -10,7 +10,7 @@ from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.scatter import lines_side_by_side, slice_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.scatter.emit import scatter_hooks
+from gpucomp.kernels_templates.scatter.emit import emit_scatter
 from gpucomp.schedule.space import MAX_GROUPS, Family
 
 MAX_PARTS = 65535  # work-groups of a launch's second axis
@@ -113,6 +113,6 @@ FAMILY = Family(
     derive,
     geometry,
     default,
-    emit=scatter_hooks,
+    emit=emit_scatter,
     template="scatter/kernel.j2",
 )

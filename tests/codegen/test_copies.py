@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpucomp.codegen.c.copies import Walk, copy_loader, place
+from gpucomp.codegen.c.async_copies import Walk, copy_loader, place
 from gpucomp.codegen.c.dialect import CUDA
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Load, Select, call, cast, index, literal, load, loads, select, substitute, var

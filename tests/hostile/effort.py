@@ -44,7 +44,7 @@ def in_two(path: Any) -> None:
     """As ``compile`` reads it: what waits for values is left apart."""
     from gpucomp.frontend import onnx as frontend
 
-    assert frontend.load_apart(path)[1]
+    assert frontend.load_split(path)[1]
 
 
 def text(letters: str) -> TensorProto:

@@ -13,10 +13,10 @@ from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import (
     HANDED,
     Body,
-    Chain,
     Contraction,
+    FusedLayer,
+    FusedLayers,
     Kernel,
-    Link,
     Loops,
     Scan,
     Separable,
@@ -38,8 +38,8 @@ def relu(*shape: int) -> Kernel:
 def chain() -> Kernel:
     """max(max(x + bias, 0) + bias, 0), the image between the two handed on"""
     link = relu(1, 3, 5, 2)
-    links = (Link(link, (0, 1, HANDED), {}), Link(link, (HANDED, 1, 2), {}))
-    return Kernel("chain", link.params, 1, Chain(links), ())
+    links = (FusedLayer(link, (0, 1, HANDED), {}), FusedLayer(link, (HANDED, 1, 2), {}))
+    return Kernel("chain", link.params, 1, FusedLayers(links), ())
 
 
 CONV = replace(kernels.conv((1, 9, 9, 8), 8, (3, 3), pad=1), constants=frozenset({1}))

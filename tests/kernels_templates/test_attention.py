@@ -139,7 +139,7 @@ def test_a_mistake_in_the_text_is_seen(name, mistaken, built):
 # ---- races --------------------------------------------------------------------------------------------------
 
 BARRIER = "__syncthreads();"
-# Blocks run one after another on the CPU: what orders the sums of one before those of another cannot be missed here.
+# TileTransform run one after another on the CPU: what orders the sums of one before those of another cannot be missed here.
 MISSING = [("one work-group", n) for n in range(5)] + [("splits", n) for n in (0, 1, 2, 3, 5, 6)]
 
 

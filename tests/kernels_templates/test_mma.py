@@ -214,7 +214,7 @@ RACES = {
     "one step a stage": ("one step a stage", 2),
     "split-K and slice-K": ("split-K and slice-K", 6),
 }
-# Blocks run one after another on the CPU: nothing shows the lack of the barrier before one counts itself as arrived.
+# TileTransform run one after another on the CPU: nothing shows the lack of the barrier before one counts itself as arrived.
 UNSEEN = {("split-K and slice-K", 4)}
 
 

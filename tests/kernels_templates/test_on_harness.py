@@ -133,7 +133,7 @@ def test_a_mistake_in_the_text_is_seen(mistake, features, mistaken):
 
 BARRIER = "__syncthreads();"
 BARRIERS = {"rowwise": 2, "contraction": 4, "contraction of two stages": 3}
-# The one before a work-group counts itself in orders its sums against those that another group reads. Blocks run one
+# The one before a work-group counts itself in orders its sums against those that another group reads. TileTransform run one
 # after another on the CPU, so nothing here can show its lack.
 ARRIVING = {("contraction", 2), ("contraction of two stages", 1)}
 MISSING = [(name, n) for name, count in BARRIERS.items() for n in range(count) if (name, n) not in ARRIVING]

@@ -14,8 +14,8 @@ import pytest
 
 from gpucomp.expr.core import call, cast
 from gpucomp.ir.types import F16, F32, I8, I32, TensorType
-from gpucomp.kernel import Contraction, Store, Tail
-from gpucomp.kernel.forms.tail import tail_sizes
+from gpucomp.kernel import Contraction, RowStatistics, Store
+from gpucomp.kernel.forms.row_statistics import tail_sizes
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import ENGINES, engines_of
 from gpucomp.kernels_templates.render import render
@@ -496,7 +496,7 @@ def test_kernels_that_differ_in_their_statistics_differ_in_their_digest():
         with_row_statistics(plain),
         body=replace(
             with_row_statistics(plain).body,
-            tail=Tail(
+            tail=RowStatistics(
                 with_row_statistics(plain).body.tail.statistics,
                 tuple(replace(s, value=call("neg", s.value)) for s in with_row_statistics(plain).body.tail.stores),
             ),

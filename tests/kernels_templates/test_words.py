@@ -13,7 +13,7 @@ from gpucomp.device.device import CUDA, PLAIN_DOT, typical, without_dots
 from gpucomp.expr.core import cast, hole, load
 from gpucomp.ir.types import F32, I8, I16, I32, U8
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.words import Words, in_words, is_whole, packed_in_words, word_packing
+from gpucomp.kernel.forms.packed_int8 import PackedInt8, in_words, is_whole, packed_in_words, word_packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
@@ -281,7 +281,7 @@ def test_floats_and_bytes_less_a_zero_point_are_left_alone():
 def test_words_are_whole_where_memory_has_them_so():
     def whole(kernel):
         body = in_words(kernel).body
-        assert isinstance(body, Words)
+        assert isinstance(body, PackedInt8)
         return is_whole(body.a), is_whole(body.b)
 
     assert whole(product(5, 6, 8, b_transposed=True)) == (True, True)

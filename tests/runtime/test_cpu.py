@@ -18,7 +18,7 @@ import pytest
 from gpucomp import config
 from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.ir.runner import CHAINS, STEPS
+from gpucomp.codegen.llvm.ir.launch_list import CHAINS, STEPS
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType

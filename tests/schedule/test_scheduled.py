@@ -17,7 +17,7 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import constant
 from gpucomp.ir.types import F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
-from gpucomp.kernel.forms.words import Words
+from gpucomp.kernel.forms.packed_int8 import PackedInt8
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.pack_weights import packed_constant
 from gpucomp.kernel.step import KernelStep
@@ -218,7 +218,7 @@ def test_words_are_no_fault():
     with config.using(verify=True):
         (found,) = run_scheduled_passes([one], SCHEDULED_PASSES)
 
-    assert isinstance(found.kernel.body, Words)
+    assert isinstance(found.kernel.body, PackedInt8)
 
 
 def test_the_command_shows_them(tmp_path, capfd):

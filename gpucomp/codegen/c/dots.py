@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.kernel.forms.words import WORD, Words
+from gpucomp.kernel.forms.packed_int8 import WORD, PackedInt8
 
 Product = Callable[[str, str, str], str]  # of the texts of a sum and two factors: the statement that adds to the sum
 TOP_BITS = "(int)0x80808080"  # of four bytes: as an exclusive or, u8 less 128 each; as a factor, four times -128
@@ -63,11 +63,11 @@ def dot_of(features: Collection[str]) -> Dot | None:
 
 
 def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
-    """How a template multiplies: a dot product of ``Words``, else as C does.
+    """How a template multiplies: a dot product of ``PackedInt8``, else as C does.
 
     The factor ``b`` and the sum may be vectors of ``lanes``, of OpenCL. Writes the helper that the statements call.
     """
-    if not isinstance(body, Words):
+    if not isinstance(body, PackedInt8):
         return lambda c, a, b: f"{c} += {a} * {b};"
     dot = dot_of(printer.features) if lanes == 1 else None
     if dot is DOTS["dp4a"]:

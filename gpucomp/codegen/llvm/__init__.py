@@ -6,7 +6,7 @@ from gpucomp.codegen.llvm.engines import family_of
 from gpucomp.device.target import Target
 from gpucomp.errors import UnsupportedError
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.forms.tail import no_tail
+from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.space import Family, Schedule

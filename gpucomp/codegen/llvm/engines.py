@@ -8,11 +8,11 @@ from gpucomp.codegen.llvm.attention import decode_space as decode
 from gpucomp.codegen.llvm.attention import space as attention
 from gpucomp.codegen.llvm.attention.decode_emit import emit_few
 from gpucomp.codegen.llvm.attention.emit import emit_attention
-from gpucomp.codegen.llvm.chain import space as chain
-from gpucomp.codegen.llvm.chain.emit import emit_chain
 from gpucomp.codegen.llvm.contraction import space as contraction
 from gpucomp.codegen.llvm.contraction.forms import emit_in_form
 from gpucomp.codegen.llvm.core_space import geometry, nothing
+from gpucomp.codegen.llvm.depth_first import space as chain
+from gpucomp.codegen.llvm.depth_first.emit import emit_chain
 from gpucomp.codegen.llvm.loops import space as loops
 from gpucomp.codegen.llvm.loops.loops import emit_elementwise, emit_pool
 from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
@@ -25,7 +25,7 @@ from gpucomp.codegen.llvm.windows import bytes_space as byte_windows
 from gpucomp.codegen.llvm.windows import space as windows
 from gpucomp.codegen.llvm.winograd import space as winograd
 from gpucomp.codegen.llvm.winograd.emit import emit_winograd
-from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family
 
 ELEMENTWISE = Family(
@@ -96,7 +96,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, POOL),
     Attention: (DECODE, ATTENTION),
-    Chain: (CHAIN,),
+    FusedLayers: (CHAIN,),
 }
 
 

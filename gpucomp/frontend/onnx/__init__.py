@@ -26,9 +26,9 @@ from gpucomp.frontend.onnx.ai_onnx import (
 )
 from gpucomp.frontend.onnx.ai_onnx_ml import forests, svm, trees
 from gpucomp.frontend.onnx.ai_onnx_ml import operators as ml
-from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_apart, names_in, nodes_in
+from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_split, names_in, nodes_in
 from gpucomp.frontend.onnx.microsoft import attention as microsoft_attention
-from gpucomp.frontend.onnx.microsoft import blocks as microsoft_blocks
+from gpucomp.frontend.onnx.microsoft import blockwise as microsoft_blocks
 from gpucomp.frontend.onnx.microsoft import decoders as microsoft_decoders
 from gpucomp.frontend.onnx.microsoft import fused as microsoft_fused
 from gpucomp.frontend.onnx.microsoft import norms as microsoft_norms
@@ -48,7 +48,7 @@ __all__ = [
     "images",
     "legacy",
     "load",
-    "load_apart",
+    "load_split",
     "microsoft_attention",
     "microsoft_blocks",
     "microsoft_decoders",

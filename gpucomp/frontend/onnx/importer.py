@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from gpucomp.errors import GpucompError, ModelError, UnsupportedError, UsageError, quote
-from gpucomp.frontend.onnx import apart, containers, functions, tensors
+from gpucomp.frontend.onnx import containers, data_dependent, functions, tensors
 from gpucomp.frontend.onnx.compose import tracing
 from gpucomp.frontend.onnx.containers import MapsValue, OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
@@ -161,7 +161,9 @@ class Importer:
             return self._graph(inputs, outputs), None
         if any(isinstance(value, MapsValue) for value in outputs.values()):  # the rest cannot read them
             raise UnsupportedError("a ZipMap in a model with data-dependent shapes", code="GPC4003")
-        rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants)
+        rest, read = data_dependent.rest(
+            self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants
+        )
         return self._graph(inputs, read), rest
 
     def _begun(self) -> tuple[tuple[Value, ...], Scope]:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx.inliner import inline_local_functions
 
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
-from gpucomp.frontend.onnx import apart, functions, wire
+from gpucomp.frontend.onnx import data_dependent, functions, wire
 from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.ir import Graph
@@ -54,7 +54,7 @@ def load(
         return _importer(*read(model), shapes, constants).run()
 
 
-def load_apart(
+def load_split(
     model: ModelLike,
     *,
     shapes: Mapping[str, Any] | None = None,
@@ -147,12 +147,12 @@ def deciding_inputs(model: ModelLike, *, shapes: Mapping[str, Any], values: Mapp
 
 
 def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None) -> tuple[list[str], bytes]:
-    """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as returned by ``load_apart``.
+    """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as returned by ``load_split``.
 
     Raises as ``load``, except for the problems in the list.
     """
     try:
-        return [], load_apart(model, shapes=shapes)[1]
+        return [], load_split(model, shapes=shapes)[1]
     except UnsupportedError as error:
         return list(error.problems), b""
 
@@ -173,7 +173,7 @@ def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
 def read_whole(path: Path) -> onnx.ModelProto:
     """The model in a file, including the data of its external files. Raises as ``load``."""
     proto, files = read(path)
-    apart.bring_in(proto, files)
+    data_dependent.bring_in(proto, files)
     return proto
 
 

@@ -1,7 +1,7 @@
 """A depthwise convolution and the pointwise one behind it as one kernel: recognises the pair, and decides nothing.
 
 ``gpucomp.kernel.passes.fuse_separable`` decides on a GPU which pairs become one kernel, and asks
-``gpucomp.schedule.expected.Expected.faster`` whether that is faster. On a CPU ``gpucomp.codegen.llvm.chain.fuse`` decides.
+``gpucomp.schedule.expected.Expected.faster`` whether that is faster. On a CPU ``gpucomp.codegen.llvm.depth_first.fuse`` decides.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, l
 from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import Contraction, Rowwise, Statistic, Store, Tail
+from gpucomp.kernel import Contraction, RowStatistics, Rowwise, Statistic, Store
 from gpucomp.kernel.grouping import MAX_PARAMS
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice, without_results
@@ -167,7 +167,7 @@ def followed(step: KernelStep, rows: KernelStep, kept: Collection[Value]) -> Ker
         return Refusal(f"more than {MAX_PARAMS} buffers")
     mine, theirs = splice.renumberings
     simplify = Simplifier()
-    tail = Tail(below.statistics, two.stores).mapped(lambda e: simplify(substitute(e, at)))
+    tail = RowStatistics(below.statistics, two.stores).mapped(lambda e: simplify(substitute(e, at)))
     followed_body = replace(body.mapped(mine), tail=theirs.tail(tail))
     kernel = splice.kernel(one.family, followed_body, mine.stores(one.stores))
     return _without_widened(splice.step(kernel, step.name, _reasons(step, rows)), kept)

@@ -34,7 +34,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.simplify import simplify, unflatten
 from gpucomp.ir.graph import Op, Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F16, F32, TensorType
-from gpucomp.kernel import Blocks, Contraction, Kernel, Store
+from gpucomp.kernel import Contraction, Kernel, Store, TileTransform
 from gpucomp.kernel.forms.convolution import Pixels, long_axes, winograd_pixels
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
@@ -102,7 +102,7 @@ def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     inside = both([y >= 0, y < height, x >= 0, x < width])
     value = select(inside, cast(load(0, (i[0], y, x, i[3]), form.dtype), F32), 0.0)
     acc = hole("acc", F32)
-    made = Blocks(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.data), value, literal(True, BOOL), acc)
+    made = TileTransform(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.data), value, literal(True, BOOL), acc)
     at = (o[0] * side + o[1], _number(i), i[3])
     first = Kernel(
         "blocks",
@@ -152,7 +152,7 @@ def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) 
     stores = new.stores(s.mapped(lambda e: simplify(substitute(e, at))) for s in kernel.stores)
     value = load(0, (r[0] * side + r[1], _number(i), i[3]), F32)
     where = both([call("lt", y, index(form.out[0])), call("lt", x, index(form.out[1]))])
-    made = Blocks(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.result), value, where, body.acc)
+    made = TileTransform(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.result), value, where, body.acc)
     label = f"{kernel.label}, F({outputs}, 3)"
     return Kernel("blocks", new.types, kernel.outputs, made, stores, label, new.constants)
 

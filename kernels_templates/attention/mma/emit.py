@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.codegen.c.copies import Copy, Walk, copy_loader
+from gpucomp.codegen.c.async_copies import Copy, Walk, copy_loader
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import over
 from gpucomp.expr.core import Expr, Var, var
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import count
-from gpucomp.kernels_templates.attention.emit import shared_hooks
+from gpucomp.kernels_templates.attention.emit import emit_shared
 from gpucomp.kernels_templates.contraction.fragments import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Copier:
         return [*self.copy.span_lines, *self.copy.depth_lines, *self.copy.lines]
 
 
-def mma_attention_hooks(
+def emit_mma_attention(
     kernel: Kernel, printer: CPrinter, s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/mma/kernel.j2`` for what each hook is."""
@@ -58,7 +58,7 @@ def mma_attention_hooks(
     k = _Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
     v = _Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
     return {
-        **shared_hooks(kernel, printer, batch, s, p, tile_m=derived.tile_m, out_vector=derived.out_vector),
+        **emit_shared(kernel, printer, batch, s, p, tile_m=derived.tile_m, out_vector=derived.out_vector),
         "exp2": "gc_exp2",
         **{tile.name: _copier(kernel, printer, tile, batch, threads) for tile in (q, k, v)},
         "storage": printer.dialect.storage_type(dtype),

@@ -11,7 +11,7 @@ from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import tunable
-from gpucomp.kernels_templates.attention.mma.emit import BLOCK, mma_attention_hooks
+from gpucomp.kernels_templates.attention.mma.emit import BLOCK, emit_mma_attention
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, remembered
 
@@ -212,6 +212,6 @@ FAMILY = Family(
     accepts=accepts,
     work=work,
     registers=registers,
-    emit=mma_attention_hooks,
+    emit=emit_mma_attention,
     template="attention/mma/kernel.j2",
 )

@@ -15,7 +15,7 @@ from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import count, places
-from gpucomp.kernels_templates.attention.emit import shared_hooks
+from gpucomp.kernels_templates.attention.emit import emit_shared
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.attention.simt.space import (
@@ -89,12 +89,12 @@ class Loader:
         return self.fast * self.slow
 
 
-def attention_hooks(
+def emit_attention(
     kernel: Kernel, printer: CPrinter, s: SimtAttentionSchedule, p: AttentionProblem, derived: SimtAttentionSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/simt/kernel.j2`` for what each hook is."""
     batch = var("batch", max(1, p.batch))
-    shared = shared_hooks(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
+    shared = emit_shared(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
     tiles = _tiles(kernel.body_as(Attention), s, p, derived)
     return {
         **shared,

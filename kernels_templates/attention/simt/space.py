@@ -13,7 +13,7 @@ from gpucomp.kernel.forms.operand import count, fast_axis
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.attention.simt.emit import attention_hooks
+from gpucomp.kernels_templates.attention.simt.emit import emit_attention
 from gpucomp.schedule.space import MAX_GROUPS, STATIC_SHARED, Family, Work, can_run, cannot_meet, remembered, too_wide
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
@@ -344,6 +344,6 @@ FAMILY = Family(
     "simt",
     work=work,
     registers=registers,
-    emit=attention_hooks,
+    emit=emit_attention,
     template="attention/simt/kernel.j2",
 )

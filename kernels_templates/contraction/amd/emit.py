@@ -118,7 +118,7 @@ def element_type(body: Contraction) -> DType | None:
     return found if found in ELEMENTS and ELEMENTS[found].sums is body.acc.dtype else None
 
 
-def amd_hooks(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes) -> Mapping[str, Any]:
+def emit_amd(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/amd/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
     dtype = element_type(body)

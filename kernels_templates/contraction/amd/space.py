@@ -13,12 +13,12 @@ from gpucomp.device.limits import Limits
 from gpucomp.ir.types import F16, F32, I8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.operand import count
-from gpucomp.kernel.forms.tail import no_tail
+from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, amd_hooks, element_type
+from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, element_type, emit_amd
 from gpucomp.schedule.space import (
     MAX_GROUPS,
     Family,
@@ -323,6 +323,6 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
-    emit=amd_hooks,
+    emit=emit_amd,
     template="contraction/amd/kernel.j2",
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.gemv.space import GemvProblem, GemvSchedule, GemvSizes
 
 
-def gemv_hooks(kernel: Kernel, printer: CPrinter, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> Mapping[str, Any]:
+def emit_gemv(kernel: Kernel, printer: CPrinter, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/gemv/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))

@@ -15,12 +15,19 @@ from gpucomp.ir.types import F32, F64, I32, I64, U32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import fast_axis
-from gpucomp.kernel.forms.tail import no_tail
-from gpucomp.kernel.forms.words import Words, bytes_per_product, in_words, is_whole, packed_in_words, word_packing
+from gpucomp.kernel.forms.packed_int8 import (
+    PackedInt8,
+    bytes_per_product,
+    in_words,
+    is_whole,
+    packed_in_words,
+    word_packing,
+)
+from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.gemv.emit import gemv_hooks
+from gpucomp.kernels_templates.contraction.gemv.emit import emit_gemv
 from gpucomp.schedule.space import (
     LATENCY,
     MOST_REGISTERS,
@@ -128,7 +135,7 @@ def _few_columns(body: Contraction) -> int:
 def _pays(kernel: Kernel) -> bool:
     """Whether the matrix comes in whole words: putting each together for one product takes longer than four products."""
     body = kernel.body
-    return isinstance(body, Words) and is_whole(body.a if _few_columns(body) else body.b)
+    return isinstance(body, PackedInt8) and is_whole(body.a if _few_columns(body) else body.b)
 
 
 def in_words_of(kernel: Kernel) -> Kernel:
@@ -295,6 +302,6 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     in_words=in_words_of,
-    emit=gemv_hooks,
+    emit=emit_gemv,
     template="contraction/gemv/kernel.j2",
 )

@@ -33,7 +33,7 @@ PIXEL = 4  # elements of an image's pixel
 WIDTHS = (16, 8, 4, 3, 2, 1)
 
 
-def mali_hooks(
+def emit_mali(
     kernel: Kernel, printer: CPrinter, s: MaliSchedule, p: MaliProblem, derived: MaliSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mali/kernel.j2`` for what each hook is."""

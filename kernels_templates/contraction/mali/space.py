@@ -10,13 +10,13 @@ from gpucomp.device.lockstep import least
 from gpucomp.ir.types import F16, F32, I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.plain_loads import depth_axes, is_dot, plain_type
+from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.forms.stores import unaligned_store_width
-from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.mali.emit import mali_hooks
+from gpucomp.kernels_templates.contraction.mali.emit import emit_mali
 from gpucomp.schedule.space import Family, Work, remembered
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -284,6 +284,6 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
-    emit=mali_hooks,
+    emit=emit_mali,
     template="contraction/mali/kernel.j2",
 )

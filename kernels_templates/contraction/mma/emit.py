@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.codegen.c.copies import Walk, copy_loader, hoisted, place
+from gpucomp.codegen.c.async_copies import Walk, copy_loader, hoisted, place
 from gpucomp.codegen.c.emit import Emitter, lane_loop
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
+from gpucomp.codegen.c.row_statistics import emit_tail, tail_scratch
 from gpucomp.codegen.c.text import guarded, loop, over, plus, times
 from gpucomp.expr.core import Expr, Var, call, var
 from gpucomp.ir.types import F32
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
-def mma_hooks(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Mapping[str, Any]:
+def emit_mma(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mma/kernel.j2`` for what each hook is."""
     body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
@@ -42,7 +42,7 @@ def mma_hooks(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, 
     acc_type = printer.dialect.value_type(body.acc.dtype)
     index = printer.dialect.index_type(max(p.m + d.tile_m, p.n + d.tile_n, p.k + d.tile_k * s.splits, p.batch) + 1)
     a, b = (_operand(kernel, printer, name, batch, index, s, p, d) for name in ("a", "b"))
-    tail = tail_hooks(kernel, printer, p, d.threads, d.tile_m, d.tiles_n)
+    tail = emit_tail(kernel, printer, p, d.threads, d.tile_m, d.tiles_n)
     return {
         **tail,
         "scratch": split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail),

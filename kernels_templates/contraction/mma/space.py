@@ -12,15 +12,20 @@ from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.forms.operand import CHUNK_BYTES, along_memory, fast_axis
+from gpucomp.kernel.forms.row_statistics import has_tail, tail_problem
 from gpucomp.kernel.forms.stores import store_width
-from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.mma.emit import mma_hooks
+from gpucomp.kernels_templates.contraction.mma.emit import emit_mma
+from gpucomp.kernels_templates.contraction.row_statistics import (
+    tail_counter_bytes,
+    tail_cycles,
+    tail_registers,
+    tail_work,
+)
 from gpucomp.kernels_templates.contraction.sizes import GemmProblem, extents
-from gpucomp.kernels_templates.contraction.tail import tail_counter_bytes, tail_cycles, tail_registers, tail_work
 from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import (
     MAX_GROUPS,
@@ -470,6 +475,6 @@ FAMILY = Family(
     focus=focus,
     settle=settle,
     in_memory_order=along_memory,
-    emit=mma_hooks,
+    emit=emit_mma,
     template="contraction/mma/kernel.j2",
 )

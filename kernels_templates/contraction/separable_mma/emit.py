@@ -14,7 +14,7 @@ from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.pixels import pixel_texts
-from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
+from gpucomp.kernels_templates.contraction.separable_emit import emit_window, filters_of
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.separable_mma.space import (
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
 
 
-def separable_mma_hooks(
+def emit_separable_mma(
     kernel: Kernel, printer: CPrinter, s: SeparableMmaSchedule, p: SeparableMmaProblem, derived: SeparableMmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_mma/kernel.j2`` for what each hook is."""
@@ -37,7 +37,7 @@ def separable_mma_hooks(
     kind = dialect.storage_type(value.dtype)
     index = dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n)
     return {
-        **window_hooks(kernel, printer, value, s, p, derived),
+        **emit_window(kernel, printer, value, s, p, derived),
         "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
         "filters": filters,
         "pixel_type": kind,

@@ -13,7 +13,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction import separable_space as separable
 from gpucomp.kernels_templates.contraction.mma import space as mma
-from gpucomp.kernels_templates.contraction.separable_mma.emit import separable_mma_hooks
+from gpucomp.kernels_templates.contraction.separable_mma.emit import emit_separable_mma
 from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem
 from gpucomp.schedule.space import RESERVED_BESIDE_FRAGMENTS, WARP, Family, Work, remembered, too_large
 
@@ -252,6 +252,6 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
-    emit=separable_mma_hooks,
+    emit=emit_separable_mma,
     template="contraction/separable_mma/kernel.j2",
 )

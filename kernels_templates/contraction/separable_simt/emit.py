@@ -12,14 +12,14 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernels_templates.contraction.pixels import pixel_texts
-from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
+from gpucomp.kernels_templates.contraction.separable_emit import emit_window, filters_of
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.separable_simt.space import SeparableSimtSchedule, SeparableSimtSizes
     from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem
 
 
-def separable_simt_hooks(
+def emit_separable_simt(
     kernel: Kernel, printer: CPrinter, s: SeparableSimtSchedule, p: SeparableProblem, derived: SeparableSimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_simt/kernel.j2`` for what each hook is."""
@@ -30,7 +30,7 @@ def separable_simt_hooks(
     acc_type = dialect.value_type(F32)
     index = dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n)
     return {
-        **window_hooks(kernel, printer, cast(body.a, F32), s, p, derived),
+        **emit_window(kernel, printer, cast(body.a, F32), s, p, derived),
         "scratch": split_scratch(printer, acc_type, s.splits),
         **left_sums(printer, F32, s.splits, s.reg_n),
         "filters": filters,

@@ -13,7 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction import separable_space as separable
-from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
+from gpucomp.kernels_templates.contraction.separable_simt.emit import emit_separable_simt
 from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem
 from gpucomp.kernels_templates.contraction.simt.space import passes
 from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Work, cannot_meet, remembered, too_large
@@ -226,6 +226,6 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
-    emit=separable_simt_hooks,
+    emit=emit_separable_simt,
     template="contraction/separable_simt/kernel.j2",
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.codegen.c.dots import product
 from gpucomp.codegen.c.epilogue import left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
+from gpucomp.codegen.c.row_statistics import emit_tail, tail_scratch
 from gpucomp.codegen.c.text import guarded, loop, modulo, over, plus, times
 from gpucomp.expr.core import var
 from gpucomp.ir.types import DType
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.simt.space import OperandSizes, SimtProblem, SimtSchedule, SimtSizes
 
 
-def contraction_hooks(
+def emit_contraction(
     kernel: Kernel, printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/simt/kernel.j2`` for what each hook is."""
@@ -36,7 +36,7 @@ def contraction_hooks(
     acc_type = printer.dialect.value_type(body.acc.dtype)
     a, b = (_access(loader(kernel, printer, o, batch), walk, s, d) for o in _operands(body, s, p, d))
     moved = _moved(a, b, walk, s, d)
-    tail = tail_hooks(kernel, printer, p, d.threads, s.tile_m, d.tiles_n)
+    tail = emit_tail(kernel, printer, p, d.threads, s.tile_m, d.tiles_n)
     scratch = split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail)
     stores = _stores(stored(kernel, printer, batch, d.out_vector, _sum(s, d.out_vector)), walk, s, p, d)
     if tail["tail"]:

@@ -13,21 +13,21 @@ from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.lanes import pure_load
 from gpucomp.kernel.forms.operand import USUAL_INPUTS, along_memory, fast_axis
+from gpucomp.kernel.forms.packed_int8 import bytes_per_product, in_words, packed_in_words, word_packing
+from gpucomp.kernel.forms.row_statistics import has_tail, tail_problem
 from gpucomp.kernel.forms.stores import store_width
-from gpucomp.kernel.forms.tail import has_tail, tail_problem
-from gpucomp.kernel.forms.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.simt.emit import contraction_hooks
-from gpucomp.kernels_templates.contraction.sizes import GemmProblem, extents
-from gpucomp.kernels_templates.contraction.tail import (
+from gpucomp.kernels_templates.contraction.row_statistics import (
     tail_counter_bytes,
     tail_cycles,
     tail_registers,
     tail_shared_bytes,
     tail_work,
 )
+from gpucomp.kernels_templates.contraction.simt.emit import emit_contraction
+from gpucomp.kernels_templates.contraction.sizes import GemmProblem, extents
 from gpucomp.schedule.space import (
     MAX_GROUPS,
     MOST_REGISTERS,
@@ -548,6 +548,6 @@ FAMILY = Family(
     taken=registers_taken,
     in_words=in_words,
     in_memory_order=along_memory,
-    emit=contraction_hooks,
+    emit=emit_contraction,
     template="contraction/simt/kernel.j2",
 )

@@ -17,14 +17,14 @@ from gpucomp.kernel.forms.operand import CHUNK_BYTES
 from gpucomp.kernel.forms.stem import stem_of
 from gpucomp.kernels_templates.contraction.fragments import multiply_function, staged_stores
 from gpucomp.kernels_templates.contraction.pixels import pixel_texts
-from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
+from gpucomp.kernels_templates.contraction.stage_image import emit_stage
 from gpucomp.refusal import required
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.stem_mma.space import StemMmaProblem, StemMmaSchedule, StemMmaSizes
 
 
-def stem_mma_hooks(
+def emit_stem_mma(
     kernel: Kernel, printer: CPrinter, s: StemMmaSchedule, p: StemMmaProblem, derived: StemMmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_mma/kernel.j2`` for what each hook is."""
@@ -37,7 +37,7 @@ def stem_mma_hooks(
     )
     index = printer.dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n)
     return {
-        **stage_hooks(kernel, printer, found, s, p, derived, derived.depth, dtype),
+        **emit_stage(kernel, printer, found, s, p, derived, derived.depth, dtype),
         "filters": printer.params[filters][0],
         "is_async": "cp_async" in printer.features,
         **staged_stores(ends, printer, body.acc.dtype, s.warp_n, derived),

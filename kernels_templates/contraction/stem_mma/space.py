@@ -8,6 +8,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.operand import CHUNK_BYTES
+from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.forms.stem import (
     ImageTile,
     StagedImage,
@@ -18,12 +19,11 @@ from gpucomp.kernel.forms.stem import (
     stem_sizes,
 )
 from gpucomp.kernel.forms.stores import store_width
-from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.contraction.mma import space as mma
-from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
+from gpucomp.kernels_templates.contraction.stem_mma.emit import emit_stem_mma
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import RESERVED_BESIDE_FRAGMENTS, WARP, Family, Work, fastest, remembered, too_large
@@ -263,6 +263,6 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
-    emit=stem_mma_hooks,
+    emit=emit_stem_mma,
     template="contraction/stem_mma/kernel.j2",
 )

@@ -15,14 +15,14 @@ from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.stem import stem_of
 from gpucomp.kernels_templates.contraction.pixels import pixel_texts
-from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
+from gpucomp.kernels_templates.contraction.stage_image import emit_stage
 from gpucomp.refusal import required
 
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.stem_simt.space import StemSimtProblem, StemSimtSchedule, StemSimtSizes
 
 
-def stem_simt_hooks(
+def emit_stem_simt(
     kernel: Kernel, printer: CPrinter, s: StemSimtSchedule, p: StemSimtProblem, derived: StemSimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_simt/kernel.j2`` for what each hook is."""
@@ -44,7 +44,7 @@ def stem_simt_hooks(
 
     index = dialect.index_type(max(t.size for t in kernel.params) + s.tile_n)
     return {
-        **stage_hooks(kernel, printer, found, s, p, derived, derived.depth, F32),
+        **emit_stage(kernel, printer, found, s, p, derived, derived.depth, F32),
         "filters_lines": lines,
         "row_lines": ends.row_lines,
         "store": ends.store,

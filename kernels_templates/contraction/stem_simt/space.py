@@ -8,13 +8,13 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.forms.stem import ImageTile, StagedImage, StemProblem, staging, stem_of, stem_sizes
 from gpucomp.kernel.forms.stores import store_width
-from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import tunable
-from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
+from gpucomp.kernels_templates.contraction.stem_simt.emit import emit_stem_simt
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import RESERVED, STATIC_SHARED, Family, Work, fastest, remembered, too_large
 
@@ -207,6 +207,6 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
-    emit=stem_simt_hooks,
+    emit=emit_stem_simt,
     template="contraction/stem_simt/kernel.j2",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.codegen.c.banks import best_exchange, half_offset
 from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
+from gpucomp.codegen.c.row_statistics import emit_tail, tail_scratch
 from gpucomp.codegen.c.text import modulo, over, plus, times
 from gpucomp.codegen.c.tma import map_of_a, map_of_b, map_of_result
 from gpucomp.errors import ScheduleError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.wgmma.space import WgmmaProblem, WgmmaSchedule, WgmmaSizes
 
 
-def wgmma_hooks(
+def emit_wgmma(
     kernel: Kernel, printer: CPrinter, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/wgmma/kernel.j2`` for what each hook is."""
@@ -48,7 +48,7 @@ def wgmma_hooks(
         runs = s.tile_m // s.splits * s.tile_n // derived.out_vector
         few = runs <= derived.early_runs
         found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=few)
-    tail = tail_hooks(kernel, printer, p, GROUP * s.consumers, s.tile_m // s.splits, derived.tiles_n)
+    tail = emit_tail(kernel, printer, p, GROUP * s.consumers, s.tile_m // s.splits, derived.tiles_n)
     return {
         **tail,
         "scratch": tail_scratch(printer, tail),

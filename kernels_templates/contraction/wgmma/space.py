@@ -17,20 +17,20 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels
 from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
 from gpucomp.kernel.forms.operand import count
+from gpucomp.kernel.forms.row_statistics import TailProblem, has_tail, tail_problem
 from gpucomp.kernel.forms.stores import store_width
-from gpucomp.kernel.forms.tail import TailProblem, has_tail, tail_problem
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.contraction.tail import (
+from gpucomp.kernels_templates.contraction.row_statistics import (
     FLAG_BYTES,
     tail_counter_bytes,
     tail_cycles,
     tail_registers,
     tail_work,
 )
-from gpucomp.kernels_templates.contraction.wgmma.emit import wgmma_hooks
+from gpucomp.kernels_templates.contraction.wgmma.emit import emit_wgmma
 from gpucomp.kernels_templates.contraction.wgmma.types import kind_of, operand_dtypes
 from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import (
@@ -407,6 +407,6 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
-    emit=wgmma_hooks,
+    emit=emit_wgmma,
     template="contraction/wgmma/kernel.j2",
 )

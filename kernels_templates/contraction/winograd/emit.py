@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.constant_matvec import sums_of
 from gpucomp.codegen.c.dialect import Dialect
 from gpucomp.codegen.c.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.sums import sums_of
 from gpucomp.codegen.c.text import modulo, over, plus, times
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
@@ -36,7 +36,7 @@ def algorithm_of(outputs: int) -> Algorithm:
     return ALGORITHMS[transform_of(outputs)]
 
 
-def winograd_hooks(
+def emit_winograd(
     kernel: Kernel, printer: CPrinter, s: WinogradSchedule, p: WinogradProblem, derived: WinogradSizes
 ) -> Mapping[str, Any]:
     """The texts of ``kernels_templates/contraction/winograd/kernel.j2``, by its stages."""

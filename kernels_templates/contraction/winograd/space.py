@@ -17,8 +17,8 @@ from gpucomp.device.lockstep import most
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.convolution import winograd_pixels, winograd_sizes
 from gpucomp.kernel.forms.matrix import loadable_pixels
+from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.forms.stores import store_width
-from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
@@ -35,8 +35,8 @@ from gpucomp.kernels_templates.contraction.simt.space import (
 from gpucomp.kernels_templates.contraction.winograd.emit import (
     CHANNEL_ACCESS,
     COLUMN_ACCESS,
+    emit_winograd,
     transform_of,
-    winograd_hooks,
 )
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import (
@@ -418,6 +418,6 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
-    emit=winograd_hooks,
+    emit=emit_winograd,
     template="contraction/winograd/kernel.j2",
 )

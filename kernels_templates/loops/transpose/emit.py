@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.loops.transpose.space import TransposeProblem, TransposeSchedule, TransposeSizes
 
 
-def transpose_hooks(
+def emit_transpose(
     kernel: Kernel, printer: CPrinter, s: TransposeSchedule, p: TransposeProblem, derived: TransposeSizes
 ) -> Mapping[str, Any]:
     """``load``: an element of the source, at (``reading``, ``writing``); ``store``: the results there."""

@@ -11,7 +11,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
+from gpucomp.kernels_templates.loops.transpose.emit import emit_transpose
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import MAX_GROUPS, SECTOR, WARP, Family, Work
 
@@ -137,6 +137,6 @@ FAMILY = Family(
     accepts,
     registers=registers,
     work=work,
-    emit=transpose_hooks,
+    emit=emit_transpose,
     template="loops/transpose/kernel.j2",
 )

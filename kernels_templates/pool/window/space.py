@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import pooling_of
-from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
+from gpucomp.kernels_templates.depthwise.emit import emit_depthwise
 from gpucomp.kernels_templates.depthwise.space import (
     DepthwiseProblem,
     DepthwiseSchedule,
@@ -43,6 +43,6 @@ FAMILY = Family(
     registers=registers_ahead,
     work=work,
     focus=focus,
-    emit=depthwise_hooks,
+    emit=emit_depthwise,
     template="depthwise/kernel.j2",
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.ir import codes
+from gpucomp.codegen.llvm.ir import quantize
 from gpucomp.expr.core import Expr, axes_of, call, cast, load
 from gpucomp.ir.types import F32, F64, I8, I16, I32, U8, U16, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
@@ -89,8 +89,8 @@ def test_codes_are_what_the_expressions_say(name, lanes):
         assert ("llvm.lrint" in source.text) == (quantizer_in(k) is not None)
 
 
-def quantizer_in(k: Kernel) -> codes.Quantizer | None:
-    return codes.quantizer_of(k.stores[0].value)
+def quantizer_in(k: Kernel) -> quantize.Quantizer | None:
+    return quantize.quantizer_of(k.stores[0].value)
 
 
 X = load(0, AXES, F32)
@@ -112,7 +112,7 @@ X = load(0, AXES, F32)
     ],
 )
 def test_what_is_no_quantizer_of_bytes_is_left_to_the_conversions(value):
-    assert codes.quantizer_of(value) is None
+    assert quantize.quantizer_of(value) is None
 
 
 def test_a_part_of_a_vector_that_is_one_lane_stores_that_lane_alone():

@@ -171,7 +171,7 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int])
 
 
 @dataclass(frozen=True)
-class Blocks:
+class TileTransform:
     """k in blocks: ``group`` points of the outer axes and ``chunk`` of the inner one each, at most ``length`` in all."""
 
     count: int
@@ -184,15 +184,15 @@ class Blocks:
         return self.group * self.chunk
 
 
-def block_k(ko: int, ki: int, kc: int, width: int) -> Blocks:
+def block_k(ko: int, ki: int, kc: int, width: int) -> TileTransform:
     """Blocks of about equal length, none above ``kc`` but by the rounding of a chunk to whole vectors."""
     if ko * ki <= kc:
-        return Blocks(1, ko, ki, 1)
+        return TileTransform(1, ko, ki, 1)
     if ki > kc:
         chunks = -(-ki // kc)
         chunk = math.ceil(ki / chunks / width) * width
         chunks = -(-ki // chunk)
-        return Blocks(ko * chunks, 1, chunk, chunks)
+        return TileTransform(ko * chunks, 1, chunk, chunks)
     group = max(1, kc // ki)
     group = -(-ko // -(-ko // group))
-    return Blocks(-(-ko // group), group, ki, 1)
+    return TileTransform(-(-ko // group), group, ki, 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpucomp.codegen.llvm.contraction.operands import Blocks, Operands, k_contiguous
+from gpucomp.codegen.llvm.contraction.operands import Operands, TileTransform, k_contiguous
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
@@ -34,7 +34,7 @@ class Part:
 class Panels:
     """Writes the copies of one contraction. ``bound`` holds the values of its variables, shared with the emitter."""
 
-    def __init__(self, entry: Entry, ops: Operands, dtype: DType, width: int, blocks: Blocks, tile_m: int, nr: int,
+    def __init__(self, entry: Entry, ops: Operands, dtype: DType, width: int, blocks: TileTransform, tile_m: int, nr: int,
                  bound: dict[Expr, LaneValue]) -> None:  # fmt: skip
         self.entry, self.code = entry, entry.code
         self.ops, self.dtype, self.width, self.blocks = ops, dtype, width, blocks

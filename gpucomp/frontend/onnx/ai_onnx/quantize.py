@@ -1,6 +1,6 @@
 """Translators of quantisation, with explicit scales and zero points, and products in i32.
 
-Codes are quantized values.
+Quantized are quantized values.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, Stretch, links_of, stretches
 from gpucomp.codegen.llvm.contraction.emit import emit_contraction
+from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, Stretch, links_of, stretches
 from gpucomp.codegen.llvm.ir.builder import I64, Type, Value
 from gpucomp.codegen.llvm.loops.nest import Entry
 from gpucomp.codegen.llvm.windows.emit import emit_windows
 from gpucomp.device.target import Target
-from gpucomp.kernel import HANDED, Chain, Contraction, Kernel
+from gpucomp.kernel import HANDED, Contraction, FusedLayers, Kernel
 from gpucomp.schedule.space import Schedule
 
 
@@ -40,7 +40,7 @@ class _Kept:
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, chain: Chain, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel, chain: FusedLayers, schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.chain, self.links = chain, links_of(chain)
@@ -140,5 +140,5 @@ class _Emitter:
 
 def emit_chain(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
-    chain = kernel.body_as(Chain)
+    chain = kernel.body_as(FusedLayers)
     return _Emitter(kernel, chain, schedule, name, target).emit()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpucomp.device.limits import REGISTER_FILE
 from gpucomp.device.lockstep import gcd, least, most
 from gpucomp.expr.core import Expr, Load, Select, Var, loads, substitute, var, walk
-from gpucomp.kernel import Contraction, Kernel, Tail
+from gpucomp.kernel import Contraction, Kernel, RowStatistics
 from gpucomp.kernel.forms.access import Rewriter, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, count, places
@@ -49,7 +49,7 @@ def no_tail(kernel: Kernel) -> str:
     return "it ends with its stores, and row statistics follow them" if followed else ""
 
 
-def tail_of(kernel: Kernel) -> Tail | None:
+def tail_of(kernel: Kernel) -> RowStatistics | None:
     return kernel.body.tail if isinstance(kernel.body, Contraction) else None
 
 

@@ -10,13 +10,13 @@ import pytest
 
 import gpucomp.compiler
 from gpucomp import ops
-from gpucomp.codegen.llvm.chain import fuse as chains
-from gpucomp.codegen.llvm.chain import space as chain_space
-from gpucomp.codegen.llvm.chain.links import Slides, linked
+from gpucomp.codegen.llvm.depth_first import fuse as chains
+from gpucomp.codegen.llvm.depth_first import space as chain_space
+from gpucomp.codegen.llvm.depth_first.links import Slides, linked
 from gpucomp.codegen.llvm.engines import CHAIN
 from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
-from gpucomp.kernel import HANDED, Chain
+from gpucomp.kernel import HANDED, FusedLayers
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.step import KernelStep, Step
@@ -117,7 +117,7 @@ def test_a_chain_is_one_kernel_and_gives_the_bits_of_its_links(name: str, eager:
 
     (step,) = together
     assert isinstance(step, KernelStep)
-    assert isinstance(step.kernel.body, Chain)
+    assert isinstance(step.kernel.body, FusedLayers)
     assert len(step.kernel.body.links) == len(apart)
     one, several = executable(graph, together), executable(graph, apart)
     (result,) = one.run(inputs).values()
@@ -189,7 +189,7 @@ def test_many_schedules_at_once_are_legal_where_each_is(eager: None) -> None:
 
 
 def is_chained(graph: Graph) -> bool:
-    return any(isinstance(s, KernelStep) and isinstance(s.kernel.body, Chain) for s in chained(graph))
+    return any(isinstance(s, KernelStep) and isinstance(s.kernel.body, FusedLayers) for s in chained(graph))
 
 
 def test_an_image_that_somebody_else_reads_is_stored(eager: None) -> None:

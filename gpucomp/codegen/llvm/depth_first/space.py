@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, links_of, stretches
+from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, links_of, stretches
 from gpucomp.device.limits import Limits
-from gpucomp.kernel import Chain, Kernel
+from gpucomp.kernel import FusedLayers, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
 STACK_BYTES = 1 << 20  # of rows that one call may keep
@@ -53,7 +53,7 @@ def sizes(links: Sequence[Linked]) -> ChainProblem:
 
 
 def problem(kernel: Kernel) -> ChainProblem:
-    return sizes(links_of(kernel.body_as(Chain)))
+    return sizes(links_of(kernel.body_as(FusedLayers)))
 
 
 def kept_bytes(rows: int, p: ChainProblem) -> int:

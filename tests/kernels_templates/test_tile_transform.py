@@ -18,9 +18,9 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import KernelStep
-from gpucomp.kernels_templates.blocks.space import BlocksSchedule, registers
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
+from gpucomp.kernels_templates.tile_transform.space import BlocksSchedule, registers
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.constant_matvec import one_by_one, parts_and_sums
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.sums import one_by_one, parts_and_sums
 from gpucomp.codegen.c.vectors import component, fetch, load_vectors, store_vectors, wide_loads
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Const, Expr, Load, both, index, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, from_linear, linear, simplify
 from gpucomp.ir.types import BOOL, F32
-from gpucomp.kernel import Blocks, Kernel
+from gpucomp.kernel import Kernel, TileTransform
 from gpucomp.kernel.forms.access import Rewriter, regroup
 from gpucomp.kernel.forms.convolution import conjuncts
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -27,13 +27,13 @@ from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.plain_loads import plain
 
 if TYPE_CHECKING:
-    from gpucomp.kernels_templates.blocks.space import BlocksProblem, BlocksSchedule, BlocksSizes
+    from gpucomp.kernels_templates.tile_transform.space import BlocksProblem, BlocksSchedule, BlocksSizes
 
 
-def blocks_hooks(
+def emit_blocks(
     kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem, derived: BlocksSizes
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/blocks/kernel.j2`` for what each hook is."""
+    """See ``kernels_templates/tile_transform/kernel.j2`` for what each hook is."""
     work = _Work(kernel, printer, s, p)
     emitter = Emitter(printer, {work.point: "point"})
     before, names = emitter.named([*work.shared_parts(), *work.source.shared, *work.places_shared()])
@@ -67,7 +67,7 @@ class _Work:
     """What a work-item computes of ``vector`` neighbouring blocks."""
 
     def __init__(self, kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem) -> None:
-        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body_as(Blocks), s.vector
+        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body_as(TileTransform), s.vector
         self.point, self.lane = var("point", max(1, p.points // s.vector)), var(LANE, s.vector)
         flat = var("flat", max(1, p.points))
         vector = lanes_of(flat, self.point, self.lane, s.vector)

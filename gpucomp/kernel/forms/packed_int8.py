@@ -47,7 +47,7 @@ LEAST_RUN = 3  # steps along the depth's innermost axis: of less, a word would h
 
 
 @dataclass(frozen=True, eq=False)
-class Words(Contraction):
+class PackedInt8(Contraction):
     """A contraction whose operands are words; ``signed`` says of ``a`` and of ``b`` how their bytes are read.
 
     ``acc[batch, m, n] = sum over k, and over the bytes i of a word, of a[batch, m, k][i] * b[batch, k, n][i]``
@@ -58,11 +58,11 @@ class Words(Contraction):
 
 def bytes_per_product(kernel: Kernel) -> int:
     """Steps of the depth that one product of ``kernel`` takes: 4 of words, else 1."""
-    return WORD if isinstance(kernel.body, Words) else 1
+    return WORD if isinstance(kernel.body, PackedInt8) else 1
 
 
 def is_whole(value: Expr) -> bool:
-    """Whether an operand of ``Words`` is read in whole words."""
+    """Whether an operand of ``PackedInt8`` is read in whole words."""
     return all(ld.dtype is I32 for ld in loads(value))
 
 
@@ -73,7 +73,7 @@ def in_words(kernel: Kernel) -> Kernel:
     Parameters that are read in whole words alone are i32 then, in one dimension; all keep their places.
     """
     body = kernel.body
-    if not isinstance(body, Contraction) or isinstance(body, Words) or body.acc.dtype is not I32:
+    if not isinstance(body, Contraction) or isinstance(body, PackedInt8) or body.acc.dtype is not I32:
         return kernel
     a, b = as_byte(body.a), as_byte(body.b)
     if a is None or b is None:
@@ -100,7 +100,7 @@ def in_words(kernel: Kernel) -> Kernel:
     params = tuple(
         TensorType(I32, (t.size // WORD,)) if number in viewed else t for number, t in enumerate(kernel.params)
     )
-    changed = Words(
+    changed = PackedInt8(
         body.batch,
         body.m,
         body.n,
@@ -168,7 +168,7 @@ def word_packing(kernel: Kernel) -> Packing | None:
     """
     words = in_words(kernel)
     changed = words.body
-    if not isinstance(changed, Words) or words is kernel:
+    if not isinstance(changed, PackedInt8) or words is kernel:
         return None
     body = kernel.body_as(Contraction)
     for name, value, span in (("b", changed.b, body.n), ("a", changed.a, body.m)):

@@ -1,10 +1,10 @@
-"""What the row statistics behind a contraction's stores (``tail.j2``) take and cost. How rows are dealt: codegen/c/tail.py."""
+"""What row statistics (``row_statistics.j2``) take and cost. ``kernel/forms/row_statistics`` says how rows are dealt out."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpucomp.kernel.forms.tail import LANES, OTHER_REGISTERS, TailProblem, has_tail, tail_sizes
+from gpucomp.kernel.forms.row_statistics import LANES, OTHER_REGISTERS, TailProblem, has_tail, tail_sizes
 
 FLAG_BYTES = 16  # of shared memory: whether this work-group is the last to have stored
 

@@ -92,7 +92,7 @@ def gather_block_quantized(
     gather_axis: int = 0,
     quantize_axis: int = 1,
 ) -> Value:
-    """Gathers rows of a quantized table along one axis, and dequantizes only these. Blocks are along another axis.
+    """Gathers rows of a quantized table along one axis, and dequantizes only these. TileTransform are along another axis.
 
     ``data`` is i4 or u4, or u8 with packed numbers of ``bits`` bits along its last axis, lowest bits first. Zero points
     are packed in the same way; the default for u8 is 2^(bits - 1).

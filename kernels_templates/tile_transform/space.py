@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
-from gpucomp.kernel import Blocks, Kernel
+from gpucomp.kernel import Kernel, TileTransform
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.blocks.emit import blocks_hooks
+from gpucomp.kernels_templates.tile_transform.emit import emit_blocks
 from gpucomp.schedule.space import MAX_GROUPS, Family, Work
 
 ACCESS_BYTES = 16
@@ -40,7 +40,7 @@ class BlocksSizes(Sizes):
 
 
 def problem(kernel: Kernel) -> BlocksProblem:
-    body = kernel.body_as(Blocks)
+    body = kernel.body_as(TileTransform)
     used = [sum(x != 0 for x in row) for row in body.matrix]
     moving = [kernel.params[k].dtype.nbytes for k in {t.target for t in kernel.stores} | {0}]
     return BlocksProblem(
@@ -126,6 +126,6 @@ FAMILY = Family(
     default,
     work=work,
     registers=registers,
-    emit=blocks_hooks,
-    template="blocks/kernel.j2",
+    emit=emit_blocks,
+    template="tile_transform/kernel.j2",
 )

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpucomp.codegen.llvm import engines as space
-from gpucomp.codegen.llvm.chain import space as chain_space
-from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, linked
 from gpucomp.codegen.llvm.contraction import space as contraction_space
+from gpucomp.codegen.llvm.depth_first import space as chain_space
+from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, linked
 from gpucomp.device.limits import Limits
 from gpucomp.ir.graph import Value
-from gpucomp.kernel import HANDED, Chain, Contraction, Link
+from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice
@@ -151,9 +151,9 @@ def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -
     found = []
     for part, candidate, new in zip(parts, links, splice.renumberings, strict=True):
         params = tuple(new.numbers.get(k, HANDED) for k in range(len(part.kernel.params)))
-        found.append(Link(part.kernel, params, candidate.schedule))
+        found.append(FusedLayer(part.kernel, params, candidate.schedule))
     first, last = parts[0], parts[-1]
-    kernel = splice.kernel("chain", Chain(tuple(found)), (), f"{len(links)} links: {first.kernel.label}")
+    kernel = splice.kernel("chain", FusedLayers(tuple(found)), (), f"{len(links)} links: {first.kernel.label}")
     return splice.step(kernel, f"{last.name.partition('_')[0]}_chain", last.why)
 
 

@@ -16,7 +16,7 @@ from gpucomp.codegen.llvm.windows.emit import Windows, windows_of
 from gpucomp.expr.core import Const, Expr, Load, Var, hole, index, literal, loads, substitute, transform, walk
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import HANDED, Chain, Contraction, Kernel, Link, Loops, Store, Window
+from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, Kernel, Loops, Store, Window
 from gpucomp.refusal import Refusal
 from gpucomp.schedule.analytic import operations
 
@@ -76,7 +76,7 @@ def linked(kernel: Kernel, source: int | None) -> Linked | Refusal:
     return Refusal("neither a contraction nor a window")
 
 
-def link_of(link: Link) -> Linked:
+def link_of(link: FusedLayer) -> Linked:
     """The link of a chain. Raises ``ValueError`` for a kernel that is none."""
     inputs = link.params[: link.kernel.inputs]
     found = linked(link.kernel, inputs.index(HANDED) if HANDED in inputs else None)
@@ -246,5 +246,5 @@ def stretches(links: Sequence[Linked], rows: int) -> list[Stretch]:
     return found[::-1]
 
 
-def links_of(chain: Chain) -> list[Linked]:
+def links_of(chain: FusedLayers) -> list[Linked]:
     return [link_of(link) for link in chain.links]

@@ -1,4 +1,4 @@
-"""Statements of the row statistics behind a contraction's stores: ``kernels_templates/contraction/tail.j2`` has the loops."""
+"""Statements of the row statistics behind a contraction's stores; `contraction/row_statistics.j2` has the loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpucomp.kernel import Contraction, Kernel, Statistic
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.operand import count, places
-from gpucomp.kernel.forms.tail import TailProblem, columns_of, reads_of, tail_of, tail_sizes
+from gpucomp.kernel.forms.row_statistics import TailProblem, columns_of, reads_of, tail_of, tail_sizes
 
 SHUFFLED = 32  # threads of a CUDA warp
 
@@ -34,7 +34,7 @@ class StatisticText:
 
 @dataclass(frozen=True)
 class TailText:
-    """What ``contraction/tail.j2`` prints. ``lanes`` to ``at_once`` are those of ``TailSizes``."""
+    """What ``contraction/row_statistics.j2`` prints. ``lanes`` to ``at_once`` are those of ``TailSizes``."""
 
     read: list[str]  # statements of an access: they leave its elements in ``kept``
     kept: list[tuple[str, str, int]]  # name, type, count
@@ -52,7 +52,7 @@ class TailText:
     at_once: int
 
 
-def tail_hooks(
+def emit_tail(
     kernel: Kernel, printer: CPrinter, p: TailProblem, threads: int, rows: int, sharers: int
 ) -> Mapping[str, Any]:
     """``tail``, a ``TailText`` for work-groups of ``threads`` that store ``rows`` rows; ``None`` without statistics."""
