@@ -769,12 +769,14 @@ LISTING = """
 import json
 import sys
 {before}
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 from bench.gpu import correct
 from bench.gpu.context import Context, Options
 from bench.gpu.devices import Described, described, Harness
 context = Context(Options(None), Described(**described(Harness())))
 names = [job.name for job in correct.jobs(context)]
-print(json.dumps([names, [module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)]]))
+print(json.dumps([names, opened]))
 """
 NOT_ON_A_GPU_MACHINE = ("pyopencl", "unicorn", "pytest", "sklearn", "hypothesis", "onnxruntime", "torch", "distributed")
 NO_DRIVER = """
@@ -786,7 +788,7 @@ pyopencl.get_platforms = asked
 
 
 def listing(absent=(), before=""):
-    """The jobs of ``correct``, and the files that were imported to list them, in a process of its own."""
+    """The jobs of ``correct``, and the files that were opened to list them, in a process of its own."""
     program = f"absent = {absent!r}\n" + BLOCKED + LISTING.format(before=before)
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -67,6 +67,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
   const int pixel_of_lane = a_warp * 64 + my_lane % 16;
   const unsigned char* const a_from = shared + (pixel_of_lane / 16 * 84 + pixel_of_lane % 16 * 2 + 2) * 8 + my_lane / 16 * 16;
   const unsigned char* const b_from = shared + 7056 + (my_lane / 8 % 2 * 64 + my_lane / 16 * 8 + my_lane % 8) * 16;
+
+  // sums, while the filters and the image are on their way
   float acc[4][8][4];
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -78,6 +80,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
   }
   gc_cp_async_wait<0>();
   __syncthreads();
+
+  // row by row of the window: fragments, and their products
   #pragma unroll 7
   for (int r = 0; r < 7; ++r) {
     {

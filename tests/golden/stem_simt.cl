@@ -11,6 +11,8 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     __global float* restrict x4) {
   __local float image_tile[864];
   __local float filter_tile[4704];
+
+  // this work-item's columns and outputs, and the tile's
   const int id = (int)get_local_id(0);
   const int my_column = id % 4;
   const int my_output = id / 4;
@@ -18,11 +20,14 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
   const int tile_x = tile % 2;
   const int tile_y = tile / 2;
 
+  // all filters of the tile's columns
   for (int number = id; number < 1176; number += 32) {
     const int from = (number / 8) * 32 + (number % 8) * 4;
     const int to = number * 4;
     vstore4(vload4(0, x3 + from), 0, filter_tile + to);
   }
+
+  // the image, a group of pixels at a time
   #pragma unroll 2
   for (int trip = 0; trip < 2; ++trip) {
     const int number = id + trip * 32;
@@ -65,6 +70,8 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     #pragma unroll
     for (int j = 0; j < 8; ++j) acc[i][j] = 0.0f;
   }
+
+  // tap by tap: the pixels of its outputs, then each channel's filters
   const int a_at = ((my_output / 8) * 48 + (my_output % 8) * 2 + 1) * 4;
   #pragma unroll 1
   for (int r = 0; r < 7; ++r) {
@@ -92,6 +99,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     }
   }
 
+  // the outputs to memory
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int output = my_output + i * 8;

@@ -106,9 +106,9 @@ def random_case(draw, family):
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
         problem = family.problem(kernel)
         s, p = family.schedule(schedule), problem
-        if family.reasons(schedule, problem, TARGET.limits) or family.derive(s, p)["trips"] > 4:
+        if family.reasons(schedule, problem, TARGET.limits) or family.derive(s, p).trips > 4:
             continue
-        if family.geometry(s, p).items[0] * family.derive(s, p)["tiles"] <= 4096:
+        if family.geometry(s, p).items[0] * family.derive(s, p).tiles <= 4096:
             return family, kernel, schedule
 
 

@@ -72,20 +72,20 @@ def test_features_are_what_they_say():
         kernel, schedule = FEATURES[name]
         return SIMT.derive(SIMT.schedule(schedule), SIMT.problem(kernel))
 
-    assert sizes("lanes in quads")["quads"] == sizes("quads of runs of two")["quads"] == 1
-    assert sizes("three stages")["quads"] == 0
-    assert sizes("tiles past 48 KiB")["dynamic_shared_bytes"] > STATIC_SHARED
-    assert sizes("three stages")["dynamic_shared_bytes"] == 0
+    assert sizes("lanes in quads").quads == sizes("quads of runs of two").quads == 1
+    assert sizes("three stages").quads == 0
+    assert sizes("tiles past 48 KiB").dynamic_shared_bytes > STATIC_SHARED
+    assert sizes("three stages").dynamic_shared_bytes == 0
     rows = ("three stages", "copies of f64", "lanes in quads", "slices of rows")
-    assert {name: (sizes(name)["a_rows"], sizes(name)["a"].vector, sizes(name)["a_deep"]) for name in rows} == {
+    assert {name: (sizes(name).a_rows, sizes(name).a.vector, sizes(name).a_deep) for name in rows} == {
         "three stages": (1, 4, 4),
         "copies of f64": (1, 2, 2),
         "lanes in quads": (1, 4, 2),
         "slices of rows": (1, 4, 4),
     }
     for name in ("two stages of copies", "four slices of copies"):  # an odd depth; slices of less than a chunk
-        assert (sizes(name)["a_rows"], sizes(name)["a"].vector) == (0, 1), name
-    assert sizes("copies across")["a"].vector == 4
+        assert (sizes(name).a_rows, sizes(name).a.vector) == (0, 1), name
+    assert sizes("copies across").a.vector == 4
 
 
 # a change of the text, each of which a kind of test has to see: numbers, or a race

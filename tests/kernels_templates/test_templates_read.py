@@ -33,7 +33,7 @@ def test_fewer_than_a_third_of_a_template_s_lines_are_tags(engine):
 def test_a_printed_kernel_says_at_its_stages_what_it_does(engine):
     (kernel, stages), family = CASES[engine], FAMILIES[engine]
 
-    text = render(kernel, family.default(family.problem(kernel), TARGET.limits), TARGET, "k0", family).text
+    text = render(kernel, family.default(family.problem(kernel), TARGET.limits).numbers, TARGET, "k0", family).text
 
     comments = {line.strip() for line in text[text.index("{") :].splitlines() if line.strip().startswith("//")}
     assert len(comments) >= stages

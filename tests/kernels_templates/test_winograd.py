@@ -145,6 +145,9 @@ def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
     assert found < error_of(kernel, launch(kernel, FOUR, sources[1], four)) < bound_of(kernel, FOUR)
 
 
+OUTPUTS = "    // A^T times what is there, for each output\n"
+IN_ROWS = "    // rows of B^T d times B, where they lie\n"
+NEXT = "    // the next channels set out while these are computed with\n"
 ROWS = "    #pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      {\n        const float d0 = tile_v"
 MISTAKES = {
     "a sign of the pixels' transform": ("two stages", "= d3 - d1", "= d1 - d3"),
@@ -159,7 +162,7 @@ MISTAKES = {
     "rows past the end": ("odd sizes, two images", " && out_y < 9", ""),
     "a split left out": ("splits, one with a shorter share", "split < 3;", "split < 2;"),
     "a split's part": ("splits, one with a shorter share", "(int)blockIdx.y * 8;", "(int)blockIdx.y * 4;"),
-    "no barrier before the outputs": ("two stages", "__syncthreads();\n    if (id < 128)", "if (id < 128)"),
+    "no barrier before the outputs": ("two stages", f"__syncthreads();\n\n{OUTPUTS}    if (id < 128)", "if (id < 128)"),
     "no barrier between stages": (
         "odd sizes, two images",
         "const int following = channel + 4;\n    __syncthreads();",
@@ -175,10 +178,14 @@ MISTAKES = {
     ),
     "4: the pixels of another line": ("4: odd sizes, two images", "y * 84", "y * 72"),
     "4: the mask of another line": ("4: odd sizes, two images", "inside >> y & 1u", "inside >> (y ^ 1) & 1u"),
-    "4: rows that are transformed too early": ("4: odd sizes, two images", f"__syncthreads();\n{ROWS}", ROWS),
+    "4: rows that are transformed too early": (
+        "4: odd sizes, two images",
+        f"__syncthreads();\n\n{IN_ROWS}{ROWS}",
+        ROWS,
+    ),
     "4: rows that are read too early": (
         "4: odd sizes, two images",
-        "__syncthreads();\n    if (following",
+        f"__syncthreads();\n\n{NEXT}    if (following",
         "if (following",
     ),
     "4: a line stored over another": ("4: odd sizes, two images", "tile_u[my_line * 4 + x]", "tile_u[my_line * 3 + x]"),
@@ -219,7 +226,7 @@ def test_mistakes_show(name, mistaken):
 def test_registers_and_shared_memory_are_as_reckoned(arch):
     kernel, target = conv((2, 15, 13, 36), 70, (3, 3), pad=1), cuda.manifest(arch)
     problem = FAMILY.problem(kernel)
-    tiles = [t.replace(splits=i % 2 * 3 + 1) for i, t in enumerate(TILES)]
+    tiles = [t.replace(splits=i % 2 * 3 + 1).numbers for i, t in enumerate(TILES)]
     schedules = {f"k{i}": t for i, t in enumerate(tiles) if not FAMILY.reasons(t, problem, target.limits)}
     texts = [source_of(kernel, s, name, target).text for name, s in schedules.items()]
 

@@ -119,10 +119,10 @@ def _places(walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> dict[s
     """``my_place``: a work-item's in the tile, which is made of ``id``; ``tile_place``: the tile's, of ``tile``."""
     items = d.rows * d.columns  # of a slice
     item = "id" if s.slices == 1 else "item"
-    mine = [] if s.slices == 1 else [
-        f"const int slice = id / {items}, item = id % {items};",
-        f"const int first_k = {times('slice', s.tile_k // s.slices)};",
-    ]  # fmt: skip
+    mine: list[str] = []
+    if s.slices > 1:
+        mine.append(f"const int slice = id / {items}, item = id % {items};")
+        mine.append(f"const int first_k = {times('slice', s.tile_k // s.slices)};")
     if d.rows == 1 and d.columns > 1:
         mine.append(f"const int my_column = {item};")
     elif d.columns == 1 and d.rows > 1:
@@ -273,6 +273,7 @@ class Access:
 
     @property
     def t(self) -> str:
+        """The number of an access along the depth."""
         return f"{self.name}_t" if self.sizes.depth_steps > 1 else "0"
 
     @property
@@ -292,6 +293,7 @@ class Access:
 
     @property
     def depth(self) -> str:
+        """The same along the depth."""
         return self._fast if self.sizes.by_depth else self._slow
 
     @property
@@ -369,27 +371,20 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
     lane_sums = plus(f"sums[{i}]", times(j, s.lanes))
 
     def multiply(a_part: str, b_part: str) -> str:
-        return multiply_add(
-            f"acc[{i}][{j}]", f"{a_part}[{i}]" + (f"[k % {d.a_deep}]" if d.a_rows else ""), f"{b_part}[{j}]"
-        )
+        of_row = f"[k % {d.a_deep}]" if d.a_rows else ""
+        return multiply_add(f"acc[{i}][{j}]", f"{a_part}[{i}]{of_row}", f"{b_part}[{j}]")
 
     if s.fragments == 1:
         return {
             "parts": reads.declared(""),
             "read_first": [],
-            "read": [
-                *guarded(f"k % {d.a_deep} == 0" if d.a_rows else "", reads.a("a_part", depth)),
-                *reads.b("b_part", depth),
-            ],
+            "read": [*reads.a("a_part", depth, once="k"), *reads.b("b_part", depth)],
             "multiply": multiply("a_part", "b_part"),
             "b_vector": reads.b_vector(depth),
             "lane_sums": lane_sums,
         }
-    following = [
-        *(guarded(f"(k + 1) % {d.a_deep} == 0", reads.a(f"a_part[(k + 1) / {d.a_deep} % 2]", f"{depth} + 1"))
-          if d.a_rows else reads.a("a_part[(k + 1) % 2]", f"{depth} + 1")),
-        *reads.b("b_part[(k + 1) % 2]", f"{depth} + 1"),
-    ]  # fmt: skip
+    next_a = f"a_part[(k + 1) / {d.a_deep} % 2]" if d.a_rows else "a_part[(k + 1) % 2]"
+    following = [*reads.a(next_a, f"{depth} + 1", once="(k + 1)"), *reads.b("b_part[(k + 1) % 2]", f"{depth} + 1")]
     now_a, now_b = (f"a_part[k / {d.a_deep} % 2]" if d.a_rows else "a_part[k % 2]"), "b_part[k % 2]"
     return {
         "parts": reads.declared("[2]"),
@@ -420,14 +415,14 @@ class Reads:
         a = rows or array(ctype, f"a_part{buffers}", self.s.reg_m)
         return [a] if self.s.lanes > 1 else [a, array(ctype, f"b_part{buffers}", self.s.reg_n)]
 
-    def a(self, part: str, k: str) -> list[str]:
-        """To ``part`` the rows of step ``k``; of rows along the depth ``a_deep`` steps."""
+    def a(self, part: str, k: str, once: str = "") -> list[str]:
+        """To ``part`` the rows of step ``k``; of rows along the depth ``a_deep`` steps, ``once`` in so many."""
         s, d = self.s, self.d
         if d.a_rows:
             i = "i" if s.reg_m > 1 else "0"
             row = _place(i, 1, s.reg_m, 1, d.rows, "my_row")
-            lines = self._copy(f"{part}[{i}]", f"&tile_a{self.stage}[{row}][{k}]", d.a_deep)
-            return loop("i", s.reg_m, lines)
+            lines = loop("i", s.reg_m, self._copy(f"{part}[{i}]", f"&tile_a{self.stage}[{row}][{k}]", d.a_deep))
+            return guarded(f"{once} % {d.a_deep} == 0" if once else "", lines)
         run = 1 if s.lanes > 1 else d.run_m
         return self._runs("a", part, k, s.reg_m, run, lambda i: _place(i, run, s.reg_m, d.run_m, d.rows, "my_row"))
 
@@ -435,8 +430,8 @@ class Reads:
         s, d = self.s, self.d
         if s.lanes > 1:
             return []  # vectors, which the template reads
-        place = lambda j: _place(j, d.run_n, s.reg_n, d.run_n, d.columns, "my_column")  # noqa: E731
-        return self._runs("b", part, k, s.reg_n, d.run_n, place)
+        run = d.run_n
+        return self._runs("b", part, k, s.reg_n, run, lambda j: _place(j, run, s.reg_n, run, d.columns, "my_column"))
 
     def b_vector(self, k: str) -> str:
         s, d = self.s, self.d
