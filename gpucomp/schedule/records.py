@@ -265,7 +265,7 @@ class Picks:
             and (far := distance(problem, pick.problem)) <= NEAR
         ]
         if not rivals:
-            return Refusal("no problem with sizes within 1.5 times of this one's was tuned")
+            return Refusal(f"no problem with sizes within {math.exp(NEAR):.3g} times of this one's was tuned")
         return min(rivals, key=lambda r: r[:2])[2]
 
     def agreed(self, problems: Mapping[str, Mapping[str, int]], target: Target, besides: str = "") -> Pick | Refusal:
@@ -296,8 +296,8 @@ class Picks:
         most = max(groups.values(), key=len, default=[])
         if len(most) < AGREED or 3 * len(most) < 2 * len(votes):
             return Refusal(
-                f"of {len(votes)} tuned problems with sizes within 4 times of this one's, {len(most)} share a schedule: "
-                f"at least {AGREED} and two thirds of them must"
+                f"of {len(votes)} tuned problems with sizes within {math.exp(FAR):.3g} times of this one's, "
+                f"{len(most)} share a schedule: at least {AGREED} and two thirds of them must"
             )
         if any(pick.ratio > CLEAR for _, pick in most):
             return Refusal("the schedule that most near problems share was not a clear gain for each of them")

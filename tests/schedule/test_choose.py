@@ -108,7 +108,7 @@ def test_a_default_that_the_model_finds_little_wrong_with_is_left_alone(monkeypa
 
 def test_a_default_under_register_pressure_is_not(monkeypatch):
     keeps = dataclasses.replace(SIMT, registers=lambda s, p: 100 + 2 * s.tile_m)  # over 240 from 128 rows
-    wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits).numbers.replace(**WIDE))
+    wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits).replace(**WIDE))
     monkeypatch.setattr(choosing, "CLEAR_GAIN", 1e9)
 
     choice = choose(LAYER, [wide], LIMITS, DEVICE)

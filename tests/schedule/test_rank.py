@@ -85,7 +85,7 @@ def test_what_is_ranked_can_run_in_the_order_of_its_time_and_without_register_pr
 
 def tile(ranked):
     p = ranked.family.problem(LARGE)
-    d = {**ranked.family.derive(ranked.family.schedule(ranked.schedule), p), **ranked.schedule}
+    d = {**ranked.family.derive(ranked.family.schedule(ranked.schedule), p).numbers, **ranked.schedule}
     return d["tile_m"], d["tile_n"]
 
 
