@@ -91,7 +91,7 @@ def main() -> None:
     document = {
         "device_name": f"{target.identity}: {given.kernel}",
         "kernel_name": family.title,
-        "problem_size": [size for size in task.problem(family).values() if size > 1],
+        "problem_size": [size for size in task.problem(family).numbers.values() if size > 1],
         "tune_params_keys": list(whole.names),
         "tune_params": {n: levels.tolist() for n, levels in zip(whole.names, whole.levels, strict=True)},
         "cache": entries,

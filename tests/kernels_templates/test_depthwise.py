@@ -186,8 +186,8 @@ def test_defaults_spill_nothing_and_fit_their_formula(arch):
     target = cuda.manifest(arch)
     for name, kernel in MODELS.items():
         sizes = FAMILY.problem(kernel)
-        schedule = FAMILY.default(sizes, target.limits).numbers
-        source = render(kernel, schedule, target, "k0", FAMILY)
+        schedule = FAMILY.default(sizes, target.limits)
+        source = render(kernel, schedule.numbers, target, "k0", FAMILY)
 
         used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
 

@@ -194,7 +194,7 @@ def test_work_is_linear_in_places_and_updates(sizes, most):
 
     assert most_parts(p, 4) == most
     for limits in (TARGET.limits, opencl_device.target().limits):
-        schedule = FAMILY.default(p, limits).numbers
+        schedule = FAMILY.default(p, limits)
         looks = updates * schedule.parts * schedule.part_items
         readers = max(READERS, READERS_OF_A_UNIT * limits.units // lines) if limits.warp > 1 else READERS
         assert looks <= max(places, readers * updates)
@@ -203,7 +203,7 @@ def test_work_is_linear_in_places_and_updates(sizes, most):
 def test_few_places_with_many_updates_have_more_than_one_work_group():
     p = ScatterProblem(lines=1, places=1000, updates=10**6, side_by_side=0, widest=1)
 
-    groups = FAMILY.geometry(FAMILY.default(p, TARGET.limits).numbers, p).groups
+    groups = FAMILY.geometry(FAMILY.default(p, TARGET.limits), p).groups
 
     assert groups[0] * groups[1] > 3
 

@@ -179,9 +179,9 @@ def test_live_registers_are_counted_by_lines():
 def test_a_mali_has_registers_for_the_default(case, outputs):
     for kernel in transforms(CASES[case], outputs):
         p = FAMILY.problem(kernel)
-        s = FAMILY.default(p, MALI.limits).numbers
+        s = FAMILY.default(p, MALI.limits)
 
-        assert FAMILY.reasons(s, p, MALI.limits) == []
+        assert FAMILY.reasons(s.numbers, p, MALI.limits) == []
         assert live_registers(text_of(kernel)) <= registers(s, p) - 8 <= 56
 
 

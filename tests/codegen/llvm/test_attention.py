@@ -227,10 +227,10 @@ def test_what_cannot_run_is_refused(change: dict[str, int], why: str) -> None:
 def test_scratch_stays_below_its_limit() -> None:
     kernel = attention(600, 600, 256, 256, dtype=BF16)
     problem = problem_of(kernel)
-    large = AttentionSchedule(lanes=16, vectors=6, keys_=4, tile_n=512)
+    large = AttentionSchedule(lanes=16, vectors=6, keys=4, tile_n=512)
 
     assert scratch_bytes(large, problem) > STACK_BYTES
-    assert any("bytes of scratch" in reason for reason in FAMILY.reasons(large, problem, SERVER.limits))
+    assert any("bytes of scratch" in reason for reason in FAMILY.reasons(large.numbers, problem, SERVER.limits))
     for target in (V2, V3, SERVER):
         assert not FAMILY.reasons(FAMILY.default(problem, target.limits).numbers, problem, target.limits)
 
@@ -238,7 +238,7 @@ def test_scratch_stays_below_its_limit() -> None:
 @pytest.mark.parametrize(("rows", "vectors", "found"), [(197, 4, (1, 3, 4)), (128, 4, (0, 4, 2)), (5, 4, (0, 1, 1))])
 def test_tiles_of_rows_differ_by_a_vector_at_most(rows: int, vectors: int, found: tuple[int, int, int]) -> None:
     sizes = derive(
-        AttentionSchedule(lanes=16, vectors=vectors, keys_=6, tile_n=64), problem_of(attention(rows, 50, 8, 8))
+        AttentionSchedule(lanes=16, vectors=vectors, keys=6, tile_n=64), problem_of(attention(rows, 50, 8, 8))
     )
 
     assert (sizes.wider, sizes.base, sizes.tiles) == found

@@ -347,9 +347,9 @@ def test_defaults_are_legal_and_no_worse_than_their_neighbours(size, limits):
     side, channels, columns = size
     p = FAMILY.problem(constant(conv((1, side, side, channels), columns, (3, 3), pad=1)))
 
-    s = FAMILY.default(p, limits).numbers
+    s = FAMILY.default(p, limits)
 
-    assert FAMILY.reasons(s, p, limits) == []
+    assert FAMILY.reasons(s.numbers, p, limits) == []
     assert scratch_bytes(s, p) <= SCRATCH_BYTES
     assert s.outputs in (2, 4) or limits is not AVX512, "F(6, 3) costs accuracy and saves too little"
     assert s.mr * s.nv + s.nv < limits.registers
@@ -367,7 +367,7 @@ def on_all(s, p, limits):
 @pytest.mark.parametrize("threads", THREADS)
 def test_more_threads_take_no_longer_and_share_the_work_of_a_large_layer(threads):
     p = FAMILY.problem(constant(conv((1, 56, 56, 128), 256, (3, 3), pad=1)))
-    s = FAMILY.default(p, AVX512).numbers
+    s = FAMILY.default(p, AVX512)
 
     assert cycles(s, p, threads, AVX512) <= 1.25 * cycles(s, p, 1, AVX512) / threads
 
