@@ -17,7 +17,7 @@ from gpucomp.ir.types import BOOL, I8, U8
 from gpucomp.kernel import Contraction, Kernel, Math
 from gpucomp.kernel.passes.pack_weights import Packed
 from gpucomp.kernel.sizes import Sizes
-from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.source import KernelSource, statements
 from gpucomp.kernel.step import KernelStep
 from gpucomp.lowering import scheduled
 from gpucomp.schedule.analytic import operations
@@ -131,7 +131,7 @@ class Task:
 
 def rendered_hash(source: KernelSource, packed: Packed | None) -> str:
     """A hash of a source, its launch and its packing: candidates with the same hash are equal."""
-    parts = source.text, repr(packed.packing if packed else None), repr(source.geometry)
+    parts = statements(source.text), repr(packed.packing if packed else None), repr(source.geometry)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

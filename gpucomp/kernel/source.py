@@ -10,6 +10,7 @@ from functools import cached_property
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.kernel.geometry import Geometry
 
+COMMENTS = ("//", ";")  # that begin a line of C, and of LLVM IR
 SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}  # by language
 
 
@@ -36,3 +37,9 @@ class KernelSource:
     @cached_property
     def digest(self) -> str:
         return hashlib.sha256(f"{self.language}\n{self.name}\n{self.text}".encode()).hexdigest()
+
+
+def statements(text: str) -> str:
+    """A source without empty lines, and without lines that are only a comment: what a compiler reads of it."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith(COMMENTS))

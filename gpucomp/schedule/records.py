@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from gpucomp import config
 from gpucomp.device.target import Target
 from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.kernel.source import statements
 from gpucomp.refusal import Refusal
 
 SCHEMA = 1
@@ -172,8 +173,8 @@ def files(place: Path) -> list[Path]:
 
 
 def source_hash(text: str, name: str) -> str:
-    """Of a kernel's source, whatever the kernel is called in it."""
-    return hashlib.sha256(text.replace(name, "k0").encode()).hexdigest()[:16]
+    """A hash of a kernel's statements. The kernel's name, comments and empty lines do not change it."""
+    return hashlib.sha256(statements(text).replace(name, "k0").encode()).hexdigest()[:16]
 
 
 def device_of(target: Target) -> dict[str, Any]:

@@ -617,3 +617,12 @@ def test_debugging_says_why_a_record_is_not_used(tuned, capsys):
 
     device = quote(fields["device"]["name"])
     assert f"not record: {device}: another source was measured than is rendered now" in capsys.readouterr().err
+
+
+def test_the_hash_of_a_source_is_of_its_statements_alone():
+    text = "// engine x\nvoid k7() {\n  // the sum\n  const float s = a + b;\n\n  y[0] = s;\n}\n"
+    plain = "void k0() {\n  const float s = a + b;\n  y[0] = s;\n}\n"
+
+    assert records.source_hash(text, "k7") == records.source_hash(plain, "k0")
+    assert records.source_hash("; of LLVM\n" + plain, "k0") == records.source_hash(plain, "k0")
+    assert records.source_hash(plain.replace("a + b", "a - b"), "k0") != records.source_hash(plain, "k0")
