@@ -12,7 +12,7 @@ from gpucomp.kernel import Kernel, Window
 from gpucomp.kernel.sizes import tunable
 from gpucomp.kernels_templates.loops.space import LoopsSchedule, PointsProblem, derive, focus, geometry, groups
 from gpucomp.kernels_templates.pool.emit import emit_pool
-from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Work, too_wide
+from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Work, too_many_registers, too_wide
 
 MAX_UNROLLED = 128
 OTHER_REGISTERS = 24  # addresses, indices
@@ -61,8 +61,8 @@ def objections(s: PoolSchedule, p: PoolProblem, limits: Limits) -> Iterator[str]
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
     if s.unroll and p.taps > MAX_UNROLLED:
         yield f"{p.taps} taps written out, the source would be too long for a compiler to end in seconds"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(s.threads)):
-        yield f"about {used} registers per work-item, the device has {available}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, s.threads, registers(s, p))
     if limits.is_cpu:  # what is loaded is computed with, all at once and in four bytes or more
         yield from too_wide(s.vector, max(4, p.width), limits)
     if groups(s, p) > MAX_GROUPS:

@@ -27,6 +27,7 @@ from gpucomp.schedule.space import (
     can_run,
     cannot_meet,
     groups_for_registers,
+    too_many_registers,
 )
 
 LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -173,8 +174,8 @@ def objections(s: RowwiseSchedule, p: RowwiseProblem, limits: Limits) -> Iterato
         yield "the results read nothing that the statistics do not"
     if s.keep and s.splits > 1:
         yield "a row that work-groups share is read once: there is nothing to keep"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
-        yield f"about {used} registers per work-item, the device has {available}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, d.threads, registers(s, p))
     if s.splits > 1 and not p.splittable:
         yield "work-groups share a row only where one statistic is all that the kernel computes"
     if d.groups * s.splits > MAX_GROUPS:

@@ -35,6 +35,7 @@ from gpucomp.schedule.space import (
     can_run,
     cannot_meet,
     groups_for_registers,
+    too_many_registers,
 )
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -149,8 +150,8 @@ def objections(s: ScanSchedule, p: ScanProblem, limits: Limits) -> Iterator[str]
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if not limits.is_cpu and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
-        yield f"about {used} registers per work-item, the device has {available}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, d.threads, registers(s, p))
     if d.groups > MAX_GROUPS:
         yield f"more than {MAX_GROUPS} work-groups"
     if s.look_back and d.tiles < 2:

@@ -14,7 +14,17 @@ from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.attention.simt.emit import emit_attention
-from gpucomp.schedule.space import MAX_GROUPS, STATIC_SHARED, Family, Work, can_run, cannot_meet, remembered, too_wide
+from gpucomp.schedule.space import (
+    MAX_GROUPS,
+    STATIC_SHARED,
+    Family,
+    Work,
+    can_run,
+    cannot_meet,
+    remembered,
+    too_many_registers,
+    too_wide,
+)
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 MAX_WORKSPACE = 1 << 31  # bytes
@@ -195,8 +205,8 @@ def objections(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) ->
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if not limits.is_cpu and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if not limits.is_cpu and (used := registers(s, p)) > (available := limits.registers_for(threads_of(s))):
-        yield f"about {used} registers per work-item, the device has {available}"
+    if not limits.is_cpu:
+        yield from too_many_registers(limits, threads_of(s), registers(s, p))
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
     if workspace_bytes(s, p) > MAX_WORKSPACE:
