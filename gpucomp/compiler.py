@@ -333,12 +333,11 @@ def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) 
     engines_of, _ = back_end(target.language)
     family = engines_of(step.kernel, target.features)[-1]
     problem = family.problem(step.kernel)
-    sizes = problem
 
     def items(schedule: Schedule) -> int:
-        return math.prod(family.geometry(family.schedule(schedule), sizes).items)
+        return math.prod(family.geometry(family.schedule(schedule), problem).items)
 
-    last, most = dict(family.default(sizes, target.limits).numbers), math.prod(refused.geometry.items) // 2
+    last, most = dict(family.default(problem, target.limits).numbers), math.prod(refused.geometry.items) // 2
     while most:
         near = islice(family.near(last, problem, target.limits), MOST_TRIED)
         found = next((s for s in near if items(s) <= most), None)
