@@ -16,7 +16,7 @@ from gpucomp.targets import cuda
 
 def main() -> None:
     print(json.dumps({"compiler": cuda.compiler_version()}))
-    kernels = cases().kernels
+    kernels = cases()
     for number, arch in enumerate(cuda.ARCHITECTURES):
         target = cuda.manifest(arch)
         named: dict[str, list[str]] = {}

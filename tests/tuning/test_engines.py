@@ -116,7 +116,7 @@ def test_records_of_near_problems_and_other_devices_come_first():
     subject = two_engines()
     device = {"kind": "cpu", "arch": "a", "name": "here"}
     title = subject.engines[0].title
-    problem = dict(subject.problem(subject.engines[0]))
+    problem = dict(subject.problem(subject.engines[0]).numbers)
 
     def trial(kernel, name, m, ratio, kind="cpu"):
         return {

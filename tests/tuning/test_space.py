@@ -146,7 +146,8 @@ def test_of_an_engine_that_nobody_models_what_is_like_the_default_is_expected_to
 
 
 def test_a_space_without_a_legal_default_or_a_model_expects_nothing():
-    toy = dataclasses.replace(family(), default=lambda p, limits: {"tile": 8, "depth": 3, "fast": 0})
+    legal = family()
+    toy = dataclasses.replace(legal, default=lambda p, limits: legal.space(tile=8, depth=3, fast=0))
 
     found = Candidates.from_family(toy, Extent(n=100), Limits(threads=64))
 
