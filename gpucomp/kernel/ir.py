@@ -47,10 +47,10 @@ HANDED = -1
 
 @dataclass(frozen=True, eq=False)
 class FusedLayers(Described):
-    """Kernels one after the other, each of which reads what the one before it leaves, and nobody else does.
+    """Layers that are computed depth first, in one kernel. Each layer alone reads the result of the one before it.
 
-    What they hand on are images ``[image, row, column, channel]`` that no memory ever holds whole: of each only the rows
-    are kept that the next link's present rows are made of.
+    These results are images ``[image, row, column, channel]``. They are never in memory as a whole: only the rows are kept
+    from which the next layer's current rows are computed.
     """
 
     links: tuple[FusedLayer, ...]

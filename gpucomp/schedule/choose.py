@@ -3,14 +3,14 @@
     1 record      the exact problem on this device          (tuning records)
     2 sibling     the same problem on a sibling device      (tuning records)
     3 nearest     the nearest problem on this device        (tuning records)
-                  where only a kind of device is named, on any device of its kind
-    4 portfolio   what most records of near and far problems agree on, on any device of this kind, all engines
-                  that can run the kernel heard             (tuning records)
+                  (on any device of the kind, if the target names only a kind)
+    4 portfolio   the schedule that most records of near and far problems agree on, on any device of this kind,
+                  of all engines that can run the kernel    (tuning records)
     5 analytic    ranked by a model of the device
     6 default     the family's rule of thumb, legal everywhere
 
-What a device refuses to build or to launch is chosen once more, for limits below its own (``compiler.finish``); that tier is
-called ``smaller``.
+If a device refuses to build or to launch a kernel, its schedule is chosen again for lower limits (``compiler.finish``). That
+tier is called ``smaller``.
 
 A tier is a function ``(kernel, family, problems, limits) -> schedule, pick or None``. ``TIERS`` lists those that need no
 records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. What a tier that
@@ -50,8 +50,8 @@ Tiers = tuple[tuple[str, Tier], ...]
 class Choice:
     """A schedule, the tier that gave it, the engine it is for, and how that wants a constant operand packed.
 
-    ``pick`` is the record that it is from; none of the tiers that need none. ``passed_over`` says of each tier that asked
-    records before this one why it has no answer: the tier, the device of the record if there is one, and the reason.
+    ``pick`` is the record that the schedule is from, if any. ``passed_over`` has a line for each earlier tier that reads
+    records: the tier, the device of the record if there is one, and why it was not used.
     """
 
     schedule: Mapping[str, int]
@@ -63,7 +63,7 @@ class Choice:
 
     @property
     def said(self) -> str:
-        """The tier and, where a record answered, whose: its device, and its problem where that is another one."""
+        """The tier. For a record also its device, and its problem if that is another one."""
         if self.pick is None:
             return self.tier
         sizes = " ".join(f"{name}={size}" for name, size in self.pick.problem.items())
@@ -76,10 +76,10 @@ def _default(kernel: Kernel, family: Family, problems: Problems, limits: Limits)
 
 
 def recorded(picks: Picks, target: Target) -> Tiers:
-    """The tiers that ask ``picks``. A pick of an engine that has changed since answers for its own kernel alone.
+    """The tiers that read ``picks``. If an engine has changed since, its picks are used for their own kernels only.
 
-    Whether it still does is for who renders to see: its source has to be the one that was measured. Of another kernel
-    nobody can render the source, so that there the engine's hash decides.
+    For its own kernel, ``gpucomp.schedule.standing`` checks that the rendered source is the one that was measured. For
+    another kernel that source cannot be rendered here, so the engine's hash decides.
     """
 
     def tier(find: Callable[[Kernel, Problems], Pick | Refusal], *, own: bool) -> Tier:

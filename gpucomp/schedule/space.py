@@ -24,27 +24,30 @@ Schedule = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a schedule makes one work-group do, for the analytic model (``gpucomp.schedule.model``).
+    """The work of one work-group under a schedule, for the analytic model (``gpucomp.schedule.model``).
 
-    macs          multiply-adds it executes, padding included
-    cache_bytes   bytes that its loop takes from the cache that all units share
-    steps         trips of its loop, each of which waits for its bytes
-    math          ``fma``, ``dp4a`` (dot products of four bytes), or the type of the operands that matrix cores take
-    out_bytes     bytes of its part of the result, and of partial sums that it leaves
-    ahead         trips whose bytes are under way while one is computed with
-    shared_traffic  bytes through shared memory
-    shared_bytes  shared memory that it holds
-    registers     that a launch allots to a work-item, about; 0: as many as the engine's formula says
-    instructions  that its warps issue, one for a whole warp
-    chains        multiplications of one warp that do not wait for each other
-    step_cycles   of a trip: its barriers, and what it starts with
-    start_cycles  before the first bytes are asked for
-    by_warp       matrix cores are fed by ``mma.sync``, whose rate some architectures keep below their peak
-    least_share   of the kernel's multiply-adds, that some schedule of the engine does with
-    splits        work-groups that share one part of the result; ``in_cluster``: they meet in shared memory
-    joined_bytes  partial sums that one of them leaves for the last
-    tail_bytes    that are read back for statistics of rows, in ``tail_trips`` that wait for each other and with so many
-                  ``tail_instructions``, by the last of ``tail_sharers`` work-groups to have stored a part of the rows
+    macs            multiply-adds, padding included
+    cache_bytes     bytes that its loop reads from the cache that all units share
+    steps           iterations of its loop; each waits for its own bytes
+    math            ``fma``, ``dp4a`` (dot products of four bytes), or the operand type of the matrix cores
+    out_bytes       bytes of its part of the result, and of the partial sums that it stores
+    ahead           iterations whose loads are in flight while one is computed
+    shared_traffic  bytes read from and written to shared memory
+    shared_bytes    shared memory that it allocates
+    registers       registers that a launch allots to a work-item, about; 0: the engine's formula
+    instructions    instructions that its warps issue, counted once for a warp
+    chains          independent multiplications of one warp
+    step_cycles     overhead of an iteration in cycles, such as barriers
+    start_cycles    cycles before the first load
+    by_warp         the matrix cores are fed by ``mma.sync``, which is below their peak on some architectures
+    least_share     the least share of the kernel's multiply-adds that a schedule of the engine executes
+    splits          work-groups that share one part of the result
+    in_cluster      these work-groups add up in the shared memory of a cluster
+    joined_bytes    bytes of the partial sums that one of them stores for the last
+    tail_bytes      bytes that row statistics read back
+    tail_trips      dependent reads of the row statistics
+    tail_instructions  instructions of the row statistics
+    tail_sharers    work-groups that store parts of the same rows; the last of them computes the row statistics
     """
 
     macs: float
@@ -85,9 +88,8 @@ WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 def groups_for_registers(registers: int, threads: int) -> int:
     """How many work-groups of ``threads`` a multiprocessor holds when each work-item may take so many registers.
 
-    As the second number of ``__launch_bounds__`` it is what lets ptxas take them: left to itself it saves registers
-    for more work-groups than there will be, and spills. Every architecture can hold 1024 work-items and 16 work-groups; a
-    number that is too large is not heard.
+    It is the second number of ``__launch_bounds__``. Without it ptxas saves registers for more work-groups than there will
+    be, and spills. Every architecture can hold 1024 work-items and 16 work-groups; larger numbers are ignored.
     """
     allotted = -(-registers // 8) * 8  # registers come by eights
     warps = PARTS * (REGISTER_FILE // (PARTS * WARP) // allotted)  # a warp has all of its registers in one part
@@ -95,9 +97,9 @@ def groups_for_registers(registers: int, threads: int) -> int:
 
 
 def groups_for_less_than_a_warp(threads: int) -> int:
-    """The second number of ``__launch_bounds__`` for small work-groups, that lets ptxas take all registers; 0 for others.
+    """The second number of ``__launch_bounds__`` that lets small work-groups use all registers; 0 for larger ones.
 
-    Left to itself it saves registers for as many as a multiprocessor may hold, of which few are ever there: it spills.
+    Without it ptxas saves registers for as many work-groups as a multiprocessor can hold, and spills.
     """
     return int(threads < WARP)
 
@@ -116,10 +118,13 @@ def _itself(kernel: Kernel) -> Kernel:
 
 @dataclass(frozen=True)
 class Family:
-    """One template with its space. The module beside the template makes it.
+    """One engine: a template or emitter with its search space. The ``space.py`` of its folder makes it.
 
-    A family of kernels may have several engines, each with a template and a space of its own: ``contraction`` has
-    ``simt``, ``mma`` ... What one engine cannot do at all, ``accepts`` says; the last engine of a family does all.
+    A family of kernels can have several engines: ``contraction`` has ``simt``, ``mma`` ... ``accepts`` says which kernels
+    an engine can compute; the last engine of a family computes all of them.
+
+    ``s`` is a schedule of type ``space``, ``p`` is what ``problem`` returns. In ranking, the numbers of ``s`` are columns
+    (``gpucomp.device.lockstep``): formulas use its ``least``, ``most`` and ``gcd``.
 
     problem(kernel)              -> the sizes that specialise the template
     objections(s, p, limits)     -> a reason for everything that cannot run (never for what is merely slow)
@@ -283,7 +288,7 @@ def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: in
 def remembered(derive: Callable[[S, P], T]) -> Callable[[S, P], T]:
     """``derive`` with its last answer kept: a schedule's formulas all ask for the same sizes, one after the other.
 
-    The answer is for the very objects that were given, which nobody may change in between.
+    The answer is kept for the same two objects; they must not change in between.
     """
     last: tuple[S, P, T] | None = None
 
