@@ -180,9 +180,10 @@ def _kernels(
     for stage in journey.kernels:
         after = steps_of(stage.after, nodes)
         members = {n for step in after for n in (*step.nodes, *step.prologue)}
-        before = steps_of(stage.before, members.union(nodes))
+        mine, left = set(steps_of(stage.before, nodes)), set(stage.after)
+        # kernels that became part of these; others that only store parts of the same Concat are still there
+        before = [s for s in steps_of(stage.before, members.union(nodes)) if s in mine or s not in left]
         if len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True)):
-            mine = set(steps_of(stage.before, nodes))
             old = [line for step in before for line in _step(step, namer, "")[: None if step in mine else 1]]
             new = [line for step in after for line in _step(step, namer, "")]
             if len(before) == len(after):

@@ -265,3 +265,17 @@ def test_the_terms_of_the_model_come_with_why_no_record_answers(inspected, recor
     lines = inspected(normalized(), "--why", "--target", "cuda:sm_80", "--records", str(records_of_others))
 
     assert "  not by     record: this kernel was tuned on no device" in lines
+
+
+def test_kernels_that_store_parts_of_the_same_concat_are_not_taken_for_each_other(inspected):
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="left"),
+        node("Conv", ["x", "v"], ["b"], name="right"),
+        node("Concat", ["a", "b"], ["y"], axis=1, name="both"),
+    ]
+    parts = model(nodes, {"x": (1, 3, 6, 7)}, ["y"], w=weights(5, 3, 1, 1), v=weights(4, 3, 3, 1)[:, :, :1])
+
+    lines = inspected(parts, "--node", "left", "--target", "cpu")
+
+    (said,) = (line for line in lines if line.startswith("Kernel passes:"))
+    assert said.startswith("Kernel passes: 0 of ")
