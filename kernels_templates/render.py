@@ -61,11 +61,11 @@ def render_scheduled(
         raise TypeError(f"kernel {kernel.label or kernel.family}: the passes of {family.title} have not run on it")
     problem = family.problem(kernel)
     family.require(schedule, problem, target.limits)
-    s, p = family.schedule(schedule), problem
+    s = family.schedule(schedule)
     params = [(f"x{i}", t.dtype) for i, t in enumerate(kernel.params)]
     printer = CPrinter(dialect, params, target.features)
-    derived = family.derive(s, p)
-    hooks = family.emit(kernel, printer, s, p, derived)
+    derived = family.derive(s, problem)
+    hooks = family.emit(kernel, printer, s, problem, derived)
     waits = "pdl" in target.features
     programmatic = hooks.get("programmatic", waits)
     text = (
@@ -81,7 +81,7 @@ def render_scheduled(
             **{**problem.numbers, **schedule, **derived.numbers, **hooks},
         )
     )
-    geometry = family.geometry(s, p)
+    geometry = family.geometry(s, problem)
     if target.limits.is_cpu and geometry.items[0] > 1:
         # a CPU's work-items are loops around the text: PoCL, told to unroll inside, writes past what it keeps for them
         text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)

@@ -229,7 +229,7 @@ def legal(family: Family, problem: Sizes, limits: Limits) -> str:
     everything = math.prod(len(p.choices) for p in family.params)
     if everything <= EXACT:
         return str(sum(1 for _ in family.legal(problem, limits)))
-    draw, p = random.Random(0), problem
+    draw = random.Random(0)
     drawn = (family.schedule({q.name: draw.choice(q.choices) for q in family.params}) for _ in range(SAMPLE))
-    share = sum(1 for s in drawn if next(iter(family.objections(s, p, limits)), None) is None) / SAMPLE
+    share = sum(1 for s in drawn if next(iter(family.objections(s, problem, limits)), None) is None) / SAMPLE
     return f"~{everything * share:.0f}"

@@ -282,16 +282,15 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
     found: dict[str, str] = {}
     problems = rank.problems(kernel, able)
     for family, problem in problems:
-        sizes = problem
         try:
-            schedule = family.default(sizes, target.limits).numbers
+            schedule = family.default(problem, target.limits).numbers
         except ScheduleError as error:
             found[family.title] = f"its default cannot run: {error.message}"
             continue
         if reasons := family.reasons(schedule, problem, target.limits):
             found[family.title] = f"its default cannot run: {'; '.join(reasons)}"
         elif family.estimate is not None:
-            us = family.estimate(family.schedule(schedule), sizes, target.limits)
+            us = family.estimate(family.schedule(schedule), problem, target.limits)
             found[family.title] = f"about {us:.1f} us with its default schedule"
     if not target.limits.is_cpu:
         like = target.device or typical(target.limits.units, dots=target.limits.dots)

@@ -37,10 +37,10 @@ def columns(family: Family, values: np.ndarray) -> dict[str, np.ndarray]:
 
 def legal(family: Family, problem: Sizes, limits: Limits, choices: Choices | None = None) -> np.ndarray:
     """Every schedule that can run, int64 [points, parameters], in the order of ``grid``: as ``Family.legal`` says."""
-    table, p = grid(family, choices), problem
+    table = grid(family, choices)
     good = np.zeros(len(table), bool)
     for rows, is_legal in lockstep(
-        lambda point: next(iter(family.objections(family.schedule(point), p, limits)), None) is None,
+        lambda point: next(iter(family.objections(family.schedule(point), problem, limits)), None) is None,
         columns(family, table),
     ):
         good[rows] = is_legal

@@ -112,7 +112,7 @@ def tail_problem(kernel: Kernel) -> dict[str, int]:
 
 
 def has_tail(p: TailProblem) -> bool:
-    return getattr(p, "tail_statistics", 0) > 0
+    return p.tail_statistics > 0
 
 
 def tail_sizes(threads: int, rows: int, p: TailProblem, wide: int = 0) -> TailSizes:
