@@ -7,7 +7,9 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from gpucomp import config
@@ -74,6 +76,18 @@ def checked_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """
     with config.using(verify=True, cache=tmp_path_factory.mktemp("cache"), records=None):
         yield
+
+
+_first_states: dict[str, dict[str, Any]] = {}
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_its_own(request: pytest.FixtureRequest) -> None:
+    """A test draws the same numbers whichever tests ran before it: the generators of its module start again."""
+    generators = {n: g for n, g in vars(request.module).items() if isinstance(g, np.random.Generator)}
+    first = _first_states.setdefault(request.module.__name__, {n: g.bit_generator.state for n, g in generators.items()})
+    for name, generator in generators.items():
+        generator.bit_generator.state = first[name]
 
 
 @pytest.fixture(autouse=True)

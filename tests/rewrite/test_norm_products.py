@@ -186,10 +186,14 @@ def errors(graph, level, feeds):
 
 
 @pytest.mark.parametrize("level", PRECISIONS)
-@pytest.mark.parametrize(("width", "out"), [(61, 67), (64, 1), (1021, 3)])
-def test_a_network_loses_no_accuracy(level, width, out):
-    """Three pre-norm blocks, with scaled columns, and residual streams of several sizes and means."""
-    x = ops.Add(rows(width=width, lead=(1, 37)), constant(np.float32(3)))
+@pytest.mark.parametrize(("count", "width", "out"), [(37, 61, 67), (407, 64, 1), (37, 509, 11)])
+def test_a_network_loses_no_accuracy(level, count, width, out):
+    """Three pre-norm blocks, with scaled columns, and residual streams of several sizes and means.
+
+    With 407 results the folded error is 0.9 times the plain one in the median of 60 seeds, and at most 1.15 times. With 37
+    results, chance alone makes it up to 1.6 times.
+    """
+    x = ops.Add(rows(width=width, lead=(1, count)), constant(np.float32(3)))
     for _ in range(3):
         up, down = normal(width, 2 * width, scale=width**-0.5), normal(2 * width, width, scale=width**-0.5)
         x = ops.Add(x, ops.MatMul(ops.Tanh(ops.MatMul(ops.Mul(rms_norm(x), normal(width)), up)), down))
