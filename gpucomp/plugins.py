@@ -32,7 +32,10 @@ _loaded: set[str] = set()
 
 @dataclass
 class Plugin:
-    """Collects what a plug-in adds. Nothing is added if the plug-in's function raises an error."""
+    """Collects what a plug-in adds. Nothing is added if the plug-in's function raises an error.
+
+    The methods raise ``ValueError`` for what is there already.
+    """
 
     name: str
     rules: list[Rule] = field(default_factory=list)
@@ -75,7 +78,8 @@ class Plugin:
 def plugin(name: str) -> None:
     """Load the installed plug-in ``name``. A second call does nothing.
 
-    Raises ``UsageError`` (GPC2014) if no installed package has such a plug-in, if several have, or if it cannot be loaded.
+    Raises ``UsageError`` (GPC2014) if no installed package has such a plug-in, if several have, or if it cannot be imported or
+    adds what is there already. Other errors of the plug-in itself pass through.
     """
     if name in _loaded:
         return
@@ -83,7 +87,7 @@ def plugin(name: str) -> None:
     made = Plugin(name)
     try:
         found.load()(made)
-    except Exception as error:  # a plug-in may raise anything
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"plug-in {quote(name)} ({found.value}) cannot be loaded: {type(error).__name__}: {error}", code="GPC2014"
         ) from error
