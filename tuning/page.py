@@ -1,135 +1,183 @@
-"""HTML pages that draw the results of ``analysis``. They are self-contained and load nothing; all texts are escaped."""
+"""Draws spaces and searches for pages: the shape of a measured space, and how close samplers come to its best point."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gpucomp.errors import UsageError, quote
-from gpucomp.tuning.analysis import dependence, importance, neighbours
+from gpucomp.errors import UsageError
+from gpucomp.report import chart, page
+from gpucomp.report.chart import Axis, Series
+from gpucomp.tuning.analysis import NEAR, Importance, dependence, importance, neighbours
+from gpucomp.tuning.recorded import Recorded
+from gpucomp.tuning.replay import Result
 from gpucomp.tuning.space import Candidates
 
-TOP = 20
-COLUMNS = 3
-BLUE, GREY = "#1b6ac9", "#999999"
-STYLE = (
-    "body{font-family:sans-serif;margin:2em}td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}"
-    "pre{background:#f6f6f6;padding:1em;overflow-x:auto}"
-)
+TOP = 20  # of the fastest points
+MOST_DRAWN = 12  # parameters with a chart of their own, and spaces with a section
+QUANTILES = 200  # points of the curve of sorted times
+WIDEST = 24  # values of a parameter that a map can show
+BLUE, ORANGE, GREY = 0, 1, 7
+Labels = Mapping[str, Sequence[str]]
 
 
-def plotly() -> Any:
-    """plotly's figures. Raises ``UsageError`` if it is not installed."""
-    try:
-        import plotly.graph_objects
-    except ImportError:
-        raise UsageError("a report needs plotly: pip install 'gpucomp[report]'", code="GPC2604") from None
-    return plotly.graph_objects
+def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) -> None:
+    """Write a page about searches of recorded spaces: a curve for each sampler, and the shape of each space."""
+    seeds, trials = results[0].seeds, results[0].trials
+    about = (f"Searches of {trials} trials, {seeds} for each sampler and space, on recorded measurements. A line is the mean "
+             "over the searches, and the band around it the 95 % interval of that mean.")  # fmt: skip
+    budgets = list(results[0].fraction_of_optimum)
+    rows = [
+        (r.file, r.sampler, str(r.points), *(_with_interval(r, b) for b in budgets), f"{r.sampler_ms:.1f}")
+        for r in results
+    ]
+    head = ("space", "sampler", "points", *(f"after {b}" for b in budgets), "ms per trial")
+    body = [
+        "<h1>Searches on recorded spaces</h1>",
+        page.paragraph(about),
+        page.heading("How close a search comes to the best point"),
+        _charts([curves(space.name, own) for space, own in _by_space(spaces, results)]),
+        page.paragraph("Share of the optimum: the best time in the space over the time of the point that was found."),
+        page.table(head, rows),
+    ]
+    for one in spaces[:MOST_DRAWN]:
+        body += [page.heading(f"The space of {one.name}"), page.paragraph(f"Measured on {one.device}.")]
+        body += space(one.candidates, one.seconds, np.isnan(one.seconds), one.labels)
+    if len(spaces) > MOST_DRAWN:
+        body.append(page.paragraph(f"{len(spaces) - MOST_DRAWN} more spaces are not drawn."))
+    page.write(path, page.page("Searches on recorded spaces", body))
 
 
-def write(path: Path, title: str, parts: Sequence[str]) -> None:
-    """Write these parts as one HTML file. Raises ``UsageError`` without plotly, or if the file cannot be written."""
-    plotly()
-    from plotly.offline import get_plotlyjs
-
-    page = (
-        f'<!DOCTYPE html><html><head><meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
-        f"<script>{get_plotlyjs()}</script></head><body><h1>{html.escape(title)}</h1>{''.join(parts)}</body></html>\n"
-    )
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
+def _by_space(spaces: Sequence[Recorded], results: Sequence[Result]) -> list[tuple[Recorded, list[Result]]]:
+    each = len(results) // len(spaces)
+    return [(one, list(results[k * each : (k + 1) * each])) for k, one in enumerate(spaces)]
 
 
-def heading(text: str, level: int = 2) -> str:
-    return f"<h{level}>{html.escape(text)}</h{level}>"
+def _with_interval(result: Result, budget: str) -> str:
+    low, high = result.interval[budget]
+    return f"{result.fraction_of_optimum[budget]:.3f} ({low:.2f} to {high:.2f})"
 
 
-def paragraph(text: str) -> str:
-    return f"<p>{html.escape(text)}</p>"
+def curves(title: str, results: Sequence[Result]) -> str:
+    """The chart of searches of one space, with a line and its interval for each sampler."""
+    series = [
+        Series(r.sampler, range(1, r.trials + 1), r.curve, r.curve_low, r.curve_high, colour=k)
+        for k, r in enumerate(results)
+    ]
+    return chart.lines(title, series, Axis("trials", log=True), Axis("share of the optimum", most=1.0))
 
 
-def text(title: str, body: str) -> str:
-    """A source or a diff, preformatted."""
-    return f"{heading(title)}<pre>{html.escape(body)}</pre>"
+def _charts(found: Sequence[str]) -> str:
+    return f'<div class="charts">{"".join(found)}</div>'
 
 
-def figure(found: Any) -> str:
-    return str(found.to_html(full_html=False, include_plotlyjs=False))
+def space(
+    candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None = None, labels: Labels | None = None
+) -> list[str]:
+    """The parts of a page about one space: its shape, what matters, the winner's neighbours, the fastest points.
 
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [("th", head), *(("td", row) for row in rows)]
-    body = "".join(f"<tr>{''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in cells)}</tr>" for tag, cells in lines)
-    return f"<table>{body}</table>"
-
-
-def space(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None = None) -> list[str]:
-    """The parts of a page about one space: importance, dependence, the winner's neighbours, the fastest points.
-
-    ``seconds`` [points] is NaN where unknown or failed; at least one is a number.
+    ``seconds`` [points] is NaN where unknown or failed; at least one is a number. ``labels`` name values of parameters.
     """
+    named = labels or {}
     winner, best = int(np.nanargmin(seconds)), float(np.nanmin(seconds))
     around = [
-        (n.name, f"{n.instead_of} → {n.value}", "failed" if n.ratio is None else f"{n.ratio:.3f}")
+        (
+            n.name,
+            f"{_label(named, n.name, n.instead_of)} → {_label(named, n.name, n.value)}",
+            "failed" if n.ratio is None else f"{n.ratio:.3f}",
+        )
         for n in neighbours(candidates, seconds, winner, failed)
     ]
     order = np.argsort(np.where(np.isfinite(seconds), seconds, np.inf), kind="stable")[:TOP].tolist()
-    fastest = [(f"{seconds[p] / best:.3f}", *map(str, candidates.values[p])) for p in order if np.isfinite(seconds[p])]
-    count = int(np.isfinite(seconds).sum())
+    fastest = [(f"{seconds[p] / best:.3f}", *_labels(named, candidates, p)) for p in order if np.isfinite(seconds[p])]
+    count, near = int(np.isfinite(seconds).sum()), int((seconds <= NEAR * best).sum())
     fails = "" if failed is None else f", {int(failed.sum())} failed"
+    close = f"{near} of them take at most {NEAR:g} times the best time."
     return [
-        paragraph(f"{len(candidates)} legal points, {count} measured{fails}."),
-        *_drawn(candidates, seconds, failed),
-        heading("One parameter away from the winner"),
-        table(("parameter", "change", "time over the winner's"), around),
-        heading(f"The fastest {len(fastest)}"),
-        table(("time over best", *candidates.names), fastest),
+        page.paragraph(f"{len(candidates)} legal points, {count} measured{fails}. {close}"),
+        *_drawn(candidates, seconds, failed, named),
+        page.heading("One parameter away from the winner", 3),
+        page.table(("parameter", "change", "time over the winner's"), around),
+        page.heading(f"The fastest {len(fastest)}", 3),
+        page.table(("time over best", *candidates.names), fastest),
     ]
 
 
-def _drawn(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None) -> list[str]:
-    go = plotly()
-    from plotly.subplots import make_subplots
+def _label(labels: Labels, name: str, value: int) -> str:
+    return labels[name][value] if name in labels else str(value)
 
+
+def _labels(labels: Labels, candidates: Candidates, point: int) -> list[str]:
+    values = candidates.values[point].tolist()
+    return [_label(labels, name, value) for name, value in zip(candidates.names, values, strict=True)]
+
+
+def _drawn(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels) -> list[str]:
     shares = importance(candidates, seconds)
     if not shares:
-        return [paragraph("No parameter varies.")]
-    names = [i.name for i in shares]
-    bars = go.Figure(
-        [
-            go.Bar(y=names, x=[i.overall for i in shares], name="of all", orientation="h"),
-            go.Bar(y=names, x=[i.among_fast for i in shares], name="of the fastest tenth", orientation="h"),
-        ],
-        layout={
-            "title": "Share of the variance of log time that a parameter explains alone",
-            "yaxis_autorange": "reversed",
-        },
+        return [page.paragraph("No parameter varies.")]
+    groups = (
+        ("of all points", [i.overall for i in shares]),
+        ("of the fastest tenth", [i.among_fast for i in shares]),
     )
-    rows = -(-len(shares) // COLUMNS)
-    panels = make_subplots(rows=rows, cols=COLUMNS, subplot_titles=names)
-    for number, share in enumerate(shares):
-        levels = dependence(candidates, seconds, share.name, failed)
-        values = [str(level.value) for level in levels]
-        for what, colour in (("best", BLUE), ("median", GREY)):
-            line = go.Scatter(
-                x=values,
-                y=[getattr(level, what) for level in levels],
-                name=what,
-                mode="lines+markers",
-                marker_color=colour,
-                showlegend=number == 0,
-            )
-            panels.add_trace(line, row=number // COLUMNS + 1, col=number % COLUMNS + 1)
-    panels.update_yaxes(type="log")
-    panels.update_xaxes(type="category")
-    panels.update_layout(title="Time over the best, by value", height=260 * rows + 100)
-    return [figure(bars), figure(panels)]
+    title = "Share of the variance of log time that a parameter explains alone"
+    found = [_sorted_times(seconds), chart.bars(title, [i.name for i in shares], groups)]
+    if len(shares) > 1:
+        wide = [one for one in shares if len(np.unique(candidates.values[:, candidates.names.index(one.name)])) > 2]
+        found += _map(candidates, seconds, failed, labels, (wide if len(wide) > 1 else shares)[:2])
+    panels = [_levels(candidates, seconds, failed, labels, share.name) for share in shares[:MOST_DRAWN]]
+    return [_charts(found), page.heading("Time over the best, by the value of a parameter", 3), _charts(panels)]
+
+
+def _sorted_times(seconds: np.ndarray) -> str:
+    """The times of all points, from the fastest to the slowest: how rare fast ones are."""
+    ratios = np.sort(seconds[np.isfinite(seconds)]) / np.nanmin(seconds)
+    shares = np.linspace(0, 100, min(QUANTILES, len(ratios)))
+    times = np.quantile(ratios, shares / 100)
+    one = Series("points", shares.tolist(), times.tolist())
+    axes = Axis("share of the points", least=0, most=100, unit=" %"), Axis("time over the best", log=True, least=1.0)
+    return chart.lines("All points, the fastest first", [one], *axes)
+
+
+def _map(
+    candidates: Candidates,
+    seconds: np.ndarray,
+    failed: np.ndarray | None,
+    labels: Labels,
+    pair: Sequence[Importance],
+) -> list[str]:
+    """The best time for each pair of values of two parameters; nothing if they have too many values."""
+    columns = [candidates.values[:, candidates.names.index(one.name)] for one in pair]
+    values = [np.unique(column).tolist() for column in columns]
+    if max(map(len, values)) > WIDEST:
+        return []
+    best = float(np.nanmin(seconds))
+
+    def cell(a: int, b: int) -> float | None:
+        here = (columns[0] == a) & (columns[1] == b)
+        times = seconds[here & np.isfinite(seconds)]
+        if len(times):
+            return float(times.min()) / best
+        return float("inf") if failed is not None and (here & failed).any() else None
+
+    across, up = (
+        Axis(one.name, names=[_label(labels, one.name, v) for v in own]) for one, own in zip(pair, values, strict=True)
+    )
+    title = "Best time over the best of all; × failed" if failed is not None else "Best time over the best of all"
+    return [chart.heat(title, across, up, [[cell(a, b) for a in values[0]] for b in values[1]])]
+
+
+def _levels(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels, name: str) -> str:
+    levels = dependence(candidates, seconds, name, failed)
+    places = list(range(len(levels)))
+    series = [
+        Series("best", places, [level.best for level in levels], colour=BLUE),
+        Series("median", places, [level.median for level in levels], colour=GREY),
+    ]
+    names = [_label(labels, name, level.value) for level in levels]
+    return chart.lines(name, series, Axis("", names=names), Axis("time over the best", log=True, least=1.0))
 
 
 def write_report(
@@ -143,10 +191,10 @@ def write_report(
 ) -> None:
     """Write a page about one space. ``differences`` are texts by title, see ``analysis.source_difference``.
 
-    Raises ``UsageError`` without plotly (``gpucomp[report]``), for a space without a successful measurement, or if the file
-    cannot be written.
+    Raises ``UsageError`` for a space without a successful measurement, or if the file cannot be written.
     """
     if not np.isfinite(seconds).any():
         raise UsageError(f"{title}: no measurement succeeded, so there is nothing to report")
-    more = [text(name, body) for name, body in (differences or {}).items()]
-    write(path, title, [*space(candidates, seconds, failed), *more])
+    more = [page.source(name, body) for name, body in (differences or {}).items()]
+    body = [page.heading(title, 1), *space(candidates, seconds, failed), *more]
+    page.write(path, page.page(title, body))

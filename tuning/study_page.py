@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.report import chart, page
+from gpucomp.report.chart import Axis, Series
 from gpucomp.schedule import records
 from gpucomp.schedule.records import Record
-from gpucomp.tuning import page
 from gpucomp.tuning.analysis import source_difference
+from gpucomp.tuning.page import GREY, space
 from gpucomp.tuning.recorded import Row, space_of
 from gpucomp.tuning.tasks import Candidate, Task
 
@@ -28,7 +30,7 @@ MOST_LINES = 400  # of a diff of two sources
 def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> None:
     """Write a page about the trials in ``found``. ``tasks`` are the tasks of a model by kernel, for the sources.
 
-    Raises ``UsageError`` if no trial succeeded, without plotly, or if the file cannot be written.
+    Raises ``UsageError`` if no trial succeeded, or if the file cannot be written.
     """
     groups: dict[tuple[str, tuple[str, str, str]], list[Record]] = {}
     for record in found:
@@ -38,10 +40,10 @@ def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title:
     if not told:
         raise UsageError("no trial in these records succeeded, so there is nothing to report")
     order = sorted(told, key=lambda key: (told[key].ratio, key))
-    parts = [page.table(HEAD, [told[key].row for key in order])]
+    parts = [page.heading(title, 1), page.table(HEAD, [told[key].row for key in order])]
     for key in order:
         parts += _kernel(told[key], tasks.get(key[0]))
-    page.write(path, title, parts)
+    page.write(path, page.page(title, parts))
 
 
 HEAD = ("kernel", "label", "device", "trials", "failed", "best of the search", "default over pick", "95 %", "pick")
@@ -117,10 +119,12 @@ def _kernel(told: _Told, task: Task | None) -> list[str]:
         if not any(t["configuration"] for t in own):
             parts += [page.heading(engine, 3), page.paragraph("It has no parameters.")]
             continue
-        space = space_of(engine, told.device["name"], map(_row, own), tuple(told.problem.values()))
-        parts += [page.heading(engine, 3), *page.space(space.candidates, space.seconds, np.isnan(space.seconds))]
+        measured = space_of(engine, told.device["name"], map(_row, own), tuple(told.problem.values()))
+        parts += [page.heading(engine, 3), *space(measured.candidates, measured.seconds, np.isnan(measured.seconds))]
     if task is not None and told.winner is not None:
-        parts.append(page.text("The default's source beside the winner's", difference(task, told.pick or told.winner)))
+        parts.append(
+            page.source("The default's source beside the winner's", difference(task, told.pick or told.winner))
+        )
     return parts
 
 
@@ -135,17 +139,12 @@ def _row(trial: Record) -> Row:
 
 def _progress(trials: Sequence[Record]) -> str:
     """A chart of the search: each trial's time over the default's, and the best so far."""
-    go = page.plotly()
     ratios = [float(t["ratio"]) if t["invalidity"] == "correct" else math.inf for t in trials]
-    best = list(accumulate(ratios, min))
-    numbers = list(range(1, len(trials) + 1))
-    marks = go.Scatter(
-        x=numbers, y=ratios, mode="markers", name="trial", marker_color=page.GREY, text=list(map(_words, trials))
-    )
-    line = go.Scatter(x=numbers, y=best, mode="lines", name="best so far", line_shape="hv", line_color=page.BLUE)
-    made = go.Figure([marks, line], layout={"title": "Time over the default's, trial by trial", "height": 320})
-    made.update_yaxes(type="log")
-    return page.figure(made)
+    numbers = range(1, len(trials) + 1)
+    marks = Series("trial", numbers, ratios, colour=GREY, points=True, notes=list(map(_words, trials)))
+    line = Series("best so far", numbers, list(accumulate(ratios, min)), steps=True)
+    axes = Axis("trial", least=1, most=max(len(trials), 2)), Axis("time over the default's", log=True)
+    return f'<div class="charts">{chart.lines("The search", [marks, line], *axes)}</div>'
 
 
 def difference(task: Task, winner: Record) -> str:

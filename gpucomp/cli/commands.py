@@ -243,6 +243,10 @@ def compare_(
     metavar="FILE",
     help="Profile, and write one run there as a trace for Perfetto.",
 )
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.html",
+    help="Profile, and draw each kernel's time against its floor there, as one HTML page.",
+)  # fmt: skip
 def bench(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -255,11 +259,12 @@ def bench(
     static: bool,
     profiled: bool,
     trace: Path | None,
+    output: Path | None,
 ) -> None:
     """Measure MODEL's latency. Inputs that are not given are random."""
-    profiled = profiled or trace is not None
+    profiled = profiled or trace is not None or output is not None
     if static and profiled:
-        raise UsageError("--static measures nothing: it cannot be combined with --profile or --trace", code="GPC2002")
+        raise UsageError("--static measures nothing: it excludes --profile, --trace and --output", code="GPC2002")
     if static:
         _bench_static(how, report)
         return
@@ -290,8 +295,8 @@ def bench(
         **measure.as_json(latency, percentiles),
         **({"profile": profile.as_json(found.rows, found.ceilings)} if found else {}),
     }
-    if trace is not None and found is not None:
-        _write(trace, json.dumps(profile.trace(found.rows, found.runs, how.model.name)) + "\n")
+    if found is not None:
+        _draw_profile(found, trace, output, how.model.name, method)
     text = json.dumps(data, indent=1)
     if str(report) == "-":
         click.echo(text)
@@ -310,6 +315,15 @@ def _profiled(exe: Executable, given: dict[str, np.ndarray], iterations: int) ->
     ceilings = exe.ceilings()
     runs = [exe.timeline(given) for _ in range(iterations)]
     return profile.Profile(runs, ceilings, profile.rows(exe.kernels, runs, ceilings))
+
+
+def _draw_profile(found: Profile, trace: Path | None, output: Path | None, model: str, method: str) -> None:
+    from gpucomp.cli import profile, profile_page
+
+    if trace is not None:
+        _write(trace, json.dumps(profile.trace(found.rows, found.runs, model)) + "\n")
+    if output is not None:
+        _write(output, profile_page.text(found, model, [method]))
 
 
 def _show_profile(found: Profile) -> None:

@@ -126,22 +126,22 @@ def table(found: Sequence[Row]) -> Table:
             counted(row.ops) or "-",
             row.family,
             f"{row.ms:.4f}",
-            _percent(row.share),
-            _number(row.gflops),
-            _percent(row.of_peak),
-            _number(row.gbs),
-            _percent(row.of_copy),
-            _percent(row.idle),
+            percent(row.share),
+            number(row.gflops),
+            percent(row.of_peak),
+            number(row.gbs),
+            percent(row.of_copy),
+            percent(row.idle),
             row.limit or "-",
         )
     return result
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}%"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
@@ -162,7 +162,7 @@ def by_family(found: Sequence[Row]) -> Table:
             name,
             str(len(members)),
             f"{ms:.3f}",
-            _percent(sum(r.share for r in members)),
+            percent(sum(r.share for r in members)),
             f"{sum(floors):.3f}" if len(floors) == len(members) else "-",
             f"{work / ms / 1e6:.1f}" if work and ms else "-",
         )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from gpucomp.cli.progress import progress
 from gpucomp.errors import UsageError, quote
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Write the results there; - is stdout."
 )
 @click.option(
-    "--study", type=click.Path(path_type=Path), help="Write an analysis of the first file there, as one HTML page."
+    "--study", type=click.Path(path_type=Path), help="Draw the searches and the spaces there, as one HTML page."
 )
 def replay(
     files: tuple[Path, ...],
@@ -80,8 +79,7 @@ def replay(
     if study is not None:
         from gpucomp.tuning import page
 
-        first = spaces[0]
-        page.write_report(study, first.name, first.candidates, first.seconds, failed=np.isnan(first.seconds))
+        page.replayed(study, spaces, results)
     text = json.dumps([found.as_json() for found in results], indent=1)
     if report is not None and str(report) == "-":
         click.echo(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import sys
 
 import pytest
 
@@ -13,8 +12,6 @@ from gpucomp.tuning import choice, study_page
 from testing.kernels import matmul
 from tests.tuning.fakes import Builders, Device
 from tests.tuning.test_study import KERNEL, M, N, right, speeds, study, texts
-
-pytest.importorskip("plotly")
 
 
 def searched(folder, **changes):
@@ -40,7 +37,7 @@ def written(tmp_path, made, tasks=()):
     path = tmp_path / "page.html"
     study_page.write(path, made.tools.store.read(), {task.kernel.digest: task for task in tasks})
     page = path.read_text(encoding="utf-8")
-    return page[page.index("</script></head>") :]
+    return page[page.index("</style></head>") :]
 
 
 def rows(page):
@@ -136,10 +133,3 @@ def test_records_without_a_success_are_refused(tmp_path):
     found = [r for r in made.tools.store.read() if r.get("invalidity") != "correct"]
     with pytest.raises(UsageError, match="no trial in these records succeeded"):
         study_page.write(tmp_path / "p.html", found, {})
-
-
-def test_without_plotly_the_command_says_what_to_install(tmp_path, monkeypatch):
-    made = searched(tmp_path)
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(UsageError, match=r"pip install 'gpucomp\[report\]'"):
-        written(tmp_path, made)
