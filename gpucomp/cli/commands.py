@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
     from gpucomp.report.cost import Cost
+    from gpucomp.report.journey import Journey
     from gpucomp.runtime.executable import Executable
 
 
@@ -440,7 +441,14 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 @model_options
 @click.option("--kernels", is_flag=True, help="Every kernel: its operators, its schedule, and why it ends there.")
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
-@click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")
+@click.option(
+    "--graph", type=click.Choice(["before", "after", "kernels"]), is_flag=False, flag_value="kernels",
+    help="The graph before or after the passes. Alone: kernels and what is fused in them, see --output.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.html",
+    help="For --graph: draw it there, as one HTML page with pan and search.",
+)  # fmt: skip
 @click.option("--passes", is_flag=True, help="What every pass did.")
 @click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
 @click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (CUDA targets).")
@@ -450,12 +458,18 @@ def inspect(
     kernels: bool,
     sources: Path | None,
     graph: str | None,
+    output: Path | None,
     passes: bool,
     node: str | None,
     why: bool,
     spaces: bool,
 ) -> None:
     """Show what MODEL (.onnx or .gpuc) compiles to."""
+    if (graph == "kernels") != (output is not None):
+        raise UsageError("the graph of kernels is drawn: --graph -o FILE.html expected", code="GPC2002")
+    if output is not None:
+        _draw_graph(how, output)
+        return
     if node is not None:
         _show_node(how, node, source=sources is None)
         if not (graph or passes or kernels or why or spaces) and sources is None:
@@ -517,19 +531,38 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
         click.echo("\n".join(show.passes(records)))
 
 
-def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
-    from gpucomp.cli import journey as text
-    from gpucomp.frontend import onnx as frontend
+def _followed(how: ModelOptions) -> tuple[Journey, Lowered, Target]:
+    """The model as kernels, with the way of each of its nodes."""
     from gpucomp.ir.trail import followed
     from gpucomp.report.journey import Journey
 
     if how.model.suffix == ".gpuc":
         raise UsageError("a compiled model holds no nodes: give the .onnx model", code="GPC2007")
-    nodes = list(frontend.nodes_in(how.model))
-    names = text.chosen(pattern, nodes, how.model)
     journey = Journey()
     with followed(journey.replaced):
-        lowered, target = _lowered(how, journey.watch)
+        return journey, *_lowered(how, journey.watch)
+
+
+def _draw_graph(how: ModelOptions, output: Path) -> None:
+    from gpucomp.frontend import onnx as frontend
+    from gpucomp.report import graph
+
+    journey, lowered, target = _followed(how)
+    nodes = list(frontend.nodes_in(how.model))
+    host = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else ()
+    _write(output, graph.text(lowered, journey, how.model.name, target.name, nodes, host))
+    click.echo(f"{len(nodes)} nodes, {len(lowered.steps)} kernels -> {output}")
+
+
+def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
+    from gpucomp.cli import journey as text
+    from gpucomp.frontend import onnx as frontend
+
+    if how.model.suffix == ".gpuc":
+        raise UsageError("a compiled model holds no nodes: give the .onnx model", code="GPC2007")
+    nodes = list(frontend.nodes_in(how.model))
+    names = text.chosen(pattern, nodes, how.model)
+    journey, lowered, target = _followed(how)
     data_dependent = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
     for number, name in enumerate(names):
         if number:
