@@ -64,7 +64,16 @@ def test_the_page_of_the_tests_names_what_exists_and_every_tool_that_ci_installs
     tools = {*re.search(r"for tool in (.*?);", script)[1].split(), *re.findall(r"missing\+=\(([\w.-]+)\)", script)}
     tools |= set(re.findall(r'install .*"(\w+)==', script))
     tools = {re.sub(r"^lld", "ld.lld", tool) for tool in tools} - {"python3-venv"}
-    assert {"g++", "clang-19", "ld.lld-19", "oclgrind", "pocl-opencl-icd", "mesa-opencl-icd", "torch"} <= tools
+    assert {
+        "g++",
+        "clang-19",
+        "ld.lld-19",
+        "oclgrind",
+        "chromium",
+        "pocl-opencl-icd",
+        "mesa-opencl-icd",
+        "torch",
+    } <= tools
     assert [tool for tool in tools if tool not in page] == []
     paths = set(re.findall(r"(?<![\w/])((?:tests|testing|bench)/[\w/.]*)", page))
     assert len(paths) >= 6
@@ -97,7 +106,18 @@ def test_the_make_targets_use_groups_and_extras_that_exist():
 
 
 def test_ci_installs_nothing_that_is_there_and_runs_the_suite(tmp_path):
-    for tool in ("make", "g++", "clang", "clang-19", "ld.lld-19", "oclgrind", "apt-get", "python3", "bin/python"):
+    for tool in (
+        "make",
+        "g++",
+        "clang",
+        "clang-19",
+        "ld.lld-19",
+        "oclgrind",
+        "chromium",
+        "apt-get",
+        "python3",
+        "bin/python",
+    ):
         (tmp_path / tool).parent.mkdir(exist_ok=True)
         status = '[ "$1" = test ] && exit 3' if tool == "make" else "exit 0"
         (tmp_path / tool).write_text(f'#!/bin/sh\necho "{tool} $*"\n{status}\nexit 0\n')
@@ -119,7 +139,19 @@ def test_ci_installs_nothing_that_is_there_and_runs_the_suite(tmp_path):
 
 
 def test_ci_installs_the_drivers_of_opencl_that_are_not_there(tmp_path):
-    for tool in ("make", "g++", "clang", "clang-19", "ld.lld-19", "oclgrind", "apt-get", "python3", "id", "bin/python"):
+    for tool in (
+        "make",
+        "g++",
+        "clang",
+        "clang-19",
+        "ld.lld-19",
+        "oclgrind",
+        "chromium",
+        "apt-get",
+        "python3",
+        "id",
+        "bin/python",
+    ):
         (tmp_path / tool).parent.mkdir(exist_ok=True)
         (tmp_path / tool).write_text(f'#!/bin/sh\necho "{tool} $*"\n' if tool != "id" else "#!/bin/sh\necho 0\n")
         (tmp_path / tool).chmod(0o755)

@@ -94,7 +94,7 @@ def text(
 
 def _boxes(lowered: Lowered, journey: Journey) -> tuple[list[Box], list[tuple[int, int]]]:
     """Inputs, kernels in the order of launch, and outputs, with the edges between them."""
-    boxes, made, edges = [], dict[Value, int](), list[tuple[int, int]]()
+    boxes, made, edges = list[Box](), dict[Value, int](), list[tuple[int, int]]()
     for value in lowered.graph.inputs:
         made[value] = len(boxes)
         boxes.append(_end("input", value.attrs["label"], value))

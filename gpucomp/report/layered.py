@@ -171,8 +171,8 @@ def _settle(layer: Sequence[_Item], wanted: Sequence[float], weights: Sequence[f
     for want, weight, start in zip(wanted, weights, starts, strict=False):
         mean, members = want - start, 1
         while pools and pools[-1][0] > mean:
-            other, heavy, more = pools.pop()
-            mean = (mean * weight + other * heavy) / (weight + heavy)
+            before, heavy, more = pools.pop()
+            mean = (mean * weight + before * heavy) / (weight + heavy)
             weight, members = weight + heavy, members + more
         pools.append((mean, weight, members))
     means = [mean for mean, _, members in pools for _ in range(members)]
