@@ -59,6 +59,11 @@ def guarded(condition: str, body: Sequence[str]) -> list[str]:
     return [f"if ({condition}) {{", *body, "}"] if condition else list(body)
 
 
+def stage(comment: str, body: Sequence[str]) -> list[str]:
+    """``body`` after an empty line and what it does; nothing if it is empty."""
+    return ["", f"// {comment}", *body] if body else []
+
+
 def tidy(text: str) -> str:
     """``text`` with each line as far in as it has braces around it, and single blank lines where any are useful.
 
