@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
     gc_half* __restrict__ x4) {
   unsigned char* const shared = gc_dynamic_shared();
 
+  // where this thread's warp stands in the tile of the result, and the tile in the result
   const int id = (int)threadIdx.x;
   const int my_lane = id % 32;
   const int a_warp = id / 32;
@@ -130,6 +131,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
       for (int r = 0; r < 4; ++r) staged[(my_lane / 4 + r / 2 * 8) * 72 + my_lane % 4 * 2 + j * 8 + r % 2] = acc[i][j][r];
     }
     gc_syncwarp();
+
+    // a run of columns of a row, and what is stored of it
     for (int run = my_lane; run < 512; run += 32) {
       const int pixel = a_warp * 64 + i * 16 + run / 32;
       const int out_y = tile_y * 8 + pixel / 16, out_x = pixel % 16;
