@@ -401,7 +401,7 @@ def test_stores_are_put_off_unless_they_are_long_or_steps_are_few() -> None:
         kernel, schedule = KERNELS[name], some_schedules(KERNELS[name], 0)[0]
         packing = TILES.packing(kernel, TILES.schedule(schedule), problem_of(kernel))
         packed = kernel if packing is None else pack(kernel, packing).kernel
-        return Tiles(packed, packed.body, TILES.schedule(schedule), "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
+        return Tiles(packed, TILES.schedule(schedule), "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
 
     assert tiles("3x3 strided").late is not None
     assert tiles("rows of many steps").late is not None
