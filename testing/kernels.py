@@ -39,11 +39,14 @@ from gpucomp.kernel import (
     RowStatistics,
     Rowwise,
     Scan,
+    Scatter,
     Separable,
     Statistic,
     Store,
     Window,
+    kernel_of,
 )
+from gpucomp.kernel.ir import K
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.ops.registry import accumulator
 
@@ -265,7 +268,7 @@ def conv_of_bytes(pad: int = 0) -> Kernel[Contraction]:
     return Kernel("contraction", params, 1, body, (Store(2, (*m, n), acc),), label="conv of bytes")
 
 
-def into_part(kernel: Kernel, axis: int, before: int, after: int) -> Kernel:
+def into_part(kernel: Kernel[K], axis: int, before: int, after: int) -> Kernel[K]:
     """``kernel`` with its first output as a part of a longer tensor along ``axis``, as the input of a Concat is stored."""
     first = kernel.stores[0]
     shape = list(kernel.params[first.target].shape)
@@ -539,7 +542,7 @@ def scatter(
     axis: int | None = None,
     dtype: DType = F32,
     index_dtype: DType = I64,
-) -> Kernel:
+) -> Kernel[Scatter]:
     """ScatterElements along ``axis``; without an axis, ScatterND."""
     op, attrs = (ops.ScatterND, {}) if axis is None else (ops.ScatterElements, {"axis": axis})
     updates = indices if axis is not None else (*indices[:-1], *data[indices[-1] :])
@@ -548,4 +551,5 @@ def scatter(
     algorithm = op.algorithm(*params, reduction=reduction, **attrs)
     assert isinstance(algorithm, Algorithm)
     store = Store(3, algorithm.axes, algorithm.body)
-    return recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")
+    found = recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")
+    return kernel_of(found, Scatter)
