@@ -17,9 +17,9 @@ from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, fe
 from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.kernel_sweep.points import sampled
 from gpucomp.ir.types import F16, I32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
-from testing.kernel_oracle import expected
 from testing.kernels import (
     attention,
     average_pool,

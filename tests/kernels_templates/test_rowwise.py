@@ -9,6 +9,7 @@ import pytest
 
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
@@ -17,7 +18,6 @@ from testing import opencl_device
 from testing.cases.rowwise import BASE, FEATURES, LONG
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import layer_norm, random_inputs, reduction, softmax
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches

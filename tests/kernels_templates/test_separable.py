@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
@@ -19,7 +20,6 @@ from testing import opencl_device
 from testing.cases.separable import FEATURES, MMA, MODELS, SIMT, M, S
 from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
 from testing.cuda_on_cpu.harness import ORDERS, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import random_inputs, separable
 from testing.tolerance import assert_matches
 from tests import nvrtc

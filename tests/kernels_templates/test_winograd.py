@@ -11,6 +11,7 @@ import pytest
 from gpucomp.device.device import typical
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.winograd.space import (
     PLENTY,
@@ -28,7 +29,6 @@ from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
 from testing.cases.winograd import CASES, FOUR, ODD, SMALL
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import winograd_bound
 from tests import nvrtc

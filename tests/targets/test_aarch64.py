@@ -17,10 +17,10 @@ from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, DeviceError
+from gpucomp.kernel.interpreter import expected
 from gpucomp.runtime import cpu as runtime
 from gpucomp.targets import cpu
 from gpucomp.targets.isa import AARCH64
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, matmul
 from testing.template_cases import CASES
 from testing.tolerance import assert_matches

@@ -24,11 +24,11 @@ from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.kernel.interpreter import expected
 from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import attention, random_inputs
 from testing.tolerance import assert_identical, assert_matches
 from tests.native import HERE, Library, run_kernel

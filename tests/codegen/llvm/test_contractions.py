@@ -29,11 +29,11 @@ from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import hole, load, select, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches
 from tests.native import HERE, Library, innermost_loops

@@ -17,6 +17,7 @@ from gpucomp.codegen.llvm.engines import CHAIN
 from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
 from gpucomp.kernel import HANDED, FusedLayers
+from gpucomp.kernel.interpreter import expected, run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.step import KernelStep, Step
@@ -24,7 +25,6 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.analytic import operations, traffic
 from gpucomp.targets import cpu
 from gpucomp.tuning import reference
-from testing.kernel_oracle import expected, run_steps
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, setting, tensor, weights
 from tests.native import Library

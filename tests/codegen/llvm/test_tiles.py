@@ -41,12 +41,12 @@ from gpucomp.device.target import Target
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs, stem
 from testing.tolerance import assert_identical, assert_rounded_once
 from tests.matrix_emulation import emulated

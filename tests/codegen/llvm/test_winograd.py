@@ -19,10 +19,10 @@ from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import BF16, F16, F32, I32
 from gpucomp.kernel import Contraction, Store
+from gpucomp.kernel.interpreter import UNWRITTEN
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cpu
-from testing.kernel_oracle import UNWRITTEN
 from testing.kernels import conv, grouped_conv, into_part, matmul
 
 AVX512 = Limits(threads=1, shared_bytes=0, warp=1, registers=32, vector_bytes=64, cache_bytes=2 << 20)
