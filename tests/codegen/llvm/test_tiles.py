@@ -38,6 +38,7 @@ from gpucomp.codegen.llvm.amx.space import (
 )
 from gpucomp.codegen.llvm.engines import DOTS, TILES, engines_of
 from gpucomp.device.target import Target
+from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel
@@ -340,6 +341,26 @@ def test_objections() -> None:
     assert "the columns are no constant" in "; ".join(
         TILES.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem.replace(b_constant=0), HOST.limits)
     )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("family", [TILES, DOTS], ids=lambda family: family.engine)
+def test_every_legal_schedule_is_emitted_for_the_kernel_that_it_packs(family: Family, name: str) -> None:
+    """And for no other kernel: the columns of a convolution that nobody packed could not be copied."""
+    kernel = KERNELS[name]
+    if reason := family.accepts(kernel, SAPPHIRE_RAPIDS.features):
+        assert "signed" in reason
+        return
+    for schedule in some_schedules(kernel, 12, family, SAPPHIRE_RAPIDS):
+        packing = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
+        assert (packing is not None) == (schedule["pack_b"] == 2)
+        packed = kernel
+        if packing is not None:
+            packed = pack(kernel, packing).kernel
+            with pytest.raises(ScheduleError, match=r"pack_b=2 reads columns packed to .*: pack the kernel"):
+                emit(kernel, schedule, SAPPHIRE_RAPIDS, "k", family)
+
+        assert emit(packed, schedule, SAPPHIRE_RAPIDS, "k", family).geometry.groups[0] > 0
 
 
 # how operands are found

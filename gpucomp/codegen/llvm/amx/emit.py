@@ -41,6 +41,7 @@ from gpucomp.codegen.llvm.ir.builder import I64, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower, operations
 from gpucomp.device.target import Target
+from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Cast, Expr, Load, substitute, var
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.types import BF16, U8
@@ -460,16 +461,24 @@ class Tiles:
 
 
 def _packed_columns(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> int | None:
-    """The parameter that holds the columns as ``packing`` has them; ``None`` where they are to be copied."""
-    body = kernel.body_as(Contraction)
+    """The parameter that holds the columns as ``packing`` has them; ``None`` where the schedule has them copied.
+
+    Raises ``ScheduleError`` where the kernel is not packed: rows that are read from lines, and several axes of k, need
+    columns in that order, and other columns would be copied against the schedule.
+    """
     wanted = packing(kernel, s, p)
-    b = body.b.value if isinstance(body.b, Cast) else body.b
-    if wanted is None or not isinstance(b, Load):
+    if wanted is None:
         return None
-    return b.source if kernel.params[b.source].shape == tuple(x.extent for x in wanted.digits) else None
+    b, shape = kernel.body_as(Contraction).b, tuple(x.extent for x in wanted.digits)
+    b = b.value if isinstance(b, Cast) else b
+    if not isinstance(b, Load) or kernel.params[b.source].shape != shape:
+        raise ScheduleError(
+            f"pack_b=2 reads columns packed to {shape}: pack the kernel as its engine asks for", code="GPC8001"
+        )
+    return b.source
 
 
 def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+    """The function's text and its number of tasks. Raises ``ScheduleError`` where the columns are not packed."""
     c = kernel.body_as(Contraction)
     return Tiles(kernel, c, TileSchedule(**schedule), name, target).emit()
