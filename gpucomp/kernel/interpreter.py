@@ -136,7 +136,7 @@ def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequen
 
 def _chain(links: Sequence[FusedLayer], arrays: Sequence[np.ndarray]) -> None:
     """Run link after link and keep the whole result that each hands on; ``arrays`` are the chain's parameters."""
-    handed = np.empty(0)
+    handed: np.ndarray = np.empty(0)
     for link in links:
         read, (param,) = link.params[: link.kernel.inputs], link.params[link.kernel.inputs :]
         result = np.empty(link.kernel.params[-1].shape, np.float32) if param == HANDED else arrays[param]
@@ -189,7 +189,7 @@ def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
     shape = tuple(v.extent for v in body.domain)
     result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
     for line in np.ndindex(*(v.extent for v in body.lines)):
-        bound = {v: np.asarray(k) for v, k in zip(body.lines, line, strict=True)}
+        bound: dict[Expr, np.ndarray] = {v: np.asarray(k) for v, k in zip(body.lines, line, strict=True)}
         if not evaluate(body.guard, inputs, bound):
             continue
         for number in np.ndindex(*(v.extent for v in body.updates)):
