@@ -73,8 +73,8 @@ def _spent(step: KernelStep, item: Rendered, built: amdgcn.Resources | None) -> 
             matrix_share(built),
             _wide_share(source, built),
         )
-    s, p = family.schedule(source.schedule), family.problem(step.kernel)
-    registers = family.registers(s, p) if family.registers is not None else None
+    schedule, problem = family.schedule(source.schedule), family.problem(step.kernel)
+    registers = family.registers(schedule, problem) if family.registers is not None else None
     return Spent(registers, wide_share=_wide_share(source, None))
 
 

@@ -50,8 +50,7 @@ def constant(kernel: Kernel) -> Kernel:
 
 def compiled(kernel: Kernel, schedule: dict[str, int], inputs=None):
     """The kernel with its weights packed where they are constant, and its inputs."""
-    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
-    wanted = FAMILY.packing(kernel, s, p)
+    wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel))
     if wanted is None:
         return kernel, inputs
     made = pack(kernel, wanted)

@@ -36,8 +36,7 @@ shared_of = {"contraction/stem_mma": stem_mma.shared_bytes, "contraction/stem_si
 
 def compiled(family, kernel, schedule, inputs):
     """The kernel with its filters laid out, and its inputs."""
-    s, p = family.schedule(schedule), family.problem(kernel)
-    made = pack(kernel, family.packing(kernel, s, p))
+    made = pack(kernel, family.packing(kernel, family.schedule(schedule), family.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 

@@ -44,8 +44,7 @@ def constant(kernel):
 
 def compiled(kernel, schedule, inputs):
     """The kernel with its filters transformed, and its inputs."""
-    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
-    made = pack(kernel, FAMILY.packing(kernel, s, p))
+    made = pack(kernel, FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 
@@ -233,11 +232,12 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
     found = nvrtc.compile(cuda.prelude() + "\n".join(texts), arch).kernels
 
     assert len(schedules) == len(TILES)
-    for name, schedule in schedules.items():
-        s, p = FAMILY.schedule(schedule), problem
+    for name, numbers in schedules.items():
+        schedule = FAMILY.schedule(numbers)
         assert found[name].spill_store_bytes == found[name].spill_load_bytes == 0
-        assert found[name].registers <= registers_taken(s, p)
-        assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
+        assert found[name].registers <= registers_taken(schedule, problem)
+        shared = shared_bytes(schedule, problem)
+        assert shared - 16 < found[name].shared_bytes <= shared
 
 
 @pytest.mark.parametrize(

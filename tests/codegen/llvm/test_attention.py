@@ -15,7 +15,7 @@ from gpucomp.codegen.llvm.attention import decode_space as attention_few_space
 from gpucomp.codegen.llvm.attention.decode_emit import sums_of
 from gpucomp.codegen.llvm.attention.parts import parts_of
 from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, scratch_bytes
-from gpucomp.codegen.llvm.contraction.space import STACK_BYTES
+from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ATTENTION as FAMILY
 from gpucomp.codegen.llvm.engines import DECODE, engines_of
 from gpucomp.codegen.llvm.ir.builder import Code, Type

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.contraction.space import STACK_BYTES, contraction_form
+from gpucomp.codegen.llvm.contraction.space import contraction_form
+from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ENGINES, family_of
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError

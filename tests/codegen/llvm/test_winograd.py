@@ -11,9 +11,10 @@ import pytest
 
 from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.codegen.llvm.engines import ENGINES, engines_of
 from gpucomp.codegen.llvm.engines import WINOGRAD as FAMILY
-from gpucomp.codegen.llvm.winograd.space import SCRATCH_BYTES, THREADS, cycles, derive, scratch_bytes
+from gpucomp.codegen.llvm.winograd.space import SCRATCH_BYTES, cycles, derive, scratch_bytes
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, load, select
@@ -361,10 +362,10 @@ def test_defaults_are_legal_and_no_worse_than_their_neighbours(size, limits):
 
 def on_all(s, p, limits):
     """Cycles of all threads together, whichever of the numbers of them it is."""
-    return sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+    return sum(threads * cycles(s, p, threads, limits) for threads in FEW_THREADS)
 
 
-@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("threads", FEW_THREADS)
 def test_more_threads_take_no_longer_and_share_the_work_of_a_large_layer(threads):
     p = FAMILY.problem(constant(conv((1, 56, 56, 128), 256, (3, 3), pad=1)))
     s = FAMILY.default(p, AVX512)
