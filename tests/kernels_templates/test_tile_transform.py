@@ -26,7 +26,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
 from testing import opencl_device
-from testing.cases.blocks import CASES, ODD, fixed, transforms
+from testing.cases.tile_transform import CASES, ODD, fixed, transforms
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches, winograd_bound
 from tests import oclgrind, opencl_c

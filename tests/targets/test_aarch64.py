@@ -66,7 +66,7 @@ def test_the_runner_reads_a_counter_that_programs_may_read():
 def test_no_engine_of_other_instructions_takes_a_kernel():
     for kernel in CASES.values():
         names = {family.name for family in engines_of(kernel, ARM.features)}
-        assert not names & {"contraction/tiles", "contraction/dots"}
+        assert not names & {"contraction/amx", "contraction/vnni"}
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ BLOCK = 30.0  # cycles of a register block, besides what it computes
 FAR_BYTE = 0.06  # cycles of a byte from beyond the second-level cache, asked for ahead
 CROWDED_LINE = 2.6  # cycles of a line that is fetched again from the second-level cache
 PAGE, LINE = 4096, 64  # bytes, the latter of a cache line
-CLAIMS = 4  # chunks of tasks that a thread takes, about: see ``ir/runner.py``
+CLAIMS = 4  # chunks of tasks that a thread takes, about: see ``ir/launch_list.py``
 TAIL = 0.3  # part of a chunk between the first thread's end and the last one's
 
 

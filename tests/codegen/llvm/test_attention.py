@@ -338,7 +338,7 @@ def test_which_engine_takes_how_many_rows() -> None:
         "",
         "9 rows, more than 8",
     ]
-    assert engine(attention(1, 777, 64, 64)) == engine(attention(1, 777, 64, 64, group=4)) == "few"
+    assert engine(attention(1, 777, 64, 64)) == engine(attention(1, 777, 64, 64, group=4)) == "decode"
     assert engine(attention(70, 777, 64, 64)) == ""
 
 

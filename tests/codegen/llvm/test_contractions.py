@@ -378,7 +378,7 @@ def test_rows_a_multiple_of_a_page_apart_do_not_crowd_out_each_other(k: int, cro
 def test_dot_products_of_bf16_are_worth_it_where_they_take_as_long_as_multiply_adds() -> None:
     kernel = constant_weights(matmul(196, 512, 768, dtype=BF16))
 
-    engines = {"znver4": "dots", "znver5": "dots", "cooperlake": "", "sapphirerapids": "tiles", "icelake-server": ""}
+    engines = {"znver4": "vnni", "znver5": "vnni", "cooperlake": "", "sapphirerapids": "amx", "icelake-server": ""}
     for name, engine in engines.items():
         target = cpu.named(f"cpu:{name}")
         assert choose(kernel, engines_of(kernel, target.features), target.limits).family.engine == engine, name

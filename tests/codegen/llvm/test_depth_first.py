@@ -13,7 +13,7 @@ from gpucomp import ops
 from gpucomp.codegen.llvm.depth_first import fuse as chains
 from gpucomp.codegen.llvm.depth_first import space as chain_space
 from gpucomp.codegen.llvm.depth_first.links import Slides, linked
-from gpucomp.codegen.llvm.engines import CHAIN
+from gpucomp.codegen.llvm.engines import DEPTH_FIRST
 from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
 from gpucomp.kernel import HANDED, FusedLayers
@@ -185,7 +185,7 @@ def test_many_schedules_at_once_are_legal_where_each_is(eager: None) -> None:
     for graph in GRAPHS.values():
         (step,) = chained(graph)
         assert isinstance(step, KernelStep)
-        assert_agrees(step.kernel, CHAIN, HOST)
+        assert_agrees(step.kernel, DEPTH_FIRST, HOST)
 
 
 def is_chained(graph: Graph) -> bool:

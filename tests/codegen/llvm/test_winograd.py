@@ -402,7 +402,7 @@ def test_it_is_chosen_for_fewer_where_a_core_multiplies_less(processor, engine):
     ("processor", "dtype", "engine"),
     [
         ("znver4", BF16, "winograd"),
-        ("sapphirerapids", BF16, "tiles"),
+        ("sapphirerapids", BF16, "amx"),
         ("znver4", F16, "winograd"),
         ("x86-64-v2", F16, ""),
     ],

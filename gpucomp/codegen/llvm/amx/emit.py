@@ -64,7 +64,7 @@ class Late:
 
 
 class Tiles:
-    """Writes one kernel. ``dots`` writes the same nest around other instructions."""
+    """Writes one kernel. ``vnni`` writes the same nest around other instructions."""
 
     def __init__(self, kernel: Kernel, c: Contraction, s: NarrowSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
@@ -478,7 +478,7 @@ def _packed_columns(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> int 
     return b.source
 
 
-def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_amx(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks. Raises ``ScheduleError`` where the columns are not packed."""
     c = kernel.body_as(Contraction)
     return Tiles(kernel, c, TileSchedule(**schedule), name, target).emit()

@@ -138,7 +138,7 @@ class _Emitter:
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 
 
-def emit_chain(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_depth_first(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
     chain = kernel.body_as(FusedLayers)
     return _Emitter(kernel, chain, schedule, name, target).emit()

@@ -100,7 +100,7 @@ class _Dots(Tiles):
         return code.let(f"call {total.type} @llvm.x86.{name}({inner})", total.type)
 
 
-def emit_dots(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_vnni(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     c = kernel.body_as(Contraction)
     return _Dots(kernel, c, DotsSchedule(**schedule), name, target).emit()

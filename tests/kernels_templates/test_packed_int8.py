@@ -23,7 +23,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
-from testing.cases.words import CASES, GEMV, SIGNS, SIMT, TILE, product, slices, square, window
+from testing.cases.packed_int8 import CASES, GEMV, SIGNS, SIMT, TILE, product, slices, square, window
 from testing.cuda_on_cpu.harness import compile_many
 from testing.launches import in_any_order
 from testing.template_cases import default
