@@ -34,22 +34,32 @@ class Dot:
 
 
 BOTH, NONE, FIRST, SECOND = (True, True), (False, False), (True, False), (False, True)
+EACH = {BOTH: ("true", "true"), NONE: ("false", "false"), FIRST: ("true", "false"), SECOND: ("false", "true")}  # in C
+
+DP4A = {signed: f"gc_dot4<{a}, {b}>({{a}}, {{b}}, {{c}})" for signed, (a, b) in EACH.items()}
+SUDOT4 = {  # v_dot4_i32_iu8 (RDNA3)
+    signed: f"__builtin_amdgcn_sudot4({a}, {{a}}, {b}, {{b}}, {{c}}, false)" for signed, (a, b) in EACH.items()
+}
+SDOT4 = {  # v_dot4_i32_i8 and v_dot4_u32_u8
+    BOTH: "__builtin_amdgcn_sdot4({a}, {b}, {c}, false)",
+    NONE: "(int)__builtin_amdgcn_udot4((uint){a}, (uint){b}, (uint){c}, false)",
+}
+ARM_DOT_ACC = dict.fromkeys((BOTH, NONE), "arm_dot_acc({a}, {b}, {c})")
+ARM_DOT = dict.fromkeys((BOTH, NONE), "{c} + arm_dot({a}, {b})")
+KHR_DOT = {
+    BOTH: "{c} + dot_4x8packed_ss_int(as_uint({a}), as_uint({b}))",
+    NONE: "{c} + (int)dot_4x8packed_uu_uint(as_uint({a}), as_uint({b}))",
+    FIRST: "{c} + dot_4x8packed_su_int(as_uint({a}), as_uint({b}))",
+    SECOND: "{c} + dot_4x8packed_us_int(as_uint({a}), as_uint({b}))",
+}
 DOTS = {  # by the feature that a device has, the best first
-    "dp4a": Dot({s: f"gc_dot4<{str(s[0]).lower()}, {str(s[1]).lower()}>({{a}}, {{b}}, {{c}})"
-                 for s in (BOTH, NONE, FIRST, SECOND)}),
-    # v_dot4_i32_iu8 (RDNA3), v_dot4_i32_i8 and v_dot4_u32_u8
-    "sudot4": Dot({s: f"__builtin_amdgcn_sudot4({str(s[0]).lower()}, {{a}}, {str(s[1]).lower()}, {{b}}, {{c}}, false)"
-                   for s in (BOTH, NONE, FIRST, SECOND)}),
-    "sdot4": Dot({BOTH: "__builtin_amdgcn_sdot4({a}, {b}, {c}, false)",
-                  NONE: "(int)__builtin_amdgcn_udot4((uint){a}, (uint){b}, (uint){c}, false)"}),
-    "arm_dot_acc": Dot(dict.fromkeys((BOTH, NONE), "arm_dot_acc({a}, {b}, {c})"),
-                       "cl_arm_integer_dot_product_accumulate_int8", vectors=True),
-    "arm_dot": Dot(dict.fromkeys((BOTH, NONE), "{c} + arm_dot({a}, {b})"), "cl_arm_integer_dot_product_int8", vectors=True),
-    "khr_dot": Dot({BOTH: "{c} + dot_4x8packed_ss_int(as_uint({a}), as_uint({b}))",
-                    NONE: "{c} + (int)dot_4x8packed_uu_uint(as_uint({a}), as_uint({b}))",
-                    FIRST: "{c} + dot_4x8packed_su_int(as_uint({a}), as_uint({b}))",
-                    SECOND: "{c} + dot_4x8packed_us_int(as_uint({a}), as_uint({b}))"}, "cl_khr_integer_dot_product"),
-}  # fmt: skip
+    "dp4a": Dot(DP4A),
+    "sudot4": Dot(SUDOT4),
+    "sdot4": Dot(SDOT4),
+    "arm_dot_acc": Dot(ARM_DOT_ACC, "cl_arm_integer_dot_product_accumulate_int8", vectors=True),
+    "arm_dot": Dot(ARM_DOT, "cl_arm_integer_dot_product_int8", vectors=True),
+    "khr_dot": Dot(KHR_DOT, "cl_khr_integer_dot_product"),
+}
 
 
 def enabled(dot: Dot) -> str:

@@ -45,14 +45,14 @@ OPERATORS = {
     "xor": ("!=", EQUALITY),
 }
 LIBRARY = {
-    "abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "rint", "sqrt": "sqrt", "exp": "exp", "log": "log",
-    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh",
-    "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "pow": "pow",
-    "fmod": "fmod",
-}  # fmt: skip
-EXACT = frozenset(
-    {"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"}
-)  # of 16-bit floats: no rounding
+    **{name: name for name in ("floor", "ceil", "sqrt", "exp", "log", "erf", "pow", "fmod")},
+    **{name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan")},
+    **{name: name for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
+    "abs": "fabs",
+    "round": "rint",
+}
+# functions of 16-bit floats whose result needs no rounding
+EXACT = frozenset({"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"})
 WHOLE = frozenset({"floor", "ceil", "round"})  # the identity on integers
 LONGEST_INLINE = 200  # characters: choices repeat their operands, and a chain of them would double with every link
 

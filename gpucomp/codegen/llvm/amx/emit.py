@@ -452,8 +452,12 @@ class Tiles:
     def _store(self, m: Value, tile: Value, place: Value, mask: Value | None) -> None:
         acc = self.code.load(place, self.vector, LINE)
         bound: dict[Expr, LaneValue] = {
-            **self.bound, self.ops.m: m, self.tile: tile, self.lane: Affine(self.code.integer(0), 1), self.acc: acc,
-        }  # fmt: skip
+            **self.bound,
+            self.ops.m: m,
+            self.tile: tile,
+            self.lane: Affine(self.code.integer(0), 1),
+            self.acc: acc,
+        }
         printer = self.entry.printer(self.stores, bound, COLUMNS, mask)
         for k, store in enumerate(self.ops.stores):
             printer.store(store.target, self.stores.results[2 * k], self.stores.results[2 * k + 1])

@@ -157,9 +157,20 @@ def image_of(kernel: Kernel) -> Image | None:
         return None
     planes = any(coefficient(o, channel) != 1 for o in offsets([moved])) and channel.extent > 1
     return Image(
-        moved, batch, image, line, x.place, channel, 1 if y is None else c.m[-2].extent, c.m[-1].extent,
-        1 if y is None else y.taps, x.taps, 1 if y is None else y.stride, x.stride, planes,
-    )  # fmt: skip
+        element=moved,
+        batch=batch,
+        image=image,
+        line=line,
+        pixel=x.place,
+        channel=channel,
+        out_y=1 if y is None else c.m[-2].extent,
+        out_x=c.m[-1].extent,
+        taps_y=1 if y is None else y.taps,
+        taps_x=x.taps,
+        stride_y=1 if y is None else y.stride,
+        stride_x=x.stride,
+        planes=planes,
+    )
 
 
 @dataclass(frozen=True, eq=False)

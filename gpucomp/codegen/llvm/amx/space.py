@@ -349,10 +349,14 @@ def packing(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> Packing | No
     if d.taps_inside:
         steps = [Digit("k", d.depth, d.parts), Digit("k", d.channels, d.runs)]
     digits = [
-        *batch, Digit("span", COLUMNS * d.tiles_n, d.panel_count), *steps,
-        Digit("span", COLUMNS, d.tiles_n), Digit("k", d.group, d.depth // d.group), Digit("span", 1, COLUMNS),
+        *batch,
+        Digit("span", COLUMNS * d.tiles_n, d.panel_count),
+        *steps,
+        Digit("span", COLUMNS, d.tiles_n),
+        Digit("k", d.group, d.depth // d.group),
+        Digit("span", 1, COLUMNS),
         Digit("k", 1, d.group),
-    ]  # fmt: skip
+    ]
     return Packing("b", tuple(x for x in digits if x.extent > 1), filled=filled)
 
 
@@ -403,11 +407,12 @@ def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
     block_bytes = s.tiles_m * d.rows * d.steps * d.depth * p.nbytes
     far_rows = row_bytes + min(d.panel_bytes, FIRST_BYTES // 2) > FIRST_BYTES
     far_columns = d.panel_bytes + min(block_bytes, FIRST_BYTES // 2) > FIRST_BYTES or whole + bool(rest) == 1
-    one = TASK + sum(
-        count * (whole * _block(s.tiles_m, columns, d, p.nbytes, far_rows, far_columns)
-                 + _block(rest, columns, d, p.nbytes, far_rows, far_columns))
-        for count, columns in ((panels, d.tiles_n), (1, last))
-    )  # fmt: skip
+
+    def panel(columns: int) -> float:
+        blocks = whole * _block(s.tiles_m, columns, d, p.nbytes, far_rows, far_columns)
+        return blocks + _block(rest, columns, d, p.nbytes, far_rows, far_columns)
+
+    one = TASK + (panels * panel(d.tiles_n) + panel(last))
     if s.pack_a == LINES:
         pixels = sum(line_counts(d, p)) * d.pitch
         one += pixels * (4.0 if p.planes else PIXEL) + pixels * d.channels * p.nbytes * COPY_BYTE

@@ -68,8 +68,9 @@ class _Few(Scratch):
             self.bound = {parts.batch: batch}
             self._start()
             with code.loop(0, self.n, self.d.tile_n) as n0:
-                count = code.integer(self.d.tile_n) if self.n % self.d.tile_n == 0 else code.minimum(
-                    code.integer(self.n) - n0, self.d.tile_n)  # fmt: skip
+                count = code.integer(self.d.tile_n)
+                if self.n % self.d.tile_n:
+                    count = code.minimum(code.integer(self.n) - n0, self.d.tile_n)
                 self._dots(n0, count)
                 with code.loop(0, self.m) as row:
                     self._weigh(row, n0, count)
@@ -137,8 +138,11 @@ class _Few(Scratch):
         top.set(code.splat(old, lanes))
         with self._vectors(row, n0, count) as (at, column, mask):
             place: dict[Expr, LaneValue] = {
-                **self.bound, parts.rows: row, parts.cols: Affine(column, 1), parts.dot: self._load(self.weights, at),
-            }  # fmt: skip
+                **self.bound,
+                parts.rows: row,
+                parts.cols: Affine(column, 1),
+                parts.dot: self._load(self.weights, at),
+            }
             score = self.entry.printer(self.score, place, lanes, mask).lanes(self.score.results[0])
             if mask is not None:
                 score = code.select(mask, score, -math.inf)

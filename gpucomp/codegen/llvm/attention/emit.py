@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from gpucomp.codegen.llvm.attention.parts import Parts, Scratch, parts_of
 from gpucomp.codegen.llvm.attention.space import AttentionSchedule, derive, problem
@@ -142,16 +143,18 @@ class _Tile(Scratch):
         )
         shrunk = self._weigh(before, count, first=first)
         values = self.parts.values.extent
-        self._blocks(code.integer(values), d.columns, values % d.columns, None,
-                     lambda c, r: self._means(n0, c, r, count, shrunk))  # fmt: skip
+        means = partial(self._means, n0, count, shrunk)
+        self._blocks(code.integer(values), d.columns, values % d.columns, None, means)
 
     def _blocks(
         self, count: Value, size: int, rest: int, last: Value | None, body: Callable[[Value, int], None]
     ) -> None:
         """``body(position, size)`` for whole blocks of ``count``, then of ``rest`` where ``last`` holds."""
         code = self.code
-        whole = code.integer(int(count.text) // size * size) if not count.text.startswith("%") else (
-            count - count.integer_op("urem", size))  # fmt: skip
+        if count.text.startswith("%"):
+            whole = count - count.integer_op("urem", size)
+        else:  # a constant
+            whole = code.integer(int(count.text) // size * size)
         with code.loop(0, whole, size) as at:
             body(at, size)
         if rest and last is not None:
@@ -210,9 +213,11 @@ class _Tile(Scratch):
             for v, slot in enumerate(line):
                 at = (j + i) * self.rows + v * self.lanes
                 bound: dict[Expr, LaneValue] = {
-                    **self.bound, parts.rows: Affine(self.row + v * self.lanes, 1), parts.cols: n0 + j + i,
+                    **self.bound,
+                    parts.rows: Affine(self.row + v * self.lanes, 1),
+                    parts.cols: n0 + j + i,
                     parts.dot: slot.get(),
-                }  # fmt: skip
+                }
                 bound |= {name: self._turned_at(number, at) for number, (name, _) in enumerate(parts.turned)}
                 score = self.entry.printer(self.score, bound, self.lanes, self.masks[v]).lanes(self.score.results[0])
                 top = self.top[v].get()
@@ -253,7 +258,7 @@ class _Tile(Scratch):
                 self.total[v].set(self.total[v].get() + weight)
         return shrunk
 
-    def _means(self, n0: Value, c: Value, columns: int, count: Value, shrunk: Sequence[Value]) -> None:
+    def _means(self, n0: Value, count: Value, shrunk: Sequence[Value], c: Value, columns: int) -> None:
         """Sums of values times weights, of ``columns`` from ``c`` on; ``shrunk`` is empty where they are the first."""
         code = self.code
         sums = self._slots(columns)
@@ -263,8 +268,8 @@ class _Tile(Scratch):
                 slot.set(self._load(self.sums, at[v]) * shrunk[v] if shrunk else code.const(0.0, self.vector))
         start, row, step = self._read(self.parts.value_rows, self.copied_values, self.d.means, n0, 0)
         start = self._at(start, c * step)
-        self.block.sum([(start, i * step) for i in range(columns)], row, Stream(self.weights, F32, self.rows, None, None),
-                       count, sums)  # fmt: skip
+        weights = Stream(self.weights, F32, self.rows, None, None)
+        self.block.sum([(start, i * step) for i in range(columns)], row, weights, count, sums)
         for line, at in zip(sums, places, strict=True):
             for v, slot in enumerate(line):
                 self._store(slot.get(), self.sums, at[v])
@@ -287,9 +292,15 @@ class _Tile(Scratch):
 
 
 def store_means(
-    entry: Entry, parts: Parts, bound: Mapping[Expr, LaneValue], lanes: int, means: Value, pitch: int, first: Value,
+    entry: Entry,
+    parts: Parts,
+    bound: Mapping[Expr, LaneValue],
+    lanes: int,
+    means: Value,
+    pitch: int,
+    first: Value,
     rows: Value | int,
-) -> None:  # fmt: skip
+) -> None:
     """The stores of ``rows`` from ``first`` on, whose means lie at ``means``, ``pitch`` floats from row to row."""
     code = entry.code
     program = lower(

@@ -88,9 +88,9 @@ def parts_of(kernel: Kernel) -> Parts:
     """The parts of an attention kernel."""
     body = kernel.body_as(Attention)
     flat = Flattener(kernel.params)
-    named = (("batch", body.batch), ("rows", body.rows), ("cols", body.cols), ("depth", body.depth),
-             ("values", body.values))  # fmt: skip
-    found = [collapse(axes, name) for name, axes in named]
+    names = ("batch", "rows", "cols", "depth", "values")
+    lists = (body.batch, body.rows, body.cols, body.depth, body.values)
+    found = [collapse(axes, name) for name, axes in zip(names, lists, strict=True)]
     batch, rows, cols, depth, values = (variable for variable, _ in found)
     places = {axis: place for _, parts in found for axis, place in parts.items()}
     q, k, v, score = (flat(substitute(e, places)) for e in (body.q, body.k, body.v, body.score))
@@ -100,10 +100,24 @@ def parts_of(kernel: Kernel) -> Parts:
         for s in flat.stores(kernel)
     )
     return Parts(
-        batch, rows, cols, depth, values, q, k, v, _in_place(k, batch, cols, depth), _in_place(v, batch, cols, values),
-        substitute(score, {ld: name for name, ld in turned}), body.dot, body.acc, turned, stores, causal_offset(body),
-        body.rows[-1].extent if body.rows else 1,
-    )  # fmt: skip
+        batch=batch,
+        rows=rows,
+        cols=cols,
+        depth=depth,
+        values=values,
+        q=q,
+        k=k,
+        v=v,
+        key_rows=_in_place(k, batch, cols, depth),
+        value_rows=_in_place(v, batch, cols, values),
+        score=substitute(score, {ld: name for name, ld in turned}),
+        dot=body.dot,
+        acc=body.acc,
+        turned=turned,
+        stores=stores,
+        causal=causal_offset(body),
+        last_rows=body.rows[-1].extent if body.rows else 1,
+    )
 
 
 def _in_place(value: Expr, batch: Var, cols: Var, inner: Var) -> Rows | None:

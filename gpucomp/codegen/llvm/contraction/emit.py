@@ -151,8 +151,8 @@ class _Emitter:
         with code.loop(0, self.table_row, self.width) as at:
             self.bound[ops.m] = Affine(m0 + at, 1)
             with code.loop(0, ops.outer) as point:
-                self.bound.update(zip(ops.ko, self.entry.decompose(point, [a.extent for a in ops.ko]), strict=True)
-                                  if ops.ko else ())  # fmt: skip
+                places = self.entry.decompose(point, [a.extent for a in ops.ko])
+                self.bound.update(zip(ops.ko, places, strict=True))
                 printer = self.entry.printer(program, self.bound, self.width, None)
                 offsets = printer.lanes(program.results[0])
                 pointers = code.gep(self.entry.params[rows.source], offsets, self.scalar)
@@ -200,8 +200,9 @@ class _Emitter:
 
     # the register block
 
-    def _register_block(self, part: Part, m0: Value, row: Value, first: Value, panel: Value, rows: int, columns: int
-                        ) -> None:  # fmt: skip
+    def _register_block(
+        self, part: Part, m0: Value, row: Value, first: Value, panel: Value, rows: int, columns: int
+    ) -> None:
         code = self.code
         vectors = -(-columns // self.width)
         sums = [[code.slot(self.vector) for _ in range(vectors)] for _ in range(rows)]
@@ -293,8 +294,9 @@ class _Emitter:
         share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
         return code.gep(code.gep(b, distance, storage.memory_scalar(dtype)), share, "i8")
 
-    def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]],
-                         requests: Requests | None) -> None:  # fmt: skip
+    def _sum_along_table(
+        self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], requests: Requests | None
+    ) -> None:
         """Every row by its own pointer. They take all registers for addresses: requests come between the innermost loops."""
         code, ki = self.code, self.ops.ki.extent
         if self.blocks.chunks == 1:
@@ -311,8 +313,9 @@ class _Emitter:
                 requests.ask_share(at.integer_op("udiv", REQUESTED), max(1, self.blocks.chunk // REQUESTED))
                 self._sum_run(part, row, columns, sums, q, at, code.minimum(span - at, REQUESTED))
 
-    def _sum_run(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], q: Value, at: Value, length: Value
-                 ) -> None:  # fmt: skip
+    def _sum_run(
+        self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], q: Value, at: Value, length: Value
+    ) -> None:
         """``length`` points of ki from ``at`` on, at outer point ``q`` of the block."""
         code, ki = self.code, self.ops.ki.extent
         step = 1 if self.rows is None else self.rows.step
@@ -387,8 +390,11 @@ class _Emitter:
     def _store(self, m: Value, n: Value, acc: Value, lanes: int) -> None:
         mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
         bound: dict[Expr, LaneValue] = {
-            **self.bound, self.ops.m: m, self.ops.n: lane_index(n, self.width), self.acc: acc,
-        }  # fmt: skip
+            **self.bound,
+            self.ops.m: m,
+            self.ops.n: lane_index(n, self.width),
+            self.acc: acc,
+        }
         printer = self.entry.printer(self.stores, bound, self.width, mask)
         for i, store in enumerate(self.ops.stores):
             printer.store(store.target, self.stores.results[2 * i], self.stores.results[2 * i + 1])

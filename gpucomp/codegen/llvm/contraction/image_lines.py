@@ -105,8 +105,9 @@ def _indices(expr: Expr) -> list[Expr]:
 class Lines:
     """Writes the copies of one contraction's windows. ``bound`` holds the values of its variables."""
 
-    def __init__(self, entry: Entry, windows: Windows, dtype: DType, width: int, tile_m: int,
-                 bound: dict[Expr, LaneValue]) -> None:  # fmt: skip
+    def __init__(
+        self, entry: Entry, windows: Windows, dtype: DType, width: int, tile_m: int, bound: dict[Expr, LaneValue]
+    ) -> None:
         self.entry, self.code, self.windows, self.bound = entry, entry.code, windows, bound
         self.dtype, self.width = dtype, width
         self.scalar = storage.register_scalar(dtype)
@@ -132,8 +133,8 @@ class Lines:
         with code.loop(first, last) as line:
             self.bound[w.line] = line
             with code.loop(0, w.ops.outer) as point:
-                self.bound.update(zip(w.ops.ko, self.entry.decompose(point, [a.extent for a in w.ops.ko]), strict=True)
-                                  if w.ops.ko else ())  # fmt: skip
+                places = self.entry.decompose(point, [a.extent for a in w.ops.ko])
+                self.bound.update(zip(w.ops.ko, places, strict=True))
                 base = ((line - first) * w.ops.outer + point) * w.row
                 if w.planes:
                     self._across(base)

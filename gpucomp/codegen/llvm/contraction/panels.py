@@ -34,8 +34,17 @@ class Part:
 class Panels:
     """Writes the copies of one contraction. ``bound`` holds the values of its variables, shared with the emitter."""
 
-    def __init__(self, entry: Entry, ops: Operands, dtype: DType, width: int, blocks: TileTransform, tile_m: int, nr: int,
-                 bound: dict[Expr, LaneValue]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        entry: Entry,
+        ops: Operands,
+        dtype: DType,
+        width: int,
+        blocks: TileTransform,
+        tile_m: int,
+        nr: int,
+        bound: dict[Expr, LaneValue],
+    ) -> None:
         self.entry, self.code = entry, entry.code
         self.ops, self.dtype, self.width, self.blocks = ops, dtype, width, blocks
         self.tile_m, self.nr, self.bound = tile_m, nr, bound

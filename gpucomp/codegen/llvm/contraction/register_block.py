@@ -49,8 +49,15 @@ class RegisterBlock:
     unroll: int
     ahead: int = 0
 
-    def sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]],
-            beside: Callable[[Value, int], None] | None = None) -> None:  # fmt: skip
+    def sum(
+        self,
+        rows: Sequence[Row],
+        a_step: int,
+        columns: Stream,
+        length: Value,
+        sums: list[list[Slot]],
+        beside: Callable[[Value, int], None] | None = None,
+    ) -> None:
         """``sums += a[row][k] * b[k]`` for ``length`` points of k.
 
         The columns of one point are not loaded before the point before it is done: they would take registers of sums.

@@ -92,8 +92,9 @@ class Value:
             return self, self.code.const(other, self.type)
         if self.type.lanes == other.type.lanes:
             return self, other
-        return (self, self.code.splat(other, self.type.lanes)) if self.type.lanes else (
-            self.code.splat(self, other.type.lanes), other)  # fmt: skip
+        if self.type.lanes:
+            return self, self.code.splat(other, self.type.lanes)
+        return self.code.splat(self, other.type.lanes), other
 
     def _binary(self, floating: str, integer: str, other: Value | Number, flags: str = "") -> Value:
         a, b = self._lift(other)

@@ -239,8 +239,10 @@ class Printer:
             return self._uniform_if(statement, condition)
         values = []
         inverse = ~condition
-        branches = ((statement.then, statement.then_value, condition),
-                    (statement.otherwise, statement.otherwise_value, inverse))  # fmt: skip
+        branches = (
+            (statement.then, statement.then_value, condition),
+            (statement.otherwise, statement.otherwise_value, inverse),
+        )
         for block, result, mask in branches:
             if not block.statements:
                 values.append(self.value(result))

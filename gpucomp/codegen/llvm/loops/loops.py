@@ -25,8 +25,9 @@ from gpucomp.kernel import Kernel, Loops, Window
 from gpucomp.schedule.space import Schedule
 
 
-def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], schedule: Schedule, name: str,
-               target: Target) -> tuple[str, int]:  # fmt: skip
+def emit_loops(
+    kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], schedule: Schedule, name: str, target: Target
+) -> tuple[str, int]:
     """The function's text and its number of tasks. ``values`` replaces holes by what they stand for."""
     flat = Flattener(kernel.params)
     stores = flat.stores(kernel, values)

@@ -281,6 +281,9 @@ def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
     """Transformed filters [panel, factor, input channel, column of the panel]; the last panel is padded."""
     d = derive(s, p)
     digits = (
-        Digit("span", d.nr, d.panels), Digit("k", p.depth, d.factors), Digit("k", 1, p.depth), Digit("span", 1, d.nr),
-    )  # fmt: skip
+        Digit("span", d.nr, d.panels),
+        Digit("k", p.depth, d.factors),
+        Digit("k", 1, p.depth),
+        Digit("span", 1, d.nr),
+    )
     return Packing("b", digits, transform_of(s, p))
