@@ -107,8 +107,7 @@ def store_vectors(
     loaded: Collection[Expr] = (),
     longer: Collection[str] = (),
 ) -> list[str]:
-    """Statements that compute and write ``width`` neighbouring elements of ``stores``; all loads come before the first
-    write.
+    """Statements that compute and write ``width`` neighbouring elements of ``stores``; all loads come first.
 
     results   the hole that the stores read, and its text in each lane
     loaded    elements in ``known`` that have been loaded already

@@ -1,9 +1,9 @@
-"""Exponential, logarithmic, trigonometric and error functions as polynomials in LLVM IR: no call leaves the kernel.
+"""Exponential, logarithmic, trigonometric and error functions in LLVM IR, without calls of a library.
 
-Every function takes and returns f32 or f64 values, of any number of lanes, and covers the whole range: NaN, infinities,
-denormals and huge arguments included. The coefficients are Chebyshev interpolants of the functions that their names
-say, computed with 50 digits. f32 results are good to 2 to 4 ulp, f64 results to 1e-13 (``pow`` to 1 ulp; the angles of
-sine, cosine and tangent to an absolute 1e-15).
+Every function takes and returns f32 or f64 values with any number of lanes. It covers the whole range, including NaN,
+infinities, denormals and huge arguments. The polynomials' coefficients are Chebyshev interpolants of the functions in
+the comments, computed with 50 digits. f32 results have an error of 2 to 4 ulp, f64 results of 1e-13 (``pow`` 1 ulp; the
+angles of sine, cosine and tangent an absolute 1e-15).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ COS = (
 
 @dataclass(frozen=True)
 class _Format:
-    """What the algorithms need to know of a floating type. ``ln2`` is in two parts; the first has trailing zeros."""
+    """Constants of a floating-point type. ``ln2`` is in two parts; the first has trailing zeros."""
 
     mantissa: int
     bias: int
@@ -95,7 +95,7 @@ class _Format:
 
     @property
     def rounder(self) -> float:
-        """Adding this to a small number rounds it to an integer, found in the low bits."""
+        """Adding this to a small number rounds the number to an integer, which is in the low bits of the sum."""
         return 1.5 * 2.0**self.mantissa
 
 
@@ -124,7 +124,7 @@ _FORMATS = {
 
 
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule; constants first."""
+    """Evaluates a polynomial by Horner's rule; ``coefficients`` start with the constant."""
     result = x.code.const(coefficients[-1], x.type)
     for c in reversed(coefficients[:-1]):
         result = result.muladd(x, c)
@@ -132,7 +132,7 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _clamp(x: Value, low: float | None, high: float | None) -> Value:
-    """NaN stays NaN."""
+    """``x`` limited to the range; NaN stays NaN."""
     if low is not None:
         x = x.code.select(x < low, low, x)
     if high is not None:
@@ -163,16 +163,17 @@ def exp(x: Value) -> Value:
     if tables.usable(x):
         return tables.exp(x)
     low, high = _FORMATS[x.type.scalar].exp_range
-    below = x < low  # a result that underflows costs some processors hundreds of cycles: hidden scores are many
+    below = x < low  # underflow costs some processors hundreds of cycles, and masked scores of attention are many
     n, p = _exp_parts(_clamp(x.code.select(below, 0.0, x), None, high))
-    half = n.integer_op("ashr", 1)  # in two steps, so that denormal results and infinity come out
+    half = n.integer_op("ashr", 1)  # in two steps, so that denormal results and infinity are right
     return x.code.select(below, 0.0, (p + 1.0) * _power_of_two(half, x) * _power_of_two(n - half, x))
 
 
 def quotient(a: Value, b: Value) -> Value:
-    """``a / b`` for ``b`` from 1 to 2**60 or NaN, to 2 ulp: where AVX-512 has it, by a reciprocal and a step of Newton's.
+    """``a / b`` for ``b`` from 1 to 2**60 or NaN, to 2 ulp.
 
-    A division of 16 lanes keeps the divider busy for 16 cycles, this the multipliers for two.
+    With AVX-512 it is a reciprocal and one Newton step. A division of 16 lanes occupies the divider for 16 cycles,
+    these instructions the multipliers for two.
     """
     code, type = a.code, Type("float", 16)
     if not code.native_scale or Type(b.type.scalar, max(a.type.lanes, b.type.lanes)) != type:
@@ -295,7 +296,7 @@ def _asin_near(x: Value) -> Value:
 
 
 def _asin_parts(x: Value) -> tuple[Value, Value, Value]:
-    """``|x|``, whether it exceeds 1/2, and the arcsine of ``|x|`` or of ``sqrt((1 - |x|)/2)`` accordingly."""
+    """``|x|``, whether it is more than 1/2, and the arcsine of ``sqrt((1 - |x|)/2)`` if it is, otherwise of ``|x|``."""
     code, a = x.code, x.intrinsic("fabs")
     far = a > 0.5
     root = ((code.const(1.0, x.type) - a) * 0.5).intrinsic("sqrt")
@@ -316,7 +317,10 @@ def acos(x: Value) -> Value:
 
 
 def _parts(value: Fraction, bits: int, count: int) -> list[float]:
-    """``value`` as a sum of doubles of ``bits`` bits each, the grid fixed by the position: products stay exact."""
+    """``value`` as a sum of ``count`` doubles of ``bits`` bits each.
+
+    The positions of these bits are fixed, so that products stay exact.
+    """
     result = []
     for position in range(count):
         grid = Fraction(2) ** (3 - bits * (position + 1))
@@ -347,8 +351,8 @@ def _scaled_pi(bits: int) -> int:
 
 @cache
 def _turns_table(entries: int) -> tuple[float, ...]:
-    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 25 bits: sums of two products stay exact."""
-    precision = entries + 256  # pi to as many digits as the largest power has
+    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 25 bits: sums of two products are exact."""
+    precision = entries + 256  # bits of pi: at least as many as the largest power has
     turn, table = 2 * _scaled_pi(precision), []
     for k in range(TABLE_START, TABLE_START + entries):
         power = 1 << (precision + k)
@@ -357,7 +361,10 @@ def _turns_table(entries: int) -> tuple[float, ...]:
 
 
 def _reduce_angle(x: Value, largest_exponent: int) -> tuple[Value, Value]:
-    """``(n, r)``: ``x = n*pi/2 + r`` modulo full turns, ``|r| <= pi/4``; ``n`` as an i64 of which two bits count."""
+    """``(n, r)`` with ``x = n*pi/2 + r`` modulo full turns and ``|r| <= pi/4``.
+
+    Only the low two bits of the i64 ``n`` are valid.
+    """
     code = x.code
     rounder = _FORMATS["double"].rounder
     magic = code.const(rounder, x.type).bitcast("i64")
@@ -430,11 +437,11 @@ def _circular(x: Value, function: str, largest_exponent: int) -> Value:
     return code.select(x.intrinsic("fabs") < math.inf, result, math.nan)
 
 
-# f64 numbers of twice the precision: a value and what it lacks. Nothing here relies on a fused multiply-add.
+# numbers of twice the precision of f64: a value and its error. None of this relies on a fused multiply-add.
 
 Pair = tuple[Value, Value]
 LOG_TAIL = tuple(1 / (2 * k + 1) for k in range(2, 14))  # atanh(s)/s = 1 + z/3 + z**2/5 ..., z = s**2 <= 0.0295
-LARGEST_EXPONENT = 2.0**70  # the power of any number but 1 is 0 or infinity before this
+LARGEST_EXPONENT = 2.0**70  # with smaller exponents already, the power of any number but 1 is 0 or infinity
 
 
 def _sum(a: Value, b: Value) -> Pair:
@@ -445,7 +452,7 @@ def _sum(a: Value, b: Value) -> Pair:
 
 
 def _ordered_sum(a: Value, b: Value) -> Pair:
-    """``a + b`` exactly, where ``a`` is 0 or no smaller than ``b``."""
+    """``a + b`` exactly, if ``a`` is 0 or ``|a| >= |b|``."""
     total = a + b
     return total, b - (total - a)
 
@@ -470,7 +477,7 @@ def _pair_product(a: Pair, b: Pair) -> Pair:
 
 
 def _log_pair(x: Value) -> Pair:
-    """The logarithm of a positive finite f64 to about 2**-66 of itself."""
+    """The logarithm of a positive finite f64, with a relative error of about 2**-66."""
     code, form = x.code, _FORMATS["double"]
     tiny = x < form.smallest_normal
     bits = code.select(tiny, x * 2.0**form.mantissa, x).bitcast("i64")
@@ -494,7 +501,7 @@ def _log_pair(x: Value) -> Pair:
 
 
 def _exp_pair(x: Value, low: Value) -> Value:
-    """``exp(x + low)`` for a ``low`` that is far below 1, within 0.7 ulp; right at infinite ``x``."""
+    """``exp(x + low)`` within 0.7 ulp, if ``low`` is far below 1; also right for infinite ``x``."""
     code, form = x.code, _FORMATS["double"]
     inside = x.intrinsic("fabs") < 1000.0
     low = code.select(inside, low, 0.0)
@@ -512,7 +519,7 @@ def _exp_pair(x: Value, low: Value) -> Value:
 
 
 def _accurate_power(a: Value, y: Value) -> Value:
-    """``a ** y`` for ``a >= 0``: the logarithm and its multiple need more digits than the result has."""
+    """``a ** y`` for ``a >= 0``. The logarithm and its product with ``y`` need more digits than the result has."""
     code = a.code
     y = _clamp(y, -LARGEST_EXPONENT, LARGEST_EXPONENT)
     ordinary = (a > 0.0) & (a < math.inf)
@@ -524,10 +531,10 @@ def _accurate_power(a: Value, y: Value) -> Value:
 
 
 def power(x: Value, y: Value, *, accurate: bool) -> Value:
-    """``x ** y`` with the special cases of C's ``pow``. f64.
+    """``x ** y`` of f64, with the special cases of C's ``pow``.
 
-    ``accurate``: within 1 ulp, so that whole powers of whole numbers that f64 holds come out exactly. Otherwise
-    within 1e-12, which is as much as an f32 shows.
+    With ``accurate`` the error is at most 1 ulp, and whole powers of whole numbers are exact if f64 can represent them.
+    Otherwise the relative error is 1e-12, which suffices for f32.
     """
     code = x.code
     lanes = max(x.type.lanes, y.type.lanes)
@@ -559,7 +566,7 @@ CIRCULAR = frozenset({"sin", "cos", "tan"})
 
 
 def apply(function: str, args: Sequence[Value]) -> Value:
-    """``function`` of f32 or f64 values. The rarer functions of f32 are computed in f64 and rounded once."""
+    """``function`` of f32 or f64 values. Rarer functions of f32 are computed in f64 and rounded once."""
     code, scalar = args[0].code, args[0].type.scalar
     if function in DIRECT:
         return DIRECT[function](args[0])

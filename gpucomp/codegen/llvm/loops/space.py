@@ -1,4 +1,4 @@
-"""The schedules of the CPU's families without a cost model: loops, pools, rows, scans, scatters."""
+"""Schedules of the CPU families without a cost model: loops, pools, rows, scans, scatters."""
 
 from __future__ import annotations
 
