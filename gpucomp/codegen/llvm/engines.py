@@ -1,4 +1,4 @@
-"""The engines of the CPU: a row each, of the space and the emitter in its folder."""
+"""The engines of the CPU, one row each: the space and the emitter in the engine's folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family
 
-# One engine a row: kernel family, parameters, problem, objections, derive, geometry, default; then what not all have.
+# A row is one engine: kernel family, parameters, problem, objections, derive, geometry, default; then optional fields.
 # fmt: off
 ELEMENTWISE = Family(
     "loops", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
@@ -96,7 +96,7 @@ CHAIN = Family(
 )
 # fmt: on
 
-# engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
+# engines of each kind of body in order of preference; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
     Contraction: (TILES, DOTS, WINOGRAD, REGISTER_BLOCKS),
@@ -110,10 +110,10 @@ ENGINES: dict[type, tuple[Family, ...]] = {
 
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
-    """The engines that can compute ``kernel`` on a processor with ``features``, the one to prefer first."""
+    """The engines that can compute ``kernel`` on a processor with ``features``, in order of preference."""
     return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:
-    """The engine that computes ``kernel`` on every processor."""
+    """The engine that can compute ``kernel`` on every processor."""
     return ENGINES[type(kernel.body)][-1]
