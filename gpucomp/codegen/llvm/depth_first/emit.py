@@ -1,4 +1,4 @@
-"""Chains of layers on the CPU: each link reads the previous one's result from the second-level cache, some rows at a time.
+"""Chains of layers on the CPU: each link reads some rows of the previous one's result from the second-level cache.
 
     task (image, part of the last link's rows):
         for each band of ``rows`` rows:
