@@ -40,8 +40,7 @@ def environment() -> Environment:
 
 
 def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
-    """``render_scheduled`` for a kernel outside a model. First runs the passes ``pack-bytes`` and ``order-depth`` of its
-    engine.
+    """``render_scheduled`` for a kernel outside a model, after the passes ``pack-bytes`` and ``order-depth``.
 
     ``family`` is the engine of the schedule; by default the one that every device has.
     """

@@ -81,7 +81,7 @@ class Loader:
     known: dict[Expr, str]
 
     def prepared(self, index_type: str, place: str, clamped: bool) -> list[str]:
-        """What is computed once per work-item: its ``place`` along the span for each step, and what depends on that alone.
+        """What is computed once per work-item: its ``place`` along the span in each step, and what depends on it.
 
         A place that is ``clamped`` is never past the end: the last access is repeated.
         """
@@ -107,9 +107,7 @@ class Loader:
         return [*declared, *loop(o.step, o.span_steps, lines, unrolled=o.unrolled)]
 
     def moved(self, pointer: str, place: str, *, side_by_side: bool = True) -> list[str]:
-        """Statements that write an access to ``pointer`` if its lanes are ``side_by_side``, otherwise each lane to
-        ``place``.
-        """
+        """Statements that write an access to ``pointer`` (lanes ``side_by_side``), or each lane to ``place``."""
         o, emitter = self.operand, Emitter(self.printer, self.known, prefix=f"{self.operand.name}e")
         if o.late or (o.width > 1 and side_by_side):
             lane = self.lane if o.width > 1 else None

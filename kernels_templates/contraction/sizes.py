@@ -1,4 +1,4 @@
-"""Sizes shared by the engines of plain contractions: ``c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``."""
+"""Sizes of plain contractions: ``c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ OTHER_REGISTERS = 24  # addresses, indices
 
 
 class PoolSchedule(LoopsSchedule):
-    unroll: int = tunable((0, 1), "whether the window is written out tap by tap")
+    unroll: int = tunable((0, 1), "whether the window is unrolled")
 
 
 class PoolProblem(PointsProblem):
@@ -45,7 +45,7 @@ def problem(kernel: Kernel) -> PoolProblem:
 
 
 def registers(s: PoolSchedule, p: PoolProblem) -> int:
-    """Registers for the sums and two accesses. If an unrolled window may be outside the image, every tap needs an access.
+    """Registers for the sums and two accesses; an unrolled window that may be outside the image needs one per tap.
 
     ptxas does not wait for one branch before it loads for the next (measured: bench/compile_spaces.py).
     """

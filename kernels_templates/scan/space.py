@@ -209,7 +209,7 @@ def joining(s: ScanSchedule, p: ScanProblem, shuffles: bool) -> tuple[float, flo
 
 
 def cycles(s: ScanSchedule, p: ScanProblem, limits: Limits) -> float:
-    """Cycles of the busiest unit: the longer of a work-item's time for its row and the time for the unit's share of bytes."""
+    """Cycles of the busiest unit: of a work-item's row, or of the unit's share of bytes, whichever are more."""
     d = derive(s, p)
     groups, tiles = (d.groups * d.tiles, 1) if s.look_back else (d.groups, d.tiles)
     waves = -(-groups * d.threads // (limits.units * RESIDENT))

@@ -46,7 +46,9 @@ class SimtAttentionSchedule(AttentionSchedule):
     reg_m: int = tunable((1, 2, 4, 8), "rows per work-item")
     row_items: int = tunable((1, 4, 8, 16, 32), "work-items that share a row")
     splits: int = tunable(SPLITS, "work-groups that share the columns of a tile of rows")
-    vector: int = tunable((1, 4, 8, 16), "elements per accumulator, where one work-item a group computes with vectors")
+    vector: int = tunable(
+        (1, 4, 8, 16), "elements per accumulator, if a group is one work-item that computes with vectors"
+    )
 
 
 class AttentionProblem(Sizes):

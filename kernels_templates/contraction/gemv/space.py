@@ -46,8 +46,8 @@ class GemvSchedule(Tunables):
     many_items: int = tunable((1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns")
     depth_items: int = tunable((1, 2, 4, 8, 16, 32, 64, 128, 256), "work-items that share a sum")
     accesses: int = tunable((1, 2, 4), "rows or columns of the matrix per work-item, or vectors of them")
-    unroll: int = tunable((1, 2, 4, 8), "steps of the sum whose reads are under way together")
-    shuffle: int = tunable((0, 1), "1: a warp adds up its sums by shuffles before they meet in shared memory")
+    unroll: int = tunable((1, 2, 4, 8), "steps of the sum whose loads are in flight together")
+    shuffle: int = tunable((0, 1), "1: a warp adds its sums by shuffles before they are added through shared memory")
 
 
 class GemvProblem(Sizes):

@@ -45,9 +45,9 @@ class MmaSchedule(Tunables):
     warp_n: int = tunable((8, 16, 32, 64, 128), "columns of the result per warp")
     warps_m: int = tunable((1, 2, 4), "warps along the rows")
     warps_n: int = tunable((1, 2, 4), "warps along the columns")
-    warps_k: int = tunable((1, 2, 4), "warps that share the depth of a stage and add up through shared memory")
-    k_steps: int = tunable((1, 2, 4, 8), "depth of a stage, in steps of 32 bytes: what one mma multiplies")
-    stages: int = tunable((2, 3, 4, 5, 6), "tiles in shared memory: one is computed with, the others are on their way")
+    warps_k: int = tunable((1, 2, 4), "warps that share the depth of a stage and add their sums through shared memory")
+    k_steps: int = tunable((1, 2, 4, 8), "depth of a stage, in steps of 32 bytes, the depth of one mma")
+    stages: int = tunable((2, 3, 4, 5, 6), "tiles in shared memory: one is multiplied while the others are loaded")
     splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
     raster: int = tunable(
         (1, 2, 4, 8), "columns of tiles that work-groups walk down together, for the second-level cache"

@@ -50,14 +50,12 @@ class SimtSchedule(Tunables):
     tile_k: int = tunable((4, 8, 16, 32, 64, 128), "depth of one shared-memory stage")
     reg_m: int = tunable((1, 2, 4, 8, 16), "rows of the result per work-item")
     reg_n: int = tunable((1, 2, 4, 8, 16, 32, 64), "columns of the result per work-item")
-    stages: int = tunable(
-        (1, 2, 3, 4, 5, 6), "tiles in shared memory: all but one are on their way while it is computed with"
-    )
+    stages: int = tunable((1, 2, 3, 4, 5, 6), "tiles in shared memory: one is multiplied while the others are loaded")
     asynchronous: int = tunable((0, 1), "1: tiles are copied to shared memory past the registers (cp.async)")
     fragments: int = tunable((1, 2), "2: a step's operands are read from shared memory one step ahead")
     slices: int = tunable((1, 2, 4), "groups of work-items that share the depth of a tile")
     splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
-    lanes: int = tunable((1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors")
+    lanes: int = tunable((1, 4, 8, 16), "columns per accumulator, if a work-item computes with vectors")
 
 
 class SimtProblem(GemmProblem):

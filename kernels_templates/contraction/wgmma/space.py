@@ -63,12 +63,12 @@ class WgmmaSchedule(Tunables):
     consumers: int = tunable((1, 2, 3), "warpgroups that multiply; each has 64 or 128 rows")
     stages: int = tunable((2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead")
     splits: int = tunable(SPLITS, "work-groups, of one cluster, that share the depth of a tile")
-    overlap: int = tunable((0, 1, 2), "1: starts before the launch before it ends; 2: and loads tiles of a constant b")
+    overlap: int = tunable((0, 1, 2), "1: starts before the previous launch ends; 2: and loads tiles of a constant b")
     setmaxnreg: int = tunable(
-        (0, 1), "1: the producer is a warpgroup that leaves most of its registers to the consumers"
+        (0, 1), "1: the producer is a warpgroup that gives most of its registers to the consumers"
     )
     multicast: int = tunable((0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a")
-    tma_store: int = tunable((0, 1), "1: the result leaves through shared memory by the tensor memory accelerator")
+    tma_store: int = tunable((0, 1), "1: the tensor memory accelerator stores the result from shared memory")
 
 
 class WgmmaProblem(TailProblem):

@@ -61,10 +61,10 @@ class WinogradSchedule(Tunables):
     columns: int = tunable((16, 32, 64), "output channels per work-group")
     blocks: int = tunable((8, 16, 32), "blocks of output pixels per work-group")
     channels: int = tunable((2, 4, 8), "input channels of one shared-memory stage")
-    positions: int = tunable((1, 2, 4, 6), "of a block's 16 or 36 products, how many a work-item adds up")
+    positions: int = tunable((1, 2, 4, 6), "how many of a block's 16 or 36 products a work-item sums")
     reg_n: int = tunable((4, 8), "output channels per work-item")
     reg_b: int = tunable((2, 4, 8), "blocks per work-item")
-    stages: int = tunable((1, 2), "buffers in shared memory: with 2 the next one is stored while this one is read")
+    stages: int = tunable((1, 2), "buffers in shared memory; with 2, the next one is written while one is read")
     splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
 
 

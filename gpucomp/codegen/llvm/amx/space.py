@@ -35,11 +35,11 @@ TASK_ROWS = (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024)
 class TaskSchedule(Tunables):
     """A task of an engine for narrow operands: its part of the result, and how it reads the operands."""
 
-    tile_m: int = tunable(TASK_ROWS, "rows of the result of a task, about")
+    tile_m: int = tunable(TASK_ROWS, "about how many rows of the result a task has")
     panels: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32, 64), "panels of tiles_n tiles of columns of a task")
     pack_a: int = tunable((0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied image lines")
     pack_b: int = tunable((1, 2), "columns are 1: copied together, 2: packed at compile time")
-    across: int = tunable((0, 1), "1: a tile of rows goes on in the next line of the image")
+    across: int = tunable((0, 1), "1: a tile of rows continues in the next line of the image")
     ahead: int = tunable((0, 1), "1: a panel of columns is prefetched while the one before it is multiplied")
 
 

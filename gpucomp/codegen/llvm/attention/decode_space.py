@@ -18,7 +18,7 @@ MOST_ROWS = 8
 
 class DecodeSchedule(Tunables):
     lanes: int = tunable((4, 8, 16), "elements of a vector")
-    tile_n: int = tunable((16, 32, 64, 128, 256, 512), "keys whose weights are at hand")
+    tile_n: int = tunable((16, 32, 64, 128, 256, 512), "keys whose weights are kept at a time")
     wide: int = tunable((1, 2, 4, 8, 16), "vectors of values whose sums are in registers, for every row")
 
 

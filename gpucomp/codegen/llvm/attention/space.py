@@ -26,7 +26,7 @@ class AttentionSchedule(Tunables):
     vectors: int = tunable((1, 2, 3, 4, 6), "vectors of rows of a task")
     keys: int = tunable((1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values")
     tile_n: int = tunable(
-        (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are at hand, rounded up to whole blocks"
+        (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are kept at a time, rounded up to whole blocks"
     )
 
 

@@ -46,7 +46,7 @@ class ContractionSchedule(VectorSchedule):
     panels: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "panels of nv vectors of a task")
     pack_a: int = tunable((0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied image lines")
     pack_b: int = tunable((0, 1, 2), "columns are 0: read in place, 1: copied together, 2: packed at compile time")
-    unroll_k: int = tunable((1, 2, 4), "points of k written out in the innermost loop")
+    unroll_k: int = tunable((1, 2, 4), "points of k that are unrolled in the innermost loop")
     ahead: int = tunable((0, 1), "1: a block of columns is prefetched while the one before it is multiplied")
 
 

@@ -18,7 +18,7 @@ THREADS = (1, 2, 4, 8)  # a default schedule is chosen for all of these
 
 
 class ChainSchedule(Tunables):
-    rows: int = tunable((1, 2, 4, 8, 16), "rows of the last link's result that are made at a time")
+    rows: int = tunable((1, 2, 4, 8, 16), "rows of the last link's result that are computed at a time")
     parts: int = tunable((1, 2, 4, 8, 16), "parts of an image that the threads share; each computes its own halo")
 
 
