@@ -145,9 +145,9 @@ def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
     assert found < error_of(kernel, launch(kernel, FOUR, sources[1], four)) < bound_of(kernel, FOUR)
 
 
-OUTPUTS = "    // A^T times what is there, for each output\n"
-IN_ROWS = "    // rows of B^T d times B, where they lie\n"
-NEXT = "    // the next channels set out while these are computed with\n"
+OUTPUTS = "    // A^T times these values, for each output\n"
+IN_ROWS = "    // rows of B^T d times B, in place\n"
+NEXT = "    // load the next channels while these are multiplied\n"
 ROWS = "    #pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      {\n        const float d0 = tile_v"
 MISTAKES = {
     "a sign of the pixels' transform": ("two stages", "= d3 - d1", "= d1 - d3"),
