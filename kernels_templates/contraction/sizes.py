@@ -19,7 +19,7 @@ class GemmProblem(TailProblem):
     b_by_depth: int  # the same for ``b``; otherwise it is contiguous along columns
     b_wide: int
     b_copied: int
-    out_wide: int  # columns that a store may take
+    out_wide: int  # most columns of one store
     inputs: int  # number of parameters that are read
 
 

@@ -54,7 +54,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     for name, value, rows, inner in _operands(body):
         found = copyable(kernel, value, rows, inner)
         if not found.width or not found.by_depth:
-            return f"{name} cannot be copied along its heads: {found.reason or 'its rows are neighbours in memory'}"
+            return f"{name} cannot be copied along its heads: {found.reason or 'its rows are adjacent in memory'}"
     return ""
 
 

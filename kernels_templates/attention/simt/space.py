@@ -29,7 +29,7 @@ from gpucomp.schedule.space import (
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 MAX_WORKSPACE = 1 << 31  # bytes
 UNROLL = 4  # elements of depth, and columns, per step of the inner loops
-STAGED = 64  # registers for data on its way to shared memory: eight accesses of 16 bytes, of two operands
+STAGED = 64  # registers for loads in flight to shared memory: eight accesses of 16 bytes, of two operands
 ADDRESSES = 64  # registers for the addresses of an unrolled loop
 
 

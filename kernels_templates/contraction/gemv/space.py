@@ -43,7 +43,7 @@ from gpucomp.schedule.space import (
 
 
 class GemvSchedule(Tunables):
-    many_items: int = tunable((1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns")
+    many_items: int = tunable((1, 2, 4, 8, 16, 32, 64), "adjacent work-items along the matrix's rows or columns")
     depth_items: int = tunable((1, 2, 4, 8, 16, 32, 64, 128, 256), "work-items that share a sum")
     accesses: int = tunable((1, 2, 4), "rows or columns of the matrix per work-item, or vectors of them")
     unroll: int = tunable((1, 2, 4, 8), "steps of the sum whose loads are in flight together")

@@ -33,7 +33,7 @@ def emit_mma(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d
     batch = var("batch", max(1, p.batch))
     acc = "sum" if d.out_vector == 1 else f"sums[{LANE}]"
     runs = s.warp_n // d.out_vector
-    # operands that are computed on their way occupy the registers that early fetches would need
+    # operands that are computed when loaded occupy the registers that early fetches would need
     fetched_early = runs % 2 == 0 and bool(p.a_copied and p.b_copied)
     found = epilogue(kernel, printer, batch, d.out_vector, acc, fetched_early=fetched_early)
     # when sums are stored, the fragments' registers are free
@@ -178,7 +178,7 @@ class Loads:
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand's tile on its way from memory to shared memory, loaded by all work-items."""
+    """One operand's tile, which all work-items load from memory to shared memory."""
 
     name: str
     sizes: OperandSizes

@@ -243,7 +243,7 @@ def shared_bytes(s: MmaSchedule, p: MmaProblem) -> int:
 
 
 def staged_registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool) -> int:
-    """Registers that hold a tile on its way, if asynchronous copies do not bring it; parts of a word take one each."""
+    """Registers that hold a tile in flight, if asynchronous copies do not bring it; parts of a word need one each."""
     d = derive(s, p)
     total = 0
     for o, copied in ((d.a, p.a_copied), (d.b, p.b_copied)):
@@ -253,7 +253,7 @@ def staged_registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool) -> int:
 
 
 def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
-    """Registers for sums, the fragments of two steps, a tile on its way, and other values.
+    """Registers for sums, the fragments of two steps, a tile in flight, and other values.
 
     3xtf32 splits the fragments of ``b`` and one block of ``a`` and adds small products separately. ptxas also splits
     fragments of later steps early.

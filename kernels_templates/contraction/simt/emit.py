@@ -113,7 +113,7 @@ def _shared(acc_type: str, s: SimtSchedule, d: SimtSizes, meets: bool) -> list[t
     ]
 
 
-# ---- where a work-item stands ----
+# ---- the position of a work-item ----
 
 
 def _places(walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> dict[str, list[str]]:
@@ -193,7 +193,7 @@ def _prepared(o: Access, first: str, threads: int) -> list[str]:
 def _moved(a: Access, b: Access, walk: Walk, s: SimtSchedule, d: SimtSizes) -> dict[str, list[str]]:
     """How tiles are moved from global to shared memory.
 
-    registers     registers of a tile on its way, if it is not copied past them
+    registers     registers of a tile in flight, if it is not copied past them
     first_tiles   loads that start before the loop over the depth
     next_tile     loads that start in each iteration, while another tile is multiplied
     keep_tile     statements that write registers to shared memory

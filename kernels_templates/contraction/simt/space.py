@@ -352,7 +352,7 @@ def _pipeline_objections(s: SimtSchedule, p: SimtProblem, limits: Limits) -> Ite
         yield "asynchronous copies need a second stage"
     for operand, copied in (("a", p.a_copied), ("b", p.b_copied)):
         if not copied:
-            yield f"operand {operand} is computed or converted on its way to shared memory: it cannot be copied"
+            yield f"operand {operand} is computed or converted when it is loaded, so it cannot be copied"
 
 
 def geometry(s: SimtSchedule, p: SimtProblem) -> Geometry:
@@ -416,7 +416,7 @@ MEMORY_CYCLES = 700  # until the first tile has arrived
 MEMORY_BYTES_PER_CYCLE = 28  # per unit, from the second-level cache, if all units load
 # instructions of a warp, about
 TRIP_INSTRUCTIONS = 24  # per stage: waits, barrier, addresses of the next one
-COPY_INSTRUCTIONS = 4  # per access on its way to shared memory: address, halo test
+COPY_INSTRUCTIONS = 4  # per access that fills shared memory: address, halo test
 OUT_INSTRUCTIONS = 3  # per sum
 PASS_BYTES = 128  # bytes of shared memory per cycle
 

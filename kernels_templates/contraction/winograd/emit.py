@@ -424,7 +424,7 @@ def _left(work: _Work, split: str, *, by_fours: bool) -> list[str]:
 
 
 def _added(work: _Work, *, by_fours: bool) -> dict[str, list[str]]:
-    """``start`` sets a task's sums to zero; ``add`` adds the sums that ``split`` left."""
+    """``start`` sets a task's sums to zero; ``add`` adds the sums that ``split`` stored."""
     starts_at_zero = work.d.out_vector == 1 and not work.d.in_lines  # in its declaration
     start = [] if starts_at_zero else _each_sum(work, lambda total, _: f"{total} = 0.0f;", "split")
     if not by_fours:

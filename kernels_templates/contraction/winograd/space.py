@@ -216,7 +216,7 @@ def shared_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
 
 
 def registers(s: WinogradSchedule, p: WinogradProblem) -> int:
-    """Registers for sums, the operands of a step, pixels and filters on their way, and other values."""
+    """Registers for sums, the operands of a step, loads of pixels and filters in flight, and other values."""
     d = derive(s, p)
     sums = s.positions * s.reg_n * s.reg_b
     return sums + s.reg_n + s.reg_b + d.side * d.v_wide + COLUMN_ACCESS * d.filter_steps + RESERVED
