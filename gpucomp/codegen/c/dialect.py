@@ -32,7 +32,7 @@ class Dialect:
     aligned     text before an array that is moved 16 bytes at a time
     vloads      memory is moved by ``vloadN`` and ``vstoreN``; otherwise through pointers to words
     shuffles    lanes can exchange values without memory
-    volatiles   data that other work-groups change can be read and written in vectors through volatile pointers
+    volatiles   data of other work-groups of the launch can be loaded as vectors; otherwise only element by element
     extensions  f64 and device-scope fences depend on the device; a kernel that needs them defines them itself
     prelude     conversions of f16 and bf16 are in a prelude; otherwise in the kernels that need them
     """

@@ -1,4 +1,4 @@
-"""Fences between work-groups of one OpenCL launch: writes before the fence are visible to other groups after theirs.
+"""Fences between work-groups of one OpenCL launch, so that one can read what another has written.
 
 ``mem_fence`` orders memory within a work-group only (OpenCL C 1.2, 6.12.9), and compilers implement just that: ROCm
 emits a fence of work-group scope, libclc ``membar.cta`` on NVIDIA. Split sums, and scans with look-back, need a fence

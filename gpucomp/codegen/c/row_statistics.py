@@ -59,7 +59,7 @@ def emit_tail(
     body, tail = kernel.body_as(Contraction), tail_of(kernel)
     if tail is None:
         return {"tail": None}
-    # OpenCL's vector loads do not accept volatile pointers, which data of other work-groups needs
+    # in OpenCL, data of other work-groups is loaded element by element, through volatile pointers
     z = tail_sizes(threads, rows, p, 0 if printer.dialect.volatiles else 1)
     width, batch = z.wide, var("batch", p.batch) if p.batch > 1 else index(0)
     row, lane = var("row", max(1, count(body.m))), var(LANE, width)

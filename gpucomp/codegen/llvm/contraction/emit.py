@@ -1,10 +1,14 @@
 """The contraction family on the CPU: panels of columns, and a register block of sums.
 
-    task (batch, rows of tile_m, panels of nv vectors): a table of row pointers, if rows need them: one for each outer
-point of k for each block of k: copy a: rows of the block, in the order in which they are broadcast (or read a in place,
-or from copied lines) for each panel: copy b: the block's rows of nv vectors                          (or read b in
-place) for each mr rows: sums[mr][nv] += a[row][k] * b[k][vector]  for every k of the block after the last block: the
-stores, with the sums in registers
+    task (batch, rows of tile_m, panels of nv vectors):
+        a table of row pointers, if rows need them: one for each outer point of k
+        for each block of k:
+            copy a: rows of the block, in the order of broadcasts       (or read a in place, or from copied lines)
+            for each panel:
+                copy b: the block's rows of nv vectors                  (or read b in place)
+                for each mr rows:
+                    sums[mr][nv] += a[row][k] * b[k][vector]  for every k of the block
+                    after the last block: the stores, with the sums in registers
 
 Constant columns are packed in panels when the model is compiled (``space.packing``). A convolution reads its image in
 place: a row of ``a`` has a pointer for each tap, which points to zeros if the tap is in the padding. This is the
