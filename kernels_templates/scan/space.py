@@ -202,9 +202,8 @@ def joining(s: ScanSchedule, p: ScanProblem, shuffles: bool) -> tuple[float, flo
         return SHUFFLE * exchanges + (warps > 1) * (2 * MEETING + 4 * warps), 3 * exchanges, (warps > 1) * warps, 0
     doublings = halvings_of(s.lanes)
     several = (s.lanes > 1) * 1
-    moved = (
-        several * s.lanes * (3 + 2 * doublings)
-    )  # each lane writes its total, reads and writes in each step, and reads two at the end
+    # each lane writes its total, reads and writes in each step, and reads two at the end
+    moved = several * s.lanes * (3 + 2 * doublings)
     return (several + doublings) * 2 * MEETING, several * 4 + doublings * 8, several * s.lanes, moved
 
 

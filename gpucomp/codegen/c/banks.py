@@ -11,12 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-HALF, UNITS, LANES, WARP = (
-    4,
-    8,
-    8,
-    32,
-)  # floats in half a run; 16-byte units in the banks; lanes of one access; lanes of a warp
+# floats in half a run; 16-byte units in the banks; lanes of one access; lanes of a warp
+HALF, UNITS, LANES, WARP = 4, 8, 8, 32
 
 # Halves are exchanged where the sum of the terms is odd. A term is the run `c` of a row, or the row, and its divisor.
 Terms = tuple[tuple[str, int], ...]

@@ -284,9 +284,8 @@ def cycles(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> flo
     reads = 1 / s.reg_m + 1 / d.reg_n, 1 / s.reg_m + 1 / d.reg_v  # of shared memory, per multiply-add
     work = s.tile_m * s.row_items * d.reg_n * (d.depth_pad * (1 + reads[0]) + d.values_pad * (1 + reads[1]))
     work += 2 * (s.tile_n + 4) * (d.depth_pad + d.values_pad)  # the tile passes through registers
-    own = min(
-        LANES, d.threads * min(1, s.reg_m * min(d.reg_n, d.reg_v) / LATENCY)
-    )  # the part that a single group can use
+    # the part that a single group can use
+    own = min(LANES, d.threads * min(1, s.reg_m * min(d.reg_n, d.reg_v) / LATENCY))
     return -(-p.n // s.tile_n) * max(share * work / LANES, STAGE_CYCLES + work / own)
 
 

@@ -265,8 +265,8 @@ def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
     spans = d.a.span_steps + d.b.span_steps
     staged = staged_registers(s, p, async_copy=async_copy)
     sums = 4 * d.blocks_m * d.blocks_n
-    # sums of other work-groups are held while they are added, with their addresses; beside 128 sums only a second set of
-    # fragments leaves room for them
+    # sums of other work-groups are held while they are added, with their addresses; beside 128 sums only the registers
+    # of a second set of fragments are free for that
     left = fragments + 8 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
     before = sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED_BESIDE_FRAGMENTS
     return most(before, tail_registers(d.threads, d.tile_m, p))

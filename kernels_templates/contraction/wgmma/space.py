@@ -305,9 +305,8 @@ def work(s: WgmmaSchedule, p: WgmmaProblem) -> Work:
     """
     d = derive(s, p)
     out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
-    staged = (
-        out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n
-    )  # sums that pass through shared memory before they are stored
+    # sums that pass through shared memory before they are stored
+    staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n
     sums = d.blocks * d.sums * (OUT_INSTRUCTIONS - s.tma_store)
     return Work(
         macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,

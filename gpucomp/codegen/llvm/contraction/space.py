@@ -30,9 +30,8 @@ from gpucomp.kernel.sizes import Sizes, tunable
 from gpucomp.schedule.space import too_wide
 
 FORMS = ("gemm", "rows", "loops")  # register blocks; a dot product per result; plain loops
-COPIED, STRAIGHT, POINTERS = range(
-    3
-)  # rows are copied; read in place by a stride; read by pointers (``operands.Rows``)
+# rows are copied; read in place by a stride; read by pointers (``operands.Rows``)
+COPIED, STRAIGHT, POINTERS = range(3)
 WHOLE = 1 << 20  # all of k in one block
 DEPTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE)
 TILE_ROWS = (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512)
