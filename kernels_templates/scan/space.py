@@ -1,11 +1,11 @@
 """Parameters of the scan family: running sums, products, maxima and minima along an axis.
 
-A schedule changes the order of additions. ``depth`` counts the additions that one element depends on: ``vector *
-accesses - 1`` in a work-item, two for each step of the exchange between lanes, one for each warp, one for each tile,
-and two to join them. Work-groups that look back add the tiles by lanes instead. That takes fewer additions, and their
-order does not depend on which work-group was first. To first order an f32 sum has an error of at most ``depth * 2**-24
-* sum |x|`` (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). Adding one by one has a depth of ``n
-- 1``. Equal schedules give equal bits.
+A schedule changes the order of additions. ``depth`` counts the additions that one element depends on:
+``vector * accesses - 1`` in a work-item, two for each step of the exchange between lanes, one for each warp, one for
+each tile, and two to join them. Work-groups that look back add the tiles by lanes instead. That takes fewer additions,
+and their order does not depend on which work-group was first. To first order an f32 sum has an error of at most
+``depth * 2**-24 * sum |x|`` (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). Adding one by one
+has a depth of ``n - 1``. Equal schedules give equal bits.
 """
 
 from __future__ import annotations
