@@ -163,7 +163,7 @@ class Tiles:
         return code.minimum(code.integer(d.tiles) - self.first_tile, d.task_tiles)
 
     def _begin_lines(self, m_task: Value) -> Value:
-        """Starts a task of ``d.lines`` lines of the result.
+        """Starts a task of ``d.lines`` lines of the result, and returns its number of tiles of rows.
 
         The last task of an image overlaps with the task before it.
         """
@@ -236,7 +236,7 @@ class Tiles:
             late.rows.set(self.code.integer(0))
 
     def _sum(self, pointers: Sequence[Value], start: Value, tile: Value, columns: int) -> None:
-        """Computes ``self.sums``, of the tiles of rows at ``pointers`` and of ``columns`` tiles of a panel at ``start``."""
+        """Computes ``self.sums`` from the tiles of rows at ``pointers`` and ``columns`` tiles of a panel at ``start``."""
         code, d = self.code, self.d
         for k in range(len(pointers) * columns):
             code.emit(f"call void @llvm.x86.tilezero(i8 {k})")
@@ -254,7 +254,7 @@ class Tiles:
 
     @contextmanager
     def _steps(self, start: Value, tile: Value) -> Iterator[tuple[Value, Value, Value]]:
-        """A loop over the steps of k. It yields the offset of the rows, and the address of the columns."""
+        """A loop over the steps of k. It yields the step, the offset of the rows, and the address of the columns."""
         code, d = self.code, self.d
         step_bytes = d.panel_bytes // d.steps
         following, table = self._next_panel(start, tile), self._step_table()

@@ -132,7 +132,7 @@ class _Emitter:
         self.code.emit(f"call void @{self.entry.name}.{number}({inner}i64 {first.text}, i64 {last.text})")
 
     def _handed(self, linked: Linked, kept: _Kept, image: Value, row: Value, *, handed: bool) -> Value:
-        """The address that a link takes for its whole image, or for its row's image, so that it finds the kept rows."""
+        """The address of the kept rows, as the link's kernel expects it: of its row, or of its whole image."""
         if linked.row is not None:
             stride = linked.slides.stride if handed and linked.slides is not None else 1
             return kept.row(row * stride)

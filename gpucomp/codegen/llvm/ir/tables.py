@@ -64,7 +64,7 @@ def exp(x: Value) -> Value:
 def scaled(x: Value, n: Value, kept: Value) -> Value:
     """``x * 2**floor(n)`` rounded once, including denormal results and infinity; 0 in lanes outside ``kept``.
 
-    It is one instruction of AVX-512. A lane whose result underflows costs over a hundred cycles, unless it is masked.
+    It is one instruction of AVX-512. A lane whose result underflows costs about a hundred cycles, unless it is masked.
     """
     mask = x.code.let(f"bitcast {kept.type} {kept.text} to i{INTERVALS}", Type(f"i{INTERVALS}"))
     inner = f"{x.type} {x.text}, {n.type} {n.text}, {x.type} zeroinitializer, i16 {mask.text}, i32 4"

@@ -13,7 +13,7 @@ from gpucomp.schedule.space import too_wide
 
 
 class ScatterSchedule(VectorSchedule):
-    tasks: int = tunable((1, 16, 64, 256), "tasks to create for the threads, if there is enough work")
+    tasks: int = tunable((1, 16, 64, 256), "tasks wanted for the threads, if there is enough work")
 
 
 class LoopsSchedule(ScatterSchedule):

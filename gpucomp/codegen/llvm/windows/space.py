@@ -20,7 +20,7 @@ TILES = tuple(range(1, windows.WIDEST_TILE + 1))
 class WindowSchedule(VectorSchedule):
     tile_x: int = tunable(TILES, "neighbouring outputs of a row that share their loads")
     vectors: int = tunable((1, 2, 3, 4), "vectors of channels of a tile")
-    tasks: int = tunable((1, 16, 64, 256), "tasks to create for the threads; each row of the result may be one")
+    tasks: int = tunable((1, 16, 64, 256), "tasks wanted for the threads; rows of the result may make more")
 
 
 class WindowProblem(Sizes):
