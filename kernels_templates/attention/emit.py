@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def emit_shared(
-    kernel: Kernel,
+    kernel: Kernel[Attention],
     printer: CPrinter,
     batch: Var,
     s: AttentionSchedule,
@@ -47,14 +47,16 @@ def emit_shared(
     }
 
 
-def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem) -> dict[str, Any]:
+def _score(
+    kernel: Kernel[Attention], printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem
+) -> dict[str, Any]:
     """``score`` is the text of the score of one ``dot``, after ``score_lines``.
 
     ``score_batch`` and ``score_row`` are statements that depend on the batch or the row alone. ``by_row`` and
     ``by_column`` say whether the score needs these. Columns past the end get the lowest score, so that they have no
     weight.
     """
-    body = kernel.body_as(Attention)
+    body = kernel.body
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
     value = rewrite(cast(body.score, F32))

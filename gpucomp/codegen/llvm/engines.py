@@ -28,70 +28,74 @@ from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family
 
-# A row is one engine: kernel family, parameters, problem, objections, derive, geometry, default; then optional fields.
+# A row is one engine. First the fields that all have: kernel family, kind of body, parameters, problem, objections, derive,
+# geometry, default. Then its own.
 # fmt: off
 ELEMENTWISE = Family(
-    "loops", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    "loops", Loops, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_elementwise,
 )
 WINDOWS_OF_LOOPS = Family(
-    "loops", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
+    "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
     engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
 )
 BYTE_WINDOWS = Family(
-    "loops", windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry, byte_windows.default,
+    "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
+    byte_windows.default,
     engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
 )
 POOL = Family(
-    "pool", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_pool,
 )
 WINDOWS_OF_POOL = Family(
-    "pool", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
+    "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
     engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
 )
 ROWWISE = Family(
-    "rowwise", loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry, loops.rowwise_default,
+    "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
+    loops.rowwise_default,
     emit=emit_rowwise,
 )
 SCAN = Family(
-    "scan", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_scan,
 )
 SCATTER = Family(
-    "scatter", loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
+    "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry,
+    loops.scatter_default,
     emit=emit_scatter,
 )
 TILES = Family(
-    "contraction", amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
+    "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
     engine="tiles", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_tiles,
 )
 DOTS = Family(
-    "contraction", amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
+    "contraction", Contraction, amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
     engine="dots", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_dots,
 )
 WINOGRAD = Family(
-    "contraction", winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive, winograd.geometry,
-    winograd.default,
+    "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
+    winograd.geometry, winograd.default,
     engine="winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
     emit=emit_winograd,
 )
 REGISTER_BLOCKS = Family(
-    "contraction", contraction.ContractionSchedule, contraction.problem, contraction.objections, nothing, geometry,
-    contraction.default,
+    "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
+    nothing, geometry, contraction.default,
     estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
 )
 DECODE = Family(
-    "attention", decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
+    "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
     engine="few", accepts=decode.accepts, estimate=decode.estimate, emit=emit_few,
 )
 ATTENTION = Family(
-    "attention", attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
+    "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
     attention.default,
     estimate=attention.estimate, emit=emit_attention,
 )
 CHAIN = Family(
-    "chain", chain.ChainSchedule, chain.problem, chain.objections, nothing, geometry, chain.default,
+    "chain", FusedLayers, chain.ChainSchedule, chain.problem, chain.objections, nothing, geometry, chain.default,
     emit=emit_chain,
 )
 # fmt: on

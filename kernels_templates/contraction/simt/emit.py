@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def emit_contraction(
-    kernel: Kernel, printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/contraction/simt/kernel.j2`` reads; each hook is described there."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     batch = var("batch", max(1, p.batch))
     index = printer.dialect.index_type(_largest_index(s, p))
     walk = _walk(index, s, p, d)

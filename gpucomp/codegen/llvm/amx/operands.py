@@ -64,9 +64,9 @@ class Narrow:
 
 
 @lru_cache(maxsize=32)
-def narrow_of(kernel: Kernel) -> Narrow | None:
+def narrow_of(kernel: Kernel[Contraction]) -> Narrow | None:
     """The contraction as ``Narrow``; ``None`` if an operand is too wide, or if nothing is multiplied."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     acc = c.acc.dtype
     if acc not in ELEMENTS or any(axis.extent == 0 for axis in (*c.domain, *c.k)):
         return None
@@ -136,9 +136,9 @@ class Image:
 
 
 @lru_cache(maxsize=32)
-def image_of(kernel: Kernel) -> Image | None:
+def image_of(kernel: Kernel[Contraction]) -> Image | None:
     """The windows of a convolution in at most two dimensions; ``None`` if ``a`` has another form."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     element = element_of(c.a, c.acc.dtype)
     if element is None or not c.m or not c.k or any(_computed(i) for i in _indices(element)):
         return None

@@ -84,9 +84,9 @@ class Scratch:
 
 
 @lru_cache(maxsize=32)
-def parts_of(kernel: Kernel) -> Parts:
+def parts_of(kernel: Kernel[Attention]) -> Parts:
     """The parts of an attention kernel."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     flat = Flattener(kernel.params)
     names = ("batch", "rows", "cols", "depth", "values")
     lists = (body.batch, body.rows, body.cols, body.depth, body.values)

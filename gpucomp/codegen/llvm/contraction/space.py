@@ -68,9 +68,9 @@ class ContractionProblem(Sizes):
     b_batched: int  # 1: each batch has its own columns
 
 
-def contraction_form(kernel: Kernel) -> str:
+def contraction_form(kernel: Kernel[Contraction]) -> str:
     """The member of ``FORMS`` that computes a contraction."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     if c.acc.dtype.storage_only or c.acc.dtype.nbytes < 4:
         return "loops"
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
@@ -83,8 +83,8 @@ def contraction_form(kernel: Kernel) -> str:
     return "gemm"
 
 
-def problem(kernel: Kernel) -> ContractionProblem:
-    c = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
+    c = kernel.body
     batch, m, n, k = (math.prod(a.extent for a in axes) for axes in (c.batch, c.m, c.n, c.k))
     form = contraction_form(kernel)
     p = ContractionProblem(
