@@ -10,7 +10,7 @@ from gpucomp.kernel.ir import Kernel
 
 @dataclass(frozen=True, eq=False)
 class KernelStep:
-    """A kernel in its place: the graph values it reads and writes, the nodes it swallowed, and why it ends there."""
+    """A kernel bound to the graph: the values it reads and writes, the nodes fused in it, and why fusion ends there."""
 
     name: str
     kernel: Kernel

@@ -275,7 +275,7 @@ def test_every_kernel_says_why_it_ends(rng):
 
     steps = check(Graph((x,), (ops.MatMul(a, weight(rng, 3, 2)),)), rng)
 
-    assert steps[0].why == "MatMul starts a kernel of its own"
+    assert steps[0].why == "MatMul starts another kernel"
     assert steps[1].why == "graph output"
 
 

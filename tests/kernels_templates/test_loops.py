@@ -70,9 +70,9 @@ def two_turned():
         (add_relu(9, 16), "0 loads along another axis"),
         (padded(20, 2), "0 loads along another axis"),
         (two_turned(), "2 loads along another axis"),
-        (guarded(), "under a condition"),
+        (guarded(), "the load is guarded"),
         (transposed(100, 3), "fills no tile"),
-        (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "no one axis"),
+        (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "one common axis"),
     ],
 )
 def test_what_is_no_transpose_stays_with_the_points(kernel, reason):

@@ -53,11 +53,11 @@ from testing.wgmma_kernels import (
         (matmul(64, 64, 64, dtype=F64, acc=F64, b_transposed=True), "does not multiply f64"),
         (matmul(64, 64, 0, dtype=F16, b_transposed=True), "nothing to multiply"),
         (image((1, 9, 9, 8), 8, (3, 3), pad=1, dtype=F16), ""),
-        (image((1, 9, 9, 4), 8, (3, 3), pad=1, dtype=F16), "4 channels of f16 are no multiple of 16 bytes"),
+        (image((1, 9, 9, 4), 8, (3, 3), pad=1, dtype=F16), "4 channels of f16 are not a multiple of 16 bytes"),
         (image((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16), "not the pixels of an NHWC image"),
-        (image((1, 30, 30, 8), 8, (1, 1), stride=9, dtype=F16), "one load walks by 1 to 8"),
+        (image((1, 30, 30, 8), 8, (1, 1), stride=9, dtype=F16), "one load supports 1 to 8"),
         (image((1, 30, 300, 8), 8, (1, 2), dilation=256, dtype=F16), "too large for one load"),
-        (image((1, 9, 9, 8), 8, (3, 3), pad=129, dtype=F16), "moved by more than 127 pixels"),
+        (image((1, 9, 9, 8), 8, (3, 3), pad=129, dtype=F16), "more than 127 pixels from the image's edge"),
         (constant_b(with_math(grouped_conv((1, 5, 6, 8), 2, 5, (2, 2)))), "not the pixels of an NHWC image"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_condition_that_is_no_edge_is_refused():
 
     found = form_of_a(replace(kernel, body=replace(body, a=narrower)))
 
-    assert found == Refusal("a has a condition that is no edge of the image")
+    assert found == Refusal("a has a guard that is not an edge of the image")
 
 
 def test_rows_that_overlap_are_no_matrix():
@@ -209,7 +209,7 @@ def test_a_result_says_why_it_is_no_matrix():
     assert result_matrix(half) == Refusal("there are 2 results")
     assert result_matrix(one_result(narrow)) == Refusal("the result is i8, not f16, bf16, f32")
     nchw = conv((2, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
-    assert result_matrix(nchw) == Refusal("the result does not lie in memory as a matrix")
+    assert result_matrix(nchw) == Refusal("the result is not a matrix in memory")
     one_image = conv((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
     assert result_matrix(one_image) == Refusal("the result is not contiguous in its columns")
 

@@ -283,7 +283,7 @@ def test_a_large_mean_that_cancels_costs_no_more_than_its_products(outputs):
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=I32)), "not i32 and i32"),
         (constant(matmul(5, 6, 7)), "while it is loaded"),
         (constant(matmul(5, 6, 7, dtype=I32, acc=I32)), "strict f32"),
-        (conv((2, 9, 7, 12), 20, (3, 3), pad=1), "no constants"),
+        (conv((2, 9, 7, 12), 20, (3, 3), pad=1), "not constants"),
         (constant(conv((2, 9, 7, 12), 0, (3, 3), pad=1)), "nothing to multiply"),
     ],
 )
