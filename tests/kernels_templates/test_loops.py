@@ -67,9 +67,9 @@ def two_turned():
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        (add_relu(9, 16), "0 loads along another axis"),
-        (padded(20, 2), "0 loads along another axis"),
-        (two_turned(), "2 loads along another axis"),
+        (add_relu(9, 16), "0 loads are contiguous along another axis"),
+        (padded(20, 2), "0 loads are contiguous along another axis"),
+        (two_turned(), "2 loads are contiguous along another axis"),
         (guarded(), "the load is guarded"),
         (transposed(100, 3), "fills no tile"),
         (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "one common axis"),

@@ -213,7 +213,7 @@ def places() -> tuple[Expr, ...]:
 @pytest.mark.parametrize(
     ("kernel", "why"),
     [
-        (depthwise_of_floats((1, 6, 6, 16), (3, 3)), "not one sum in i32"),
+        (depthwise_of_floats((1, 6, 6, 16), (3, 3)), "it is not one sum in i32"),
         (max_pool((1, 9, 9, 8), 3, 1, 0), "no depthwise convolution"),
         (depthwise((1, 9, 9, 8), (8, 7)).kernel, "more than 49 taps"),
         (depthwise((1, 6, 6, 16), (3, 3), x=I16).kernel, "the image is wider than a byte"),
