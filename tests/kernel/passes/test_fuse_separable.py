@@ -132,18 +132,18 @@ def test_what_is_stored_has_to_be_what_is_read():
     narrow = replace(pair.first, kernel=replace(pair.first.kernel, params=tuple(params)))
 
     assert isinstance(fused_kernel(pair.first, pair.second, place), type(pair.both))
-    assert fused_kernel(narrow, pair.second, place) == Refusal("what is stored is not what is read")
+    assert fused_kernel(narrow, pair.second, place) == Refusal("the stored value is read with another type or shape")
 
 
 def test_only_a_pointwise_convolution_takes_the_place():
     pair = a_pair()
     place = pair.second.inputs.index(pair.first.outputs[0])
 
-    assert "no depthwise convolution" in fused_kernel(pair.second, pair.second, place).reason
-    assert "no pointwise convolution" in fused_kernel(pair.first, pair.first, 0).reason
+    assert "not a depthwise convolution" in fused_kernel(pair.second, pair.second, place).reason
+    assert "not a pointwise convolution" in fused_kernel(pair.first, pair.first, 0).reason
     assert type(pair.second.kernel.body) is Contraction
     again = replace(pair.second, kernel=pair.both.kernel, inputs=pair.both.inputs)
-    assert "no pointwise convolution" in fused_kernel(pair.first, again, 0).reason, "one that is fused already"
+    assert "not a pointwise convolution" in fused_kernel(pair.first, again, 0).reason, "one that is fused already"
 
 
 def test_a_kernel_says_what_it_computes_and_keeps_its_constants():
