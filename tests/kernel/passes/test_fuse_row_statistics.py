@@ -213,7 +213,7 @@ def test_rows_that_do_not_lie_in_memory_as_a_matrix_are_not_followed():
     across = replace(product, kernel=replace(product.kernel, stores=(replace(store, index=(zero, column, row)),)))
 
     assert isinstance(followed(product, mean, ()), Step)
-    assert followed(across, mean, ()) == Refusal("it does not store whole rows one after the other")
+    assert followed(across, mean, ()) == Refusal("it does not store contiguous rows")
 
 
 def test_a_part_of_a_concat_has_no_rows_of_its_own():
