@@ -554,7 +554,7 @@ NEAR_ONE = matmul(29, 54, 31)
 @pytest.mark.parametrize(
     ("picks", "reason"),
     [
-        ([], "record: this kernel was tuned on no device"),
+        ([], "record: this kernel was not tuned on any device"),
         ([pick(device=other(name="z", arch="znver5"))], "record: this kernel was tuned on other devices only: 'z'"),
         ([pick(device=other(name="z", arch="znver5"))], "sibling: this kernel was not tuned on another device of"),
         ([pick(engine="abacus")], f"record: {MINE}: its engine abacus does not run this kernel here"),

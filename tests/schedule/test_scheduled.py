@@ -190,10 +190,10 @@ def spoiled(change):
 
 FAULTS = {
     "a parameter too many": (
-        spoiled(lambda k: replace(k, params=(*k.params, k.params[-1]), outputs=k.outputs + 1)), "parameters where",
+        spoiled(lambda k: replace(k, params=(*k.params, k.params[-1]), outputs=k.outputs + 1)), "parameters, but",
     ),
     "a parameter of other bytes": (
-        spoiled(lambda k: replace(k, params=(TensorType(F32, (1,) * len(k.params[0].shape)), *k.params[1:]))), "x0 is a f32[1,1]",
+        spoiled(lambda k: replace(k, params=(TensorType(F32, (1,) * len(k.params[0].shape)), *k.params[1:]))), "x0 is f32[1,1]",
     ),
     "a load of nothing": (
         spoiled(lambda k: replace(k, stores=(replace(k.stores[0], value=load(9, (), F32)),))), "a load of x9",
