@@ -1,4 +1,4 @@
-"""The pipeline of kernels: its passes have names, are observed, dumped and checked, and a wrong one is named."""
+"""The kernel pipeline: passes have names, are observed, dumped and verified, and an error names the pass."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_the_observer_gets_a_record_of_every_pass():
 
 
 def first(change):
-    """A pass that changes the first step."""
+    """A pass that applies ``change`` to the first step."""
     return KernelPass("spoil", lambda steps, setting: [change(steps[0]), *steps[1:]])
 
 
 def stored(**changes):
-    """The first step's store, changed."""
+    """A pass that changes the first step's store."""
     return first(lambda s: replace(s, kernel=replace(s.kernel, stores=(replace(s.kernel.stores[0], **changes),))))
 
 

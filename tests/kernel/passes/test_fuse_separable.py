@@ -1,4 +1,4 @@
-"""Which depthwise and pointwise convolutions are one kernel: what it computes, when it is chosen, and when not."""
+"""Which depthwise and pointwise convolutions are fused: what the kernel computes, and when it is chosen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def network(
     outputs=("y",),
     more=(),
 ):
-    """A convolution, a depthwise one with relu, and a pointwise one; ``more`` nodes may read what is between them: d."""
+    """A convolution, a depthwise one with relu, and a pointwise one. ``more`` nodes may read the value between: d."""
     rng = np.random.default_rng(5)
     pad = [(window - 1) * dilations[0] // 2, (window - 1) * dilations[1] // 2] * 2
     nodes = [
@@ -170,7 +170,7 @@ def test_one_kernel_is_taken_where_the_model_expects_clearly_less_of_it(monkeypa
 
 
 class Always(Expected):
-    """Fewer launches are faster."""
+    """A model by which fewer launches are faster."""
 
     def __init__(self):
         super().__init__(TARGET, engines_of)
@@ -203,7 +203,7 @@ def test_a_model_s_pair_is_one_kernel_on_gpus_like_nvidia_s(target, precision):
         (targets.resolve("cpu"), {}),
         (TARGET, {"window": 9}),  # more taps than the engines take
         (TARGET, {"inner": True, "image": (29, 29)}),  # pixels that a tile's epilogue would read past the image
-        (TARGET, {"channels": 35}),  # no two channels are an access
+        (TARGET, {"channels": 35}),  # odd: channels cannot be read in pairs
         # not even the smallest part of the channels fits
         (TARGET.with_limits(shared_bytes=8192), {"channels": 8192, "image": (7, 7)}),
     ],

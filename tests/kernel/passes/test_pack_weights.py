@@ -1,4 +1,4 @@
-"""Packed weights: the same kernel, reading a constant laid out by digits. The oracle says that nothing changed."""
+"""Packed weights: a kernel that reads a packed constant gives the same results by the oracle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_constants(kernel, *numbers):
 
 
 def by_fours(kernel, operand="b", depth=1):
-    """Columns by fours, depth by ``depth``, both padded; the batch outermost."""
+    """Columns in blocks of four and depth in blocks of ``depth``, both padded. The batch is outermost."""
     body = kernel.body
     span = body.n if operand == "b" else body.m
     size = {
@@ -142,7 +142,7 @@ def test_partition_says_which_parameters_are_constants():
 
 
 def wanting_fours(language):
-    """Any back end whose contraction asks for its weights by fours."""
+    """A back end whose engines require their weights in blocks of four columns."""
     engines_of, render = back_end(language)
 
     def packing(kernel, s, p):
