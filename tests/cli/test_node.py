@@ -251,7 +251,10 @@ def test_why_no_record_answers_is_told(inspected, records_of_others):
     lines = inspected(normalized(), "--node", "conv", "--records", str(records_of_others))
 
     said = [line.split(maxsplit=2)[2] for line in lines if line.startswith("  not by ")]
-    assert said[:2] == ["record: this kernel was not tuned on any device", "sibling: this kernel was not tuned on any device"]
+    assert said[:2] == [
+        "record: this kernel was not tuned on any device",
+        "sibling: this kernel was not tuned on any device",
+    ]
     assert [line.partition(":")[0] for line in said] == ["record", "sibling", "nearest", "portfolio"]
     by = next(n for n, line in enumerate(lines) if line.startswith("  by "))
     assert lines[by + 1].startswith("  not by ")

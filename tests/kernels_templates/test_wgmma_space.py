@@ -1,4 +1,4 @@
-"""What the wgmma engine takes and refuses, what it chooses, and what ptxas and nvdisasm say of it."""
+"""Which kernels the wgmma engine accepts, its schedules, and its registers and machine code by ptxas and nvdisasm."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_too_many_tiles_and_threads_are_refused():
 
 
 def ptxas(kernel, schedule):
-    """What ptxas took for the kernel, its weights packed where the engine asks for it; and the log."""
+    """The registers that ptxas takes for the kernel, with packed weights if the engine requires it; and the log."""
     wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
     source = render(pack(kernel, wanted).kernel if wanted else kernel, schedule, TARGET, "k0", FAMILY)
     assert not [r for m in source.tensor_maps for r in m.objections()]
@@ -247,7 +247,7 @@ def test_defaults_are_legal_and_spill_nothing(name):
 
 
 def assert_registers(used, schedule, p):
-    """The formula's; with setmaxnreg all that a launch leaves a thread, or the consumers would wait for more forever."""
+    """Registers match the formula. With setmaxnreg they are all that a launch has, else consumers would wait forever."""
     s = FAMILY.schedule(schedule)
     if s.setmaxnreg:
         assert used.registers == wgmma.launch_registers(s, TARGET.limits), schedule
@@ -304,7 +304,7 @@ def test_machine_code_has_what_the_schedule_says():
         ({"multicast": 1}, ("UTMALDG", "MULTICAST")),
         ({"tma_store": 1}, ("UTMASTG",)),
         ({"tma_store": 1}, ("STSM",)),
-        # who waits for the whole store, and not for its reads alone, forgets what the first-level cache has of the result
+        # waiting for the whole store, not only for its reads, invalidates the result in the first-level cache
         ({"tma_store": 1}, ("CCTL", "IVALL")),
     ):
         assert has(machine_code(kernel, TWO | change), *parts)

@@ -1,4 +1,4 @@
-"""The contraction family's `winograd` engine against the oracle: awkward sizes, every thread order, seeded mistakes."""
+"""The contraction family's `winograd` engine, compared with the oracle: awkward sizes, thread orders, mutations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def constant(kernel):
 
 
 def compiled(kernel, schedule, inputs):
-    """The kernel with its filters transformed, and its inputs."""
+    """The kernel with transformed filters, and its inputs."""
     s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
     made = pack(kernel, FAMILY.packing(kernel, s, p))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
@@ -62,12 +62,12 @@ def launch(kernel, schedule, source, built, order="forward"):
         [np.full(g.workspace_bytes, 255, np.uint8), np.zeros(g.counter_bytes, np.uint8)] if g.counter_bytes else []
     )
     built.run(g.groups, g.items, [*arrays, *outputs, *scratch], order=order, seed=5)
-    assert not scratch or not scratch[1].any()  # counters are left as they were found
+    assert not scratch or not scratch[1].any()  # counters are zero again
     return outputs[0]
 
 
 def error_of(kernel, found):
-    """Relative, in the L2 norm, over what the kernel writes; elements that it must not write are as they were."""
+    """The relative error in the L2 norm of the elements that the kernel writes. All others must be unchanged."""
     (right,) = expected(kernel, random_inputs(kernel))
     written = right != UNWRITTEN
     np.testing.assert_array_equal(found[~written], right[~written])
@@ -129,7 +129,7 @@ def test_no_two_threads_race(schedule):
 
 
 def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
-    """Of F(2, 3). That of F(4, 3) is three times as large, as its bound says."""
+    """This is about F(2, 3). The error of F(4, 3) is three times as large, within its bound."""
     kernel = conv((1, 6, 6, 128), 16, (3, 3))  # without the border, where direct sums have fewer terms
     sources = [source_of(kernel, FEW), source_of(kernel, FOUR, "k1")]
     built, four = compile_many([(s.text, s.name) for s in sources])
