@@ -45,8 +45,10 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class Described(ABC):
-    """The interface of all bodies. Code that prints bodies, renames axes, changes expressions or counts operations uses
-    it, so that it does not depend on the kind.
+    """The interface of all bodies.
+
+    Code that prints bodies, renames axes, changes expressions or counts operations uses it, so that it does not depend
+    on the kind of body.
     """
 
     AXES: ClassVar[Mapping[str, str]] = {}  # field that holds axes -> first letter of their canonical names

@@ -50,7 +50,7 @@ HANDED = -1
 
 @dataclass(frozen=True, eq=False)
 class FusedLayers(Described):
-    """Layers that are computed depth first, in one kernel. Each layer alone reads the result of the one before it.
+    """Layers that are computed depth first, in one kernel. Only the next layer reads a layer's result.
 
     These results are images ``[image, row, column, channel]``. They are never in memory as a whole: only the rows that
     the next layer's current rows depend on are kept.

@@ -19,8 +19,7 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The layout that a contraction's constant operand gets when the model is compiled: a digit per axis, outermost
-    first.
+    """The layout in which a contraction's constant operand is stored: one digit per axis, outermost first.
 
     ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` is columns in blocks of four. Digits that
     reach past the end of an axis pad it with zeros.

@@ -209,10 +209,9 @@ class Family:
                 yield schedule
 
     def near(self, schedule: Schedule, problem: Sizes, limits: Limits) -> Iterator[dict[str, int]]:
-        """Schedules that can run, reached from ``schedule`` by changing one parameter by one step at a time, nearest
-        first.
+        """Legal schedules, reached from ``schedule`` by changing one parameter by one step at a time, nearest first.
 
-        Every schedule on the way can run too.
+        Every schedule on the way is legal too.
         """
         start = dict(schedule)
         seen, waiting = {tuple(start.values())}, deque([start])
@@ -292,8 +291,7 @@ def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: in
 
 
 def remembered(derive: Callable[[S, P], T]) -> Callable[[S, P], T]:
-    """Caches the last result of ``derive``, because the formulas of a schedule ask for the same sizes one after
-    another.
+    """Caches the last result of ``derive``: a schedule's formulas ask for the same sizes one after another.
 
     The cache compares the arguments by identity; they must not change.
     """

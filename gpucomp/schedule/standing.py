@@ -20,10 +20,10 @@ ENOUGH_PARTS = 32
 def standing(
     choose: Callable[[Tiers], Choice], source_of: Callable[[Choice], KernelSource], target: Target, tiers: Tiers
 ) -> Choice:
-    """The schedule of the first of ``tiers`` with a usable answer. ``passed_over`` says why earlier answers are not
-    usable.
+    """The schedule of the first of ``tiers`` with a usable answer.
 
-    A stale record is not usable. Neither is a record from another processor that would leave threads of this one idle.
+    ``passed_over`` of the result says why earlier answers are not usable. A stale record is not usable. Neither is a
+    record from another processor that would leave threads of this one idle.
     """
     untuned: Choice | None = None
     passed: tuple[str, ...] = ()

@@ -69,8 +69,7 @@ def is_whole(value: Expr) -> bool:
 
 @lru_cache(maxsize=ASKED_AGAIN)
 def in_words(kernel: Kernel) -> Kernel:
-    """``kernel`` with its depth in words; ``kernel`` itself if it is not a contraction of bytes or its depth is too
-    short.
+    """``kernel`` with its depth in words. Kernels that do not sum bytes along a run of the depth stay the same.
 
     Parameters that are only read in whole words become i32 and one-dimensional. The order of the parameters stays.
     """

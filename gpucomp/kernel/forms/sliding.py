@@ -60,8 +60,7 @@ class Slide:
 
 @dataclass(frozen=True)
 class Sliding:
-    """``op over taps of image(lead, place of y, place of x, channel)``, times ``weight(taps, channel)`` if there is
-    one.
+    """``op over taps of image(lead, place of y, place of x, channel) * weight(taps, channel)``; a pool has no weight.
 
     ``total`` is the expression in the stores that computes it.
     """

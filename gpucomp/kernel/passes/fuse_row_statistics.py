@@ -1,8 +1,8 @@
 """Fuses reductions of the same rows with each other, and into the contraction that stores the rows.
 
-An example are the mean and the deviation of a norm whose other operations are folded into the next matrix product. Each
-would be a launch that reads the same rows. Fused, they read the rows once; in the contraction's launch, the rows are
-still in a cache.
+For example, if a norm is folded into the next matrix product, the mean and the deviation of its rows are left. Each
+would be a launch that reads the same rows. Fused reductions read the rows once, and in the contraction's launch the
+rows are still in a cache.
 """
 
 from __future__ import annotations

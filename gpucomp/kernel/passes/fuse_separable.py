@@ -34,7 +34,7 @@ class Pair:
 def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Fuses depthwise separable convolutions where that is expected to be faster.
 
-    Takes  a depthwise convolution and a pointwise convolution, the only reader of its result
+    Takes  a depthwise convolution and the pointwise convolution that is the only reader of its result
     Gives  one kernel, a contraction whose left operand is the sum over the window
     Leaves both if anything else reads the result between them, if it is an output of the model, or if two are faster
     """
