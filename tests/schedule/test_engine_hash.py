@@ -171,7 +171,7 @@ def test_the_hash_of_an_engine_is_that_of_its_own_modules_and_of_those_that_emit
         assert _path(family.emit) in files_of(family)
         assert _path(family.default) in files_of(family)
     for family in FAMILIES.values():
-        assert {_path(family.emit), _path(family.default), _path(family.problem)} <= set(files_of(family))
+        assert {_path(family.emit), _path(family.default), _path(family.sizes)} <= set(files_of(family))
         assert f"kernels_templates/{family.template}" in files_of(family)
 
 

@@ -26,6 +26,7 @@ from gpucomp.kernels_templates.render import render, render_scheduled
 from gpucomp.lowering import SCHEDULED_PASSES, scheduled
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.scheduled import Scheduled, ScheduledPass, run_scheduled_passes
+from gpucomp.schedule.space import Family
 from testing.kernel_oracle import expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import assert_matches
@@ -55,7 +56,7 @@ EXAMPLES = {
     "pack-bytes": (bytes_along_the_depth(), SIMT),
     "order-depth": (PATCHES, SIMT),
 }
-REFUSALS = {
+REFUSALS: dict[str, dict[str, tuple[Kernel, Family]]] = {
     "pack-weights": {"nothing is constant": (matmul(33, 24, 72), MMA)},
     "pack-bytes": {
         "the numbers are f32": (matmul(5, 6, 8), SIMT),

@@ -29,62 +29,62 @@ from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, R
 from gpucomp.schedule.space import Family
 
 ELEMENTWISE = Family(
-    "loops", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    "loops", Loops, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_elementwise,
 )  # fmt: skip
 WINDOWS_OF_LOOPS = Family(
-    "loops", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
+    "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
     accepts=emit.accepts, emit=emit.emit_windows,
 )  # fmt: skip
 BYTE_WINDOWS = Family(
-    "loops", windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
+    "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
     byte_windows.default, "bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
 )  # fmt: skip
 POOL = Family(
-    "pool", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_pool,
+    "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_pool,
 )  # fmt: skip
 WINDOWS_OF_POOL = Family(
-    "pool", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
+    "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
     accepts=emit.accepts, emit=emit.emit_windows,
 )  # fmt: skip
 ROWWISE = Family(
-    "rowwise", loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
+    "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
     loops.rowwise_default, emit=emit_rowwise,
 )  # fmt: skip
 SCAN = Family(
-    "scan", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_scan,
+    "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_scan,
 )  # fmt: skip
 SCATTER = Family(
-    "scatter", loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
+    "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
     emit=emit_scatter,
 )  # fmt: skip
 TILES = Family(
-    "contraction", amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default, "tiles",
+    "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default, "tiles",
     accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_tiles,
 )  # fmt: skip
 DOTS = Family(
-    "contraction", amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default, "dots",
+    "contraction", Contraction, amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default, "dots",
     accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_dots,
 )  # fmt: skip
 WINOGRAD = Family(
-    "contraction", winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive, winograd.geometry,
-    winograd.default, "winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
-    emit=emit_winograd,
+    "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
+    winograd.geometry, winograd.default, "winograd", accepts=winograd.accepts, estimate=winograd.estimate,
+    packing=winograd.packing, emit=emit_winograd,
 )  # fmt: skip
 REGISTER_BLOCKS = Family(
-    "contraction", contraction.ContractionSchedule, contraction.problem, contraction.objections, nothing, geometry,
+    "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections, nothing, geometry,
     contraction.default, estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
 )  # fmt: skip
 DECODE = Family(
-    "attention", decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default, "few",
+    "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default, "few",
     accepts=decode.accepts, estimate=decode.estimate, emit=emit_few,
 )  # fmt: skip
 ATTENTION = Family(
-    "attention", attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
+    "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
     attention.default, estimate=attention.estimate, emit=emit_attention,
 )  # fmt: skip
 CHAIN = Family(
-    "chain", chain.ChainSchedule, chain.problem, chain.objections, nothing, geometry, chain.default, emit=emit_chain,
+    "chain", FusedLayers, chain.ChainSchedule, chain.problem, chain.objections, nothing, geometry, chain.default, emit=emit_chain,
 )  # fmt: skip
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind

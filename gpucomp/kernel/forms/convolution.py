@@ -38,9 +38,9 @@ class Pixels:
         return math.prod(self.window)
 
 
-def pixels_of(kernel: Kernel) -> Pixels | Refusal:
+def pixels_of(kernel: Kernel[Contraction]) -> Pixels | Refusal:
     """``a`` as the pixels of a convolution over an NHWC image, or why it is not."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     value, guards = uncast(body.a), []
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
         guards, value = conjuncts(value.condition), uncast(value.then)
@@ -48,14 +48,14 @@ def pixels_of(kernel: Kernel) -> Pixels | Refusal:
 
 
 def pixels_read(
-    kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)
+    kernel: Kernel[Contraction], value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)
 ) -> Pixels | Refusal:
     """``value``, read under ``guards``, as the pixels of a convolution, or why it is not.
 
     ``order``: the dimensions of the parameter that are images, rows, columns and channels. ``Pixels.image`` has this
     order.
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
         return Refusal(COMPUTED)
     n, h, w, c = (kernel.params[value.source].shape[d] for d in order)
@@ -88,14 +88,18 @@ def pixels_read(
 
 
 def winograd_pixels(
-    kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,), *, wide_filters: bool = False
+    kernel: Kernel[Contraction],
+    dtypes: Sequence[DType] = (F32,),
+    steps: Sequence[int] = (1,),
+    *,
+    wide_filters: bool = False,
 ) -> Pixels | Refusal:
     """The pixels of a convolution that Winograd's algorithms can compute, or why ``kernel`` is not one.
 
     It is 3 x 3, with one of ``steps`` in both directions, constant filters and strict f32 sums. Pixels and filters have
     the same type, one of ``dtypes``. With ``wide_filters``, the filters may also be f32.
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.acc.dtype is not F32 or body.math != "strict":
         return Refusal("it is for strict f32 only: otherwise matrix units are faster")
     found = pixels_of(kernel)
@@ -119,9 +123,9 @@ def winograd_pixels(
     return found
 
 
-def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
+def winograd_sizes(kernel: Kernel[Contraction], form: Pixels) -> dict[str, int]:
     """The problem of a Winograd engine. ``first_y`` and ``first_x`` are the pixel of the first output's first tap."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     images, height, width, depth = form.image
     return {
         "images": images,
@@ -136,9 +140,9 @@ def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
     }
 
 
-def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:
+def packed_filters(kernel: Kernel[Contraction], shape: tuple[int, ...], engine: str) -> int:
     """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` if the kernel is not packed."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     sources = {ld.source for ld in loads(body.b)}
     found = [k for k in sources if kernel.params[k].shape == shape]
     if len(sources) != 1 or not found:

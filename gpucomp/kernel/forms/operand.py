@@ -52,13 +52,13 @@ def _fast_axis(
 
 
 @lru_cache(maxsize=64)
-def along_memory(kernel: Kernel) -> Kernel:
+def along_memory(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     """``kernel`` with the axes of the depth in the memory order of ``a``, if that allows wide accesses.
 
     For example, a patch of a planar image consists of contiguous pieces of rows: the depth (row, column, channel)
     becomes (channel, row, column).
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if len(body.k) < 2 or fast_axis(kernel, body.a, body.m, body.k)[1] > 1:
         return kernel
     flattened = Rewriter(kernel.params, {})(body.a)

@@ -68,13 +68,13 @@ def is_whole(value: Expr) -> bool:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def in_words(kernel: Kernel) -> Kernel:
+def in_words(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     """``kernel`` with its depth in words. Kernels that do not sum bytes along a run of the depth stay the same.
 
     Parameters that are only read in whole words become i32 and one-dimensional. The order of the parameters stays.
     """
     body = kernel.body
-    if not isinstance(body, Contraction) or isinstance(body, PackedInt8) or body.acc.dtype is not I32:
+    if isinstance(body, PackedInt8) or body.acc.dtype is not I32:
         return kernel
     a, b = as_byte(body.a), as_byte(body.b)
     if a is None or b is None:
@@ -117,9 +117,9 @@ def in_words(kernel: Kernel) -> Kernel:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def _depth(kernel: Kernel) -> tuple[tuple[Var, ...], Var | None]:
+def _depth(kernel: Kernel[Contraction]) -> tuple[tuple[Var, ...], Var | None]:
     """The axes of the depth in memory order, and the innermost one, along which words are formed."""
-    body = along_memory(kernel).body_as(Contraction)
+    body = along_memory(kernel).body
     long = [axis for axis in body.k if axis.extent > 1]
     return body.k, long[-1] if long and long[-1].extent >= LEAST_RUN else None
 
@@ -162,7 +162,7 @@ def _put_together(value: Expr, run: Var, words: Var) -> Expr:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def word_packing(kernel: Kernel) -> Packing | None:
+def word_packing(kernel: Kernel[Contraction]) -> Packing | None:
     """The packing of a constant operand into whole words; ``None`` if no operand needs packing.
 
     The layout is ``(words of the depth, span, bytes of the word)``. A depth that is not a multiple of four is padded
@@ -172,7 +172,7 @@ def word_packing(kernel: Kernel) -> Packing | None:
     changed = words.body
     if not isinstance(changed, PackedInt8) or words is kernel:
         return None
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     for name, value, span in (("b", changed.b, body.n), ("a", changed.a, body.m)):
         if not is_whole(value) and packable(kernel, name):
             return Packing(name, *_digits(kernel, span, getattr(body, name)))
@@ -180,10 +180,10 @@ def word_packing(kernel: Kernel) -> Packing | None:
 
 
 def _digits(
-    kernel: Kernel, span: tuple[Var, ...], value: Expr
+    kernel: Kernel[Contraction], span: tuple[Var, ...], value: Expr
 ) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
     """The digits of a packing, its transform (none), and how the axes of the depth are padded."""
-    body, (depth, run) = kernel.body_as(Contraction), _depth(kernel)
+    body, (depth, run) = kernel.body, _depth(kernel)
     assert run is not None
     room = {axis: -(-axis.extent // WORD) * WORD if axis is run else axis.extent for axis in body.k}
     step = {axis: math.prod(room[v] for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
@@ -200,7 +200,7 @@ def _digits(
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def packed_in_words(kernel: Kernel) -> Kernel:
+def packed_in_words(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     """``kernel`` with its operand packed as ``word_packing`` says, and its depth in words."""
     packing = word_packing(kernel)
     return in_words(pack(kernel, packing).kernel if packing is not None else kernel)

@@ -62,21 +62,21 @@ def access_width(kernel: Kernel, side_by_side: bool) -> int:
     return 1
 
 
-def parts_kept(kernel: Kernel) -> int:
+def parts_kept(kernel: Kernel[Rowwise]) -> int:
     """The number of values per element that more than one stage uses."""
     stages, cols = _stages(kernel)
     return len(common_parts(stages, cols))
 
 
-def parts_early(kernel: Kernel) -> int:
+def parts_early(kernel: Kernel[Rowwise]) -> int:
     """The number of values per element that are read from memory for the stores only."""
     stages, cols = _stages(kernel)
     return len(early_parts(stages, cols))
 
 
-def _stages(kernel: Kernel) -> tuple[list[list[Expr]], frozenset[Var]]:
+def _stages(kernel: Kernel[Rowwise]) -> tuple[list[list[Expr]], frozenset[Var]]:
     """The values of each statistic, then those of the stores per element; and the columns."""
-    body = kernel.body_as(Rowwise)
+    body = kernel.body
     each = [e for i, s in enumerate(kernel.stores) if i not in body.row_stores for e in (*s.index, s.value)]
     return [*([s.value] for s in body.statistics), each], frozenset(body.cols)
 

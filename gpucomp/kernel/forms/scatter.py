@@ -12,9 +12,9 @@ from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, places
 
 
-def lines_side_by_side(kernel: Kernel) -> bool:
+def lines_side_by_side(kernel: Kernel[Scatter]) -> bool:
     """Whether the result is contiguous in memory along the lines, not along the places."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     if not body.lines:
         return False
     (store, *_) = kernel.stores
@@ -22,9 +22,9 @@ def lines_side_by_side(kernel: Kernel) -> bool:
     return coefficient(offset, body.lines[-1]) == 1
 
 
-def copied_in_place(kernel: Kernel) -> int | None:
+def copied_in_place(kernel: Kernel[Scatter]) -> int | None:
     """The input that the result may share memory with: only updates change its elements, at the same index."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     initial = body.initial
     if len(kernel.stores) != 1 or not isinstance(initial, Load):
         return None
@@ -39,9 +39,9 @@ def copied_in_place(kernel: Kernel) -> int | None:
     return initial.source if same else None
 
 
-def slice_width(kernel: Kernel) -> int:
+def slice_width(kernel: Kernel[Scatter]) -> int:
     """Adjacent lines that a work-item may update in one access: updates hit all at the same place, at most 16 bytes."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     if not lines_side_by_side(kernel):
         return 1
     fast = body.lines[-1]

@@ -32,9 +32,9 @@ def store_width(kernel: Kernel) -> int:
     return 1
 
 
-def unaligned_store_width(kernel: Kernel) -> int:
+def unaligned_store_width(kernel: Kernel[Contraction]) -> int:
     """Columns per access that all stores allow, if vectors need no alignment: contiguous, at most 8 and 16 bytes."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     columns = count(body.n)
     bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
     for width in (8, 4, 2):

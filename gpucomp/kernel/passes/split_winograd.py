@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gpucomp.expr.core import (
     Expr,
@@ -39,7 +38,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.splice import parameters
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 from gpucomp.refusal import required
 
@@ -63,7 +62,7 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     chosen: dict[str, int] = {}
     found: list[Step] = []
     for step in steps:
-        if not isinstance(step, KernelStep) or type(step.kernel.body) is not Contraction:
+        if not is_step_of(step, Contraction):
             found.append(step)
             continue
         kernel = step.kernel
@@ -73,12 +72,12 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     return found
 
 
-def possible(kernel: Kernel) -> tuple[int, ...]:
+def possible(kernel: Kernel[Contraction]) -> tuple[int, ...]:
     """The block sizes of ``OUTPUTS`` with which ``kernel`` can be computed; empty if it is not such a convolution."""
     return OUTPUTS if winograd_pixels(kernel, STORED) else ()
 
 
-def _outputs(kernel: Kernel, expected: Expected) -> int:
+def _outputs(kernel: Kernel[Contraction], expected: Expected) -> int:
     """The block size that the model predicts to be fastest; 0 if one kernel is faster."""
     parts = {n: kernels(kernel, n) for n in possible(kernel)}
     fitting = {n: p for n, p in parts.items() if sum(k.params[-1].nbytes for k in p[:2]) <= MOST_BYTES}
@@ -86,12 +85,12 @@ def _outputs(kernel: Kernel, expected: Expected) -> int:
     return best if best and expected.faster(fitting[best], [kernel]) else 0
 
 
-def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
+def kernels(kernel: Kernel[Contraction], outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     """The three kernels that compute ``kernel`` by F(``outputs``, 3). x0 of each is the result of the one before.
 
     ``possible`` must allow this block size.
     """
-    body, form = kernel.body_as(Contraction), required(winograd_pixels(kernel, STORED))
+    body, form = kernel.body, required(winograd_pixels(kernel, STORED))
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side, blocks = algorithm.positions, _blocks(form, outputs)
     _, height, width, channels = form.image
@@ -133,9 +132,9 @@ def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     return first, second, _finished(kernel, form, outputs, products)
 
 
-def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) -> Kernel:
+def _finished(kernel: Kernel[Contraction], form: Pixels, outputs: int, products: TensorType) -> Kernel:
     """The third kernel: transforms the products into outputs, and computes the epilogue of ``kernel``."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side = algorithm.positions
     i, r, o = (
@@ -164,7 +163,7 @@ def _epilogue_inputs(kernel: Kernel) -> list[int]:
     return sorted({ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)})
 
 
-def in_three(step: KernelStep, outputs: int) -> list[Step]:
+def in_three(step: KernelStep[Contraction], outputs: int) -> list[Step]:
     """``step`` as three steps by F(``outputs``, 3), with transformed filters."""
     kernel = step.kernel
     form = required(winograd_pixels(kernel, STORED))
@@ -186,7 +185,7 @@ def in_three(step: KernelStep, outputs: int) -> list[Step]:
             "a product for each position is next",
         ),
         KernelStep(f"{step.name}_products", second, made, (products,), (), "outputs are sums of several products"),
-        replace(step, kernel=third, inputs=(products, *others)),
+        KernelStep(step.name, third, (products, *others), step.outputs, step.nodes, step.why, step.prologue),
     ]
 
 

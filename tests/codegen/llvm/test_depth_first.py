@@ -16,7 +16,7 @@ from gpucomp.codegen.llvm.depth_first.links import Slides, linked
 from gpucomp.codegen.llvm.engines import CHAIN
 from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
-from gpucomp.kernel import HANDED, FusedLayers
+from gpucomp.kernel import HANDED, FusedLayers, kernel_of
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.step import KernelStep, Step
@@ -278,7 +278,7 @@ def test_weights_that_fill_the_cache_stay_apart() -> None:
 
 def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     (step,) = chained(large(), HOST.with_limits(cache_bytes=1 << 20))
-    p = chain_space.problem(step.kernel)
+    p = chain_space.problem(kernel_of(step.kernel, FusedLayers))
     schedule = chain_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits).numbers
 
     row = 4 * 56 * 144

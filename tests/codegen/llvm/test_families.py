@@ -199,7 +199,7 @@ def test_nan_wins_every_extremum_over_lanes() -> None:
 
 
 def convolution(n: int, size: tuple[int, int], c: int, oc: int, taps: int, stride: int, pad: int, dtype: DType = F32,
-                groups: int = 1) -> Kernel:  # fmt: skip
+                groups: int = 1) -> Kernel[Contraction]:  # fmt: skip
     out = [(s + 2 * pad - taps) // stride + 1 for s in size]
     group = (var("g", groups),) if groups > 1 else ()
     m, nn = (var("i", n), var("y", out[0]), var("x", out[1])), (var("o", oc),)
@@ -221,7 +221,9 @@ def convolution(n: int, size: tuple[int, int], c: int, oc: int, taps: int, strid
     return Kernel("contraction", params, 1, body, (Store(3, (*m, result), value),))
 
 
-def matmul(batch: int, m: int, n: int, k: int, *, ta: bool = False, tb: bool = False, dtype: DType = F32) -> Kernel:
+def matmul(
+    batch: int, m: int, n: int, k: int, *, ta: bool = False, tb: bool = False, dtype: DType = F32
+) -> Kernel[Contraction]:
     b, i, j, r = var("b", batch), var("i", m), var("j", n), var("r", k)
     left, right = ((b, r, i) if ta else (b, i, r)), ((b, j, r) if tb else (b, r, j))
     acc_type = accumulated(dtype)

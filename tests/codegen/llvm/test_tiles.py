@@ -87,11 +87,11 @@ FEATURES = [
 WAYS = [way for needed, way in FEATURES if HOST.features.issuperset(needed)]
 
 
-def constant_weights(kernel: Kernel) -> Kernel:
+def constant_weights(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     return replace(kernel, constants=frozenset({1}))
 
 
-def with_bytes(kernel: Kernel, a: DType, b: DType) -> Kernel:
+def with_bytes(kernel: Kernel[Contraction], a: DType, b: DType) -> Kernel[Contraction]:
     """A matmul of I8 with operands of ``a`` and ``b``."""
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -101,7 +101,7 @@ def with_bytes(kernel: Kernel, a: DType, b: DType) -> Kernel:
     return replace(kernel, params=params + kernel.params[2:], body=replace(body, a=operands[0], b=operands[1]))
 
 
-def joined_channels() -> Kernel:
+def joined_channels() -> Kernel[Contraction]:
     """A 1x1 convolution over the sum of a constant and two images that are joined along the channels."""
     kernel = conv((1, 5, 7, 96), 21, (1, 1), dtype=BF16)
     body, parts = kernel.body, (TensorType(BF16, (1, 5, 7, 40)), TensorType(BF16, (1, 5, 7, 56)))
@@ -114,7 +114,7 @@ def joined_channels() -> Kernel:
     return replace(kernel, params=params, body=replace(body, a=a), stores=(store,), label="1x1 of two images")
 
 
-def long_epilogue() -> Kernel:
+def long_epilogue() -> Kernel[Contraction]:
     """An epilogue that is too long to be interleaved with the steps of another block."""
     kernel = matmul(37, 70, 262, dtype=BF16)
     first, *others = kernel.stores
@@ -124,7 +124,7 @@ def long_epilogue() -> Kernel:
     return replace(kernel, stores=(replace(first, value=cast(value, BF16)), *others), label="a long epilogue")
 
 
-KERNELS: dict[str, Kernel] = {
+KERNELS: dict[str, Kernel[Contraction]] = {
     "rows in place": constant_weights(matmul(49, 70, 96, dtype=BF16)),
     "rows of an odd length": constant_weights(matmul(37, 41, 51, dtype=BF16)),
     "rows of many steps": constant_weights(matmul(37, 70, 291, dtype=BF16)),
@@ -148,11 +148,13 @@ KERNELS: dict[str, Kernel] = {
 }  # fmt: skip
 
 
-def problem_of(kernel: Kernel, family: Family = TILES) -> NarrowProblem:
+def problem_of(kernel: Kernel[Contraction], family: Family = TILES) -> NarrowProblem:
     return family.problem(kernel)
 
 
-def some_schedules(kernel: Kernel, count: int, family: Family = TILES, target: Target = HOST) -> list[Schedule]:
+def some_schedules(
+    kernel: Kernel[Contraction], count: int, family: Family = TILES, target: Target = HOST
+) -> list[Schedule]:
     """The default and ``count`` random legal schedules."""
     problem, chooser = family.problem(kernel), random.Random(kernel.digest)
     found = [dict(family.default(problem, target.limits).numbers)]
@@ -378,7 +380,7 @@ def test_few_channels_are_filled_up_to_whole_words() -> None:
     assert copied_bytes(s, p) >= sum(line_counts(d, p)) * d.pitch * 4 * 2
 
 
-def lines_of(kernel: Kernel) -> NarrowSizes:
+def lines_of(kernel: Kernel[Contraction]) -> NarrowSizes:
     problem = problem_of(kernel)
     return derive(TILES.schedule(some_schedules(kernel, 0)[0] | {"pack_a": LINES}), problem)
 
@@ -401,7 +403,7 @@ def test_stores_are_put_off_unless_they_are_long_or_steps_are_few() -> None:
         kernel, schedule = KERNELS[name], some_schedules(KERNELS[name], 0)[0]
         packing = TILES.packing(kernel, TILES.schedule(schedule), problem_of(kernel))
         packed = kernel if packing is None else pack(kernel, packing).kernel
-        return Tiles(packed, packed.body, TILES.schedule(schedule), "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
+        return Tiles(packed, TILES.schedule(schedule), "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
 
     assert tiles("3x3 strided").late is not None
     assert tiles("rows of many steps").late is not None

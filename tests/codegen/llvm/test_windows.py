@@ -20,7 +20,7 @@ from testing.kernels import average_pool, conv, depthwise, into_part, max_pool, 
 from testing.tolerance import assert_matches
 from tests.native import WIDEST, Library
 
-CASES = [
+CASES: list[Kernel] = [
     depthwise((1, 9, 11, 2 * WIDEST), (3, 3), pad=1),
     depthwise((2, 7, 13, 3 * WIDEST + 5), (3, 3), stride=(2, 2), pad=1),
     depthwise((1, 8, 9, 4 * WIDEST), (5, 5), pad=2),

@@ -65,17 +65,17 @@ class Late:
 class Tiles:
     """Writes one kernel. ``dots`` writes the same nest around other instructions."""
 
-    def __init__(self, kernel: Kernel, c: Contraction, s: NarrowSchedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[Contraction], s: NarrowSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.code.native_bf16 = "avx512bf16" in target.features
         narrow = narrow_of(kernel)
         assert narrow is not None
-        self.narrow, self.ops, self.acc = narrow, narrow.ops, c.acc
+        self.narrow, self.ops, self.acc = narrow, narrow.ops, kernel.body.acc
         self.s, self.p = s, problem(kernel)
         self.d = derive(self.s, self.p)
         self.bound: dict[Expr, LaneValue] = {}
-        self.vector = Type(storage.register_scalar(c.acc.dtype), COLUMNS)
+        self.vector = Type(storage.register_scalar(self.acc.dtype), COLUMNS)
         self.columns = _packed_columns(kernel, self.s, self.p)
         if self.columns is None:
             self.b_program = lower([self.ops.b], [self.ops.batch, self.ops.ki, self.ops.n])
@@ -459,9 +459,9 @@ class Tiles:
             printer.store(store.target, self.stores.results[2 * k], self.stores.results[2 * k + 1])
 
 
-def _packed_columns(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> int | None:
+def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowProblem) -> int | None:
     """The parameter that holds the columns as ``packing`` has them; ``None`` where they are to be copied."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     wanted = packing(kernel, s, p)
     b = body.b.value if isinstance(body.b, Cast) else body.b
     if wanted is None or not isinstance(b, Load):
@@ -469,7 +469,6 @@ def _packed_columns(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> int 
     return b.source if kernel.params[b.source].shape == tuple(x.extent for x in wanted.digits) else None
 
 
-def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_tiles(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    c = kernel.body_as(Contraction)
-    return Tiles(kernel, c, TileSchedule(**schedule), name, target).emit()
+    return Tiles(kernel, TileSchedule(**schedule), name, target).emit()

@@ -130,10 +130,8 @@ class NarrowSizes(RowTiles):
     row_bytes: int  # from one copied row to the next
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     """Why tile registers cannot compute ``kernel``; empty when they can."""
-    if not isinstance(kernel.body, Contraction):
-        return "no contraction"
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
@@ -144,8 +142,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> NarrowProblem:
-    c = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> NarrowProblem:
+    c = kernel.body
     narrow, image = narrow_of(kernel), image_of(kernel)
     assert narrow is not None
     ops = narrow.ops

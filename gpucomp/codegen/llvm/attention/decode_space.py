@@ -36,9 +36,9 @@ class DecodeSizes(Sizes):
     wide: int  # vectors of values whose sums are in registers
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     """Why the engine cannot compute the kernel; empty if it can."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     rows = math.prod(v.extent for v in body.rows)
     return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
 

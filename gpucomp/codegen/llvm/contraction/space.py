@@ -67,9 +67,9 @@ class ContractionProblem(Sizes):
     b_batched: int  # 1: each batch has columns of its own
 
 
-def contraction_form(kernel: Kernel) -> str:
+def contraction_form(kernel: Kernel[Contraction]) -> str:
     """Which of ``FORMS`` computes a contraction."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     if c.acc.dtype.storage_only or c.acc.dtype.nbytes < 4:
         return "loops"
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
@@ -82,8 +82,8 @@ def contraction_form(kernel: Kernel) -> str:
     return "gemm"
 
 
-def problem(kernel: Kernel) -> ContractionProblem:
-    c = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
+    c = kernel.body
     batch, m, n, k = (math.prod(a.extent for a in axes) for axes in (c.batch, c.m, c.n, c.k))
     form = contraction_form(kernel)
     p = ContractionProblem(

@@ -19,7 +19,7 @@ from gpucomp.codegen.llvm.depth_first import space as chain_space
 from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, linked
 from gpucomp.device.limits import Limits
 from gpucomp.ir.graph import Value
-from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers
+from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, is_kernel_of
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice
@@ -48,7 +48,7 @@ class _Candidate:
         ``None`` where a row cannot be computed on its own. Found out only for images that are worth it: it takes long.
         """
         kernel, row, limits = self.linked.kernel, self.linked.row, self.limits
-        if row is None:
+        if row is None or not is_kernel_of(kernel, Contraction):
             (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
             problem = family.problem(kernel)
             schedule = {**family.default(problem, limits).numbers, "tasks": 1}
@@ -159,7 +159,7 @@ def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -
 
 def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
     kernel = link.step.kernel
-    if not isinstance(kernel.body, Contraction):
+    if not is_kernel_of(kernel, Contraction):
         return link.step
     family = space.REGISTER_BLOCKS
     packing = family.packing(kernel, family.schedule(link.schedule), family.problem(kernel))

@@ -52,8 +52,8 @@ def sizes(links: Sequence[Linked]) -> ChainProblem:
     )
 
 
-def problem(kernel: Kernel) -> ChainProblem:
-    return sizes(links_of(kernel.body_as(FusedLayers)))
+def problem(kernel: Kernel[FusedLayers]) -> ChainProblem:
+    return sizes(links_of(kernel.body))
 
 
 def kept_bytes(rows: int, p: ChainProblem) -> int:

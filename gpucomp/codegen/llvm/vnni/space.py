@@ -36,10 +36,8 @@ class DotsProblem(NarrowProblem):
     signed: int  # 1: rows and columns are both signed, which takes sums of the columns as well
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     """Why the processor's dot products cannot compute ``kernel``; empty when they can."""
-    if not isinstance(kernel.body, Contraction):
-        return "no contraction"
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
@@ -52,7 +50,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return "" if features & {"avx512vnni", "avxvnni"} else "the processor has neither avx512vnni nor avxvnni"
 
 
-def problem(kernel: Kernel) -> DotsProblem:
+def problem(kernel: Kernel[Contraction]) -> DotsProblem:
     narrow = narrow_of(kernel)
     assert narrow is not None
     both = narrow.ops.a.dtype is I8 and narrow.ops.b.dtype is I8
@@ -74,7 +72,7 @@ def objections(s: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[str]
     yield from amx.unreadable(s, p)
 
 
-def packing(kernel: Kernel, s: DotsSchedule, p: DotsProblem) -> Packing | None:
+def packing(kernel: Kernel[Contraction], s: DotsSchedule, p: DotsProblem) -> Packing | None:
     return amx.packing(kernel, s, p)
 
 

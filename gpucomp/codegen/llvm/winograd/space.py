@@ -82,23 +82,23 @@ LINE_FLOATS = 16  # of a cache line
 STEPS = (1, 2)
 
 
-def pixels(kernel: Kernel) -> Pixels | Refusal:
+def pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
     """The convolution that the engine computes, or why it does not."""
     return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     found = pixels(kernel)
     if isinstance(found, Refusal):
         return found.reason
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.b.dtype is not F32:
         return "its filters are no f32 when they are multiplied"
     slow = found.dtype is F16 and not features & {"f16c", "neon"}
     return "the processor does not convert f16" if slow else ""
 
 
-def problem(kernel: Kernel) -> WinogradProblem:
+def problem(kernel: Kernel[Contraction]) -> WinogradProblem:
     form = required(pixels(kernel))
     p = WinogradProblem(**winograd_sizes(kernel, form), step=form.steps[0])
     return p if form.dtype is F32 else p.replace(pixel_bytes=form.dtype.nbytes)
