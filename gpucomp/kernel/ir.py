@@ -101,7 +101,7 @@ else:
 
 @dataclass(frozen=True, eq=False)
 class Kernel(Generic[B]):
-    """A ``Kernel`` may have any body, a ``Kernel[Contraction]`` has a ``Contraction``: see ``is_kernel_of``.
+    """A kernel with any body. The body of a ``Kernel[Contraction]`` is a ``Contraction``: see ``is_kernel_of``.
 
     ``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them.
 

@@ -180,7 +180,7 @@ class Family(Generic[K]):
         return f"{self.name}/{self.engine}" if self.engine else self.name
 
     def problem(self, kernel: Kernel) -> Sizes:
-        """What ``sizes`` is for the kernel. Raises ``TypeError`` for a kernel with another kind of body."""
+        """The ``sizes`` of the kernel. Raises ``TypeError`` if the kernel has another kind of body."""
         return self.sizes(kernel_of(kernel, self.body))
 
     @property

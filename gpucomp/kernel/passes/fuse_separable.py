@@ -112,10 +112,10 @@ def _is_depthwise(kernel: Kernel) -> str:
 
 
 def _pointwise(kernel: Kernel, place: int) -> Contraction | Refusal:
-    """Why ``kernel`` is not a contraction over the channels of one image, its input ``place``; empty if it is."""
+    """The contraction over the channels of one image, the input ``place``; or why ``kernel`` is not one."""
     body = kernel.body
     if type(body) is not Contraction or body.batch or len(body.k) != 1:
-        return Refusal("it is no pointwise convolution")
+        return Refusal("it is not a pointwise convolution")
     reads = [ld for e in kernel.expressions() for ld in loads(e) if ld.source == place]
     if len(set(reads)) != 1 or reads[0] not in loads(body.a) or any(ld.source == place for ld in loads(body.b)):
         return Refusal("the result is read in several places")
