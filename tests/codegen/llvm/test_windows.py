@@ -1,4 +1,4 @@
-"""Depthwise convolutions and pooling in register windows, beside the numpy evaluation of their expressions."""
+"""Depthwise convolutions and pooling in register windows, compared with their expressions, evaluated by numpy."""
 
 from __future__ import annotations
 
