@@ -14,7 +14,7 @@ from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, PrefixL
 
 from gpucomp.codegen.c.dialect import DIALECTS, Dialect
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import modulo, over, plus, tidy, times
+from gpucomp.codegen.c.text import modulo, over, plus, stage, tidy, times
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Kernel
@@ -43,7 +43,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    found.globals.update(plus=plus, times=times, over=over, modulo=modulo)
+    found.globals.update(plus=plus, times=times, over=over, modulo=modulo, staged=stage)
     return found
 
 

@@ -39,6 +39,15 @@ class FlatStore:
     value: Expr
 
 
+@dataclass(frozen=True)
+class StoreStages:
+    """The statements of stores in the order in which they are printed."""
+
+    loads: list[str]  # of vectors, with the offsets that all lanes share
+    values: list[str]  # with the other loads; stores that are not of whole vectors
+    writes: list[str]
+
+
 def flat_stores(stores: Iterable[Store], rewriter: Rewriter) -> list[FlatStore]:
     return [FlatStore(s.target, rewriter.offset(s.target, s.index), rewriter(s.value)) for s in stores]
 
@@ -144,12 +153,16 @@ class Emitter:
 
     def store(self, stores: Sequence[FlatStore], lane: Var | None = None, width: int = 1) -> list[str]:
         """Statements that compute and write ``stores``; every load comes before the first write."""
+        found = self.store_stages(stores, lane, width)
+        return [*found.loads, *found.values, *found.writes]
+
+    def store_stages(self, stores: Sequence[FlatStore], lane: Var | None = None, width: int = 1) -> StoreStages:
+        """``store``, stage by stage."""
         printer = self.printer
         if lane is None or width == 1:
             lines, texts = self.values([e for s in stores for e in (s.offset, printer.written(s.target, s.value))])
-            for number, s in enumerate(stores):
-                lines.append(printer.store(s.target, texts[2 * number], texts[2 * number + 1]))
-            return lines
+            writes = [printer.store(s.target, *texts[2 * n : 2 * n + 2]) for n, s in enumerate(stores)]
+            return StoreStages([], lines, writes)
         vectors = [s for s in stores if is_aligned(s.offset, lane, width)]
         others = [s for s in stores if s not in vectors]
         starts, starting = self._placed([substitute(s.offset, {lane: index(0)}) for s in vectors])
@@ -166,7 +179,7 @@ class Emitter:
             tail += printer.dialect.put(f"{name} + {offset}", array, dtype, width)
         for value, offset, s in zip(texts[len(vectors) :], texts[len(stores) :], others, strict=False):
             body.append(printer.store(s.target, offset, value))
-        return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
+        return StoreStages([*starts, *head], [*arrays, *lane_loop(body, width)], tail)
 
     def kept(self, target: int, value: Expr, array: str, lane: Var, width: int) -> list[str]:
         """Statements that write ``width`` lanes of ``value`` to ``array``, as elements of ``params[target]``."""

@@ -62,6 +62,11 @@ def guarded(condition: str, body: Sequence[str]) -> list[str]:
     return [f"if ({condition}) {{", *body, "}"] if condition else list(body)
 
 
+def stage(comment: str, body: Sequence[str]) -> list[str]:
+    """``body`` after an empty line and what it does; nothing if it is empty."""
+    return ["", f"// {comment}", *body] if body else []
+
+
 def tidy(text: str) -> str:
     """Indents ``text`` by its braces, and keeps single blank lines between statements.
 
