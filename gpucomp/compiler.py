@@ -139,8 +139,7 @@ class Lowered:
     ``steps`` have the kernels that are rendered, ``unpacked`` those that schedules were chosen for, before
     ``SCHEDULED_PASSES``.
 
-    ``dynamic_model`` is the dynamic part of the model, see
-    ``frontend.load_split``; ``keep_fp32`` applies to it too.
+    ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_split``; ``keep_fp32`` applies to it too.
     """
 
     graph: Graph
