@@ -12,7 +12,7 @@ from typing import Any
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import loop, modulo, over, plus, times
 from gpucomp.expr.core import Expr
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel, Separable
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.separable import depthwise_kernel
 from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem, SeparableSchedule, SeparableSizes
@@ -20,7 +20,7 @@ from gpucomp.kernels_templates.depthwise.emit import emit_depthwise
 
 
 def emit_window(
-    kernel: Kernel,
+    kernel: Kernel[Separable],
     printer: CPrinter,
     value: Expr,
     s: SeparableSchedule,
@@ -76,7 +76,7 @@ def _run_place(s: SeparableSchedule, d: SeparableSizes) -> list[str]:
     ]
 
 
-def filters_of(kernel: Kernel, printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
+def filters_of(kernel: Kernel[Contraction], printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
     return printer.params[packed_filters(kernel, shape, engine)]
 
 

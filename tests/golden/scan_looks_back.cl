@@ -47,7 +47,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   const int r0 = row * 331;
 
   // tile by tile along the row; `carry` is the result of all before
-  const int flags = 2 + (int)get_group_id(0) * 3;  // where this row's begin, behind the arrivals
+  const int flags = 2 + (int)get_group_id(0) * 3;  // this row's flags come after the arrival counters
   const int own = (int)get_group_id(1);
   for (int tile = own;;) {
     float carry = 0.0f;
@@ -89,7 +89,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     float prefix = carry + before;
     total = totals[63];
     carry = carry + total;
-    // every work-group leaves its tile's total, then waits for those of the tiles before
+    // every work-group publishes its tile's total, then waits for those of the previous tiles
     if (lane_id == 0) workspace[row * 3 + tile] = carry;
     release_to_device();
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
@@ -110,7 +110,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       tile = next;
       continue;
     }
-    int is_last = 0;  // asked for by the work-item that has the fewest totals to read
+    int is_last = 0;  // the work-item with the fewest totals to read finds out
     if (id == 63) is_last = last_to_arrive(counters + (int)get_group_id(0), 2);
     carry = 0.0f;
     for (int part = lane_id; part < own; part += 64) {

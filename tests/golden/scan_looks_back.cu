@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
   const int r0 = row * 331;
 
   // tile by tile along the row; `carry` is the result of all before
-  const int flags = 2 + (int)blockIdx.x * 3;  // where this row's begin, behind the arrivals
+  const int flags = 2 + (int)blockIdx.x * 3;  // this row's flags come after the arrival counters
   const int own = (int)blockIdx.y;
   for (int tile = own;;) {
     float carry = 0.0f;
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       carry = carry + other;
     }
     prefix = prefix + before;
-    // every work-group leaves its tile's total, then waits for those of the tiles before
+    // every work-group publishes its tile's total, then waits for those of the previous tiles
     if (lane_id == 0) workspace[row * 3 + tile] = carry;
     __syncthreads();
     if (id == 0) {
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       tile = next;
       continue;
     }
-    int is_last = 0;  // asked for by the work-item that has the fewest totals to read
+    int is_last = 0;  // the work-item with the fewest totals to read finds out
     if (id == 63) is_last = gc_atomic_inc_wrap_release(counters + (int)blockIdx.x, 2) == 2;
     carry = 0.0f;
     for (int part = lane_id; part < own; part += 64) {

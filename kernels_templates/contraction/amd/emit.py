@@ -57,10 +57,10 @@ ROW_32 = "r / 4 * 8 + lane / 32 * 4 + r % 4"
 ROW_16 = "lane / 16 * 4 + r"
 HALVES, FOUR = ("@.lo", "@.hi"), ("@.s0", "@.s1", "@.s2", "@.s3")
 EIGHTS = ("as_long(@.lo)", "as_long(@.hi)")  # bytes
-WMMA_F16 = Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, "r * 2 + lane / 16",
-                       call="{builtin}({a}, {b}, {c})", chunks=2)  # fmt: skip
-WMMA_I8 = Instruction("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, "r * 2 + lane / 16",
-                      call="{builtin}(true, {a}, true, {b}, {c}, false)")  # fmt: skip
+ROW_OF_WMMA = "r * 2 + lane / 16"
+CALL_OF_WMMA, CALL_OF_WMMA_I8 = "{builtin}({a}, {b}, {c})", "{builtin}(true, {a}, true, {b}, {c}, false)"
+WMMA_F16 = Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA, chunks=2)
+WMMA_I8 = Instruction("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA_I8)
 INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, lanes of a wave, size
     (F16, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x8f16", 32, 16, ROW_32, HALVES),
     (F16, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x16f16", 16, 4, ROW_16, HALVES),
@@ -118,9 +118,11 @@ def element_type(body: Contraction) -> DType | None:
     return found if found in ELEMENTS and ELEMENTS[found].sums is body.acc.dtype else None
 
 
-def emit_amd(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes) -> Mapping[str, Any]:
+def emit_amd(
+    kernel: Kernel[Contraction], printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes
+) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/amd/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     dtype = element_type(body)
     assert dtype is not None
     element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
@@ -311,9 +313,9 @@ class Loader:
     registers: str  # their names
 
 
-def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
+def _loader(kernel: Kernel[Contraction], printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
     """How work-items load ``tile``."""
-    body, name, width = kernel.body_as(Contraction), tile.name, derived.vector
+    body, name, width = kernel.body, tile.name, derived.vector
     batch = var("batch", max(1, p.batch))
     span, lane = var("span", max(1, tile.extent)), var(LANE, width)
     chunk = var("chunk", max(1, derived.tiles_k * derived.chunks))
