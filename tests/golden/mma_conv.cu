@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     }
     gc_syncwarp();
 
-    // a run of columns of a row, and what is stored of it
+    // store runs of columns of a row
     {
       const int run = my_lane;
       const int row = first_row + a_warp * 16 + run / 2;

@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     }
   }
 
-  // every block leaves its sums, a block at once; the last to arrive adds them up, first split first
+  // every block stores its sums, four at a time; the last to arrive adds them in the order of splits
   volatile float* partial = workspace + (long long)tile * 512 + mine * 4;
   if (warp_k == 0) {
     #pragma unroll
@@ -221,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     }
     gc_syncwarp();
 
-    // a run of columns of a row, and what is stored of it
+    // store runs of columns of a row
     for (int run = my_lane; run < 64; run += 32) {
       const int row = first_row + run / 4;
       const int col = first_column / 4 + run % 4;

@@ -420,9 +420,9 @@ def _step(work: _Work, a: _Operand, b: _Operand, depths: int, at: int | None) ->
     """``depths`` steps: loads, then products. ``at`` is the depth of the first, ``None`` for the loop's ``depth``."""
     rows, left = _loads(work, a, work.s.m0, depths, at)
     columns, right = _loads(work, b, work.s.n0, depths, at)
-    loads = [*stage("from the rows of a", rows), *stage("from the columns of b", columns)]
+    loads = [*stage("load from the rows of a", rows), *stage("load from the columns of b", columns)]
     products = _dots(work, left, right, depths) if work.dot else _products(work, left, right, depths)
-    return [*loads, *stage("what they add to the sums", products)]
+    return [*loads, *stage("add their products to the sums", products)]
 
 
 def _products(
@@ -561,7 +561,7 @@ def _finish(work: _Work) -> list[str]:
     for j in range(0, s.n0, width):
         if p.n % s.n0 == 0 and s.m0 > 1:
             more, shared[j] = _column_vectors(work, column, j)
-            lines += stage("what the stores of all rows read", more)
+            lines += stage("load what the stores of all rows read", more)
     for i in range(s.m0):
         row: list[str] = []
         for j in range(0, s.n0, width):
@@ -569,9 +569,7 @@ def _finish(work: _Work) -> list[str]:
             guard = f"{_scaled('column_block', s.n0, j)} < {p.n}" if j and p.n % s.n0 else ""
             row += guarded(guard, chunk)
         guard = f"{_scaled('row_block', s.m0, i)} < {p.m}" if i and p.m % s.m0 else ""
-        lines += stage(
-            f"row {i} of the results to memory" if s.m0 > 1 else "the results to memory", guarded(guard, row)
-        )
+        lines += stage(f"store row {i}" if s.m0 > 1 else "store the sums", guarded(guard, row))
     return lines
 
 
