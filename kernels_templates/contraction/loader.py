@@ -206,7 +206,7 @@ def _uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
     return any(quotient in _without(e, [scaled]).free for e in exprs)
 
 
-def stored(kernel: Kernel, printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
+def stored(kernel: Kernel[Contraction], printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
     """``row_lines``: once a ``row``; ``store``: once a group of ``width`` columns of it, the first one ``column``.
 
     ``acc`` is the text of the sum, of one ``lane`` where there are several.

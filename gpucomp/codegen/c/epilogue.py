@@ -60,7 +60,7 @@ class Epilogue:
 
 
 def epilogue(
-    kernel: Kernel,
+    kernel: Kernel[Contraction | Attention],
     printer: CPrinter,
     batch: Expr,
     width: int,
@@ -77,7 +77,6 @@ def epilogue(
     the stores take what ``early`` fetched, as residuals, where there is such: the template says when.
     """
     body = kernel.body
-    assert isinstance(body, (Contraction, Attention))
     row_axes, column_axes = (body.m, body.n) if isinstance(body, Contraction) else (body.rows, body.values)
     rows, columns = count(row_axes), count(column_axes)
     row, col, lane = var("row", max(1, rows)), var("col", max(1, columns // width)), var(LANE, width)
