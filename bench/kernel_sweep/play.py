@@ -18,6 +18,7 @@ from gpucomp.errors import GpucompError
 from gpucomp.expr.core import walk
 from gpucomp.ir.types import F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Separable, is_kernel_of
+from gpucomp.kernel.interpreter import UNWRITTEN, expected, row_statistics
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import is_copied
@@ -27,7 +28,6 @@ from gpucomp.tuning.checks import error_of
 from testing import opencl_device
 from testing.amd_emulation import emulated
 from testing.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected, row_statistics
 from testing.kernels import random_inputs
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches, assert_rounded_once, winograd_bound

@@ -57,8 +57,7 @@ def traffic(kernel: Kernel) -> float:
     body = kernel.body
     if isinstance(body, FusedLayers):
         return _traffic_of_chain(body)
-    # only the first reduction counts, so not attention's second one, over the depth
-    times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced()[:1])})
+    times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced())})
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
     count: dict[int, float] = {}
     for expr in kernel.expressions():

@@ -18,9 +18,9 @@ from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compil
 from bench.kernel_sweep.points import sampled
 from gpucomp.ir.types import F16, I32
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
-from testing.kernel_oracle import expected
 from testing.kernels import (
     attention,
     average_pool,

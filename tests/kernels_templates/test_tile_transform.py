@@ -15,6 +15,7 @@ from gpucomp.codegen.c.vectors import HEX
 from gpucomp.ir.graph import constant, input_value
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import KernelStep
@@ -25,8 +26,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
 from testing import opencl_device
-from testing.cases.blocks import CASES, ODD, fixed, transforms
-from testing.kernel_oracle import UNWRITTEN, expected
+from testing.cases.tile_transform import CASES, ODD, fixed, transforms
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches, winograd_bound
 from tests import oclgrind, opencl_c

@@ -36,6 +36,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.simplify import from_linear, linear, simplify
 from gpucomp.ir.types import I8, I32, U8, U32, TensorType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.body import Count
 from gpucomp.kernel.forms.access import Rewriter, is_aligned, reads_memory
 from gpucomp.kernel.forms.operand import along_memory
 from gpucomp.kernel.packing import Digit, Packing
@@ -55,6 +56,10 @@ class PackedInt8(Contraction):
     """
 
     signed: tuple[bool, bool] = (True, True)
+
+    def operations(self, count: Count) -> float:
+        more = 2 * (WORD - 1) * math.prod(v.extent for v in (*self.domain, *self.k))
+        return super().operations(count) + more
 
 
 def bytes_per_product(kernel: Kernel) -> int:

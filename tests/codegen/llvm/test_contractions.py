@@ -29,11 +29,11 @@ from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import hole, load, select, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches
 from tests.native import HERE, Library, innermost_loops
@@ -378,7 +378,7 @@ def test_rows_a_multiple_of_a_page_apart_do_not_crowd_out_each_other(k: int, cro
 def test_dot_products_of_bf16_are_worth_it_where_they_take_as_long_as_multiply_adds() -> None:
     kernel = constant_weights(matmul(196, 512, 768, dtype=BF16))
 
-    engines = {"znver4": "dots", "znver5": "dots", "cooperlake": "", "sapphirerapids": "tiles", "icelake-server": ""}
+    engines = {"znver4": "vnni", "znver5": "vnni", "cooperlake": "", "sapphirerapids": "amx", "icelake-server": ""}
     for name, engine in engines.items():
         target = cpu.named(f"cpu:{name}")
         assert choose(kernel, engines_of(kernel, target.features), target.limits).family.engine == engine, name

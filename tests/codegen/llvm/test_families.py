@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.contraction.space import STACK_BYTES, contraction_form
+from gpucomp.codegen.llvm.contraction.space import contraction_form
+from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ENGINES, family_of
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, load, reduce, select, var
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.sizes import Sizes, Tunables
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.tolerance import assert_matches
 from tests.native import Library, default_schedule
 

@@ -13,9 +13,9 @@ from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.expr.core import axes_of, call, hole, index, load, select, var
 from gpucomp.ir.types import BF16, F32, F64, TensorType
 from gpucomp.kernel import Kernel, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import average_pool, conv, depthwise, into_part, max_pool, random_inputs
 from testing.tolerance import assert_matches
 from tests.native import WIDEST, Library

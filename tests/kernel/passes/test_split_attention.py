@@ -12,11 +12,11 @@ from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F32
 from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.interpreter import expected, run_steps, update
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.split_attention import in_three, one_us, pieces, split, three_us
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected, run_steps, update
 from testing.kernels import attention, random_inputs
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, setting, tensor

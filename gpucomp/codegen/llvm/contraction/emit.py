@@ -25,7 +25,8 @@ from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, touched_by
 from gpucomp.codegen.llvm.contraction.image_lines import Lines, windows_of
 from gpucomp.codegen.llvm.contraction.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part
-from gpucomp.codegen.llvm.contraction.register_block import LINE, RegisterBlock, Stream
+from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Stream
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue

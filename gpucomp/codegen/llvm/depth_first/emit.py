@@ -139,6 +139,6 @@ class _Emitter:
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 
 
-def emit_chain(kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_depth_first(kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
     return _Emitter(kernel, schedule, name, target).emit()

@@ -100,6 +100,6 @@ class _Dots(Tiles):
         return code.let(f"call {total.type} @llvm.x86.{name}({inner})", total.type)
 
 
-def emit_dots(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     return _Dots(kernel, DotsSchedule(**schedule), name, target).emit()

@@ -21,7 +21,7 @@ from gpucomp.codegen.llvm.amx.space import (
     derive,
     line_counts,
 )
-from gpucomp.codegen.llvm.core_space import crowding
+from gpucomp.codegen.llvm.core_space import FEW_THREADS, crowding, microseconds
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
@@ -111,7 +111,7 @@ def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> fl
 
 def estimate(s: DotsSchedule, p: DotsProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return _cycles(s, p, limits, 2) / amx.GHZ / 1e3
+    return microseconds(_cycles(s, p, limits, 2))
 
 
 def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
@@ -121,7 +121,7 @@ def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
     )
 
     def cost(s: DotsSchedule) -> float:
-        return sum(_cycles(s, p, limits, threads) * threads for threads in amx.THREADS)
+        return sum(_cycles(s, p, limits, threads) * threads for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
@@ -185,7 +186,6 @@ OVERLAP = 0.3  # part of the shorter of arithmetic and fetching that does not ov
 PIXEL_BYTES = 6.0  # of pixels and results per cycle
 TASK_CYCLES = 400
 LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be clearly faster
-THREADS = (1, 2, 4)  # a default schedule is chosen for all of these
 # The engine is preferred below this part of the plain engine's time, because cost models err. Smaller: Winograd less
 # often. ``gpucomp.schedule.choose._estimated`` compares the two.
 HEADROOM = 0.9
@@ -251,11 +251,11 @@ ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
 
 
 def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
-    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
+    """The candidate that the cost model finds fastest on ``FEW_THREADS``; the smallest schedule if no candidate is legal."""
     smallest = WinogradSchedule(lanes=limits.vector_bytes // 4, outputs=2, block=4, mr=1, nv=1, part=32, panels=1)
 
     def cost(s: WinogradSchedule) -> float:
-        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if scratch_bytes(s, p) <= SCRATCH_BYTES)
     return min(legal, key=cost, default=smallest)

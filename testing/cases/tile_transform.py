@@ -1,4 +1,4 @@
-"""Kernels of tests/kernels_templates/test_blocks.py, each with what is special about it."""
+"""Kernels of tests/kernels_templates/test_tile_transform.py, each with what is special about it."""
 
 from dataclasses import replace
 
