@@ -249,8 +249,8 @@ def test_defaults_are_legal_for_any_head(head, device):
     ("change", "reason"),
     [
         ({"reg_m": 8, "tile_m": 4}, "must divide"),
-        ({"row_items": 1}, "one work-item a row"),
-        ({"vector": 4}, "one work-item a row"),
+        ({"row_items": 1}, "one work-item per row"),
+        ({"vector": 4}, "one work-item per row"),
         ({"vector": 4, "row_items": 1}, "run one work-item at a time"),
         ({"tile_m": 128, "reg_m": 1, "row_items": 16}, "2048 work-items per work-group"),
         ({"tile_n": 128, "tile_m": 64}, "in one array"),

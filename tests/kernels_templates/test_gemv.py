@@ -250,8 +250,8 @@ LEGAL = {"many_items": 4, "depth_items": 64, "accesses": 1, "unroll": 4, "shuffl
         ({"many_items": 64, "depth_items": 256}, CASES["row"], TARGET.limits, "work-items per work-group"),
         ({"depth_items": 16}, CASES["matrix along the depth"], TARGET.limits, "whole warps"),
         ({}, CASES["row"], TARGET.limits, "share no sum"),
-        ({}, CASES["matrix along the depth"], GPU, "shuffles are"),
-        ({}, CASES["matrix along the depth"], opencl.manifest("gfx1030").limits, "shuffles are"),  # though its waves are of 32
+        ({}, CASES["matrix along the depth"], GPU, "shuffles need"),
+        ({}, CASES["matrix along the depth"], opencl.manifest("gfx1030").limits, "shuffles need"),  # though its waves are of 32
         ({"many_items": 64, "depth_items": 16, "shuffle": 0, "accesses": 4}, CASES["eight rows"], TARGET.limits,
          "shared memory"),
         ({"accesses": 4, "unroll": 8, "shuffle": 0}, matmul(8, 96, 32), replace(GPU, registers=128), "registers per work-item"),

@@ -326,7 +326,7 @@ def test_arrivals_are_of_every_way_that_wgmma_can_share_and_store():
     ("change", "reason"),
     [
         ({}, ""),
-        ({"splits": 2, "tma_store": 1}, "the parts of a split sum are added up in order of the rows"),
+        ({"splits": 2, "tma_store": 1}, "the parts of a split sum are added in the order of the rows"),
         ({"splits": 2, "multicast": 1}, "a cluster shares the depth or the loads, not both"),
         ({"splits": 2, "multicast": 2}, "a cluster shares the depth or the loads, not both"),
     ],

@@ -247,7 +247,7 @@ def test_a_work_group_waits_and_not_for_ever(mistaken):
         ({"vector": 2}, "vectors of 2 do not divide the 37 columns"),
         ({"vector": 8, "accesses": 8}, "64 elements of a tile per work-item, 32 can be held"),
         ({"lanes": 1024}, "4096 work-items per work-group"),
-        ({"look_back": 1, "lanes": 32, "rows_per_group": 1}, "a row of one tile has none to look back at"),
+        ({"look_back": 1, "lanes": 32, "rows_per_group": 1}, "a row of one tile has no tile to look back at"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_reason(change, reason):

@@ -188,7 +188,7 @@ def test_sums_that_fit_where_they_are_joined_are_legal(change):
         ({}, matmul(99, 99, 99, dtype=F16), "sm_80", "cannot be copied"),
         ({"stages": 1}, matmul(99, 99, 99), "sm_80", "second stage"),
         ({"slices": 4, "tile_k": 8, "tile_m": 64, "tile_n": 128}, matmul(99, 99, 99), "sm_80", "arrays of fixed size"),
-        ({"lanes": 4, "slices": 2}, matmul(99, 99, 99), "sm_80", "one slice"),
+        ({"lanes": 4, "slices": 2}, matmul(99, 99, 99), "sm_80", "a single slice"),
         (JOINED, matmul(99, 99, 99), "sm_80", "about 282 registers"),
     ],
 )

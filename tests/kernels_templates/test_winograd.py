@@ -144,9 +144,9 @@ def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
     assert found < error_of(kernel, launch(kernel, FOUR, sources[1], four)) < bound_of(kernel, FOUR)
 
 
-OUTPUTS = "    // A^T times what is there, for each output\n"
-IN_ROWS = "    // rows of B^T d times B, where they lie\n"
-NEXT = "    // the next channels set out while these are computed with\n"
+OUTPUTS = "    // A^T times these values, for each output\n"
+IN_ROWS = "    // rows of B^T d times B, in place\n"
+NEXT = "    // load the next channels while these are multiplied\n"
 ROWS = "    #pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      {\n        const float d0 = tile_v"
 MISTAKES = {
     "a sign of the pixels' transform": ("two stages", "= d3 - d1", "= d1 - d3"),
@@ -307,8 +307,8 @@ PROBLEM = FAMILY.problem(constant(ODD))
         ({"channels": 8}, {"shared_bytes": 16384}, "25600 B of shared memory, the device has 16384 B"),
         ({"channels": 8, "stages": 2}, {"shared_bytes": 1 << 20}, "51200 B of shared memory in arrays of fixed size"),
         ({}, {"registers": 96}, "about 108 registers"),
-        ({"positions": 6}, {}, "positions=6 is no part of a line of F(2, 3)'s positions"),
-        ({"outputs": 4}, {}, "the outputs of F(4, 3) are made of whole lines, positions=6"),
+        ({"positions": 6}, {}, "positions=6 does not divide a line of F(2, 3)'s positions"),
+        ({"outputs": 4}, {}, "the outputs of F(4, 3) are computed from whole lines, positions=6"),
         (FOUR | {"columns": 16, "reg_b": 8}, {}, "96 columns to read, 64 rows to transform at a time, 48 work-items"),
         (FOUR | {"columns": 64}, {}, "about 196 registers per work-item, 384 of them may have 168"),
     ],

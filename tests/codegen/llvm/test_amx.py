@@ -337,10 +337,10 @@ def test_objections() -> None:
         return "; ".join(AMX.reasons(schedule | changes, problem, HOST.limits))
 
     assert reasons() == ""
-    assert "rows do not lie in memory as tiles" in reasons(pack_a=IN_PLACE)
+    assert "rows in memory do not have the layout of tiles" in reasons(pack_a=IN_PLACE)
     assert "leave too few of 8 registers" in reasons(tiles_m=4, tiles_n=2)
     assert "there are no lines" in reasons(pack_a=COPIED, across=1)
-    assert "the columns are no constant" in "; ".join(
+    assert "the columns are not constant" in "; ".join(
         AMX.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem.replace(b_constant=0), HOST.limits)
     )
 

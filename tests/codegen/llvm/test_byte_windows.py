@@ -218,7 +218,7 @@ def places() -> tuple[Expr, ...]:
         (depthwise((1, 9, 9, 8), (8, 7)).kernel, "more than 49 taps"),
         (depthwise((1, 6, 6, 16), (3, 3), x=I16).kernel, "the image is wider than a byte"),
         (depthwise((1, 6, 6, 16), (3, 3), w=I32).kernel, "weights are wider than 16 bits"),
-        (depthwise((1, 6, 6, 16), (3, 3), pad=(1, 1, 1, 1), zero=256).kernel, "the padding is no byte"),
+        (depthwise((1, 6, 6, 16), (3, 3), pad=(1, 1, 1, 1), zero=256).kernel, "the padding is not a byte"),
         (with_image(cast(cast(load(0, places(), U8) * 2, U8), I32)), "the image is computed"),
         (depthwise((1, 90, 200, 8), (3, 3), dilation=(40, 40), pad=(40, 40, 40, 40)).kernel,
          "the padding reaches too far into the image"),
@@ -241,4 +241,4 @@ def test_scalar_code_is_refused() -> None:
     problem = BYTE_WINDOWS.problem(CASES[0].kernel)
     schedule = {"lanes": 0, "tile_x": 4, "vectors": 1, "tasks": 16}
 
-    assert BYTE_WINDOWS.reasons(schedule, problem, HOST.limits) == ["lanes run over channels: there must be some"]
+    assert BYTE_WINDOWS.reasons(schedule, problem, HOST.limits) == ["lanes run over channels, and there are none"]

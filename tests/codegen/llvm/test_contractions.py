@@ -249,7 +249,7 @@ def test_columns_that_are_no_constant_cannot_be_laid_out() -> None:
     kernel = matmul(5, 23, 9)
     schedule = some_schedules(kernel, 0, cpu.host())[0] | {"pack_b": 2}
 
-    with pytest.raises(ScheduleError, match="pack_b=2: the columns are no constant"):
+    with pytest.raises(ScheduleError, match="pack_b=2: the columns are not constant"):
         emit(kernel, schedule, cpu.host(), "k")
 
 

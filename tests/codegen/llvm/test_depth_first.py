@@ -290,7 +290,7 @@ def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 22).limits).numbers["rows"] == 8
     assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 19).limits).numbers["rows"] == 2
     assert list(chain_space.objections(chain_space.ChainSchedule(rows=16, parts=1), p, HOST.limits)) == [
-        f"{34 * row} bytes of rows at hand, {1 << 20} are allowed"
+        f"{34 * row} bytes of kept rows, {1 << 20} are allowed"
     ]
 
 
