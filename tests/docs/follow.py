@@ -1,0 +1,100 @@
+"""Follows a page that adds something: changes a copy of the sources as the page says, and runs the page's commands there.
+
+``python -m tests.docs.follow PAGE`` runs the commands, in the folder of the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpucomp import config
+from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.session import Session
+
+PARTS = ("gpucomp", "kernels_templates", "tuning", "tests", "testing", "bench")
+FILES = ("pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md")
+RUN = {"bench.kernel_sweep"}  # programs that show a change at work
+
+
+def copied(folder: Path) -> None:
+    """The sources as links: a file that the page changes is replaced, and the others stay compiled."""
+    for part in PARTS:
+        for here, _, names in os.walk(ROOT / part):
+            there = folder / Path(here).relative_to(ROOT)
+            there.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                (there / name).symlink_to(Path(here) / name)
+    for package in ("kernels_templates", "tuning"):
+        (folder / "gpucomp" / package).symlink_to(Path("..") / package)
+    for name in FILES:
+        (folder / name).symlink_to(ROOT / name)
+
+
+def change(folder: Path, block: Block) -> None:
+    """Apply a block with a file name: a diff, or lines to add at the end of the file."""
+    path = folder / block.title
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if block.language == "diff":
+        for hunk in block.text.split("@@\n"):
+            old, new = (side(hunk, sign) for sign in "-+")
+            assert text.count(old) == 1, f"{block}: {text.count(old)} places in {block.title} have these lines:\n{old}"
+            text = text.replace(old, new)
+    else:
+        text += block.text
+    path.unlink(missing_ok=True)  # not through the link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def side(hunk: str, sign: str) -> str:
+    """The lines of a diff before (``-``) or after (``+``) it."""
+    return "".join(line[1:] for line in hunk.splitlines(keepends=True) if line[0] in (" ", sign))
+
+
+def followed(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Make the changes of ``page`` in a copy in ``folder``, and run its commands there, in a process of their own."""
+    copied(folder)
+    for block in blocks(page):
+        if block.title:
+            change(folder, block)
+    environment = os.environ | {"PYTHONPATH": str(folder), "GPUCOMP_CACHE": str(folder / "cache")}
+    return subprocess.run(
+        [sys.executable, "-m", "tests.docs.follow", str(page)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+class Follower(Session):
+    """A session that also runs the tests and programs that a page names."""
+
+    def _python(self, words: Sequence[str]) -> None:
+        if words[1] in RUN:
+            subprocess.run([sys.executable, *words], check=True)
+            return
+        if words[1] != "pytest":
+            super()._python(words)
+            return
+        ended = pytest.main(["-p", "no:cacheprovider", *words[2:]])
+        assert ended == pytest.ExitCode.OK, f"pytest {' '.join(words[2:])} ended with {ended!r}"
+
+
+def main(page: Path) -> None:
+    with pytest.MonkeyPatch.context() as patches, config.using(records=None):
+        session = Follower(Path.cwd(), patches)
+        for block in blocks(page):
+            if not block.title:
+                session.run(block)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
