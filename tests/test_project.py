@@ -75,10 +75,15 @@ def test_ci_installs_the_drivers_of_opencl_that_are_not_there(tmp_path):
     assert installed.split()[-2:] == ["pocl-opencl-icd", "mesa-opencl-icd"]
 
 
-def test_the_numbers_of_the_change_log_and_the_project_agree():
-    (newest, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+def test_the_change_log_has_the_form_of_keep_a_changelog():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
-    assert newest == PROJECT["project"]["version"]
+    newest, *older = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert newest == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", version) for version in older)
+    assert PROJECT["project"]["version"] in text
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kinds
 
 
 def test_floors_of_security_are_those_of_the_project():
