@@ -1,6 +1,7 @@
 """An extension of griffe: the aligned lists of docstrings become lists of the page.
 
-A paragraph is such a list if each line has one word and, from the same column on, a text, or only a text from that column on.
+A paragraph is such a list if each of its lines is a word with its text, two spaces or more apart, or goes on with the text
+above. A word as long as the widest may be one space before its text.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any
 
 import griffe
 
-INDENT = 4
+_ENTRY = re.compile(r"(?P<name>[a-z]\w*(\([^)]*\))?)(?P<gap> +)(?P<arrow>-> )?(?P<text>\S.*)")
+_MORE = re.compile(r" {6,}(\S.*)")
 
 
 class AlignedLists(griffe.Extension):
@@ -22,17 +24,15 @@ class AlignedLists(griffe.Extension):
 
 
 def listed(paragraph: str) -> str:
-    """``paragraph`` as a list if it is aligned as one; a block of code if it is indented; otherwise as it is."""
+    """``paragraph`` as a list of Markdown if it is an aligned list, and as it is otherwise."""
     lines = paragraph.split("\n")
-    if all(line.startswith(" " * INDENT) for line in lines):
+    entries = [_ENTRY.fullmatch(line) for line in lines]
+    more = [_MORE.fullmatch(line) for line in lines]
+    columns = {entry.end("gap") for entry in entries if entry and len(entry["gap"]) > 1}
+    apart = [entry for entry in entries if entry and entry.end("gap") in columns]
+    if len(apart) < 2 or not all(entry in apart or more[k] for k, entry in enumerate(entries)) or entries[0] is None:
         return paragraph
-    for column in range(3, 24):
-        rows = [(line[:column].strip(), line[column:]) for line in lines]
-        named = [name for name, _ in rows if name]
-        aligned = all(
-            text[:1].strip() and line[column - 1] == " " and re.fullmatch(r"([a-z]\w*)?", name)
-            for line, (name, text) in zip(lines, rows, strict=True)
-        )
-        if aligned and len(named) > 1 and rows[0][0]:
-            return "\n".join(f"- `{name}`: {text}" if name else f"  {text}" for name, text in rows)
-    return paragraph
+    return "\n".join(
+        f"- `{entry['name']}`: {entry['text']}" if entry else f"  {following[1]}"  # type: ignore[index]
+        for entry, following in zip(entries, more, strict=True)
+    )

@@ -11,14 +11,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
-_BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(?P<held><!-- no-run -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXIT = re.compile(r"# exit code (\d+)$")
 _VARIABLE = re.compile(r"([A-Z_]+)=(\S+)")
 
 
 @dataclass(frozen=True)
 class Block:
-    """``title`` is the file that the block belongs into, or empty; ``runs`` is off where the page says ``no-run``."""
+    """``title`` is the file that the block belongs into, or empty. ``runs`` is off below the comment ``no-run``."""
 
     page: Path
     line: int
@@ -51,8 +51,8 @@ def blocks(page: Path) -> list[Block]:
     for match in _BLOCK.finditer(text):
         language, *rest = shlex.split(match["info"]) or [""]
         titles = [word.removeprefix("title=") for word in rest if word.startswith("title=")]
-        line = text.count("\n", 0, match.start()) + 1
-        found.append(Block(page, line, language, match["text"], "".join(titles), "no-run" not in rest))
+        line = text.count("\n", 0, match.start("info")) + 1
+        found.append(Block(page, line, language, match["text"], "".join(titles), not match["held"]))
     return found
 
 

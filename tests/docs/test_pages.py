@@ -20,7 +20,12 @@ RUN = [
 README = ROOT / "README.md"
 
 
-@pytest.mark.parametrize("page", RUN, ids=name)
+SLOW = {"docs/tutorial.md"}  # a whole network is compiled, and compared tensor by tensor
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=[pytest.mark.slow] * (name(p) in SLOW), id=name(p)) for p in RUN]
+)
 def test_the_blocks_of_a_page_run(page, place, monkeypatch):
     session = Session(place, monkeypatch)
 
