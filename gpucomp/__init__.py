@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from gpucomp.loading import load
+    from gpucomp.plugins import plugin
     from gpucomp.runtime.executable import Executable
     from gpucomp.tuning.tuner import tune
 
@@ -43,6 +44,7 @@ __all__ = [
     "UsageError",
     "compile",
     "load",
+    "plugin",
     "tune",
 ]
 
@@ -51,6 +53,7 @@ _HOMES = {
     "Target": "gpucomp.device.target",
     "compile": "gpucomp.compiler",
     "load": "gpucomp.loading",
+    "plugin": "gpucomp.plugins",
     "tune": "gpucomp.tuning.tuner",
 }
 

@@ -74,6 +74,7 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
     KernelPass("fuse-row-statistics", fuse_row_statistics.join, _on_a_gpu),
 )
 
+ADDED_PASSES: list[KernelPass] = []  # by plug-ins
 
 # from the schedule that was chosen for a kernel to the kernel that is rendered
 SCHEDULED_PASSES: tuple[ScheduledPass, ...] = (
@@ -89,8 +90,8 @@ def scheduled(step: KernelStep, choice: Choice) -> Scheduled:
 
 
 def wanted_passes(target: Target, precision: str = "fp32") -> tuple[KernelPass, ...]:
-    """The passes of ``KERNEL_PASSES`` that run for ``target`` at ``precision``."""
-    return tuple(one for one in KERNEL_PASSES if one.wanted(target, precision))
+    """The passes of ``KERNEL_PASSES`` and of plug-ins that run for ``target`` at ``precision``."""
+    return tuple(one for one in (*KERNEL_PASSES, *ADDED_PASSES) if one.wanted(target, precision))
 
 
 def rewritten(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 
 from gpucomp.codegen.c.dialect import DIALECTS, Dialect
 from gpucomp.codegen.c.printer import CPrinter
@@ -21,11 +21,19 @@ from gpucomp.kernels_templates.engines import family_of
 from gpucomp.schedule.space import Family, Schedule
 
 
+class _Packages(dict[str, BaseLoader]):
+    """The loaders of other packages, for templates that are called ``package:path``."""
+
+    def __missing__(self, package: str) -> BaseLoader:
+        self[package] = PackageLoader(package, "")
+        return self[package]
+
+
 @cache
 def environment() -> Environment:
     """The only environment: a misspelt variable in a template is an error, never an empty string."""
     found = Environment(
-        loader=PackageLoader("gpucomp", "kernels_templates"),
+        loader=ChoiceLoader([PackageLoader("gpucomp", "kernels_templates"), PrefixLoader(_Packages(), delimiter=":")]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -32,7 +32,7 @@ LAYERS = (
     ("gpucomp.dynamic",),
     ("gpucomp.planning", "gpucomp.lowering"),
     ("gpucomp.compiler",),
-    ("gpucomp.report", "gpucomp.backend", "gpucomp.loading"),
+    ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.tuning",),
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
 )

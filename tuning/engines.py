@@ -9,11 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from gpucomp.codegen.llvm import engines as space
-from gpucomp.kernels_templates import engines as families
 from gpucomp.schedule import rank
 from gpucomp.schedule.records import Record, distance
 from gpucomp.schedule.space import Family
+from gpucomp.targets.back_end import engines_by_body
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.records import current_hashes
 from gpucomp.tuning.space import Candidates
@@ -113,6 +112,8 @@ def sources(found: Sequence[Record], task: Task, device: Mapping[str, str]) -> d
 
 def hashes() -> dict[str, dict[str, str]]:
     """The hash of every engine's template, by kind of device."""
-    cpu = [family for engines in space.ENGINES.values() for family in engines]
-    gpu = current_hashes(families.FAMILIES.values())
-    return {"cpu": current_hashes(cpu), "opencl": gpu, "cuda": gpu}
+    cpu, gpu = (
+        current_hashes(family for engines in engines_by_body(language).values() for family in engines)
+        for language in ("llvm", "c")
+    )
+    return {"cpu": cpu, "opencl": gpu, "cuda": gpu}

@@ -74,9 +74,12 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package.__version__, prog_name="gpucomp", message="%(prog)s %(version)s")
-def gpucomp() -> None:
+@click.option("--plugin", "plugins", multiple=True, metavar="NAME", help="Load an installed plug-in. May repeat.")
+def gpucomp(plugins: tuple[str, ...]) -> None:
     """Compile ONNX models to kernels for the CPU, OpenCL and CUDA, and run them."""
     config.current()  # every command reports a wrong GPUCOMP_ variable
+    for name in plugins:
+        package.plugin(name)
 
 
 def open_model(how: ModelOptions, files: tuple[str, ...] = ()) -> Executable:

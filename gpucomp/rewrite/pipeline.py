@@ -76,12 +76,15 @@ def _folds_norms(target: Target | None) -> bool:
     return target is not None and target.folds_norms
 
 
+ADDED_RULES: list[Rule] = []  # by plug-ins
+
 BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
 
 PIPELINE: tuple[Pass, ...] = (
     Pass("codes", rules_pass("", quantize.RULES).run, _multiplies_bytes),
     Pass("zero-points", rules_pass("", quantize.INTEGERS).run, _sums_bytes),
     rules_pass("canonicalize", BASICS),
+    Pass("plugins", lambda graph: apply_rules(graph, (*ADDED_RULES, *BASICS)), lambda target: bool(ADDED_RULES)),
     Pass("share", cse.share_common_subexpressions),
     rules_pass("fuse-norms", fuse_norms.RULES, BASICS),
     rules_pass("move", movement.RULES, BASICS),

@@ -4,6 +4,8 @@ An engine consists of the module that writes its text, of those its space is mad
 GPU of its template, what that imports, and the dialects. Of modules that all engines share nothing counts where they say
 what a kernel, a type or a device is; nor do the tables of engines, which lead from each engine to all others.
 
+An engine of another package, a plug-in's, consists of all Python files and templates of that package as well.
+
 Contents count and names do not: a file that is moved or renamed, with the imports that follow it, is the file it was.
 """
 
@@ -51,11 +53,36 @@ def files_of(family: Family) -> list[str]:
         getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))
     }
     roots = {str(getattr(function, "__module__", "")) for function in made}
-    files = set[str]()
+    files = {path for package in _packages(family) for path in _files_of_package(package)}
     if family.template:
-        files = {f"{TEMPLATES}/{name}" for name in (*imported(family.template), *_dialects())}
+        own = set[str]() if ":" in family.template else imported(family.template)
+        files |= {f"{TEMPLATES}/{name}" for name in (*own, *_dialects())}
         roots.add(RENDERER)
     return sorted(files | {path for module in _reached(roots) if (path := _path(module)) is not None})
+
+
+def _packages(family: Family) -> set[str]:
+    """The other packages that an engine is from: that of its sizes and its template."""
+    names = {
+        family.space.__module__.partition(".")[0],
+        family.template.partition(":")[0] if ":" in family.template else "",
+    }
+    return names - {PACKAGE, ""}
+
+
+@cache
+def _files_of_package(package: str) -> tuple[str, ...]:
+    """The Python files and templates of another package, as ``package:path``."""
+    waiting, found = [("", resources.files(package))], []
+    while waiting:
+        place, folder = waiting.pop()
+        for inner in folder.iterdir():
+            path = f"{place}{inner.name}"
+            if inner.is_dir():
+                waiting.append((f"{path}/", inner))
+            elif path.endswith((".py", ".j2")):
+                found.append(f"{package}:{path}")
+    return tuple(sorted(found))
 
 
 def imported(template: str) -> frozenset[str]:
@@ -141,11 +168,12 @@ def _is_package(module: str) -> bool:
 
 @cache
 def _bytes(path: str) -> bytes:
-    found: bytes = _root().joinpath(path).read_bytes()
+    package, _, inner = path.rpartition(":")
+    found: bytes = (resources.files(package) if package else _root()).joinpath(inner).read_bytes()
     return found
 
 
 def forget() -> None:
     """Read everything again: for tests that change a file."""
-    for known in (engine_hash, _modules_of, _dialects, _path, _bytes, _content):
+    for known in (engine_hash, _modules_of, _dialects, _files_of_package, _path, _bytes, _content):
         known.cache_clear()

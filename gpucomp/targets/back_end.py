@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
@@ -29,8 +29,11 @@ def back_end(language: str) -> tuple[EnginesOf, Render]:
     return engines_of, render_scheduled
 
 
-def engines_by_body(language: str) -> Mapping[type, tuple[Family, ...]]:
-    """All engines of a language by kind of body, including those that some device or kernel rules out."""
+def engines_by_body(language: str) -> dict[type, tuple[Family, ...]]:
+    """All engines of a language by kind of body, including those that some device or kernel rules out.
+
+    Plug-ins add theirs to it.
+    """
     if language == "llvm":
         from gpucomp.codegen.llvm.engines import ENGINES as OF_THE_CPU
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gpucomp import config
-from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.pages import ROOT, Block, blocks, commands
 from tests.docs.session import Session
 
 PARTS = ("gpucomp", "kernels_templates", "tuning", "tests", "testing", "bench")
@@ -63,7 +64,8 @@ def followed(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     for block in blocks(page):
         if block.title:
             change(folder, block)
-    environment = os.environ | {"PYTHONPATH": str(folder), "GPUCOMP_CACHE": str(folder / "cache")}
+    paths = os.pathsep.join(map(str, [folder, *(installed(folder / name) for name in _packages(page))]))
+    environment = os.environ | {"PYTHONPATH": paths, "GPUCOMP_CACHE": str(folder / "cache")}
     return subprocess.run(
         [sys.executable, "-m", "tests.docs.follow", str(page)],
         cwd=folder,
@@ -72,6 +74,25 @@ def followed(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=300,
     )
+
+
+def _packages(page: Path) -> list[str]:
+    """The folders that a page installs with ``pip install -e``."""
+    words = [command.words for block in blocks(page) if block.language == "sh" for command in commands(block)]
+    return [last for *start, last in words if start == ["python", "-m", "pip", "install", "-e"] and last[0] != "."]
+
+
+def installed(folder: Path) -> Path:
+    """``folder``, with what ``pip install -e`` leaves of a package with entry points: its metadata."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    header = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (info / "METADATA").write_text(header, encoding="utf-8")
+    with (info / "entry_points.txt").open("w", encoding="utf-8") as file:
+        for group, points in project["entry-points"].items():
+            file.write(f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items()))
+    return folder
 
 
 class Follower(Session):

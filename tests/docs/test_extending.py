@@ -17,6 +17,7 @@ SAYS = {
     "engine": ("loops/strided", "point += ", "passed"),
     "target": ("opencl:adreno", "passed"),
     "sampler": ("climbing:Climber",),
+    "plugin": ("abs_of_negative",),
 }
 
 

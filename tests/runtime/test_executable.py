@@ -119,7 +119,9 @@ def test_a_wrong_input_is_refused_by_name(inputs, code, message):
 def test_an_array_on_a_gpu_needs_cupy(value, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
 
-    with pytest.raises(InputError, match="in a device's memory, and cupy, which would read it, is not installed") as caught:
+    with pytest.raises(
+        InputError, match="in a device's memory, and cupy, which would read it, is not installed"
+    ) as caught:
         executable().run({"x": value})
 
     assert caught.value.code == "GPC2106"

@@ -13,6 +13,7 @@ from typing import Any
 import optuna
 from optuna.samplers import BaseSampler
 
+from gpucomp import plugins
 from gpucomp.errors import UsageError, quote
 from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.prior import Prior
@@ -119,9 +120,9 @@ def _kind(wanted: Wanted, seed: int) -> type[PointSampler] | BaseSampler:
 
 
 def _imported(wanted: str, seed: int) -> type[PointSampler] | BaseSampler:
-    """Import ``package.module:Class``."""
-    module, _, name = wanted.partition(":")
-    expected = f"one of {', '.join(NAMES)}, or package.module:Class, expected"
+    """Import ``package.module:Class``, or what a plug-in calls ``wanted``."""
+    module, _, name = plugins.SAMPLERS.get(wanted, wanted).partition(":")
+    expected = f"one of {', '.join((*NAMES, *plugins.SAMPLERS))}, or package.module:Class, expected"
     if not module or not name:
         raise UsageError(f"--sampler {quote(wanted)}: {expected}")
     try:

@@ -1,0 +1,121 @@
+"""Operators, rules, kernel passes, engines and samplers from other packages. Nothing is loaded unless the user names it.
+
+A package names a function under the entry point group ``gpucomp.plugins``::
+
+    [project.entry-points."gpucomp.plugins"]
+    example = "gpucomp_example:register"
+
+``gpucomp.plugin("example")``, or ``gpucomp --plugin example ...``, imports it and calls it with a ``Plugin``. What the
+function adds applies to the whole process. Operators and translators need no method: the decorators ``ops.registry.op``
+and ``frontend.onnx.translate.translates`` add them when their module is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+
+from gpucomp import lowering
+from gpucomp.errors import UsageError, quote
+from gpucomp.kernel.pipeline import KernelPass
+from gpucomp.rewrite import pipeline
+from gpucomp.rewrite.rule import Rule
+from gpucomp.schedule.space import Family
+from gpucomp.targets.back_end import engines_by_body
+
+GROUP = "gpucomp.plugins"
+LANGUAGES = ("c", "llvm")  # templates for CUDA and OpenCL; LLVM for the CPU
+
+SAMPLERS: dict[str, str] = {}  # ``package.module:Class`` by name; imported by searches only
+_loaded: set[str] = set()
+
+
+@dataclass
+class Plugin:
+    """Collects what a plug-in adds. Nothing is added if the plug-in's function raises an error.
+
+    The methods raise ``ValueError`` for what is there already.
+    """
+
+    name: str
+    rules: list[Rule] = field(default_factory=list)
+    kernel_passes: list[KernelPass] = field(default_factory=list)
+    engines: list[tuple[str, type, Family]] = field(default_factory=list)
+    samplers: dict[str, str] = field(default_factory=dict)
+
+    def add_rule(self, rule: Rule) -> None:
+        """A rewrite rule. It runs in the pass ``plugins`` after ``canonicalize``, together with that pass's own rules."""
+        _check_new(rule.name, [*(r.name for r in pipeline.ADDED_RULES), *(r.name for r in self.rules)], "a rule")
+        self.rules.append(rule)
+
+    def add_kernel_pass(self, one: KernelPass) -> None:
+        """A pass over kernels. It runs after those of ``lowering.KERNEL_PASSES``."""
+        known = (*lowering.KERNEL_PASSES, *lowering.ADDED_PASSES, *self.kernel_passes)
+        _check_new(one.name, [other.name for other in known], "a kernel pass")
+        self.kernel_passes.append(one)
+
+    def add_engine(self, language: str, body: type, family: Family) -> None:
+        """An engine for kernels with this kind of ``body``. It is preferred to those that are there.
+
+        ``language`` is ``c`` (a template for CUDA and OpenCL) or ``llvm`` (the CPU). The template of a family in another
+        package is ``package:folder/kernel.j2``.
+        """
+        if language not in LANGUAGES:
+            raise ValueError(f"language {language!r}: one of {', '.join(LANGUAGES)} expected")
+        known = engines_by_body(language)
+        if body not in known:
+            raise ValueError(f"no kernels of {body.__name__}: one of {', '.join(b.__name__ for b in known)} expected")
+        titles = [f.title for engines in known.values() for f in engines] + [f.title for _, _, f in self.engines]
+        _check_new(family.title, titles, "an engine")
+        self.engines.append((language, body, family))
+
+    def add_sampler(self, name: str, path: str) -> None:
+        """A sampler that ``--sampler`` knows as ``name``. ``path`` is ``package.module:Class``; a search imports it."""
+        _check_new(name, [*SAMPLERS, *self.samplers], "a sampler")
+        self.samplers[name] = path
+
+
+def plugin(name: str) -> None:
+    """Load the installed plug-in ``name``. A second call does nothing.
+
+    Raises ``UsageError`` (GPC2014) if no installed package has such a plug-in, if several have, or if it cannot be imported or
+    adds what is there already. Other errors of the plug-in itself pass through.
+    """
+    if name in _loaded:
+        return
+    found = _entry_point(name)
+    made = Plugin(name)
+    try:
+        found.load()(made)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"plug-in {quote(name)} ({found.value}) cannot be loaded: {type(error).__name__}: {error}", code="GPC2014"
+        ) from error
+    pipeline.ADDED_RULES.extend(made.rules)
+    lowering.ADDED_PASSES.extend(made.kernel_passes)
+    for language, body, family in made.engines:
+        engines = engines_by_body(language)
+        engines[body] = (family, *engines[body])
+    SAMPLERS.update(made.samplers)
+    _loaded.add(name)
+
+
+def installed() -> list[str]:
+    """The names of all plug-ins that installed packages have."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def _entry_point(name: str) -> EntryPoint:
+    found = list(dict.fromkeys(entry_points(group=GROUP, name=name)))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        known = ", ".join(installed()) or "none"
+        raise UsageError(f"no plug-in {quote(name)} is installed; installed: {known}", code="GPC2014")
+    several = ", ".join(sorted(point.value for point in found))
+    raise UsageError(f"{len(found)} packages have a plug-in {quote(name)}: {several}", code="GPC2014")
+
+
+def _check_new(name: str, known: list[str], what: str) -> None:
+    if name in known:
+        raise ValueError(f"there is {what} of this name already: {name!r}")

@@ -1,0 +1,225 @@
+"""Plug-ins: the example package has one of each kind, nothing is loaded unasked, and a bad plug-in changes nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import gpucomp
+from gpucomp import lowering, plugins
+from gpucomp.errors import ModelError, UnsupportedError, UsageError
+from gpucomp.kernel import Loops, Rowwise
+from gpucomp.kernel.pipeline import KernelPass
+from gpucomp.kernels_templates.engines import ENGINES
+from gpucomp.rewrite import pipeline
+from gpucomp.rewrite.rule import rule
+from gpucomp.schedule.engine_hash import engine_hash, files_of, forget
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
+SHAPE = (3, 37, 53)
+
+
+def install(folder: Path, name: str, value: str) -> Path:
+    """What pip leaves of a package with one entry point: its metadata."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{name} = {value}\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """``installed(name, source)``: a plug-in whose module has this source."""
+
+    def install_source(name: str, source: str) -> None:
+        (tmp_path / f"{name}_module.py").write_text(source, encoding="utf-8")
+        install(tmp_path / name, name, f"{name}_module:register")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path / name)
+
+    return install_source
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """The environment of a process in which the example is installed, and a model with its operator: Cube(-x)."""
+    folder = tmp_path_factory.mktemp("site")
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (name, value), *_ = project["entry-points"][plugins.GROUP].items()
+    install(folder, name, value)
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, SHAPE) for n in "xy")
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Cube", ["n"], ["y"], name="the cube", domain="com.example"),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets), folder / "cube.onnx")
+    path = os.pathsep.join(filter(None, [str(folder), str(EXAMPLE), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path, "GPUCOMP_CACHE": str(folder / "cache")}, folder / "cube.onnx"
+
+
+def run(example, *command: str, expected: int = 0) -> str:
+    environment, _ = example
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == expected, done.stderr
+    return done.stdout + done.stderr
+
+
+USED = """
+import numpy as np
+import sys
+import gpucomp
+
+gpucomp.plugin("example")
+gpucomp.plugin("example")  # the second call does nothing
+x = np.random.default_rng(0).standard_normal((3, 37, 53)).astype(np.float32)
+for target in sys.argv[2:]:
+    y = gpucomp.compile(sys.argv[1], target=target).run({"x": x})["y"]
+    assert np.abs(y - (-x) ** 3).max() < 1e-5 * np.abs(x**3).max(), target
+"""
+
+
+def test_a_model_with_the_examples_operator_runs_on_every_kind_of_target(example):
+    run(example, "-c", USED, str(example[1]), "cpu", "opencl:pthread")
+
+
+def test_without_the_plugin_the_operator_is_unknown(example):
+    with pytest.raises((ModelError, UnsupportedError), match="Cube"):
+        gpucomp.compile(example[1])
+
+
+def test_its_rule_pass_and_engine_show_in_inspect(example):
+    command = ("-m", "gpucomp", "--plugin", "example", "inspect", str(example[1]), "--target", "opencl:pthread")
+
+    passes = run(example, *command, "--passes")
+    kernels = run(example, *command, "--kernels")
+
+    assert "cube_of_negative" in passes
+    assert "name-kernels" in passes
+    assert "the cube" in kernels
+    assert "loops/strided" in kernels
+
+
+SEARCHED = """
+import gpucomp
+import optuna
+from optuna.distributions import CategoricalDistribution
+
+gpucomp.plugin("example")
+from gpucomp.tuning.samplers import named
+from gpucomp.tuning.samplers.points import Points
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+sizes = {name: CategoricalDistribution(tuple(range(20))) for name in "ab"}
+points = Points.of(sizes, lambda p: (p["a"] + p["b"]) % 3 == 0)
+study = optuna.create_study(sampler=named.sampler("hill-climb", points, seed=1))
+study.optimize(lambda t: sum((t.suggest_categorical(n, range(20)) - 11) ** 2 for n in "ab"), n_trials=60)
+assert type(study.sampler).__name__ == "HillClimb"
+assert study.best_value <= 2, study.best_value
+"""
+
+
+def test_its_sampler_is_known_by_name(example):
+    run(example, "-c", SEARCHED)
+
+
+def test_the_command_says_what_is_installed(example):
+    told = run(example, "-m", "gpucomp", "--plugin", "exmaple", "doctor", expected=2)
+
+    assert "GPC2014" in told
+    assert "installed: 'example'" in told or "installed: example" in told
+
+
+def test_a_plugin_that_is_not_installed():
+    with pytest.raises(UsageError, match="no plug-in 'nobody' is installed") as caught:
+        gpucomp.plugin("nobody")
+
+    assert caught.value.code == "GPC2014"
+
+
+HALF = """
+from gpucomp import ops
+from gpucomp.kernel.pipeline import KernelPass
+from gpucomp.rewrite.rule import rule
+
+@rule(ops.Abs)
+def never(node):
+    "Abs(x) -> Abs(x)"
+
+def register(plugin):
+    plugin.add_rule(never)
+    plugin.add_kernel_pass(KernelPass("late", lambda steps, at: steps))
+    plugin.add_sampler("mine", "a.b:C")
+    raise ValueError("the rest is missing")
+"""
+
+
+def test_a_plugin_that_fails_adds_nothing(installed):
+    installed("half", HALF)
+    with pytest.raises(UsageError, match=r"half_module:register.*ValueError: the rest is missing"):
+        gpucomp.plugin("half")
+
+    assert not pipeline.ADDED_RULES
+    assert not lowering.ADDED_PASSES
+    assert not plugins.SAMPLERS
+
+
+def test_two_packages_with_plugins_of_one_name(installed, tmp_path, monkeypatch):
+    installed("twin", "def register(plugin): pass")
+    install(tmp_path / "other" / "twin", "twin", "elsewhere:register")
+    monkeypatch.syspath_prepend(tmp_path / "other")
+    install(tmp_path / "third", "third", "x:y")
+    (tmp_path / "third" / "third-1.0.dist-info" / "entry_points.txt").write_text(
+        f"[{plugins.GROUP}]\ntwin = third:register\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path / "third")
+
+    with pytest.raises(UsageError, match="2 packages have a plug-in 'twin': third:register, twin_module:register"):
+        gpucomp.plugin("twin")
+
+
+@rule()
+def fold(node):
+    """x -> x"""
+
+
+@pytest.mark.parametrize(
+    ("add", "told"),
+    [
+        (lambda p: p.add_kernel_pass(KernelPass("precision", lambda steps, at: steps)), "kernel pass of this name"),
+        (lambda p: (p.add_rule(fold), p.add_rule(fold)), "a rule of this name"),
+        (lambda p: p.add_engine("c", Rowwise, ENGINES[Loops][-1]), "an engine of this name"),
+        (lambda p: p.add_engine("vhdl", Loops, ENGINES[Loops][-1]), "one of c, llvm expected"),
+        (lambda p: p.add_engine("c", np.ndarray, ENGINES[Loops][-1]), "no kernels of ndarray"),
+        (lambda p: (p.add_sampler("mine", "a:B"), p.add_sampler("mine", "a:C")), "a sampler of this name"),
+    ],
+    ids=["pass", "rule", "engine", "language", "body", "sampler"],
+)
+def test_what_cannot_be_added(add, told):
+    with pytest.raises(ValueError, match=told):
+        add(plugins.Plugin("mine"))
+
+
+def test_records_of_a_plugins_engine_are_stale_after_any_change_of_its_package(tmp_path, monkeypatch):
+    import shutil
+
+    shutil.copytree(EXAMPLE / "gpucomp_example", tmp_path / "gpucomp_example")
+    monkeypatch.syspath_prepend(tmp_path)
+    from gpucomp_example.strided.space import FAMILY
+
+    before = engine_hash(FAMILY)
+    assert {"gpucomp_example:strided/kernel.j2", "gpucomp_example:strided/emit.py"} <= set(files_of(FAMILY))
+    with (tmp_path / "gpucomp_example" / "strided" / "kernel.j2").open("a", encoding="utf-8") as file:
+        file.write("// more\n")
+    forget()
+
+    assert engine_hash(FAMILY) != before
