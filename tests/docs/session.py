@@ -8,6 +8,7 @@ import re
 import runpy
 import shutil
 import sys
+import tomllib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +28,8 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)) - {"help"}
 VARIABLES = set(re.findall(r"^([A-Z_]+) \?=", MAKEFILE, re.MULTILINE))
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-EXTRAS = set(re.findall(r"^(\w+) = \[", PROJECT.partition("[project.optional-dependencies]")[2], re.MULTILINE))
-OTHERS = {"optuna-dashboard", "openssl"}  # programs that are not gpucomp's
+EXTRAS = set(tomllib.loads(PROJECT)["project"]["optional-dependencies"])
+OTHERS = {"optuna-dashboard", "openssl", "source"}  # programs that are not gpucomp's
 OTHER_MACHINES = {"--fleet", "--scheduler"}  # a command with one of these is parsed, and not run
 QUICK = {"bench.cpu.picture"}  # programs that are run; others take minutes, and tests/bench runs them with less to do
 LATENCY = ("--duration", "0.02", "--warmup", "0", "--iterations", "1")  # the same with fewer samples

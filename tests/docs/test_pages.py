@@ -10,7 +10,7 @@ import pytest
 
 from gpucomp import config
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name, prose
-from tests.docs.session import EXTRAS, TARGETS, Session
+from tests.docs.session import EXTRAS, PROJECT, TARGETS, Session
 
 MOST_WORDS = 900  # of the README: what is read in three minutes
 LANGUAGES = {"python", "sh", "text", "diff", "mermaid", "jinja", "toml"}
@@ -97,6 +97,17 @@ def test_extras_and_targets_of_make_that_pages_name_exist():
 
     assert {"pocl", "nvrtc", "cuda13", "tune"} <= named <= EXTRAS
     assert {"test", "fuzz", "layouts"} <= set(re.findall(r"`make ([a-z-]+)", text)) <= TARGETS
+
+
+def test_the_extras_that_are_listed_are_those_that_exist():
+    page = (DOCS / "how-to" / "install.md").read_text(encoding="utf-8")
+
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, re.MULTILINE)
+
+    assert {extra.strip("`") for row in rows for extra in row.split(", ")} == EXTRAS
+    (whole,) = re.findall(r'^all = \["gpucomp\[([\w,]+)\]"\]', PROJECT, re.MULTILINE)
+    (left_out,) = re.findall(r"^\| `all` \| all of these but (.*) \|$", page, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", left_out)) == EXTRAS - {"all"} - set(whole.split(","))
 
 
 def test_the_settings_that_are_listed_are_those_that_exist():
