@@ -13,7 +13,7 @@ from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name, prose
 from tests.docs.session import EXTRAS, PROJECT, TARGETS, Session
 
 MOST_WORDS = 900  # of the README: what is read in three minutes
-LANGUAGES = {"python", "sh", "text", "diff", "mermaid", "jinja", "toml"}
+LANGUAGES = {"python", "sh", "text", "diff", "jinja", "toml"}
 RUN = [
     page for page in PAGES if page.parent.name != "extend" and any(b.language in ("python", "sh") for b in blocks(page))
 ]
