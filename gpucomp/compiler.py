@@ -132,7 +132,10 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model with a source for each kernel; nothing is planned or built yet. ``unpacked`` are the steps before packing.
+    """A model with a source for each kernel; nothing is planned or built yet.
+
+    ``steps`` have the kernels that are rendered, ``unpacked`` those that schedules were chosen for, before
+    ``SCHEDULED_PASSES``.
 
     ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_split``; ``keep_fp32`` holds for it too.
     """
@@ -227,7 +230,7 @@ def render(
 ) -> tuple[list[Step], dict[KernelStep, Rendered]]:
     """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
-    The returned steps have their weights packed where the engine requires it.
+    The returned steps have the kernels that are rendered, after ``SCHEDULED_PASSES``.
     """
     seen: Seen = {}
     sources: dict[Kernel, Rendered] = {}

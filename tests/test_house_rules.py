@@ -372,7 +372,7 @@ def test_a_constant_that_engines_share_has_one_definition():
 
 
 def test_few_types_are_asserted():
-    """What a form is, ``refusal.required`` says; a body's kind, ``Kernel.body_as``. The rest is what mypy cannot follow."""
+    """What a form is, ``refusal.required`` says; a body's kind, ``kernel_of``. The rest is what mypy cannot follow."""
     found = [line for path in SOURCES for line in path.read_text(encoding="utf-8").splitlines() if ASSERTED in line]
 
     assert 0 < len(found) < 30

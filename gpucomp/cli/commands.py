@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpucomp.device.target import Target
     from gpucomp.report.cost import Cost
     from gpucomp.runtime.executable import Executable
+    from gpucomp.schedule.choose import Choice
 
 
 class _Stdout:
@@ -348,6 +349,17 @@ def _bench_static(
         _write(report, text + "\n")
 
 
+def _compiled(how: ModelOptions) -> tuple[Executable, list[Choice]]:
+    """The model, and the choice of each kernel's schedule. A compiled model does not hold the choices."""
+    from gpucomp.compiler import finish
+
+    if how.model.suffix == ".gpuc":
+        return open_model(how), []
+    lowered, device = _lowered(how)
+    with progress(f"building {how.model.name}") as report:
+        return finish(lowered, device, how.precision, report), [item.choice for item in lowered.rendered.values()]
+
+
 def _lowered(
     how: ModelOptions,
     watch: Callable[[str, Any], None] | None = None,
@@ -462,10 +474,9 @@ def inspect(
             click.echo("\n".join(costs.why(_costs(how.model, lowered, device, compare=True))))
         if not kernels and sources is None:
             return
-    exe = open_model(how)
+    exe, choices = _compiled(how) if kernels else (open_model(how), [])
     if kernels:
-        click.echo("\n".join(show.kernels(exe.kernels)))
-        click.echo("\n".join(show.memory(exe)))
+        click.echo("\n".join([*show.kernels(exe.kernels), *show.without_record(choices), *show.memory(exe)]))
     elif sources is None:
         click.echo("\n".join(show.summary(exe)))
     if sources is not None:

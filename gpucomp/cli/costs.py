@@ -209,7 +209,7 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
     engines_of, _ = back_end(target.language)
     rows: dict[tuple[object, ...], tuple[object, ...]] = {}
     uses: dict[tuple[object, ...], int] = {}
-    for step in lowered.steps:
+    for step in lowered.unpacked:
         if not isinstance(step, KernelStep):
             continue
         for family in engines_of(step.kernel, target.features):

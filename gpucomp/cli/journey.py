@@ -231,8 +231,8 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
         *(f"  not by    {reason}" for reason in rendered.choice.passed_over),
         f"  launch    {groups} work-groups of {items}",
     ]
-    if step is not plain:
-        lines.append("  packed    " + "; ".join(_packed(plain, step)))
+    if packed := "; ".join(_packed(plain, step)):
+        lines.append(f"  packed    {packed}")
     lines += ["", "Engines for this kind of kernel, in order of preference",
               *_engines(plain.kernel, rendered, target), "", *_finished(number, journey), ""]  # fmt: skip
     return lines + _source(number, lowered, rendered, source)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeGuard
 
 from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import TensorType
@@ -83,13 +83,24 @@ class FusedLayers(Described):
         return [*lines, *stores]
 
 
-B = TypeVar("B", bound=Described)
 Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | FusedLayers | TileTransform
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default: ``typing`` has that from Python 3.13 on
+
+    B = TypeVar("B", bound=Body, default=Body, covariant=True)
+    K = TypeVar("K", bound=Body, default=Any)
+else:
+    from typing import TypeVar
+
+    B, K = TypeVar("B", covariant=True), TypeVar("K")
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
-    """``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them.
+class Kernel(Generic[B]):
+    """A ``Kernel`` may have any body, a ``Kernel[Contraction]`` has a ``Contraction``: see ``is_kernel_of``.
+
+    ``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them.
 
     ``constants`` are the inputs known when the model is compiled: an engine may ask for them in an order of its own.
     """
@@ -97,7 +108,7 @@ class Kernel:
     family: str
     params: tuple[TensorType, ...]
     outputs: int
-    body: Body
+    body: B
     stores: tuple[Store, ...]
     label: str = ""  # for people: "conv2d 3x3 64->128 28x28"
     constants: frozenset[int] = frozenset()
@@ -110,14 +121,6 @@ class Kernel:
     def results(self) -> range:
         """The numbers of the parameters that are written."""
         return range(self.inputs, len(self.params))
-
-    def body_as(self, kind: type[B]) -> B:
-        """The body, in code that is only asked about kernels of this ``kind``. Raises ``TypeError`` for another kind."""
-        if not isinstance(self.body, kind):
-            raise TypeError(
-                f"kernel {self.label or self.family}: {kind.__name__} expected, {type(self.body).__name__} found"
-            )
-        return self.body
 
     @cached_property
     def text(self) -> str:
@@ -136,6 +139,19 @@ class Kernel:
         """Floating-point operations of one launch."""
         points = math.prod(v.extent for v in self.body.domain)
         return points * count(*(s.value for s in self.stores)) + self.body.operations(count)
+
+
+def is_kernel_of(kernel: Kernel, kind: type[K]) -> TypeGuard[Kernel[K]]:
+    """Whether the kernel's body is of this kind."""
+    return isinstance(kernel.body, kind)
+
+
+def kernel_of(kernel: Kernel, kind: type[K]) -> Kernel[K]:
+    """The kernel itself. Raises ``TypeError`` if its body is of another kind."""
+    if not is_kernel_of(kernel, kind):
+        name, found = kernel.label or kernel.family, type(kernel.body).__name__
+        raise TypeError(f"kernel {name}: {kind.__name__} expected, {found} found")
+    return kernel
 
 
 def format_kernel(kernel: Kernel) -> str:

@@ -9,7 +9,7 @@ from gpucomp.expr.core import Expr, Load, load, transform
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Contraction, RowStatistics, Store
-from gpucomp.kernel.ir import Body, Kernel
+from gpucomp.kernel.ir import Body, K, Kernel
 from gpucomp.kernel.step import KernelStep
 
 
@@ -103,14 +103,14 @@ class Splice:
             types |= {number: step.kernel.params[old] for old, number in new.numbers.items()}
         self.params = tuple(types[number] for number in range(len(place)))
 
-    def kernel(self, family: str, body: Body, stores: Sequence[Store], label: str = "") -> Kernel:
+    def kernel(self, family: str, body: K, stores: Sequence[Store], label: str = "") -> Kernel[K]:
         """The one kernel. It is labelled as all of them where there is no ``label``."""
         pairs = zip(self.steps, self.renumberings, strict=True)
         constants = frozenset[int]().union(*(new.known(step.kernel.constants) for step, new in pairs))
         label = label or " | ".join(step.kernel.label for step in self.steps)
         return Kernel(family, self.params, len(self.outputs), body, tuple(stores), label, constants)
 
-    def step(self, kernel: Kernel, name: str, why: str) -> KernelStep:
+    def step(self, kernel: Kernel[K], name: str, why: str) -> KernelStep[K]:
         """``kernel`` in the place of ``steps``."""
         nodes = tuple(dict.fromkeys(node for step in self.steps for node in step.nodes))
         prologue = tuple(dict.fromkeys(node for step in self.steps for node in step.prologue))

@@ -57,8 +57,7 @@ def traffic(kernel: Kernel) -> float:
     body = kernel.body
     if isinstance(body, FusedLayers):
         return _traffic_of_chain(body)
-    # the first reduction alone: attention's depth, its second one, is not counted
-    times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced()[:1])})
+    times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced())})
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
     count: dict[int, float] = {}
     for expr in kernel.expressions():

@@ -1,7 +1,7 @@
 """What kernels are expected to take on a target: which of two ways is faster.
 
 All passes over kernels ask here but one: ``gpucomp.codegen.llvm.depth_first.fuse`` compares chains by a model of its own, of
-the CPU's caches, because the model here sees one kernel at a time and not the image between two.
+the CPU's caches, because the model here sees one kernel at a time and not the image between two. The margin is the same.
 """
 
 from __future__ import annotations

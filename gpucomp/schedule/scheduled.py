@@ -30,8 +30,9 @@ class Scheduled:
     packed: Packed | None = None
 
     def launched(self, made: dict[tuple[object, ...], Value]) -> KernelStep:
-        """The step with the packed constant as an input. ``made`` keeps constants that several steps share."""
-        return packed_step(self.step, self.packed, made) if self.packed else self.step
+        """The step with this kernel, and the packed constant as an input. ``made`` keeps constants that several steps share."""
+        step = packed_step(self.step, self.packed, made) if self.packed else self.step
+        return step if step.kernel is self.kernel else replace(step, kernel=self.kernel)
 
 
 Program = list[Scheduled | HostStep]

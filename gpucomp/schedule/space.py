@@ -7,12 +7,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.errors import ScheduleError
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, kernel_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.ir import K
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Param, Sizes, Tunables
 
@@ -112,21 +113,24 @@ def _as_it_is(kernel: Kernel, s: Tunables, p: Sizes) -> Packing | None:
     return None
 
 
-def _itself(kernel: Kernel) -> Kernel:
+def _itself(kernel: Kernel[K]) -> Kernel[K]:
     return kernel
 
 
 @dataclass(frozen=True)
-class Family:
+class Family(Generic[K]):
     """One engine: a template or emitter with its search space. The ``space.py`` of its folder makes it.
 
     A family of kernels can have several engines: ``contraction`` has ``simt``, ``mma`` ... ``accepts`` says which kernels
     an engine can compute; the last engine of a family computes all of them.
 
+    ``body`` is the kind of body that the engine computes: its functions take kernels with such a body alone. ``problem``
+    checks a kernel for it, and whoever chooses an engine for a kernel calls it first.
+
     ``s`` is a schedule of type ``space``, ``p`` is what ``problem`` returns. In ranking, the numbers of ``s`` are columns
     (``gpucomp.device.lockstep``): formulas use its ``least``, ``most`` and ``gcd``.
 
-    problem(kernel)              -> the sizes that specialise the template
+    sizes(kernel)                -> the sizes that specialise the template
     objections(s, p, limits)     -> a reason for everything that cannot run (never for what is merely slow)
     derive(s, p)                 -> sizes computed from the schedule, for the template
     geometry(s, p)               -> the launch
@@ -148,24 +152,25 @@ class Family:
     """
 
     name: str
+    body: type[K]
     space: type[Tunables]
-    problem: Callable[[Kernel], Sizes]
+    sizes: Callable[[Kernel[K]], Sizes]
     objections: Callable[[Any, Any, Limits], Iterator[str]]
     derive: Callable[[Any, Any], Sizes]
     geometry: Callable[[Any, Any], Geometry]
     default: Callable[[Any, Limits], Tunables]
     engine: str = ""
-    accepts: Callable[[Kernel, frozenset[str]], str] = _anything
+    accepts: Callable[[Kernel[K], frozenset[str]], str] = _anything
     estimate: Callable[[Any, Any, Limits], float] | None = None
     work: Callable[[Any, Any], Work] | None = None
     without_shuffles: Callable[[Any, Any], Work] | None = None
-    packing: Callable[[Kernel, Any, Any], Packing | None] = _as_it_is
+    packing: Callable[[Kernel[K], Any, Any], Packing | None] = _as_it_is
     registers: Callable[[Any, Any], int] | None = None
     focus: Callable[[Any, Limits], Mapping[str, Sequence[int]]] | None = None
     settle: Callable[[Any, Any], Tunables] | None = None
     taken: Callable[[Any, Any], int] | None = None
-    in_words: Callable[[Kernel], Kernel] = _itself
-    in_memory_order: Callable[[Kernel], Kernel] = _itself
+    in_words: Callable[[Kernel[K]], Kernel[K]] = _itself
+    in_memory_order: Callable[[Kernel[K]], Kernel[K]] = _itself
     emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
 
@@ -173,6 +178,10 @@ class Family:
     def title(self) -> str:
         """``contraction/mma``, or the name alone where there is but one engine."""
         return f"{self.name}/{self.engine}" if self.engine else self.name
+
+    def problem(self, kernel: Kernel) -> Sizes:
+        """What ``sizes`` is for the kernel. Raises ``TypeError`` for a kernel with another kind of body."""
+        return self.sizes(kernel_of(kernel, self.body))
 
     @property
     def params(self) -> tuple[Param, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def emit_shared(
-    kernel: Kernel,
+    kernel: Kernel[Attention],
     printer: CPrinter,
     batch: Var,
     s: AttentionSchedule,
@@ -47,13 +47,15 @@ def emit_shared(
     }
 
 
-def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem) -> dict[str, Any]:
+def _score(
+    kernel: Kernel[Attention], printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem
+) -> dict[str, Any]:
     """``score_lines``, ``score``: the score of one ``dot``. ``score_batch``, ``score_row``: what depends on these alone.
 
     ``by_row``, ``by_column``: whether the score needs these. Columns past the end get the lowest score: they have no
     weight.
     """
-    body = kernel.body_as(Attention)
+    body = kernel.body
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
     value = rewrite(cast(body.score, F32))

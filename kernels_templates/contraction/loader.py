@@ -121,7 +121,7 @@ class Loader:
         return [*head, *lane_loop([*lines, f"{place} = {text};"], o.width, unrolled=o.unrolled)]
 
 
-def loader(kernel: Kernel, printer: CPrinter, o: Operand, batch: Var) -> Loader:
+def loader(kernel: Kernel[Contraction], printer: CPrinter, o: Operand, batch: Var) -> Loader:
     """The text that reads ``o``, split into what depends on the span, on the depth, and on both."""
     span, depth = var("span", max(1, o.extent // o.span_width)), var("depth", max(1, o.padded // o.depth_width))
     lane = var(LANE, o.width)
@@ -162,9 +162,9 @@ def loader(kernel: Kernel, printer: CPrinter, o: Operand, batch: Var) -> Loader:
     )
 
 
-def _element(kernel: Kernel, o: Operand, batch: Var, span: Var, depth: Var, lane: Var) -> Expr:
+def _element(kernel: Kernel[Contraction], o: Operand, batch: Var, span: Var, depth: Var, lane: Var) -> Expr:
     """The element of an access that ``lane`` stands for, by the numbers of the access along the span and the depth."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     flat_span, flat_depth = var("flat_span", max(1, o.extent)), var("flat_depth", max(1, o.padded))
     at = places(o.axes, flat_span) | places(body.k, flat_depth) | places(body.batch, batch)
     placed = {

@@ -9,7 +9,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, loads, walk
 from gpucomp.expr.simplify import coefficient
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
@@ -172,6 +172,7 @@ def default(p: LoopsProblem, limits: Limits) -> LoopsSchedule:
 
 FAMILY = Family(
     "loops",
+    Loops,
     LoopsSchedule,
     problem,
     objections,

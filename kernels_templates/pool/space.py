@@ -30,8 +30,8 @@ class PoolProblem(PointsProblem):
     guarded: int  # 1: a tap may lie outside of the image
 
 
-def problem(kernel: Kernel) -> PoolProblem:
-    body = kernel.body_as(Window)
+def problem(kernel: Kernel[Window]) -> PoolProblem:
+    body = kernel.body
     domain = body.domain
     size = math.prod(a.extent for a in domain)
     return PoolProblem(
@@ -105,6 +105,7 @@ def default(p: PoolProblem, limits: Limits) -> PoolSchedule:
 
 FAMILY = Family(
     "pool",
+    Window,
     PoolSchedule,
     problem,
     objections,

@@ -74,10 +74,10 @@ class _Kept:
 
 
 def emit_rowwise(
-    kernel: Kernel, printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes
+    kernel: Kernel[Rowwise], printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Rowwise)
+    body = kernel.body
     row_width, col_width = derived.row_width, derived.col_width
     row, col = var("row", max(1, p.rows // row_width)), var("col", max(1, p.cols // col_width))
     walk_ = _Walk(row, col, var(LANE, s.vector), s.vector, row_width, {row: "row"})
@@ -111,9 +111,9 @@ def emit_rowwise(
     }
 
 
-def _stages(kernel: Kernel, walk_: _Walk, p: RowwiseProblem, col_width: int) -> _Stages:
+def _stages(kernel: Kernel[Rowwise], walk_: _Walk, p: RowwiseProblem, col_width: int) -> _Stages:
     """The kernel's expressions on the variables of the walk."""
-    body = kernel.body_as(Rowwise)
+    body = kernel.body
     flat_row, flat_col = var("flat_row", max(1, p.rows)), var("flat_col", max(1, p.cols))
     placed = {
         **lanes_of(flat_row, walk_.row, walk_.lane, walk_.row_width),

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def emit_scan(
-    kernel: Kernel, printer: CPrinter, s: ScanSchedule, p: ScanProblem, derived: ScanSizes
+    kernel: Kernel[Scan], printer: CPrinter, s: ScanSchedule, p: ScanProblem, derived: ScanSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scan/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Scan)
+    body = kernel.body
     dtype = body.acc.dtype
     row, col, lane = var("row", max(1, p.rows)), var("col", derived.row_accesses), var(LANE, s.vector)
     at = places(body.rows, row)

@@ -73,8 +73,8 @@ class ScanSizes(RowsSizes):
     attempts: int
 
 
-def problem(kernel: Kernel) -> ScanProblem:
-    body = kernel.body_as(Scan)
+def problem(kernel: Kernel[Scan]) -> ScanProblem:
+    body = kernel.body
     side_by_side = rows_side_by_side(kernel)
     return ScanProblem(
         rows=math.prod(a.extent for a in body.rows),
@@ -312,6 +312,7 @@ def _one_at_a_time(p: ScanProblem) -> ScanSchedule:
 
 FAMILY = Family(
     "scan",
+    Scan,
     ScanSchedule,
     problem,
     objections,

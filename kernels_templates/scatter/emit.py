@@ -40,9 +40,9 @@ class Walk:
     after: Expr
 
 
-def walk_of(kernel: Kernel, vector: int) -> Walk:
+def walk_of(kernel: Kernel[Scatter], vector: int) -> Walk:
     """``kernel`` brought onto the variables of the template, ``vector`` lines at a time."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     lines = math.prod(v.extent for v in body.lines)
     flat, lane = var("flat_line", lines), var(LANE, vector)
     line, place = var("line", lines // vector), var("place", math.prod(v.extent for v in body.places))
@@ -67,10 +67,10 @@ def walk_of(kernel: Kernel, vector: int) -> Walk:
 
 
 def emit_scatter(
-    kernel: Kernel, printer: CPrinter, s: ScatterSchedule, p: ScatterProblem, derived: ScatterSizes
+    kernel: Kernel[Scatter], printer: CPrinter, s: ScatterSchedule, p: ScatterProblem, derived: ScatterSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scatter/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     w = walk_of(kernel, s.vector)
     known: dict[Expr, str] = {w.line: "line"}
     if s.vector > 1:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def emit_blocks(
-    kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem, derived: BlocksSizes
+    kernel: Kernel[TileTransform], printer: CPrinter, s: BlocksSchedule, p: BlocksProblem, derived: BlocksSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/tile_transform/kernel.j2`` for what each hook is."""
     work = _Work(kernel, printer, s, p)
@@ -66,8 +66,8 @@ class _Source:
 class _Work:
     """What a work-item computes of ``vector`` neighbouring blocks."""
 
-    def __init__(self, kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem) -> None:
-        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body_as(TileTransform), s.vector
+    def __init__(self, kernel: Kernel[TileTransform], printer: CPrinter, s: BlocksSchedule, p: BlocksProblem) -> None:
+        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body, s.vector
         self.point, self.lane = var("point", max(1, p.points // s.vector)), var(LANE, s.vector)
         flat = var("flat", max(1, p.points))
         vector = lanes_of(flat, self.point, self.lane, s.vector)

@@ -259,6 +259,15 @@ def test_why_no_record_answers_is_told(inspected, records_of_others):
 
 def test_without_records_nothing_is_said_to_be_passed_over(inspected):
     assert not [line for line in inspected(normalized(), "--node", "conv") if line.startswith("  not by ")]
+    assert not [line for line in inspected(normalized(), "--kernels") if "no record" in line]
+
+
+def test_the_list_of_kernels_counts_those_without_a_record(inspected, records_of_others):
+    lines = inspected(normalized(), "--kernels", "--records", str(records_of_others))
+
+    (said,) = [line for line in lines if line.startswith("no record is used for ")]
+    launches = sum(line.split()[0].isdecimal() for line in lines[1:])
+    assert said.startswith(f"no record is used for {launches} of {launches} kernels: --node NAME says why")
 
 
 def test_the_terms_of_the_model_come_with_why_no_record_answers(inspected, records_of_others):

@@ -9,9 +9,9 @@ import pytest
 from gpucomp.expr.core import Expr, axes_of, call, cast, index, literal, load, reduce, select, var
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.types import BF16, BOOL, DTYPES, F4E2M1, F16, F32, F64, I8, I32, I64, U8, U32, DType, TensorType
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.render import render
 from testing import opencl_device
-from testing.kernel_oracle import expected
 from testing.kernels import elementwise
 from testing.tolerance import UNIT_ROUNDOFF, assert_identical, assert_matches
 

@@ -36,7 +36,7 @@ from testing.kernels import (
 )
 
 TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"))
-KERNELS = {
+KERNELS: dict[str, Kernel] = {
     "loops": add_relu(3, 7),
     "contraction": matmul(5, 7, 11),
     "rowwise": softmax(4, 19),
@@ -121,7 +121,7 @@ def test_templates_do_not_render_for_the_cpu():
         render(KERNELS["loops"], {}, Target("cpu", "cpu", "x", "llvm", Limits()), "k0")
 
 
-GOLDEN = {
+GOLDEN: dict[str, tuple[Kernel, dict[str, int]]] = {
     "loops_vector": (add_relu(6, 8), {"threads": 128, "vector": 4, "items": 1}),
     "loops_guarded": (padded(11, 2), {"threads": 64, "vector": 1, "items": 2}),
     "loops_transpose": (transposed(5, 7), {"threads": 64, "vector": 1, "items": 1}),

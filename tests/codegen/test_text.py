@@ -8,6 +8,7 @@ import pytest
 
 from gpucomp.codegen.c.text import modulo, over, plus, tidy, times
 from gpucomp.ir.types import F16
+from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 from testing.kernels import add_relu, conv, grouped_conv, matmul, max_pool, softmax
@@ -49,7 +50,7 @@ def faults(text: str) -> list[str]:
 
 
 # what models of the benchmark are made of, a layer of each kind
-MODELS = {
+MODELS: dict[str, list[Kernel]] = {
     "resnet": [
         conv((1, 32, 32, 3), 16, (7, 7), stride=2, pad=3),
         max_pool((1, 16, 16, 16), 3, 2, 1),

@@ -11,10 +11,10 @@ from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
 from gpucomp.ir.types import F32, I64, U8, TensorType
 from gpucomp.kernel.grouping import MAX_PARAMS, MAX_STORES, Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.lowering import kernels_of
 from gpucomp.targets import resolve
-from testing.kernel_oracle import run_steps
 from tests.graphs import interpret, random_graph, tensor, weight
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}

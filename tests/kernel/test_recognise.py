@@ -11,8 +11,8 @@ from gpucomp.expr.evaluate import evaluate_algorithm
 from gpucomp.ir import F32, TensorType
 from gpucomp.ir.types import F16, I32, I64
 from gpucomp.kernel import Attention, Contraction, Loops, Rowwise, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.recognise import Composed, recognise
-from testing.kernel_oracle import expected
 
 
 def f32(*shape):

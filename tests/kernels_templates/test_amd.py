@@ -14,6 +14,7 @@ import pytest
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import F16, F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.amd.space import AmdProblem, registers, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -23,7 +24,6 @@ from gpucomp.targets import amdgcn, opencl
 from testing import opencl_device
 from testing.amd_emulation import emulated, shape_only
 from testing.cases.amd import KERNELS
-from testing.kernel_oracle import expected
 from testing.kernels import attention, conv, matmul, random_inputs, reduction
 from testing.tolerance import assert_matches
 from tests import oclgrind
@@ -50,8 +50,7 @@ def constant(kernel: Kernel) -> Kernel:
 
 def compiled(kernel: Kernel, schedule: dict[str, int], inputs=None):
     """The kernel with its weights packed where they are constant, and its inputs."""
-    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
-    wanted = FAMILY.packing(kernel, s, p)
+    wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel))
     if wanted is None:
         return kernel, inputs
     made = pack(kernel, wanted)

@@ -9,6 +9,7 @@ import pytest
 
 from gpucomp.expr.core import select, substitute
 from gpucomp.ir.types import F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.precision import retyped
 from gpucomp.kernels_templates.attention.simt.space import registers_taken, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES
@@ -16,7 +17,6 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 from testing.cases.attention import CASES, NAMES, RACES, tile
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import attention, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import SMALLEST, default, spread

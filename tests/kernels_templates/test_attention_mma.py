@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.precision import retyped
 from gpucomp.kernels_templates.attention.mma.space import registers_taken, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -16,7 +17,6 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
 from testing.cases.attention_mma import CASES, RACES, tile, with_math
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import attention, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default

@@ -9,6 +9,7 @@ import pytest
 from gpucomp.expr.core import axes_of, load, reduce, var
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.depthwise.space import derive, registers, registers_taken
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
@@ -18,7 +19,6 @@ from testing import opencl_device
 from testing.cases.depthwise import BASE, FEATURES, MODELS
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, depthwise, elementwise, random_inputs
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches

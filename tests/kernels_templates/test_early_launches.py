@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan, Separable
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 from testing.cases.early_launches import KERNELS, LOOKS_BACK, MMA_KERNELS, ROWS
 from testing.cuda_on_cpu.harness import CudaOnCpuError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import (
     random_inputs,
 )

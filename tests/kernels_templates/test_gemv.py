@@ -10,6 +10,7 @@ from gpucomp import ops
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.contraction.gemv.space import registers_ahead
@@ -20,7 +21,6 @@ from gpucomp.targets import cuda, opencl, sass
 from testing import opencl_device
 from testing.cases.gemv import CASES, PLACES, WATCHED
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import matmul, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default, spread

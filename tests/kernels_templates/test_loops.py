@@ -7,6 +7,7 @@ import pytest
 from gpucomp import ops
 from gpucomp.expr.core import axes_of, call, load, select
 from gpucomp.ir.types import F16, F32, F64, I64, TensorType
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
@@ -15,7 +16,6 @@ from testing import opencl_device
 from testing.cases.loops import BASE, FEATURES, WIDE, batched, heads, of_operator
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, elementwise, padded, random_inputs, transposed
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches

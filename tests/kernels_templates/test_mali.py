@@ -15,6 +15,7 @@ from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import cast
 from gpucomp.ir.types import F16, F32, F64, I8, I32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.mali.space import MaliProblem, registers
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -23,7 +24,6 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl, opencl_build
 from testing import opencl_device
 from testing.cases.mali import CASES, KERNELS, TINY, with_constant_weights
-from testing.kernel_oracle import expected
 from testing.kernels import conv, conv_of_bytes, matmul, random_inputs
 from testing.template_cases import SMALLEST
 from testing.tolerance import assert_matches

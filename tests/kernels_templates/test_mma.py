@@ -11,6 +11,7 @@ import pytest
 
 from gpucomp.ir.types import BF16, F16, F64, I8, I32, U8
 from gpucomp.kernel import Contraction
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.mma.space import dynamic_shared_bytes, registers, shared_bytes
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
@@ -18,7 +19,6 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 from testing.cases.mma import CASES, PACKED, SM_75, SM_80, SMALL, bytes_of, tile, with_math
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import flat

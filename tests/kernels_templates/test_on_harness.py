@@ -7,12 +7,12 @@ import math
 import pytest
 
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 from testing.cases.on_harness import FEATURES, POINTS, RACES
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import (
     joined,
     random_inputs,

@@ -11,10 +11,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from gpucomp.kernel import Contraction
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
@@ -174,7 +176,8 @@ def test_winograd_and_sliding_pools_keep_to_their_memory(tmp_path):
     made = pack(kernel, winograd.packing(kernel, winograd.schedule(schedule), winograd.problem(kernel)))
     inputs = random_inputs(kernel)
     arrays = [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
-    jobs = [(made.kernel, render(made.kernel, schedule, TARGET, "k0", winograd), arrays)]
+    jobs: list[tuple[Kernel, KernelSource, list[np.ndarray]]] = []
+    jobs.append((made.kernel, render(made.kernel, schedule, TARGET, "k0", winograd), arrays))
     pooled = average_pool((1, 5, 7, 6), (3, 2), 2, 1)
     for change in ({}, {"unroll": 0, "tile_y": 1}):
         source = render(pooled, WINDOW | change, TARGET, f"k{len(jobs)}", sliding)

@@ -18,11 +18,11 @@ from bench.kernel_sweep.play import by_opencl, prepared
 from gpucomp.errors import ScheduleError, UnsupportedError
 from gpucomp.ir.types import F64
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 from testing import opencl_device, opencl_drivers
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs
 from testing.opencl_drivers import DRIVERS, DriverError
 from testing.template_cases import CASES, default, is_empty, spread

@@ -16,6 +16,7 @@ from gpucomp.expr.core import call, cast
 from gpucomp.ir.types import F16, F32, I8, I32, TensorType
 from gpucomp.kernel import Contraction, RowStatistics, Store
 from gpucomp.kernel.forms.row_statistics import tail_sizes
+from gpucomp.kernel.interpreter import expected, row_statistics
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import ENGINES, engines_of
 from gpucomp.kernels_templates.render import render
@@ -24,7 +25,6 @@ from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.cases.row_statistics import CASES, MMA, SIMT, TILE, WARPS, WGMMA, S, residual
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected, row_statistics
 from testing.kernels import matmul, random_inputs, with_inverse_rms, with_row_statistics
 from testing.launches import in_any_order, launched
 from testing.template_cases import default

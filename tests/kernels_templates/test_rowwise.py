@@ -9,6 +9,7 @@ import pytest
 
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
@@ -17,7 +18,6 @@ from testing import opencl_device
 from testing.cases.rowwise import BASE, FEATURES, LONG
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import layer_norm, random_inputs, reduction, softmax
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches
@@ -195,13 +195,13 @@ def test_results_of_many_warps_are_not_read_together_into_spills():
 )
 def test_registers_and_shared_memory_agree_with_the_formulas(kernel, schedule):
     source = render(kernel, schedule, TARGET, "k0")
-    s, p = FAMILY.schedule(schedule), problem(kernel)
+    sizes, numbers = problem(kernel), FAMILY.schedule(schedule)
 
     used = cuda.resources(cuda.compile_source(source, TARGET)[1])["k0"]
 
-    assert 0 <= shared_bytes(s, p, shuffles=True) - used.shared_bytes < 16
+    assert 0 <= shared_bytes(numbers, sizes, shuffles=True) - used.shared_bytes < 16
     assert used.spill_stores == used.stack_bytes == 0
-    assert registers(s, p) - OTHER_REGISTERS <= used.registers <= registers_taken(s, p)
+    assert registers(numbers, sizes) - OTHER_REGISTERS <= used.registers <= registers_taken(numbers, sizes)
 
 
 # ---- seeded mistakes ----

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scan.space import depth, derive, taking_down
@@ -16,7 +17,6 @@ from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
 from testing.cases.scan import BACK, BASE, BOTH, LONG_ROWS, LOOKING_BACK, PLAIN
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs, scan
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches

@@ -13,6 +13,7 @@ import pytest
 
 from gpucomp.ir.types import BOOL
 from gpucomp.kernel.forms.scatter import copied_in_place
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, ScatterProblem, most_parts
@@ -20,7 +21,6 @@ from gpucomp.targets import cuda, sass
 from testing import opencl_device
 from testing.cases.scatter import BASE, FEATURES
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import scatter
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_identical

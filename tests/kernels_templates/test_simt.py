@@ -7,6 +7,7 @@ import random
 import pytest
 
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import (
     PLAIN,
     registers,
@@ -20,7 +21,6 @@ from gpucomp.targets import cuda
 from testing import opencl_device
 from testing.cases.simt import FEATURES, LATE, TILE
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default

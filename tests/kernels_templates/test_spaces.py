@@ -63,17 +63,16 @@ def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
     without = replace(target.limits, device_fence=False)
     for family in engines_of(kernel, target.features):
         problem = family.problem(kernel)
-        p = problem
-        schedule = family.default(p, without).numbers
+        schedule = family.default(problem, without).numbers
         if not family.reasons(schedule, problem, target.limits):
             assert family.reasons(schedule, problem, without) == []
-            assert family.geometry(family.schedule(schedule), p).counter_bytes == 0
+            assert family.geometry(family.schedule(schedule), problem).counter_bytes == 0
         rng = random.Random(case)
         for _ in range(200):
             drawn = {param.name: rng.choice(param.choices) for param in family.params}
             if family.reasons(drawn, problem, target.limits):
                 continue
-            meets = family.geometry(family.schedule(drawn), p).counter_bytes > 0
+            meets = family.geometry(family.schedule(drawn), problem).counter_bytes > 0
             refused = family.reasons(drawn, problem, without)
             assert bool(refused) == meets
             assert not refused or "no fence that orders memory between them" in refused[0]

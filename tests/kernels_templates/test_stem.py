@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gpucomp.ir.types import F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.stem_mma import space as stem_mma
 from gpucomp.kernels_templates.contraction.stem_simt import space as stem_simt
@@ -21,7 +22,6 @@ from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.cases.stem import MMA_CASES, REFUSED, SIMT_CASES, SIMT_SMALL, SM_75, SM_80, SMALL
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs, stem
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches
@@ -36,8 +36,7 @@ shared_of = {"contraction/stem_mma": stem_mma.shared_bytes, "contraction/stem_si
 
 def compiled(family, kernel, schedule, inputs):
     """The kernel with its filters laid out, and its inputs."""
-    s, p = family.schedule(schedule), family.problem(kernel)
-    made = pack(kernel, family.packing(kernel, s, p))
+    made = pack(kernel, family.packing(kernel, family.schedule(schedule), family.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 

@@ -14,7 +14,8 @@ from gpucomp import compiler, lowering
 from gpucomp.codegen.c.vectors import HEX
 from gpucomp.ir.graph import constant, input_value
 from gpucomp.ir.types import F16
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import KernelStep
@@ -25,8 +26,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
 from testing import opencl_device
-from testing.cases.blocks import CASES, ODD, fixed, transforms
-from testing.kernel_oracle import UNWRITTEN, expected
+from testing.cases.tile_transform import CASES, ODD, fixed, transforms
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches, winograd_bound
 from tests import oclgrind, opencl_c
@@ -40,7 +40,7 @@ MALI = opencl.manifest("mali")
 RUNS = [(name, winograd_steps.possible(kernel)[number % 2 - 1]) for number, (name, kernel) in enumerate(CASES.items())]
 
 
-def step_of(kernel: Kernel) -> tuple[KernelStep, list[np.ndarray]]:
+def step_of(kernel: Kernel[Contraction]) -> tuple[KernelStep[Contraction], list[np.ndarray]]:
     inputs = random_inputs(kernel)
     values = [
         constant(a) if k in kernel.constants else input_value(f"x{k}", t)
@@ -65,7 +65,7 @@ def run(kernel: Kernel, inputs) -> list[np.ndarray]:
     return opencl_device.run(kernel, source, inputs)
 
 
-def convolved(kernel: Kernel, outputs: int) -> list[np.ndarray]:
+def convolved(kernel: Kernel[Contraction], outputs: int) -> list[np.ndarray]:
     step, inputs = step_of(kernel)
     known = dict(zip(step.inputs, inputs, strict=True))
     for part in winograd_steps.in_three(step, outputs):
@@ -74,7 +74,7 @@ def convolved(kernel: Kernel, outputs: int) -> list[np.ndarray]:
     return [known[v] for v in step.outputs]
 
 
-def assert_right(kernel: Kernel, outputs: int) -> None:
+def assert_right(kernel: Kernel[Contraction], outputs: int) -> None:
     """Within the bounds of Winograd's sums, where the kernel writes; elsewhere as it was."""
     (found,), (right,) = convolved(kernel, outputs), expected(kernel, random_inputs(kernel))
     written = right != UNWRITTEN
@@ -261,7 +261,7 @@ def test_defaults_are_legal(channels, limits):
 # ---- the choice ----
 
 
-def parts(kernel: Kernel, target=MALI) -> list[str]:
+def parts(kernel: Kernel[Contraction], target=MALI) -> list[str]:
     step, _ = step_of(kernel)
     return [s.kernel.label for s in winograd_steps.split([step], setting(graph_of(*step.outputs), target))]
 

@@ -9,12 +9,12 @@ import pytest
 
 import gpucomp
 from gpucomp import compiler
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.render import render
 from testing.cases.wgmma import CASES
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import random_inputs
 from testing.tolerance import assert_matches
 from testing.wgmma_kernels import (

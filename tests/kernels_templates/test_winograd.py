@@ -11,6 +11,7 @@ import pytest
 from gpucomp.device.device import typical
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.winograd.space import (
     PLENTY,
@@ -28,7 +29,6 @@ from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
 from testing.cases.winograd import CASES, FOUR, ODD, SMALL
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import winograd_bound
 from tests import nvrtc
@@ -44,8 +44,7 @@ def constant(kernel):
 
 def compiled(kernel, schedule, inputs):
     """The kernel with its filters transformed, and its inputs."""
-    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
-    made = pack(kernel, FAMILY.packing(kernel, s, p))
+    made = pack(kernel, FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 
@@ -233,11 +232,12 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
     found = nvrtc.compile(cuda.prelude() + "\n".join(texts), arch).kernels
 
     assert len(schedules) == len(TILES)
-    for name, schedule in schedules.items():
-        s, p = FAMILY.schedule(schedule), problem
+    for name, numbers in schedules.items():
+        schedule = FAMILY.schedule(numbers)
         assert found[name].spill_store_bytes == found[name].spill_load_bytes == 0
-        assert found[name].registers <= registers_taken(s, p)
-        assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
+        assert found[name].registers <= registers_taken(schedule, problem)
+        shared = shared_bytes(schedule, problem)
+        assert shared - 16 < found[name].shared_bytes <= shared
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from gpucomp.errors import UsageError
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import F32, F64, Graph, constant, constant_value, verify
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.passes.precision import KernelStorage
@@ -21,7 +22,6 @@ from gpucomp.rewrite.norm_products import fold_norms
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.rewrite.rounding import NoKernels, Rounding
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from testing.kernel_oracle import run_steps
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, ops_of, tensor, weights
 from tests.onnx_builders import model, node, value

@@ -12,7 +12,7 @@ from gpucomp.ir.types import F16, F32, F64, I8, I16, I32, I64, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule import analytic
 from gpucomp.schedule.analytic import floor_us, math_of, operations, traffic
-from testing.kernels import add_relu, axes_of, conv, matmul, max_pool, reduction, softmax
+from testing.kernels import add_relu, attention, axes_of, conv, matmul, max_pool, reduction, softmax
 
 H200 = CUDA["sm_90a"]
 
@@ -48,6 +48,7 @@ def test_every_byte_moves_once():
     assert traffic(matmul(3, 5, 7)) == 4 * (21 + 35 + 5 + 15 + 15)
     assert traffic(matmul(3, 5, 7, dtype=F16)) == 2 * (21 + 35 + 5 + 15 + 15)
     assert traffic(softmax(4, 9)) == 4 * (36 + 36 + 4)
+    assert traffic(attention(1, 4, 64, 8)) == 4 * 2 * (64 + 4 * 64 + 4 * 8 + 8)  # deeper than its values are long
 
 
 def test_what_is_not_loaded_does_not_count():

@@ -53,10 +53,10 @@ class TailText:
 
 
 def emit_tail(
-    kernel: Kernel, printer: CPrinter, p: TailProblem, threads: int, rows: int, sharers: int
+    kernel: Kernel[Contraction], printer: CPrinter, p: TailProblem, threads: int, rows: int, sharers: int
 ) -> Mapping[str, Any]:
     """``tail``, a ``TailText`` for work-groups of ``threads`` that store ``rows`` rows; ``None`` without statistics."""
-    body, tail = kernel.body_as(Contraction), tail_of(kernel)
+    body, tail = kernel.body, tail_of(kernel)
     if tail is None:
         return {"tail": None}
     # OpenCL's vectors do not go through pointers to what other work-groups change

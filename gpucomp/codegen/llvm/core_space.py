@@ -18,12 +18,18 @@ class VectorSchedule(Tunables):
 STACK_BYTES = 1 << 20  # scratch that one call may take
 GHZ = 3.0
 THREADS = (1, 2, 4, 8)  # a default schedule is chosen for all of these
+FEW_THREADS = (1, 2, 4)  # the same for Winograd and for narrow operands
 TASK = 300.0  # cycles of a task, besides what it computes
 BLOCK = 30.0  # cycles of a register block, besides what it computes
+FAR_BYTE = 0.06  # cycles of a byte from beyond the second-level cache, asked for ahead
 CROWDED_LINE = 2.6  # cycles of a line that is fetched again from the second-level cache
-PAGE, LINE = 4096, 64
-CLAIMS = 4  # chunks of tasks that a thread takes, about: see ``ir/runner.py``
+PAGE, LINE = 4096, 64  # bytes, the latter of a cache line
+CLAIMS = 4  # chunks of tasks that a thread takes, about: see ``ir/launch_list.py``
 TAIL = 0.3  # part of a chunk between the first thread's end and the last one's
+
+
+def microseconds(cycles: float) -> float:
+    return cycles / GHZ / 1e3
 
 
 def step(rows: int, vectors: int, limits: Limits) -> float:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from gpucomp.codegen.llvm.amx import space as amx
-from gpucomp.codegen.llvm.amx.emit import emit_tiles
+from gpucomp.codegen.llvm.amx.emit import emit_amx
 from gpucomp.codegen.llvm.attention import decode_space as decode
 from gpucomp.codegen.llvm.attention import space as attention
-from gpucomp.codegen.llvm.attention.decode_emit import emit_few
+from gpucomp.codegen.llvm.attention.decode_emit import emit_decode
 from gpucomp.codegen.llvm.attention.emit import emit_attention
 from gpucomp.codegen.llvm.contraction import space as contraction
 from gpucomp.codegen.llvm.contraction.forms import emit_in_form
 from gpucomp.codegen.llvm.core_space import geometry, nothing
-from gpucomp.codegen.llvm.depth_first import space as chain
-from gpucomp.codegen.llvm.depth_first.emit import emit_chain
+from gpucomp.codegen.llvm.depth_first import space as depth_first
+from gpucomp.codegen.llvm.depth_first.emit import emit_depth_first
 from gpucomp.codegen.llvm.loops import space as loops
 from gpucomp.codegen.llvm.loops.loops import emit_elementwise, emit_pool
 from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.loops.scan import emit_scan
 from gpucomp.codegen.llvm.loops.scatter import emit_scatter
 from gpucomp.codegen.llvm.vnni import space as vnni
-from gpucomp.codegen.llvm.vnni.emit import emit_dots
+from gpucomp.codegen.llvm.vnni.emit import emit_vnni
 from gpucomp.codegen.llvm.windows import bytes_emit, emit
 from gpucomp.codegen.llvm.windows import bytes_space as byte_windows
 from gpucomp.codegen.llvm.windows import space as windows
@@ -29,74 +29,75 @@ from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, R
 from gpucomp.schedule.space import Family
 
 ELEMENTWISE = Family(
-    "loops", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    "loops", Loops, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_elementwise,
 )  # fmt: skip
 WINDOWS_OF_LOOPS = Family(
-    "loops", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
+    "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
     accepts=emit.accepts, emit=emit.emit_windows,
 )  # fmt: skip
 BYTE_WINDOWS = Family(
-    "loops", windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
+    "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
     byte_windows.default, "bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
 )  # fmt: skip
 POOL = Family(
-    "pool", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_pool,
+    "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_pool,
 )  # fmt: skip
 WINDOWS_OF_POOL = Family(
-    "pool", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
+    "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
     accepts=emit.accepts, emit=emit.emit_windows,
 )  # fmt: skip
 ROWWISE = Family(
-    "rowwise", loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
+    "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
     loops.rowwise_default, emit=emit_rowwise,
 )  # fmt: skip
 SCAN = Family(
-    "scan", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_scan,
+    "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_scan,
 )  # fmt: skip
 SCATTER = Family(
-    "scatter", loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
+    "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
     emit=emit_scatter,
 )  # fmt: skip
-TILES = Family(
-    "contraction", amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default, "tiles",
-    accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_tiles,
+AMX = Family(
+    "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default, "amx",
+    accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
 )  # fmt: skip
-DOTS = Family(
-    "contraction", amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default, "dots",
-    accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_dots,
+VNNI = Family(
+    "contraction", Contraction, amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default, "vnni",
+    accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
 )  # fmt: skip
 WINOGRAD = Family(
-    "contraction", winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive, winograd.geometry,
-    winograd.default, "winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
-    emit=emit_winograd,
+    "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
+    winograd.geometry, winograd.default, "winograd", accepts=winograd.accepts, estimate=winograd.estimate,
+    packing=winograd.packing, emit=emit_winograd,
 )  # fmt: skip
 REGISTER_BLOCKS = Family(
-    "contraction", contraction.ContractionSchedule, contraction.problem, contraction.objections, nothing, geometry,
+    "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections, nothing, geometry,
     contraction.default, estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
 )  # fmt: skip
 DECODE = Family(
-    "attention", decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default, "few",
-    accepts=decode.accepts, estimate=decode.estimate, emit=emit_few,
+    "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default, "decode",
+    accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode,
 )  # fmt: skip
 ATTENTION = Family(
-    "attention", attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
+    "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
     attention.default, estimate=attention.estimate, emit=emit_attention,
 )  # fmt: skip
-CHAIN = Family(
-    "chain", chain.ChainSchedule, chain.problem, chain.objections, nothing, geometry, chain.default, emit=emit_chain,
+DEPTH_FIRST = Family(
+    "chain", FusedLayers, depth_first.ChainSchedule, depth_first.problem, depth_first.objections, nothing, geometry, depth_first.default,
+    emit=emit_depth_first,
 )  # fmt: skip
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
-    Contraction: (TILES, DOTS, WINOGRAD, REGISTER_BLOCKS),
+    Contraction: (AMX, VNNI, WINOGRAD, REGISTER_BLOCKS),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, POOL),
     Attention: (DECODE, ATTENTION),
-    FusedLayers: (CHAIN,),
+    FusedLayers: (DEPTH_FIRST,),
 }
 
 

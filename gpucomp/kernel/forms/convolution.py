@@ -38,9 +38,9 @@ class Pixels:
         return math.prod(self.window)
 
 
-def pixels_of(kernel: Kernel) -> Pixels | Refusal:
+def pixels_of(kernel: Kernel[Contraction]) -> Pixels | Refusal:
     """``a`` as the pixels of a convolution over an NHWC image, or why it is none."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     value, guards = uncast(body.a), []
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
         guards, value = conjuncts(value.condition), uncast(value.then)
@@ -48,13 +48,13 @@ def pixels_of(kernel: Kernel) -> Pixels | Refusal:
 
 
 def pixels_read(
-    kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)
+    kernel: Kernel[Contraction], value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)
 ) -> Pixels | Refusal:
     """``value``, read under ``guards``, as the pixels that ``a`` walks over, or why it is none.
 
     ``order``: which dimensions of the parameter are images, rows, columns and channels; ``Pixels.image`` has this order.
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
         return Refusal(COMPUTED)
     n, h, w, c = (kernel.params[value.source].shape[d] for d in order)
@@ -87,14 +87,18 @@ def pixels_read(
 
 
 def winograd_pixels(
-    kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,), *, wide_filters: bool = False
+    kernel: Kernel[Contraction],
+    dtypes: Sequence[DType] = (F32,),
+    steps: Sequence[int] = (1,),
+    *,
+    wide_filters: bool = False,
 ) -> Pixels | Refusal:
     """The pixels of a convolution, 3 x 3 with one of ``steps`` both ways, whose filters are constants, or what it is instead.
 
     Its sums are strict f32, its pixels and filters both of one of ``dtypes``; with ``wide_filters`` these may be f32 beside
     narrower pixels.
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.acc.dtype is not F32 or body.math != "strict":
         return Refusal("it is for strict f32: matrix units are faster where a kernel allows them")
     found = pixels_of(kernel)
@@ -117,9 +121,9 @@ def winograd_pixels(
     return found
 
 
-def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
+def winograd_sizes(kernel: Kernel[Contraction], form: Pixels) -> dict[str, int]:
     """What a Winograd engine has to know of ``form``; ``first_y``, ``first_x``: the pixel of the first output's first tap."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     images, height, width, depth = form.image
     return {
         "images": images,
@@ -134,9 +138,9 @@ def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
     }
 
 
-def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:
+def packed_filters(kernel: Kernel[Contraction], shape: tuple[int, ...], engine: str) -> int:
     """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` where the kernel is not packed."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     sources = {ld.source for ld in loads(body.b)}
     found = [k for k in sources if kernel.params[k].shape == shape]
     if len(sources) != 1 or not found:

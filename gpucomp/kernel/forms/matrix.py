@@ -37,9 +37,9 @@ class Matrix:
 Form = Matrix | Pixels
 
 
-def matrix_of(kernel: Kernel, operand: str) -> Matrix | Refusal:
+def matrix_of(kernel: Kernel[Contraction], operand: str) -> Matrix | Refusal:
     """The operand (``a`` or ``b``) as a matrix, or why it is none."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     value = uncast(body.a if operand == "a" else body.b)
     if not isinstance(value, Load):
         return Refusal(f"{operand} is computed while it is loaded")
@@ -50,9 +50,9 @@ def matrix_of(kernel: Kernel, operand: str) -> Matrix | Refusal:
 STORED = (F16, BF16, F32)
 
 
-def result_matrix(kernel: Kernel) -> Matrix | Refusal:
+def result_matrix(kernel: Kernel[Contraction]) -> Matrix | Refusal:
     """The result as a matrix that can be stored, or why it is none."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if len(kernel.stores) != 1:
         return Refusal(f"there are {len(kernel.stores)} results")
     (store,) = kernel.stores
@@ -86,7 +86,7 @@ def _matrix(
     return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)
 
 
-def loadable_pixels(kernel: Kernel) -> Pixels | Refusal:
+def loadable_pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
     """``a`` as pixels that the accelerator can walk over, or why it cannot."""
     found = pixels_of(kernel)
     if isinstance(found, Refusal):
@@ -103,9 +103,9 @@ def loadable_pixels(kernel: Kernel) -> Pixels | Refusal:
     return found
 
 
-def form_of_a(kernel: Kernel) -> Form | Refusal:
+def form_of_a(kernel: Kernel[Contraction]) -> Form | Refusal:
     """How ``a`` is loaded, or why it cannot be."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     matrix = matrix_of(kernel, "a")
     if isinstance(matrix, Matrix):
         return matrix

@@ -51,12 +51,12 @@ def _fast_axis(
 
 
 @lru_cache(maxsize=64)
-def along_memory(kernel: Kernel) -> Kernel:
+def along_memory(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     """``kernel`` with the depth's axes in the order in which ``a`` runs through memory, where accesses get wide by that.
 
     A patch of a planar image, say, is runs of its rows: the depth (row, column, channel) becomes (channel, row, column).
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if len(body.k) < 2 or fast_axis(kernel, body.a, body.m, body.k)[1] > 1:
         return kernel
     flattened = Rewriter(kernel.params, {})(body.a)

@@ -35,6 +35,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.simplify import from_linear, linear, simplify
 from gpucomp.ir.types import I8, I32, U8, U32, TensorType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.body import Count
 from gpucomp.kernel.forms.access import Rewriter, is_aligned, reads_memory
 from gpucomp.kernel.forms.operand import along_memory
 from gpucomp.kernel.packing import Digit, Packing
@@ -55,6 +56,10 @@ class PackedInt8(Contraction):
 
     signed: tuple[bool, bool] = (True, True)
 
+    def operations(self, count: Count) -> float:
+        more = 2 * (WORD - 1) * math.prod(v.extent for v in (*self.domain, *self.k))
+        return super().operations(count) + more
+
 
 def bytes_per_product(kernel: Kernel) -> int:
     """Steps of the depth that one product of ``kernel`` takes: 4 of words, else 1."""
@@ -67,13 +72,13 @@ def is_whole(value: Expr) -> bool:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def in_words(kernel: Kernel) -> Kernel:
+def in_words(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     """``kernel`` with its depth in words; ``kernel`` itself where it sums no products of bytes along a run of depth.
 
     Parameters that are read in whole words alone are i32 then, in one dimension; all keep their places.
     """
     body = kernel.body
-    if not isinstance(body, Contraction) or isinstance(body, PackedInt8) or body.acc.dtype is not I32:
+    if isinstance(body, PackedInt8) or body.acc.dtype is not I32:
         return kernel
     a, b = as_byte(body.a), as_byte(body.b)
     if a is None or b is None:
@@ -116,9 +121,9 @@ def in_words(kernel: Kernel) -> Kernel:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def _depth(kernel: Kernel) -> tuple[tuple[Var, ...], Var | None]:
+def _depth(kernel: Kernel[Contraction]) -> tuple[tuple[Var, ...], Var | None]:
     """The depth's axes in the order of memory, and the one that words run along, the innermost."""
-    body = along_memory(kernel).body_as(Contraction)
+    body = along_memory(kernel).body
     long = [axis for axis in body.k if axis.extent > 1]
     return body.k, long[-1] if long and long[-1].extent >= LEAST_RUN else None
 
@@ -161,7 +166,7 @@ def _put_together(value: Expr, run: Var, words: Var) -> Expr:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def word_packing(kernel: Kernel) -> Packing | None:
+def word_packing(kernel: Kernel[Contraction]) -> Packing | None:
     """How a constant operand is laid out in whole words, spans of them side by side; ``None`` where none has to be.
 
     ``(words of the depth, span, the word's bytes)``, with zeros behind the bytes of a depth that is no multiple of four.
@@ -170,7 +175,7 @@ def word_packing(kernel: Kernel) -> Packing | None:
     changed = words.body
     if not isinstance(changed, PackedInt8) or words is kernel:
         return None
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     for name, value, span in (("b", changed.b, body.n), ("a", changed.a, body.m)):
         if not is_whole(value) and packable(kernel, name):
             return Packing(name, *_digits(kernel, span, getattr(body, name)))
@@ -178,10 +183,10 @@ def word_packing(kernel: Kernel) -> Packing | None:
 
 
 def _digits(
-    kernel: Kernel, span: tuple[Var, ...], value: Expr
+    kernel: Kernel[Contraction], span: tuple[Var, ...], value: Expr
 ) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
     """The digits of a packing, its transform (none), and how the depth's axes are filled up."""
-    body, (depth, run) = kernel.body_as(Contraction), _depth(kernel)
+    body, (depth, run) = kernel.body, _depth(kernel)
     assert run is not None
     room = {axis: -(-axis.extent // WORD) * WORD if axis is run else axis.extent for axis in body.k}
     step = {axis: math.prod(room[v] for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
@@ -198,7 +203,7 @@ def _digits(
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def packed_in_words(kernel: Kernel) -> Kernel:
+def packed_in_words(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     """``in_words`` of ``kernel`` as it is once ``word_packing`` has been seen to."""
     packing = word_packing(kernel)
     return in_words(pack(kernel, packing).kernel if packing is not None else kernel)

@@ -60,9 +60,9 @@ def read_again(kernel: Kernel) -> frozenset[int]:
     return frozenset(source for source in found if source >= kernel.inputs)
 
 
-def tail_reads(kernel: Kernel) -> list[Load]:
+def tail_reads(kernel: Kernel[Contraction]) -> list[Load]:
     """What statistics read of each element of a row, whatever any condition says; each once."""
-    body, tail = kernel.body_as(Contraction), tail_of(kernel)
+    body, tail = kernel.body, tail_of(kernel)
     if tail is None:
         return []
     return reads_of([s.value for s in tail.statistics], frozenset(body.n))
@@ -74,9 +74,9 @@ def reads_of(values: Sequence[Expr], columns: frozenset[Var]) -> list[Load]:
     return [ld for ld in found if ld not in guarded]
 
 
-def tail_width(kernel: Kernel) -> int:
+def tail_width(kernel: Kernel[Contraction]) -> int:
     """Columns that every read of a row may take at once: side by side, aligned, at most 16 bytes."""
-    body, reads = kernel.body_as(Contraction), tail_reads(kernel)
+    body, reads = kernel.body, tail_reads(kernel)
     columns = count(body.n)
     for width in WIDTHS:
         if columns % width or not reads:
@@ -97,7 +97,7 @@ def columns_of(body: Contraction, width: int, lane: Var) -> tuple[Var, dict[Expr
     return col, {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
 
 
-def tail_problem(kernel: Kernel) -> dict[str, int]:
+def tail_problem(kernel: Kernel[Contraction]) -> dict[str, int]:
     """The fields of ``TailProblem`` but for ``n``; none for a kernel without row statistics."""
     tail = tail_of(kernel)
     if tail is None:

@@ -62,21 +62,21 @@ def access_width(kernel: Kernel, side_by_side: bool) -> int:
     return 1
 
 
-def parts_kept(kernel: Kernel) -> int:
+def parts_kept(kernel: Kernel[Rowwise]) -> int:
     """How many values of each element more than one stage needs."""
     stages, cols = _stages(kernel)
     return len(common_parts(stages, cols))
 
 
-def parts_early(kernel: Kernel) -> int:
+def parts_early(kernel: Kernel[Rowwise]) -> int:
     """How many values of each element, read from memory, only the results need."""
     stages, cols = _stages(kernel)
     return len(early_parts(stages, cols))
 
 
-def _stages(kernel: Kernel) -> tuple[list[list[Expr]], frozenset[Var]]:
+def _stages(kernel: Kernel[Rowwise]) -> tuple[list[list[Expr]], frozenset[Var]]:
     """What each statistic reads of an element, then what the stores do; the columns."""
-    body = kernel.body_as(Rowwise)
+    body = kernel.body
     each = [e for i, s in enumerate(kernel.stores) if i not in body.row_stores for e in (*s.index, s.value)]
     return [*([s.value] for s in body.statistics), each], frozenset(body.cols)
 

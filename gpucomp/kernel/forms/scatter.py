@@ -12,9 +12,9 @@ from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, places
 
 
-def lines_side_by_side(kernel: Kernel) -> bool:
+def lines_side_by_side(kernel: Kernel[Scatter]) -> bool:
     """Whether neighbouring lines, not neighbouring places of a line, are neighbours in the result's memory."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     if not body.lines:
         return False
     (store, *_) = kernel.stores
@@ -22,9 +22,9 @@ def lines_side_by_side(kernel: Kernel) -> bool:
     return coefficient(offset, body.lines[-1]) == 1
 
 
-def copied_in_place(kernel: Kernel) -> int | None:
+def copied_in_place(kernel: Kernel[Scatter]) -> int | None:
     """The input whose elements stay where they are until updates change them: the result may lie on its memory."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     initial = body.initial
     if len(kernel.stores) != 1 or not isinstance(initial, Load):
         return None
@@ -39,9 +39,9 @@ def copied_in_place(kernel: Kernel) -> int | None:
     return initial.source if same else None
 
 
-def slice_width(kernel: Kernel) -> int:
+def slice_width(kernel: Kernel[Scatter]) -> int:
     """Neighbouring lines that one work-item may change at once: they share their updates' places, and 16 bytes."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     if not lines_side_by_side(kernel):
         return 1
     fast = body.lines[-1]

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpucomp.expr.core import Expr, literal, loads, reduces, substitute
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel, Loops, Separable, Store
@@ -17,19 +15,19 @@ from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.refusal import Refusal
 
 
-def depthwise_kernel(kernel: Kernel, value: Expr) -> Kernel:
+def depthwise_kernel(kernel: Kernel[Separable], value: Expr) -> Kernel[Loops]:
     """``value``, which ``a`` is made of, as a kernel of its own. Its result, [pixels, channels], is the last parameter."""
-    body = kernel.body_as(Separable)
+    body = kernel.body
     domain = (*body.m, *body.k)
     result = TensorType(value.dtype, tuple(v.extent for v in domain))
     store = Store(kernel.inputs, domain, value)
     params = (*kernel.params[: kernel.inputs], result)
-    return replace(kernel, family="loops", params=params, outputs=1, body=Loops(domain), stores=(store,))
+    return Kernel("loops", params, 1, Loops(domain), (store,), kernel.label, kernel.constants)
 
 
-def separable_of(kernel: Kernel) -> tuple[Kernel, Sliding] | Refusal:
+def separable_of(kernel: Kernel[Separable]) -> tuple[Kernel[Loops], Sliding] | Refusal:
     """The depthwise convolution that ``a`` is, in the type that memory would hold it in; or what it is instead."""
-    body = kernel.body_as(Separable)
+    body = kernel.body
     if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
         return Refusal("there is nothing to multiply")
     if not packable(kernel, "b"):

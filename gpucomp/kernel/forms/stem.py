@@ -30,9 +30,9 @@ class Stem:
     casts: tuple[DType, ...]
 
 
-def stem_of(kernel: Kernel) -> Stem | Refusal:
+def stem_of(kernel: Kernel[Contraction]) -> Stem | Refusal:
     """A convolution of few channels whose filters are constants, or what ``kernel`` is instead."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     value, guards, casts = body.a, [], []
     while isinstance(value, (Cast, Select)):
         if isinstance(value, Cast):
@@ -109,8 +109,8 @@ class StagedImage(Sizes):
     tiles_x: int
 
 
-def stem_sizes(kernel: Kernel, found: Stem) -> StemProblem:
-    body, form = kernel.body_as(Contraction), found.pixels
+def stem_sizes(kernel: Kernel[Contraction], found: Stem) -> StemProblem:
+    body, form = kernel.body, found.pixels
     images, height, width, channels = form.image
     fits = (w for w in WIDTHS if width % w == 0 and w * form.dtype.nbytes <= ACCESS_BYTES)
     return StemProblem(

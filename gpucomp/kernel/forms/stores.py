@@ -32,9 +32,9 @@ def store_width(kernel: Kernel) -> int:
     return 1
 
 
-def unaligned_store_width(kernel: Kernel) -> int:
+def unaligned_store_width(kernel: Kernel[Contraction]) -> int:
     """Columns that every store may take at once where vectors need no alignment: side by side, at most 16 bytes or 8."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     columns = count(body.n)
     bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
     for width in (8, 4, 2):

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, load, loads, substitute, transform, walk
 from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
@@ -20,7 +21,7 @@ from gpucomp.kernel import Contraction, RowStatistics, Rowwise, Statistic, Store
 from gpucomp.kernel.grouping import MAX_PARAMS
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice, without_results
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
 from gpucomp.refusal import Refusal
 
 MAX_STATISTICS = 4  # of a row in one kernel
@@ -36,16 +37,16 @@ def join(steps: Sequence[Step], at: Setting) -> list[Step]:
     """
     found = list(steps)
     for step in steps:
-        if step in found and isinstance(step, KernelStep) and _is_statistics(step):
+        if step in found and _is_statistics(step):
             found = _joined(found, step, at)
     return found
 
 
-def _joined(steps: list[Step], first: KernelStep, at: Setting) -> list[Step]:
+def _joined(steps: list[Step], first: KernelStep[Rowwise], at: Setting) -> list[Step]:
     """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
     rows, parts = first, [first]
     for step in steps[steps.index(first) + 1 :]:
-        if not isinstance(step, KernelStep) or not _is_statistics(step) or _waits(step, rows, steps):
+        if not _is_statistics(step) or _waits(step, rows, steps):
             continue
         if one := merged(rows, step):
             rows, parts = one, [*parts, step]
@@ -61,9 +62,8 @@ def _joined(steps: list[Step], first: KernelStep, at: Setting) -> list[Step]:
     return [rows if s is first else s for s in steps if s is first or s not in parts]
 
 
-def _is_statistics(step: KernelStep) -> bool:
-    body = step.kernel.body
-    return isinstance(body, Rowwise) and len(body.row_stores) == len(step.kernel.stores)
+def _is_statistics(step: Step) -> TypeGuard[KernelStep[Rowwise]]:
+    return is_step_of(step, Rowwise) and len(step.kernel.body.row_stores) == len(step.kernel.stores)
 
 
 def _writes_alone(step: Step, steps: Sequence[Step]) -> bool:
@@ -82,10 +82,10 @@ def _waits(step: Step, place: Step, steps: Sequence[Step]) -> bool:
 # reductions of the same rows --------------------------------------------------------------------------------
 
 
-def merged(first: KernelStep, second: KernelStep) -> KernelStep | Refusal:
+def merged(first: KernelStep[Rowwise], second: KernelStep[Rowwise]) -> KernelStep[Rowwise] | Refusal:
     """Both steps as one, which stands where ``first`` stood, or why they cannot be."""
     one, two = first.kernel, second.kernel
-    above, below = one.body_as(Rowwise), two.body_as(Rowwise)
+    above, below = one.body, two.body
     extents = [[v.extent for v in axes] for axes in (above.rows, above.cols)]
     if [[v.extent for v in axes] for axes in (below.rows, below.cols)] != extents:
         return Refusal("their rows have other sizes")
@@ -146,13 +146,13 @@ def _handed(first: KernelStep, second: KernelStep) -> dict[int, Store] | Refusal
 # behind a contraction ---------------------------------------------------------------------------------------
 
 
-def followed(step: KernelStep, rows: KernelStep, kept: Collection[Value]) -> KernelStep | Refusal:
+def followed(step: KernelStep, rows: KernelStep[Rowwise], kept: Collection[Value]) -> KernelStep | Refusal:
     """The contraction ``step`` with the statistics ``rows`` of what it stores as its tail, or why it cannot have them.
 
     ``kept`` are values that others need: a result that is but another one widened, for ``rows`` alone, is not stored.
     """
     one, two = step.kernel, rows.kernel
-    body, below = one.body, two.body_as(Rowwise)
+    body, below = one.body, two.body
     if type(body) is not Contraction or body.tail is not None:
         return Refusal("it is no contraction, or one that has statistics")
     if any(s.hole.dtype is not F32 for s in below.statistics):
@@ -220,10 +220,10 @@ def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) ->
     return dict(zip(axes, map(simplify, unflatten(number, extents)), strict=True))
 
 
-def _without_widened(step: KernelStep, kept: Collection[Value]) -> KernelStep:
+def _without_widened(step: KernelStep[Contraction], kept: Collection[Value]) -> KernelStep:
     """``step`` without a result that nobody needs but its own tail, which can widen the narrow one itself."""
     kernel = step.kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     assert body.tail is not None
     for wide in kernel.stores:
         value = step.outputs[wide.target - kernel.inputs]
@@ -238,10 +238,10 @@ def _without_widened(step: KernelStep, kept: Collection[Value]) -> KernelStep:
     return step
 
 
-def _widening(step: KernelStep, wide: Store, narrow: Store) -> KernelStep:
+def _widening(step: KernelStep[Contraction], wide: Store, narrow: Store) -> KernelStep:
     """``step`` without the result of ``wide``: its tail reads an element where ``narrow`` stores it, and widens it."""
     kernel = step.kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     assert body.tail is not None
     element = load(narrow.target, narrow.index, kernel.params[narrow.target].dtype)
 

@@ -66,9 +66,12 @@ def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
 def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelStep | Refusal:
     """``second`` with the depthwise convolution ``first`` in the place of its input ``place``, or why it cannot be."""
     above, below = first.kernel, second.kernel
-    if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
+    if reason := _is_depthwise(above):
         return Refusal(reason)
-    body, store = below.body_as(Contraction), above.stores[0]
+    body = _pointwise(below, place)
+    if isinstance(body, Refusal):
+        return body
+    store = above.stores[0]
     read = next(ld for ld in loads(body.a) if ld.source == place)
     at = _places(store.index, read.index)
     if isinstance(at, Refusal):
@@ -108,21 +111,21 @@ def _is_depthwise(kernel: Kernel) -> str:
     return ""
 
 
-def _reads_pixels(kernel: Kernel, place: int) -> str:
-    """Why ``kernel`` is no contraction over channels of one image, its input ``place``; empty where it is one."""
+def _pointwise(kernel: Kernel, place: int) -> Contraction | Refusal:
+    """The contraction over channels of one image, the input ``place``; or why ``kernel`` is none."""
     body = kernel.body
     if type(body) is not Contraction or body.batch or len(body.k) != 1:
-        return "it is no pointwise convolution"
+        return Refusal("it is no pointwise convolution")
     reads = [ld for e in kernel.expressions() for ld in loads(e) if ld.source == place]
     if len(set(reads)) != 1 or reads[0] not in loads(body.a) or any(ld.source == place for ld in loads(body.b)):
-        return "the result is read in several places"
+        return Refusal("the result is read in several places")
     if [ld for ld in loads(body.a) if ld.source != place]:
-        return "other arrays are read with it"
+        return Refusal("other arrays are read with it")
     if any(ld.source == place for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)):
-        return "its epilogue reads the result too"
+        return Refusal("its epilogue reads the result too")
     if [e for e in reads[0].index if isinstance(e, Var)] != [*body.m, *body.k]:
-        return "pixels are not read in their order, channels last"
-    return ""
+        return Refusal("pixels are not read in their order, channels last")
+    return body
 
 
 def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | Refusal:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, literal, loads, select, substitute, var, walk
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, is_kernel_of
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
@@ -39,7 +39,7 @@ def merge(steps: Sequence[Step], at: Setting) -> list[Step]:
         return "mma_sm80" in features or all(t.dtype is not BF16 for t in kernel.params)  # sm_75 multiplies no bf16
 
     def changed(step: Step) -> Step:
-        if not isinstance(step, KernelStep) or not suits(step.kernel):
+        if not isinstance(step, KernelStep) or not is_kernel_of(step.kernel, Contraction) or not suits(step.kernel):
             return step
         new = merged(step.kernel)
         return step if new is step.kernel else replace(step, kernel=new)
@@ -47,7 +47,7 @@ def merge(steps: Sequence[Step], at: Setting) -> list[Step]:
     return [changed(step) for step in steps]
 
 
-def merged(kernel: Kernel) -> Kernel:
+def merged(kernel: Kernel[Contraction]) -> Kernel:
     """``kernel`` with several groups as one; itself where it is no convolution of narrow groups of f16 or bf16.
 
     ``sum over c of a[g, c] * b[g, c, o]``  ->  with g = G * f + i for the output and G * f + j for what is read,
@@ -56,7 +56,7 @@ def merged(kernel: Kernel) -> Kernel:
     count = _mergeable(kernel)
     if count < 2:
         return kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     (group,), channel = body.batch, body.k[-1]
     whole, mine, read = var("whole", group.extent // count), var("mine", count), var("read", count)
     simplify = Simplifier()
@@ -71,10 +71,10 @@ def merged(kernel: Kernel) -> Kernel:
     return canonical(replace(kernel, body=new, stores=stores))
 
 
-def _mergeable(kernel: Kernel) -> int:
+def _mergeable(kernel: Kernel[Contraction]) -> int:
     """How many groups are one; 1 where none are merged."""
     body = kernel.body
-    if not isinstance(body, Contraction) or len(body.batch) != 1 or not body.k or not packable(kernel, "b"):
+    if len(body.batch) != 1 or not body.k or not packable(kernel, "b"):
         return 1
     (group,), channel = body.batch, body.k[-1]
     if body.acc.dtype is not F32 or not LEAST <= channel.extent < MERGED // 2:

@@ -23,7 +23,7 @@ from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import Simplifier, flatten, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, kernel_of
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.splice import parameters
 from gpucomp.kernel.step import KernelStep
@@ -75,18 +75,16 @@ class Packed:
     axes      batch axes, depth axes, span axes
     """
 
-    kernel: Kernel
+    kernel: Kernel[Contraction]
     kept: tuple[int, ...]
     element: Expr
     axes: tuple[tuple[Var, ...], ...]
     packing: Packing
 
 
-def packable(kernel: Kernel, operand: str) -> bool:
+def packable(kernel: Kernel[Contraction], operand: str) -> bool:
     """Whether ``operand`` (``a`` or ``b``) of a contraction reads constants alone."""
     body = kernel.body
-    if not isinstance(body, Contraction):
-        return False
     sources = {ld.source for ld in loads(body.a if operand == "a" else body.b)}
     return bool(sources) and sources <= kernel.constants
 
@@ -94,10 +92,12 @@ def packable(kernel: Kernel, operand: str) -> bool:
 def pack(kernel: Kernel, packing: Packing) -> Packed:
     """``kernel`` with the operand that ``packing`` names read from one constant laid out as it says.
 
-    Raises ``ValueError`` for digits that are no mixed radix of an axis, or leave out an axis of the operand.
+    Raises ``ValueError`` for digits that are no mixed radix of an axis, or leave out an axis of the operand, and
+    ``TypeError`` for a kernel that is no contraction.
     """
-    body = kernel.body_as(Contraction)
-    assert packable(kernel, packing.operand)
+    contraction = kernel_of(kernel, Contraction)
+    body = contraction.body
+    assert packable(contraction, packing.operand)
     old = body.a if packing.operand == "a" else body.b
     change = TRANSFORMS[packing.transform] if packing.transform else None
     element = old.value if isinstance(old, Cast) and change is None else old
@@ -136,7 +136,7 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     a, b = (packed, new(other)) if packing.operand == "a" else (new(other), packed)
     body = replace(body, a=a, b=b, tail=new.tail(body.tail) if body.tail is not None else None)
     constants = new.constants | {len(kept)}
-    made = replace(kernel, params=new.types, body=body, stores=new.stores(kernel.stores), constants=constants)
+    made = replace(contraction, params=new.types, body=body, stores=new.stores(kernel.stores), constants=constants)
     return Packed(made, kept, element, axes, packing)
 
 

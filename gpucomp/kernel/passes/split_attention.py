@@ -20,7 +20,7 @@ from gpucomp.kernel import Attention, Contraction, Kernel, Store
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.splice import parameters
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
 
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
 
@@ -57,7 +57,7 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     found: list[Step] = []
     chosen: dict[str, bool] = {}
     for step in steps:
-        if not isinstance(step, KernelStep) or not isinstance(step.kernel.body, Attention):
+        if not is_step_of(step, Attention):
             found.append(step)
             continue
         kernel = step.kernel
@@ -72,11 +72,11 @@ def one_us(kernel: Kernel, target: Target, expected: Expected) -> float:
     return _us(kernel, target, expected)
 
 
-def three_us(kernel: Kernel, target: Target, expected: Expected) -> float:
+def three_us(kernel: Kernel[Attention], target: Target, expected: Expected) -> float:
     """Microseconds of an attention in three steps, about, on two threads."""
     first, _, last = pieces(kernel)
     lanes, cache = target.limits.vector_bytes / 4, target.limits.cache_bytes
-    body, scores = kernel.body_as(Attention), first.kernel.params[-1]
+    body, scores = kernel.body, first.kernel.params[-1]
     batch, cols = _count(body.batch), _count(body.cols)
     read = [batch * cols * _count(axes) for axes in (body.depth, body.values)]
     cycles = scores.size / cols * (math.ceil(cols / lanes) * WEIGHT + ROW)
@@ -107,9 +107,9 @@ def _is_thin(kernel: Kernel) -> bool:
     return _count(body.m) == 1 or _count(body.n) < FEW
 
 
-def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
+def pieces(kernel: Kernel[Attention]) -> tuple[Piece, Piece, Piece]:
     """``kernel``, an attention, as three. Weights are in the 16 bits of the values that they are multiplied with."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     at, result = (*body.batch, *body.rows, *body.cols), (*body.batch, *body.rows, *body.values)
     shape, count = tuple(v.extent for v in at), len(kernel.params)
     narrow = body.v.value.dtype if isinstance(body.v, Cast) else F32
@@ -140,7 +140,7 @@ def _piece(kernel: Kernel, domain: tuple[Var, ...], stores: Sequence[Store], wha
     return Piece(replace(found, constants=new.constants), (*read, *written))
 
 
-def in_three(step: KernelStep) -> list[Step]:
+def in_three(step: KernelStep[Attention]) -> list[Step]:
     """The attention ``step`` as three."""
     scores, weights, means = pieces(step.kernel)
     between = (BETWEEN(type=scores.kernel.params[-1]), BETWEEN(type=weights.kernel.params[-1]))
@@ -159,5 +159,5 @@ def in_three(step: KernelStep) -> list[Step]:
             (),
             "a product with the values is next",
         ),
-        replace(step, kernel=means.kernel, inputs=inputs(means)),
+        KernelStep(step.name, means.kernel, inputs(means), step.outputs, step.nodes, step.why, step.prologue),
     ]

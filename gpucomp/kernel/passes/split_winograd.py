@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gpucomp.expr.core import (
     Expr,
@@ -40,7 +39,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.splice import parameters
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 from gpucomp.refusal import required
 
@@ -64,7 +63,7 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     chosen: dict[str, int] = {}
     found: list[Step] = []
     for step in steps:
-        if not isinstance(step, KernelStep) or type(step.kernel.body) is not Contraction:
+        if not is_step_of(step, Contraction):
             found.append(step)
             continue
         kernel = step.kernel
@@ -74,12 +73,12 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     return found
 
 
-def possible(kernel: Kernel) -> tuple[int, ...]:
+def possible(kernel: Kernel[Contraction]) -> tuple[int, ...]:
     """The block sizes of ``OUTPUTS`` by which ``kernel`` can be computed; none where it is no such convolution."""
     return OUTPUTS if winograd_pixels(kernel, STORED) else ()
 
 
-def _outputs(kernel: Kernel, expected: Expected) -> int:
+def _outputs(kernel: Kernel[Contraction], expected: Expected) -> int:
     """Outputs along a side of the blocks that the model finds fastest; 0 for the convolution in one step."""
     parts = {n: kernels(kernel, n) for n in possible(kernel)}
     fitting = {n: p for n, p in parts.items() if sum(k.params[-1].nbytes for k in p[:2]) <= MOST_BYTES}
@@ -87,9 +86,9 @@ def _outputs(kernel: Kernel, expected: Expected) -> int:
     return best if best and expected.faster(fitting[best], [kernel]) else 0
 
 
-def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
+def kernels(kernel: Kernel[Contraction], outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     """``kernel``, a convolution that ``possible`` accepts, by F(``outputs``, 3): x0 of each is what the one before leaves."""
-    body, form = kernel.body_as(Contraction), required(winograd_pixels(kernel, STORED))
+    body, form = kernel.body, required(winograd_pixels(kernel, STORED))
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side, blocks = algorithm.positions, _blocks(form, outputs)
     _, height, width, channels = form.image
@@ -131,9 +130,9 @@ def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     return first, second, _finished(kernel, form, outputs, products)
 
 
-def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) -> Kernel:
+def _finished(kernel: Kernel[Contraction], form: Pixels, outputs: int, products: TensorType) -> Kernel:
     """Outputs of the products, and what ``kernel`` makes of its sums."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side = algorithm.positions
     i, r, o = (
@@ -162,7 +161,7 @@ def _epilogue_inputs(kernel: Kernel) -> list[int]:
     return sorted({ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)})
 
 
-def in_three(step: KernelStep, outputs: int) -> list[Step]:
+def in_three(step: KernelStep[Contraction], outputs: int) -> list[Step]:
     """``step`` as three by F(``outputs``, 3), its filters transformed."""
     kernel = step.kernel
     form = required(winograd_pixels(kernel, STORED))
@@ -184,7 +183,7 @@ def in_three(step: KernelStep, outputs: int) -> list[Step]:
             "a product for each position is next",
         ),
         KernelStep(f"{step.name}_products", second, made, (products,), (), "outputs are sums of several products"),
-        replace(step, kernel=third, inputs=(products, *others)),
+        KernelStep(step.name, third, (products, *others), step.outputs, step.nodes, step.why, step.prologue),
     ]
 
 

@@ -48,10 +48,14 @@ class Copier:
 
 
 def emit_mma_attention(
-    kernel: Kernel, printer: CPrinter, s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes
+    kernel: Kernel[Attention],
+    printer: CPrinter,
+    s: MmaAttentionSchedule,
+    p: MmaAttentionProblem,
+    derived: MmaAttentionSizes,
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/mma/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     batch, threads = var("batch", max(1, p.batch)), derived.threads
     dtype = stored(body.q).dtype
     q = _Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
@@ -101,13 +105,13 @@ class _Tile:
     width: int
 
 
-def _copier(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Copier:
+def _copier(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Copier:
     """How ``threads`` work-items copy ``tile``."""
     extent, depth, width = count(tile.rows), count(tile.inner), tile.width
     at = var("at", tile.padded // width)
     chunks = depth // width if tile.padded != depth else None
     walk = Walk(var("row", extent), at, {at: f"{tile.name}_at"}, chunks, batch)
-    axes = tile.rows, tile.inner, kernel.body_as(Attention).batch
+    axes = tile.rows, tile.inner, kernel.body.batch
     accesses = tile.padded // width * tile.lines
     return Copier(
         name=tile.name,

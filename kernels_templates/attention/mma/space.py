@@ -42,10 +42,10 @@ class MmaAttentionSizes(simt.AttentionSizes):
     keep_q: int  # 1: queries stay in registers
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     if "mma_sm80" not in features:
         return "the device has no mma.sync of sm_80"
-    body = kernel.body_as(Attention)
+    body = kernel.body
     types = {stored(e).dtype for e in (body.q, body.k, body.v)}
     if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16, F32}:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
@@ -66,8 +66,8 @@ def _operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[
     )
 
 
-def problem(kernel: Kernel) -> MmaAttentionProblem:
-    body = kernel.body_as(Attention)
+def problem(kernel: Kernel[Attention]) -> MmaAttentionProblem:
+    body = kernel.body
     nbytes = stored(body.q).dtype.nbytes
     widths = {
         f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)
@@ -202,6 +202,7 @@ def work(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Work:
 
 FAMILY = Family(
     "attention",
+    Attention,
     MmaAttentionSchedule,
     problem,
     objections,

@@ -90,12 +90,16 @@ class Loader:
 
 
 def emit_attention(
-    kernel: Kernel, printer: CPrinter, s: SimtAttentionSchedule, p: AttentionProblem, derived: SimtAttentionSizes
+    kernel: Kernel[Attention],
+    printer: CPrinter,
+    s: SimtAttentionSchedule,
+    p: AttentionProblem,
+    derived: SimtAttentionSizes,
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/simt/kernel.j2`` for what each hook is."""
     batch = var("batch", max(1, p.batch))
     shared = emit_shared(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
-    tiles = _tiles(kernel.body_as(Attention), s, p, derived)
+    tiles = _tiles(kernel.body, s, p, derived)
     return {
         **shared,
         **{tile.name: _loader(kernel, printer, tile, batch, derived.threads, bool(derived.alone)) for tile in tiles},
@@ -115,7 +119,7 @@ def _tiles(
     )
 
 
-def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads: int, alone: bool) -> Loader:
+def _loader(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Var, threads: int, alone: bool) -> Loader:
     """How ``threads`` work-items load ``tile``, with the statements of one access."""
     name = tile.name
     row, at = var("row", max(1, tile.extent // tile.row_width)), var("at", tile.padded // tile.inner_width)
@@ -159,12 +163,12 @@ def _place(tile: _Tile, alone: bool) -> str:
     return f"tile_k[{at}][{line}]" if tile.name == "k" and alone else f"tile_{tile.name}[{line}][{at}]"
 
 
-def _element(kernel: Kernel, tile: _Tile, batch: Var, row: Var, at: Var, lane: Var) -> Expr:
+def _element(kernel: Kernel[Attention], tile: _Tile, batch: Var, row: Var, at: Var, lane: Var) -> Expr:
     """The element in lane ``lane`` of access ``at`` of a row; 0 in what pads the row."""
     depth = max(1, count(tile.inner))
     flat_row, flat_at = var("flat_row", tile.extent), var("flat_at", tile.padded)
     placed = {**lanes_of(flat_row, row, lane, tile.row_width), **lanes_of(flat_at, at, lane, tile.inner_width)}
-    axes = places(tile.rows, flat_row) | places(tile.inner, flat_at) | places(kernel.body_as(Attention).batch, batch)
+    axes = places(tile.rows, flat_row) | places(tile.inner, flat_at) | places(kernel.body.batch, batch)
     element = Rewriter(kernel.params, {a: substitute(e, placed) for a, e in axes.items()})(cast(tile.value, F32))
     if tile.padded != depth:
         element = select(call("lt", at, index(depth // tile.inner_width)), element, literal(0, F32))

@@ -93,8 +93,8 @@ class SimtAttentionSizes(AttentionSizes):
     p_pitch: int  # elements from row to row of weights
 
 
-def problem(kernel: Kernel) -> AttentionProblem:
-    body = kernel.body_as(Attention)
+def problem(kernel: Kernel[Attention]) -> AttentionProblem:
+    body = kernel.body
     q_inside, q_wide = fast_axis(kernel, body.q, body.rows, body.depth)
     k_inside, k_wide = fast_axis(kernel, body.k, body.cols, body.depth)
     v_inside, v_wide = fast_axis(kernel, body.v, body.cols, body.values)
@@ -345,6 +345,7 @@ def work(s: SimtAttentionSchedule, p: AttentionProblem) -> Work:
 
 FAMILY = Family(
     "attention",
+    Attention,
     SimtAttentionSchedule,
     problem,
     objections,

@@ -118,9 +118,11 @@ def element_type(body: Contraction) -> DType | None:
     return found if found in ELEMENTS and ELEMENTS[found].sums is body.acc.dtype else None
 
 
-def emit_amd(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes) -> Mapping[str, Any]:
+def emit_amd(
+    kernel: Kernel[Contraction], printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes
+) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/amd/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     dtype = element_type(body)
     assert dtype is not None
     element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
@@ -251,9 +253,9 @@ class Loader:
     registers: str  # their names
 
 
-def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
+def _loader(kernel: Kernel[Contraction], printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
     """How work-items load ``tile``."""
-    body, name, width = kernel.body_as(Contraction), tile.name, derived.vector
+    body, name, width = kernel.body, tile.name, derived.vector
     batch = var("batch", max(1, p.batch))
     span, lane = var("span", max(1, tile.extent)), var(LANE, width)
     chunk = var("chunk", max(1, derived.tiles_k * derived.chunks))

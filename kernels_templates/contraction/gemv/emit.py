@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.gemv.space import GemvProblem, GemvSchedule, GemvSizes
 
 
-def emit_gemv(kernel: Kernel, printer: CPrinter, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> Mapping[str, Any]:
+def emit_gemv(
+    kernel: Kernel[Contraction], printer: CPrinter, s: GemvSchedule, p: GemvProblem, d: GemvSizes
+) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/gemv/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     batch = var("batch", max(1, p.batch))
     acc_type = printer.dialect.value_type(body.acc.dtype)
     largest = max(p.many + d.tile, p.k + d.depth_step * s.unroll, p.batch, p.few) + 1

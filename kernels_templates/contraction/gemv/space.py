@@ -86,8 +86,8 @@ LEAST_DEPTH = 64  # of a sum that several work-items share, where simt's tile wo
 SHUFFLED = (F32, F64, I32, U32, I64)
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body_as(Contraction)
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    body = kernel.body
     if reason := no_tail(kernel):
         return reason
     m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
@@ -98,10 +98,10 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> GemvProblem:
+def problem(kernel: Kernel[Contraction]) -> GemvProblem:
     words = packed_in_words(kernel)
     kernel = words if _pays(words) else kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
     few_columns = _few_columns(body)
     matrix, vectors = ((body.a, body.m), (body.b, body.n))[:: 1 if few_columns else -1]
@@ -132,18 +132,18 @@ def _few_columns(body: Contraction) -> int:
     return int(m > MOST_ROWS or (n <= MOST_COLUMNS and n < m))
 
 
-def _pays(kernel: Kernel) -> bool:
+def _pays(kernel: Kernel[Contraction]) -> bool:
     """Whether the matrix comes in whole words: putting each together for one product takes longer than four products."""
     body = kernel.body
     return isinstance(body, PackedInt8) and is_whole(body.a if _few_columns(body) else body.b)
 
 
-def in_words_of(kernel: Kernel) -> Kernel:
+def in_words_of(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     """By words, where the problem counts them: a constant matrix that nobody has packed is put together all the same."""
     return in_words(kernel) if _pays(packed_in_words(kernel)) else kernel
 
 
-def packing(kernel: Kernel, s: GemvSchedule, p: GemvProblem) -> Packing | None:
+def packing(kernel: Kernel[Contraction], s: GemvSchedule, p: GemvProblem) -> Packing | None:
     """Constant bytes in whole words."""
     return word_packing(kernel) if p.dot > 1 else None
 
@@ -290,6 +290,7 @@ def template_sizes(s: GemvSchedule, p: GemvProblem) -> GemvSizes:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     GemvSchedule,
     problem,
     objections,

@@ -34,10 +34,10 @@ WIDTHS = (16, 8, 4, 3, 2, 1)
 
 
 def emit_mali(
-    kernel: Kernel, printer: CPrinter, s: MaliSchedule, p: MaliProblem, derived: MaliSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: MaliSchedule, p: MaliProblem, derived: MaliSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mali/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     work = _Work(kernel, printer, s, p, derived)
     rows = _operand(work, "a", body.a, body.m, p.m, s.m0)
     columns = _image(work) if s.image else _operand(work, "b", body.b, body.n, p.n, s.n0)
@@ -67,7 +67,7 @@ def emit_mali(
 class _Work:
     """What one work-item computes, and how its values are called."""
 
-    kernel: Kernel
+    kernel: Kernel[Contraction]
     printer: CPrinter
     s: MaliSchedule
     p: MaliProblem
@@ -84,7 +84,7 @@ class _Work:
 
     @property
     def body(self) -> Contraction:
-        return self.kernel.body_as(Contraction)
+        return self.kernel.body
 
     @property
     def acc(self) -> DType:

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
-def emit_mma(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Mapping[str, Any]:
+def emit_mma(
+    kernel: Kernel[Contraction], printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes
+) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mma/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     batch = var("batch", max(1, p.batch))
     acc = "sum" if d.out_vector == 1 else f"sums[{LANE}]"
     runs = s.warp_n // d.out_vector
@@ -329,9 +331,16 @@ class Operand:
 
 
 def _operand(
-    kernel: Kernel, printer: CPrinter, name: str, batch: Var, index: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes
+    kernel: Kernel[Contraction],
+    printer: CPrinter,
+    name: str,
+    batch: Var,
+    index: str,
+    s: MmaSchedule,
+    p: MmaProblem,
+    d: MmaSizes,
 ) -> Operand:
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     is_a = name == "a"
     value, axes, extent = (body.a, body.m, p.m) if is_a else (body.b, body.n, p.n)
     sizes, copied = (d.a, p.a_copied) if is_a else (d.b, p.b_copied)

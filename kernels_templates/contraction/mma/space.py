@@ -115,9 +115,9 @@ STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would mee
 FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
 
 
-def operand_types(kernel: Kernel) -> tuple[DType, DType] | Refusal:
+def operand_types(kernel: Kernel[Contraction]) -> tuple[DType, DType] | Refusal:
     """The types that matrix units multiply, as memory holds them; or why they cannot."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     a, b, acc = stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype
     if acc is I32 and {a, b} <= {I8, U8}:
         return a, b
@@ -129,7 +129,7 @@ def operand_types(kernel: Kernel) -> tuple[DType, DType] | Refusal:
     return Refusal(f"matrix units do not multiply {a} by {b} into {acc}")
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if "mma" not in features:
         return "the device has no mma.sync"
     found = operand_types(kernel)
@@ -137,15 +137,15 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return found.reason
     if found[0] in (BF16, F32) and "mma_sm80" not in features:
         return f"the device multiplies no {'bf16' if found[0] is BF16 else 'tf32'} on matrix units"
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
         return "there is nothing to multiply"
     return ""
 
 
-def problem(kernel: Kernel) -> MmaProblem:
+def problem(kernel: Kernel[Contraction]) -> MmaProblem:
     kernel = along_memory(kernel)
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     types = operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     a_by_depth, a_wide, a_copied = _in_memory(kernel, body.a, body.m, nbytes)
@@ -166,9 +166,9 @@ def problem(kernel: Kernel) -> MmaProblem:
     )
 
 
-def _in_memory(kernel: Kernel, value: Expr, span: Sequence[Var], nbytes: int) -> tuple[int, int, int]:
+def _in_memory(kernel: Kernel[Contraction], value: Expr, span: Sequence[Var], nbytes: int) -> tuple[int, int, int]:
     """Whether memory runs along the depth, how many elements an access takes, and whether it may be asynchronous."""
-    depth = kernel.body_as(Contraction).k
+    depth = kernel.body.k
     found = copyable(kernel, value, span, depth)
     # fragments of single bytes are read along the depth only: another order is turned on its way
     copied = int(found.width > 0 and (nbytes > 1 or found.by_depth))
@@ -430,7 +430,7 @@ def settle(s: MmaSchedule, p: MmaProblem) -> MmaSchedule:
     return s.replace(raster=_raster(derive(s, p).tiles_n))
 
 
-def packing(kernel: Kernel, s: MmaSchedule, p: MmaProblem) -> Packing | None:
+def packing(kernel: Kernel[Contraction], s: MmaSchedule, p: MmaProblem) -> Packing | None:
     """A constant operand along the depth, where as it is it cannot be copied, or not by whole chunks, or its fragments
     are read piecemeal."""
     sides = (("b", p.n, p.b_by_depth, p.b_wide, p.b_copied), ("a", p.m, p.a_by_depth, p.a_wide, p.a_copied))
@@ -450,9 +450,9 @@ def packing(kernel: Kernel, s: MmaSchedule, p: MmaProblem) -> Packing | None:
     return None
 
 
-def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
+def _depth_digits(kernel: Kernel[Contraction]) -> tuple[Digit, ...]:
     """The depth as the engine walks along it: one digit, or one of each axis where it takes them in another order."""
-    body, ordered = (k.body_as(Contraction) for k in (kernel, along_memory(kernel)))
+    body, ordered = kernel.body, along_memory(kernel).body
     if ordered.k == body.k:
         return (Digit("k", 1, math.prod(v.extent for v in body.k)),)
     inner = {axis: math.prod(v.extent for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
@@ -461,6 +461,7 @@ def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     MmaSchedule,
     problem,
     objections,

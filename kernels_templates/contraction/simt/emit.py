@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def emit_contraction(
-    kernel: Kernel, printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/simt/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     batch = var("batch", max(1, p.batch))
     index = printer.dialect.index_type(_largest_index(s, p))
     walk = _walk(index, s, p, d)

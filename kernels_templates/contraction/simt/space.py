@@ -125,9 +125,9 @@ PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 ROW_BYTES = 16  # of a row of ``a`` along the depth, that one copy brings
 
 
-def problem(kernel: Kernel) -> SimtProblem:
+def problem(kernel: Kernel[Contraction]) -> SimtProblem:
     kernel = along_memory(packed_in_words(kernel))
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)
     b_by_depth, b_wide = fast_axis(kernel, body.b, body.n, body.k)
     types = {stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype}
@@ -148,9 +148,9 @@ def problem(kernel: Kernel) -> SimtProblem:
     )
 
 
-def is_copied(kernel: Kernel, value: Expr) -> int:
+def is_copied(kernel: Kernel[Contraction], value: Expr) -> int:
     """1 when an operand's elements are read and used as they are, or zero: a copy of memory makes its tile."""
-    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body_as(Contraction).acc.dtype)))
+    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body.acc.dtype)))
     return int(found is not None and kernel.params[found[0].source].dtype.bits in (32, 64))
 
 
@@ -534,6 +534,7 @@ def _one_at_a_time(p: SimtProblem, limits: Limits) -> SimtSchedule:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     SimtSchedule,
     problem,
     objections,

@@ -49,10 +49,10 @@ ARRAY_ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MOST_TAPS = 16  # of a side of the window
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.acc.dtype is not F32:
         return f"sums are of f32, not {body.acc.dtype}"
     found = stem_of(kernel)
@@ -63,7 +63,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> StemSimtProblem:
+def problem(kernel: Kernel[Contraction]) -> StemSimtProblem:
     found = required(stem_of(kernel))
     return StemSimtProblem(**stem_sizes(kernel, found).numbers, out_wide=store_width(kernel))
 
@@ -196,6 +196,7 @@ def packing(kernel: Kernel, s: StemSimtSchedule, p: StemSimtProblem) -> Packing:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     StemSimtSchedule,
     problem,
     objections,

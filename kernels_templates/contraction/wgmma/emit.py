@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def emit_wgmma(
-    kernel: Kernel, printer: CPrinter, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/wgmma/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     a, b, c, kind = form_of_a(kernel), matrix_of(kernel, "b"), result_matrix(kernel), kind_of(kernel)
     if not a or not b or kind is None:
         reason = next((r for r in (a, b) if not r), "its types are not multiplied by wgmma")

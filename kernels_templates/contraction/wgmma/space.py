@@ -109,8 +109,8 @@ class WgmmaSizes(Sizes):
     out_vector: int  # columns of a store
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body_as(Contraction)
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    body = kernel.body
     if not {"wgmma", "tma", "cluster"} <= features:
         return "the device has no wgmma"
     if kind_of(kernel) is None:
@@ -129,8 +129,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> WgmmaProblem:
-    body = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> WgmmaProblem:
+    body = kernel.body
     form, result = form_of_a(kernel), result_matrix(kernel)
     reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
     return WgmmaProblem(
@@ -148,7 +148,7 @@ def problem(kernel: Kernel) -> WgmmaProblem:
     )
 
 
-def packing(kernel: Kernel, s: WgmmaSchedule, p: WgmmaProblem) -> Packing | None:
+def packing(kernel: Kernel[Contraction], s: WgmmaSchedule, p: WgmmaProblem) -> Packing | None:
     """Columns outermost, depth innermost, as both operands of wgmma are; nothing to do when ``b`` lies so already."""
     if isinstance(matrix_of(kernel, "b"), Matrix) or not packable(kernel, "b"):
         return None
@@ -395,6 +395,7 @@ def _staged(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> WgmmaSchedule 
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     WgmmaSchedule,
     problem,
     objections,

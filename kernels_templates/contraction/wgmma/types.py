@@ -21,9 +21,9 @@ KINDS: Mapping[tuple[DType, DType, str], tuple[str, str]] = {
 }
 
 
-def operand_dtypes(kernel: Kernel) -> tuple[DType, DType]:
+def operand_dtypes(kernel: Kernel[Contraction]) -> tuple[DType, DType]:
     """What ``a`` and ``b`` are before they are cast to the accumulator's type."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     return _stored(body.a), _stored(body.b)
 
 
@@ -32,8 +32,8 @@ def _stored(value: Expr) -> DType:
     return value.value.dtype if isinstance(value, Cast) else value.dtype
 
 
-def kind_of(kernel: Kernel) -> tuple[str, str] | None:
+def kind_of(kernel: Kernel[Contraction]) -> tuple[str, str] | None:
     """The instruction and TMA's element for the kernel's types; ``None`` when there is none."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     a, b = operand_dtypes(kernel)
     return KINDS.get((a, body.acc.dtype, body.math)) if a is b else None

@@ -13,7 +13,7 @@ from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import modulo, over, plus, times
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import loadable_pixels
@@ -37,7 +37,7 @@ def algorithm_of(outputs: int) -> Algorithm:
 
 
 def emit_winograd(
-    kernel: Kernel, printer: CPrinter, s: WinogradSchedule, p: WinogradProblem, derived: WinogradSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: WinogradSchedule, p: WinogradProblem, derived: WinogradSizes
 ) -> Mapping[str, Any]:
     """The texts of ``kernels_templates/contraction/winograd/kernel.j2``, by its stages."""
     form = required(loadable_pixels(kernel))

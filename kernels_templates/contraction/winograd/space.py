@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import winograd_pixels, winograd_sizes
 from gpucomp.kernel.forms.matrix import loadable_pixels
 from gpucomp.kernel.forms.row_statistics import no_tail
@@ -123,7 +123,7 @@ FLAG_BYTES = 16
 PLENTY = 60  # more of them that ptxas takes while there are some, to read operands early
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
     if "mali" in features:
@@ -135,7 +135,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return loadable.reason if isinstance(loadable, Refusal) else ""
 
 
-def problem(kernel: Kernel) -> WinogradProblem:
+def problem(kernel: Kernel[Contraction]) -> WinogradProblem:
     form = required(loadable_pixels(kernel))
     return WinogradProblem(**winograd_sizes(kernel, form), out_wide=store_width(kernel))
 
@@ -405,6 +405,7 @@ def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     WinogradSchedule,
     problem,
     objections,

@@ -15,7 +15,7 @@ from gpucomp.codegen.llvm.attention import decode_space as attention_few_space
 from gpucomp.codegen.llvm.attention.decode_emit import sums_of
 from gpucomp.codegen.llvm.attention.parts import parts_of
 from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, scratch_bytes
-from gpucomp.codegen.llvm.contraction.space import STACK_BYTES
+from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ATTENTION as FAMILY
 from gpucomp.codegen.llvm.engines import DECODE, engines_of
 from gpucomp.codegen.llvm.ir.builder import Code, Type
@@ -24,11 +24,11 @@ from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.kernel.interpreter import expected
 from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import attention, random_inputs
 from testing.tolerance import assert_identical, assert_matches
 from tests.native import HERE, Library, run_kernel
@@ -338,7 +338,7 @@ def test_which_engine_takes_how_many_rows() -> None:
         "",
         "9 rows, more than 8",
     ]
-    assert engine(attention(1, 777, 64, 64)) == engine(attention(1, 777, 64, 64, group=4)) == "few"
+    assert engine(attention(1, 777, 64, 64)) == engine(attention(1, 777, 64, 64, group=4)) == "decode"
     assert engine(attention(70, 777, 64, 64)) == ""
 
 

@@ -20,9 +20,9 @@ from gpucomp.expr.core import Expr, Var, both, call, cast, index, literal, load,
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, I8, I16, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import depthwise as depthwise_of_floats
 from testing.kernels import max_pool
 from tests.matrix_emulation import emulated

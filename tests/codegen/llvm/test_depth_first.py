@@ -13,10 +13,11 @@ from gpucomp import ops
 from gpucomp.codegen.llvm.depth_first import fuse as chains
 from gpucomp.codegen.llvm.depth_first import space as chain_space
 from gpucomp.codegen.llvm.depth_first.links import Slides, linked
-from gpucomp.codegen.llvm.engines import CHAIN
+from gpucomp.codegen.llvm.engines import DEPTH_FIRST
 from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
-from gpucomp.kernel import HANDED, FusedLayers
+from gpucomp.kernel import HANDED, FusedLayers, kernel_of
+from gpucomp.kernel.interpreter import expected, run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.step import KernelStep, Step
@@ -24,7 +25,6 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.analytic import operations, traffic
 from gpucomp.targets import cpu
 from gpucomp.tuning import reference
-from testing.kernel_oracle import expected, run_steps
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, setting, tensor, weights
 from tests.native import Library
@@ -185,7 +185,7 @@ def test_many_schedules_at_once_are_legal_where_each_is(eager: None) -> None:
     for graph in GRAPHS.values():
         (step,) = chained(graph)
         assert isinstance(step, KernelStep)
-        assert_agrees(step.kernel, CHAIN, HOST)
+        assert_agrees(step.kernel, DEPTH_FIRST, HOST)
 
 
 def is_chained(graph: Graph) -> bool:
@@ -278,7 +278,7 @@ def test_weights_that_fill_the_cache_stay_apart() -> None:
 
 def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     (step,) = chained(large(), HOST.with_limits(cache_bytes=1 << 20))
-    p = chain_space.problem(step.kernel)
+    p = chain_space.problem(kernel_of(step.kernel, FusedLayers))
     schedule = chain_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits).numbers
 
     row = 4 * 56 * 144

@@ -14,8 +14,8 @@ from gpucomp.codegen.llvm.loops.rowwise import KEPT_ELEMENTS
 from gpucomp.expr.core import axes_of, call, cast, hole, load
 from gpucomp.ir.types import F32, I32, U8, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.targets import cpu, resolve
-from testing.kernel_oracle import expected
 from testing.kernels import layer_norm, softmax
 from testing.tolerance import assert_matches
 from tests.native import WIDEST, default_schedule, run_kernel

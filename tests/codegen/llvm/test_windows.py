@@ -13,14 +13,14 @@ from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.expr.core import axes_of, call, hole, index, load, select, var
 from gpucomp.ir.types import BF16, F32, F64, TensorType
 from gpucomp.kernel import Kernel, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import average_pool, conv, depthwise, into_part, max_pool, random_inputs
 from testing.tolerance import assert_matches
 from tests.native import WIDEST, Library
 
-CASES = [
+CASES: list[Kernel] = [
     depthwise((1, 9, 11, 2 * WIDEST), (3, 3), pad=1),
     depthwise((2, 7, 13, 3 * WIDEST + 5), (3, 3), stride=(2, 2), pad=1),
     depthwise((1, 8, 9, 4 * WIDEST), (5, 5), pad=2),

@@ -11,18 +11,19 @@ import pytest
 
 from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.codegen.llvm.engines import ENGINES, engines_of
 from gpucomp.codegen.llvm.engines import WINOGRAD as FAMILY
-from gpucomp.codegen.llvm.winograd.space import SCRATCH_BYTES, THREADS, cycles, derive, scratch_bytes
+from gpucomp.codegen.llvm.winograd.space import SCRATCH_BYTES, cycles, derive, scratch_bytes
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import BF16, F16, F32, I32
 from gpucomp.kernel import Contraction, Store
+from gpucomp.kernel.interpreter import UNWRITTEN
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cpu
-from testing.kernel_oracle import UNWRITTEN
 from testing.kernels import conv, grouped_conv, into_part, matmul
 
 AVX512 = Limits(threads=1, shared_bytes=0, warp=1, registers=32, vector_bytes=64, cache_bytes=2 << 20)
@@ -361,10 +362,10 @@ def test_defaults_are_legal_and_no_worse_than_their_neighbours(size, limits):
 
 def on_all(s, p, limits):
     """Cycles of all threads together, whichever of the numbers of them it is."""
-    return sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+    return sum(threads * cycles(s, p, threads, limits) for threads in FEW_THREADS)
 
 
-@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("threads", FEW_THREADS)
 def test_more_threads_take_no_longer_and_share_the_work_of_a_large_layer(threads):
     p = FAMILY.problem(constant(conv((1, 56, 56, 128), 256, (3, 3), pad=1)))
     s = FAMILY.default(p, AVX512)
@@ -401,7 +402,7 @@ def test_it_is_chosen_for_fewer_where_a_core_multiplies_less(processor, engine):
     ("processor", "dtype", "engine"),
     [
         ("znver4", BF16, "winograd"),
-        ("sapphirerapids", BF16, "tiles"),
+        ("sapphirerapids", BF16, "amx"),
         ("znver4", F16, "winograd"),
         ("x86-64-v2", F16, ""),
     ],

@@ -7,13 +7,13 @@ from itertools import takewhile
 import pytest
 
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
 from gpucomp.kernel.step import Step
 from gpucomp.kernel.verify import verify_steps
 from gpucomp.lowering import KERNEL_PASSES, wanted_passes
 from gpucomp.ops.interpreter import interpret
-from testing.kernel_oracle import run_steps
 from testing.tolerance import assert_matches
 from tests.builders import setting
 from tests.kernel.passes.examples import EXAMPLES, REFUSALS, Case

@@ -15,6 +15,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.frontend import onnx as frontend
 from gpucomp.kernel import Contraction, Rowwise
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.fuse_row_statistics import followed, join
 from gpucomp.kernel.step import Step
@@ -25,7 +26,6 @@ from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cpu, cuda, opencl, resolve
 from gpucomp.targets.back_end import back_end
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from testing.kernel_oracle import run_steps
 from testing.tolerance import assert_matches
 from tests.builders import setting
 from tests.onnx_builders import model, node, value

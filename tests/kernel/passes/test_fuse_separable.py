@@ -13,6 +13,7 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Contraction, Kernel, Separable
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import fuse_separable as separable
 from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
@@ -22,7 +23,6 @@ from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule import expected
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cuda, opencl
-from testing.kernel_oracle import run_steps
 from testing.kernels import matmul
 from testing.tolerance import assert_matches
 from tests.builders import setting

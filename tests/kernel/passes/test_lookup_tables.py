@@ -14,10 +14,10 @@ from gpucomp.expr.core import Expr, axes_of, call, cast, literal, load
 from gpucomp.ir import Graph, input_value
 from gpucomp.ir.types import F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.lookup_tables import look_up, table_of
 from gpucomp.kernel.step import HostStep, KernelStep
 from gpucomp.targets import resolve
-from testing.kernel_oracle import expected
 from tests.builders import setting
 from tests.onnx_builders import model, node, value
 

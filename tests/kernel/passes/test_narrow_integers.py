@@ -13,11 +13,11 @@ from gpucomp.compiler import lower
 from gpucomp.expr.core import call, cast, hole, literal, load, select, var
 from gpucomp.ir.types import F32, I8, I16, I32, U8, U16, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes import narrow_integers as integers
 from gpucomp.kernel.passes.narrow_integers import Narrow, fitting, split_offset
 from gpucomp.targets import resolve
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs
 from tests.onnx_builders import model, node, value
 

@@ -13,11 +13,11 @@ from gpucomp.artifact.plan import WEIGHT
 from gpucomp.expr.core import load
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.pack_weights import TRANSFORMS, pack, packable, packed_constant
 from gpucomp.targets.back_end import back_end
-from testing.kernel_oracle import expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from tests.graphs import tensor, weight
 from tests.onnx_builders import model, node, value

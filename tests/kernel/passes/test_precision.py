@@ -12,9 +12,9 @@ from gpucomp.cli.compare import relative_error
 from gpucomp.errors import UsageError
 from gpucomp.ir import Graph, constant, input_value
 from gpucomp.ir.types import BF16, F16, F64, I64, TensorType
+from gpucomp.kernel.interpreter import expected, run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
-from testing.kernel_oracle import expected, run_steps
 from testing.kernels import conv, matmul, random_inputs, softmax
 from tests.graphs import tensor, weight
 

@@ -201,7 +201,7 @@ def contractions(made, target: str):
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize(
     ("target", "engine"),
-    [("cpu:sapphirerapids", "contraction/tiles"), ("cpu:cascadelake", "contraction/dots"), ("cuda:sm_80", "contraction/mma"),
+    [("cpu:sapphirerapids", "contraction/amx"), ("cpu:cascadelake", "contraction/vnni"), ("cuda:sm_80", "contraction/mma"),
      ("opencl:gfx90a", "contraction/amd"), ("opencl:mali", "contraction/mali")],
 )  # fmt: skip
 def test_both_layers_go_to_the_engine_for_bytes(target, engine, dtype):
@@ -237,7 +237,7 @@ def test_codes_are_stored_where_the_columns_would_quantize_many_again(rows, quan
 def test_windows_read_codes_that_are_stored_once_channels_last(dtype):
     lowered = lower(convolutions(31, dtype=dtype), resolve("cpu:sapphirerapids"))
 
-    assert [r.choice.family.title for r in lowered.rendered.values()].count("contraction/tiles") == 2
+    assert [r.choice.family.title for r in lowered.rendered.values()].count("contraction/amx") == 2
     texts = [step.kernel.text for step in lowered.rendered]
     assert sum("round(" in text for text in texts) == 4  # a zero point and the codes, for each layer
     codes = [

@@ -41,6 +41,7 @@ from gpucomp.codegen.llvm.ir.builder import I64, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower, operations
 from gpucomp.device.target import Target
+from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Cast, Expr, Load, substitute, var
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.types import BF16, U8
@@ -63,19 +64,19 @@ class Late:
 
 
 class Tiles:
-    """Writes one kernel. ``dots`` writes the same nest around other instructions."""
+    """Writes one kernel. ``vnni`` writes the same nest around other instructions."""
 
-    def __init__(self, kernel: Kernel, c: Contraction, s: NarrowSchedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[Contraction], s: NarrowSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.code.native_bf16 = "avx512bf16" in target.features
         narrow = narrow_of(kernel)
         assert narrow is not None
-        self.narrow, self.ops, self.acc = narrow, narrow.ops, c.acc
+        self.narrow, self.ops, self.acc = narrow, narrow.ops, kernel.body.acc
         self.s, self.p = s, problem(kernel)
         self.d = derive(self.s, self.p)
         self.bound: dict[Expr, LaneValue] = {}
-        self.vector = Type(storage.register_scalar(c.acc.dtype), COLUMNS)
+        self.vector = Type(storage.register_scalar(self.acc.dtype), COLUMNS)
         self.columns = _packed_columns(kernel, self.s, self.p)
         if self.columns is None:
             self.b_program = lower([self.ops.b], [self.ops.batch, self.ops.ki, self.ops.n])
@@ -459,17 +460,24 @@ class Tiles:
             printer.store(store.target, self.stores.results[2 * k], self.stores.results[2 * k + 1])
 
 
-def _packed_columns(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> int | None:
-    """The parameter that holds the columns as ``packing`` has them; ``None`` where they are to be copied."""
-    body = kernel.body_as(Contraction)
+def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowProblem) -> int | None:
+    """The parameter that holds the columns as ``packing`` has them; ``None`` where the schedule has them copied.
+
+    Raises ``ScheduleError`` where the kernel is not packed: rows that are read from lines, and several axes of k, need
+    columns in that order, and other columns would be copied against the schedule.
+    """
     wanted = packing(kernel, s, p)
-    b = body.b.value if isinstance(body.b, Cast) else body.b
-    if wanted is None or not isinstance(b, Load):
+    if wanted is None:
         return None
-    return b.source if kernel.params[b.source].shape == tuple(x.extent for x in wanted.digits) else None
+    b, shape = kernel.body.b, tuple(x.extent for x in wanted.digits)
+    b = b.value if isinstance(b, Cast) else b
+    if not isinstance(b, Load) or kernel.params[b.source].shape != shape:
+        raise ScheduleError(
+            f"pack_b=2 reads columns packed to {shape}: pack the kernel as its engine asks for", code="GPC8001"
+        )
+    return b.source
 
 
-def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
-    c = kernel.body_as(Contraction)
-    return Tiles(kernel, c, TileSchedule(**schedule), name, target).emit()
+def emit_amx(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks. Raises ``ScheduleError`` where the columns are not packed."""
+    return Tiles(kernel, TileSchedule(**schedule), name, target).emit()

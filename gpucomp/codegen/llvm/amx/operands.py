@@ -61,9 +61,9 @@ class Narrow:
 
 
 @lru_cache(maxsize=32)
-def narrow_of(kernel: Kernel) -> Narrow | None:
+def narrow_of(kernel: Kernel[Contraction]) -> Narrow | None:
     """``None`` where an operand is wider than its instruction takes, or there is nothing to multiply."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     acc = c.acc.dtype
     if acc not in ELEMENTS or any(axis.extent == 0 for axis in (*c.domain, *c.k)):
         return None
@@ -131,9 +131,9 @@ class Image:
 
 
 @lru_cache(maxsize=32)
-def image_of(kernel: Kernel) -> Image | None:
+def image_of(kernel: Kernel[Contraction]) -> Image | None:
     """The windows of a convolution in two dimensions or fewer; ``None`` where ``a`` is nothing of the kind."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     element = element_of(c.a, c.acc.dtype)
     if element is None or not c.m or not c.k or any(_computed(i) for i in _indices(element)):
         return None

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from gpucomp.codegen.llvm.amx.operands import WORD, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.contraction.operands import k_contiguous
+from gpucomp.codegen.llvm.core_space import FEW_THREADS, microseconds
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16
 from gpucomp.kernel import Contraction, Kernel
@@ -130,10 +131,8 @@ class NarrowSizes(RowTiles):
     row_bytes: int  # from one copied row to the next
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     """Why tile registers cannot compute ``kernel``; empty when they can."""
-    if not isinstance(kernel.body, Contraction):
-        return "no contraction"
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
@@ -144,8 +143,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> NarrowProblem:
-    c = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> NarrowProblem:
+    c = kernel.body
     narrow, image = narrow_of(kernel), image_of(kernel)
     assert narrow is not None
     ops = narrow.ops
@@ -372,8 +371,6 @@ FIRST_BYTES = 36 << 10  # of the first-level cache for rows and columns; the res
 SECOND_BYTE = 1 / 60  # of a byte from the second-level cache
 TURN = 140.0  # of transposing a tile of columns
 PAIRS = 70.0  # of interleaving the words of a tile of columns
-GHZ = 3.0
-THREADS = (1, 2, 4)
 TAIL = 0.15
 
 
@@ -426,20 +423,20 @@ def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
 
 def estimate(s: TileSchedule, p: NarrowProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return _cycles(s, p, 2) / GHZ / 1e3
+    return microseconds(_cycles(s, p, 2))
 
 
 BLOCKS = ((2, 2), (1, 2), (2, 1), (1, 4), (4, 1), (1, 3), (3, 1), (1, 1))
 
 
 def default(p: NarrowProblem, limits: Limits) -> TileSchedule:
-    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
+    """The candidate that the cost model finds fastest on ``FEW_THREADS``; the smallest schedule if no candidate is legal."""
     smallest = TileSchedule(
         tiles_m=1, tiles_n=1, tile_m=16, panels=1, pack_a=COPIED, pack_b=2 if p.b_constant else 1, across=0, ahead=0
     )
 
     def cost(s: TileSchedule) -> float:
-        return sum(_cycles(s, p, threads) * threads for threads in THREADS)
+        return sum(_cycles(s, p, threads) * threads for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))

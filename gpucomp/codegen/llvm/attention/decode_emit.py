@@ -218,6 +218,6 @@ def sums_of(vectors: Sequence[Value]) -> Value:
     return vectors[0]
 
 
-def emit_few(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     return _Few(kernel, DecodeSchedule(**schedule), name, target).emit()

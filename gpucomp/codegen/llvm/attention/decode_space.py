@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
-from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, span
+from gpucomp.codegen.llvm.core_space import STACK_BYTES, TASK, THREADS, microseconds, span
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import loads
 from gpucomp.kernel import Attention, Kernel
@@ -36,9 +36,9 @@ class DecodeSizes(Sizes):
     wide: int  # vectors of values whose sums are in registers
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     """Why the engine cannot compute the kernel; empty if it can."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     rows = math.prod(v.extent for v in body.rows)
     return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
 
@@ -90,7 +90,7 @@ def cycles(s: DecodeSchedule, p: DecodeProblem, limits: Limits, threads: int) ->
 
 def estimate(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return cycles(s, p, limits, 2) / GHZ / 1e3
+    return microseconds(cycles(s, p, limits, 2))
 
 
 def default(p: DecodeProblem, limits: Limits) -> DecodeSchedule:

@@ -84,9 +84,9 @@ class Scratch:
 
 
 @lru_cache(maxsize=32)
-def parts_of(kernel: Kernel) -> Parts:
+def parts_of(kernel: Kernel[Attention]) -> Parts:
     """The parts of an attention kernel."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     flat = Flattener(kernel.params)
     named = (("batch", body.batch), ("rows", body.rows), ("cols", body.cols), ("depth", body.depth),
              ("values", body.values))  # fmt: skip

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
-    GHZ,
+    FAR_BYTE,
     STACK_BYTES,
     TASK,
     THREADS,
+    microseconds,
     span,
     step,
 )
@@ -112,7 +113,6 @@ LONE = 1.15  # factor on products in which every multiply-add waits for a load
 TURN = 5.0  # of a vector that is transposed
 RENEW = 2.0  # of a vector of means whose maximum has changed
 COPY = 2.0  # of a vector of keys or values
-FAR_BYTE = 0.06  # of keys and values from beyond the second-level cache
 FIRST_BYTES = 48 << 10  # of the first-level cache
 PAST_FIRST = 1.1  # factor on products whose queries and sums do not fit into the first-level cache
 NEAR = 32 << 10  # bytes of the first-level cache that are left for the weights of a block
@@ -160,7 +160,7 @@ def cycles(s: AttentionSchedule, p: AttentionProblem, limits: Limits, threads: i
 
 def estimate(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return cycles(s, p, limits, 2) / GHZ / 1e3
+    return microseconds(cycles(s, p, limits, 2))
 
 
 def default(p: AttentionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> AttentionSchedule:

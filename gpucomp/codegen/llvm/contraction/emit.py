@@ -25,7 +25,8 @@ from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, touched_by
 from gpucomp.codegen.llvm.contraction.image_lines import Lines, windows_of
 from gpucomp.codegen.llvm.contraction.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part
-from gpucomp.codegen.llvm.contraction.register_block import LINE, RegisterBlock, Stream
+from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Stream
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
@@ -42,10 +43,11 @@ REQUESTED = 64  # points of k between two requests for lines of the epilogue, wh
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
-        self.dtype, self.acc = c.acc.dtype, c.acc
+        self.acc = kernel.body.acc
+        self.dtype = self.acc.dtype
         self.scalar = storage.register_scalar(self.dtype)
         self.width = max(2, schedule["lanes"] * 4 // self.dtype.nbytes)
         self.vector = Type(self.scalar, self.width)
@@ -394,6 +396,6 @@ class _Emitter:
             printer.store(store.target, self.stores.results[2 * i], self.stores.results[2 * i + 1])
 
 
-def emit_contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_contraction(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return _Emitter(kernel, c, schedule, name, target).emit()
+    return _Emitter(kernel, schedule, name, target).emit()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.contraction.operands import Operands
-from gpucomp.codegen.llvm.contraction.register_block import LINE
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.expr.core import Expr, Load, walk
 from gpucomp.expr.simplify import coefficient

@@ -57,9 +57,9 @@ class Windows:
 
 
 @lru_cache(maxsize=32)
-def windows_of(kernel: Kernel) -> Windows | None:
+def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     """The windows that slide along the last axis of m; ``None`` where ``a`` is nothing of the kind."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     if not c.m or len(c.k) < 2 or any(isinstance(e, Load) for o in _indices(c.a) for e in walk(o)):
         return None
     x, tap, channel = c.m[-1], c.k[-2], c.k[-1]

@@ -41,12 +41,12 @@ class Operands:
 
 
 @lru_cache(maxsize=32)
-def operands_of(kernel: Kernel, shortest: int) -> Operands:
+def operands_of(kernel: Kernel[Contraction], shortest: int) -> Operands:
     """Batch, m and n as one variable each; k merged as far as its loads stay linear.
 
     A last axis of k shorter than ``shortest`` is merged with the one before it though loads then divide.
     """
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     flat = Flattener(kernel.params)
     batch, batch_parts = collapse(c.batch, "batch")
     m, m_parts = collapse(c.m, "m")

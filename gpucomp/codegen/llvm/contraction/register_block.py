@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Code, Slot, Type, Value
 from gpucomp.ir.types import DType
 
-LINE = 64  # bytes of a cache line
 SHORT_RUN = 12  # points of k that are written out rather than looped over
 
 Row = tuple[Value, int]  # a pointer and a constant number of elements behind it

@@ -13,12 +13,13 @@ from gpucomp.codegen.llvm.contraction.image_lines import MOST_PLANES, most_lines
 from gpucomp.codegen.llvm.contraction.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
-    GHZ,
+    FAR_BYTE,
     STACK_BYTES,
     TASK,
     THREADS,
     VectorSchedule,
     crowding,
+    microseconds,
     span,
     step,
 )
@@ -67,9 +68,9 @@ class ContractionProblem(Sizes):
     b_batched: int  # 1: each batch has columns of its own
 
 
-def contraction_form(kernel: Kernel) -> str:
+def contraction_form(kernel: Kernel[Contraction]) -> str:
     """Which of ``FORMS`` computes a contraction."""
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     if c.acc.dtype.storage_only or c.acc.dtype.nbytes < 4:
         return "loops"
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
@@ -82,8 +83,8 @@ def contraction_form(kernel: Kernel) -> str:
     return "gemm"
 
 
-def problem(kernel: Kernel) -> ContractionProblem:
-    c = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
+    c = kernel.body
     batch, m, n, k = (math.prod(a.extent for a in axes) for axes in (c.batch, c.m, c.n, c.k))
     form = contraction_form(kernel)
     p = ContractionProblem(
@@ -168,7 +169,6 @@ def packing(kernel: Kernel, s: ContractionSchedule, p: ContractionProblem) -> Pa
 # The model of a core, in cycles. Measured on Sapphire Rapids: blocks of 9 x 3, 8 x 3 and 6 x 4 vectors of sums run at 93
 # to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
-FAR_BYTE = 0.06
 EPILOGUE = 3.0  # of a vector of sums
 POINTER = 3.0  # of computing a row's pointer for one outer point of k
 RUN = 12.0  # of a loop over ki, besides a load for each row's pointer
@@ -258,7 +258,7 @@ def cycles(s: ContractionSchedule, p: ContractionProblem, threads: int, limits: 
 
 def estimate(s: ContractionSchedule, p: ContractionProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return cycles(s, p, 2, limits) / GHZ / 1e3
+    return microseconds(cycles(s, p, 2, limits))
 
 
 def default(p: ContractionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> ContractionSchedule:

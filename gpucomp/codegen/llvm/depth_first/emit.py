@@ -21,7 +21,7 @@ from gpucomp.codegen.llvm.ir.builder import I64, Type, Value
 from gpucomp.codegen.llvm.loops.nest import Entry
 from gpucomp.codegen.llvm.windows.emit import emit_windows
 from gpucomp.device.target import Target
-from gpucomp.kernel import HANDED, Contraction, FusedLayers, Kernel
+from gpucomp.kernel import HANDED, FusedLayers, Kernel
 from gpucomp.schedule.space import Schedule
 
 
@@ -40,9 +40,10 @@ class _Kept:
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, chain: FusedLayers, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
+        chain = kernel.body
         self.chain, self.links = chain, links_of(chain)
         self.rows = schedule["rows"]
         self.lanes = max(1, target.limits.vector_bytes // 4)
@@ -68,7 +69,7 @@ class _Emitter:
     def _function(linked: Linked, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
         if linked.row is None:
             return emit_windows(linked.kernel, schedule, name, target)
-        return emit_contraction(linked.row, linked.row.body_as(Contraction), schedule, name, target)
+        return emit_contraction(linked.row, schedule, name, target)
 
     def emit(self) -> tuple[str, int]:
         code, entry = self.code, self.entry
@@ -138,7 +139,6 @@ class _Emitter:
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 
 
-def emit_chain(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_depth_first(kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
-    chain = kernel.body_as(FusedLayers)
-    return _Emitter(kernel, chain, schedule, name, target).emit()
+    return _Emitter(kernel, schedule, name, target).emit()

@@ -3,6 +3,10 @@
 An image that is larger than the second cache is written to memory beyond it and read from there again. A chain spares
 both, at the cost of rows that two parts of an image make twice, and of contractions that see one row at a time. Kernels
 are added to a chain as long as the model of ``_cost`` finds that the whole takes less time for it.
+
+``gpucomp.schedule.expected`` is not asked: it adds up the times of kernels, and the image that goes to far memory between two
+of them is in neither time. It also takes whole kernels, and here each try would splice a chain and pack its weights; ``_cost``
+compares only what a chain spends and spares, by the same margin, ``CLEAR_GAIN``.
 """
 
 from __future__ import annotations
@@ -19,17 +23,17 @@ from gpucomp.codegen.llvm.depth_first import space as chain_space
 from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, linked
 from gpucomp.device.limits import Limits
 from gpucomp.ir.graph import Value
-from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers
+from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, is_kernel_of
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice
 from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.schedule.choose import CLEAR_GAIN
 from gpucomp.schedule.space import Schedule
 
 FAR_BYTE = 0.15  # cycles of a byte that goes to memory beyond the second cache, or comes from there
 NEAR_SHARE = 2  # an image of this part of the second cache and more is written to far memory
 WEIGHT_SHARE = 4  # the part of the second cache that the links' weights may take
-GAIN = 1.1  # by which the time spared exceeds the time spent: the model errs
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,7 @@ class _Candidate:
         ``None`` where a row cannot be computed on its own. Found out only for images that are worth it: it takes long.
         """
         kernel, row, limits = self.linked.kernel, self.linked.row, self.limits
-        if row is None:
+        if row is None or not is_kernel_of(kernel, Contraction):
             (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
             problem = family.problem(kernel)
             schedule = {**family.default(problem, limits).numbers, "tasks": 1}
@@ -129,7 +133,7 @@ def _is_far(nbytes: int, limits: Limits) -> bool:
 
 
 def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
-    """Cycles that the links take more than each on its own, on one thread; negative where they gain."""
+    """Cycles that the links take more than each on its own, on one thread; negative where they clearly gain."""
     if len(links) == 1:
         return 0.0
     p = chain_space.sizes([c.linked for c in links])
@@ -141,7 +145,7 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     images = [c.linked.result.nbytes for c in links[:-1]]
     spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if _is_far(nbytes, limits))
     spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
-    return GAIN * spent - spared
+    return CLEAR_GAIN * spent - spared
 
 
 def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
@@ -159,7 +163,7 @@ def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -
 
 def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
     kernel = link.step.kernel
-    if not isinstance(kernel.body, Contraction):
+    if not is_kernel_of(kernel, Contraction):
         return link.step
     family = space.REGISTER_BLOCKS
     packing = family.packing(kernel, family.schedule(link.schedule), family.problem(kernel))

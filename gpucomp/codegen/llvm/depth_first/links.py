@@ -16,7 +16,7 @@ from gpucomp.codegen.llvm.windows.emit import Windows, windows_of
 from gpucomp.expr.core import Const, Expr, Load, Var, hole, index, literal, loads, substitute, transform, walk
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, Kernel, Loops, Store, Window
+from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, Kernel, Loops, Store, Window, is_kernel_of
 from gpucomp.refusal import Refusal
 from gpucomp.schedule.analytic import operations
 
@@ -49,7 +49,7 @@ class Linked:
 
     kernel: Kernel
     slides: Slides | None
-    row: Kernel | None = None
+    row: Kernel[Contraction] | None = None
     moves: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -69,8 +69,8 @@ def linked(kernel: Kernel, source: int | None) -> Linked | Refusal:
     images = [kernel.params[-1], *([] if source is None else [kernel.params[source]])]
     if any(len(t.shape) != 4 or 0 in t.shape for t in images):
         return Refusal("no image of rows")
-    if isinstance(kernel.body, Contraction):
-        return _pointwise(kernel, kernel.body, source)
+    if is_kernel_of(kernel, Contraction):
+        return _pointwise(kernel, source)
     if isinstance(kernel.body, (Loops, Window)):
         return _window(kernel, source)
     return Refusal("neither a contraction nor a window")
@@ -112,7 +112,8 @@ def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | Ref
 
 
 @lru_cache(maxsize=256)
-def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | Refusal:
+def _pointwise(kernel: Kernel[Contraction], source: int | None) -> Linked | Refusal:
+    c = kernel.body
     if c.batch or c.math != "strict":
         return Refusal("a batch of products")
     (store,) = kernel.stores
@@ -144,7 +145,7 @@ def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | R
         if constant or set(terms) != {row} or terms[row] < 1:
             return Refusal("it reads other rows than it writes")
         slides = Slides(stride=terms[row])
-    return Linked(kernel, slides, _row_kernel(kernel, c, rest, outer), moves)
+    return Linked(kernel, slides, _row_kernel(kernel, rest, outer), moves)
 
 
 def _outside_loads(expr: Expr) -> Expr:
@@ -166,7 +167,8 @@ def _moves(
     return tuple(moves.get(p, (0, 0)) for p in range(len(kernel.params)))
 
 
-def _row_kernel(kernel: Kernel, c: Contraction, rest: tuple[Var, ...], outer: Sequence[Var]) -> Kernel:
+def _row_kernel(kernel: Kernel[Contraction], rest: tuple[Var, ...], outer: Sequence[Var]) -> Kernel[Contraction]:
+    c = kernel.body
     first: dict[Expr, Expr] = {v: index(0) for v in outer}
     simplify = Simplifier()
 

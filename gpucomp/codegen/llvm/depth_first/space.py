@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpucomp.codegen.llvm.core_space import STACK_BYTES, THREADS
 from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, links_of, stretches
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import FusedLayers, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
-STACK_BYTES = 1 << 20  # of rows that one call may keep
 CACHE_SHARE = 2  # kept rows may take 1/2 of the second-level cache: weights and operands need some too
 WIDEST_SHARE = 4  # above 1/4 of it, more rows at a time gain nothing
 ENOUGH_ROWS = 4  # with fewer rows at a time, moving rows costs more than it saves
 CARRIED_BYTE = 0.06  # cycles of moving a byte of a row that the next band needs as well
-THREADS = (1, 2, 4, 8)  # a default schedule is chosen for all of these
 
 
 class ChainSchedule(Tunables):
@@ -52,8 +51,8 @@ def sizes(links: Sequence[Linked]) -> ChainProblem:
     )
 
 
-def problem(kernel: Kernel) -> ChainProblem:
-    return sizes(links_of(kernel.body_as(FusedLayers)))
+def problem(kernel: Kernel[FusedLayers]) -> ChainProblem:
+    return sizes(links_of(kernel.body))
 
 
 def kept_bytes(rows: int, p: ChainProblem) -> int:

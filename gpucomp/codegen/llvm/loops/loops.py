@@ -70,13 +70,13 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
     return entry.text(), tasks.count
 
 
-def emit_elementwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_elementwise(kernel: Kernel[Loops], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return emit_loops(kernel, kernel.body_as(Loops).domain, {}, schedule, name, target)
+    return emit_loops(kernel, kernel.body.domain, {}, schedule, name, target)
 
 
-def emit_pool(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_pool(kernel: Kernel[Window], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """A pool as loops, its window as a sum in each of its stores."""
-    window = kernel.body_as(Window)
+    window = kernel.body
     values: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
     return emit_loops(kernel, window.domain, values, schedule, name, target)

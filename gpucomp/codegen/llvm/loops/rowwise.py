@@ -270,9 +270,9 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
     return tasks.count
 
 
-def emit_rowwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_rowwise(kernel: Kernel[Rowwise], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return emit_rows(kernel, kernel.body_as(Rowwise), schedule, name, target)
+    return emit_rows(kernel, kernel.body, schedule, name, target)
 
 
 def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:

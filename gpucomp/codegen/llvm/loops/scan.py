@@ -36,8 +36,9 @@ BLOCK = 1024  # rows side by side whose running values are kept: 4 KiB of f32
 class _Scan:
     """One kernel's rows and expressions after merging, the rows that lanes run over, and the running values."""
 
-    def __init__(self, kernel: Kernel, body: Scan, schedule: Schedule, name: str, target: Target) -> None:
-        self.entry, self.body = Entry(kernel, name, target), body
+    def __init__(self, kernel: Kernel[Scan], schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        body = self.body = kernel.body
         code = self.code = self.entry.code
         flat = Flattener(kernel.params)
         stores = flat.stores(kernel)
@@ -108,9 +109,9 @@ class _Scan:
             printer.store(store.target, self.stored.results[2 * i], self.stored.results[2 * i + 1])
 
 
-def emit_scan(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_scan(kernel: Kernel[Scan], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    scan = _Scan(kernel, kernel.body_as(Scan), schedule, name, target)
+    scan = _Scan(kernel, schedule, name, target)
     entry, code, extent = scan.entry, scan.code, scan.extent
     tasks = scan.tasks(schedule["tasks"])
     with code.loop(entry.first, entry.last) as task:

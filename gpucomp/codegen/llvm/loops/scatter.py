@@ -41,8 +41,9 @@ READERS = 4  # tasks that may look at an update of a line whatever the number of
 class _Walk:
     """A kernel's expressions over its merged lines, one flat place and one flat number of an update."""
 
-    def __init__(self, kernel: Kernel, body: Scatter, schedule: Schedule, name: str, target: Target) -> None:
-        self.entry, self.body = Entry(kernel, name, target), body
+    def __init__(self, kernel: Kernel[Scatter], schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        body = self.body = kernel.body
         self.code = self.entry.code
         self.place = var("place", math.prod(v.extent for v in body.places))
         self.number = var("number", math.prod(v.extent for v in body.updates))
@@ -227,9 +228,9 @@ class _Phases:
             self.store(self.changing, width, active)
 
 
-def emit_scatter(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_scatter(kernel: Kernel[Scatter], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    w = _Walk(kernel, kernel.body_as(Scatter), schedule, name, target)
+    w = _Walk(kernel, schedule, name, target)
     entry, code = w.entry, w.code
     split, phases = _Split.of(w, schedule["tasks"]), _Phases(w)
     tasks = split.tasks

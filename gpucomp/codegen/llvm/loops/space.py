@@ -53,8 +53,8 @@ def scatter_default(p: LoopsProblem, limits: Limits) -> ScatterSchedule:
     return ScatterSchedule(lanes=_lanes(limits), tasks=64)
 
 
-def rowwise_problem(kernel: Kernel) -> RowwiseProblem:
-    body = kernel.body_as(Rowwise)
+def rowwise_problem(kernel: Kernel[Rowwise]) -> RowwiseProblem:
+    body = kernel.body
     return RowwiseProblem(rows=math.prod(a.extent for a in body.rows), cols=math.prod(a.extent for a in body.cols))
 
 

@@ -25,8 +25,8 @@ ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
 class _Dots(Tiles):
-    def __init__(self, kernel: Kernel, c: Contraction, s: DotsSchedule, name: str, target: Target) -> None:
-        super().__init__(kernel, c, s, name, target)
+    def __init__(self, kernel: Kernel[Contraction], s: DotsSchedule, name: str, target: Target) -> None:
+        super().__init__(kernel, s, name, target)
         self.parts = parts_of_tile(target.limits)
         self.lanes = COLUMNS // self.parts
         self.sum_type = Type(self.vector.scalar, self.lanes)
@@ -100,7 +100,6 @@ class _Dots(Tiles):
         return code.let(f"call {total.type} @llvm.x86.{name}({inner})", total.type)
 
 
-def emit_dots(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    c = kernel.body_as(Contraction)
-    return _Dots(kernel, c, DotsSchedule(**schedule), name, target).emit()
+    return _Dots(kernel, DotsSchedule(**schedule), name, target).emit()

@@ -21,7 +21,7 @@ from gpucomp.codegen.llvm.amx.space import (
     derive,
     line_counts,
 )
-from gpucomp.codegen.llvm.core_space import crowding
+from gpucomp.codegen.llvm.core_space import FEW_THREADS, crowding, microseconds
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
@@ -36,10 +36,8 @@ class DotsProblem(NarrowProblem):
     signed: int  # 1: rows and columns are both signed, which takes sums of the columns as well
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     """Why the processor's dot products cannot compute ``kernel``; empty when they can."""
-    if not isinstance(kernel.body, Contraction):
-        return "no contraction"
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
@@ -52,7 +50,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return "" if features & {"avx512vnni", "avxvnni"} else "the processor has neither avx512vnni nor avxvnni"
 
 
-def problem(kernel: Kernel) -> DotsProblem:
+def problem(kernel: Kernel[Contraction]) -> DotsProblem:
     narrow = narrow_of(kernel)
     assert narrow is not None
     both = narrow.ops.a.dtype is I8 and narrow.ops.b.dtype is I8
@@ -74,7 +72,7 @@ def objections(s: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[str]
     yield from amx.unreadable(s, p)
 
 
-def packing(kernel: Kernel, s: DotsSchedule, p: DotsProblem) -> Packing | None:
+def packing(kernel: Kernel[Contraction], s: DotsSchedule, p: DotsProblem) -> Packing | None:
     return amx.packing(kernel, s, p)
 
 
@@ -113,7 +111,7 @@ def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> fl
 
 def estimate(s: DotsSchedule, p: DotsProblem, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return _cycles(s, p, limits, 2) / amx.GHZ / 1e3
+    return microseconds(_cycles(s, p, limits, 2))
 
 
 def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
@@ -123,7 +121,7 @@ def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
     )
 
     def cost(s: DotsSchedule) -> float:
-        return sum(_cycles(s, p, limits, threads) * threads for threads in amx.THREADS)
+        return sum(_cycles(s, p, limits, threads) * threads for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))

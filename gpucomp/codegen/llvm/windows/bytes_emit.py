@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
@@ -33,7 +34,6 @@ from gpucomp.kernel.passes.narrow_integers import split_offset
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
-LINE = 64
 MOST_HALO = 1 << 17  # bytes of the line that stands for rows outside the image
 FEWEST_LANES = 4
 DOTS = frozenset({"avx512vnni", "avxvnni"})

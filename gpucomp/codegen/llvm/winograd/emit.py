@@ -36,7 +36,7 @@ POINTERS = 8  # of a row of a tile's pixels: no tile has more
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, c: Contraction, s: WinogradSchedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[Contraction], s: WinogradSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.s, self.p = s, problem(kernel)
@@ -52,11 +52,12 @@ class _Emitter:
         shape = (self.d.panels, self.d.factors, self.p.depth, self.d.nr)
         self.image = self.entry.params[form.source]
         self.filters = self.entry.params[packed_filters(kernel, shape, "contraction/winograd")]
-        self._read_stores(kernel, c)
+        self._read_stores(kernel)
         self._scratch()
 
-    def _read_stores(self, kernel: Kernel, c: Contraction) -> None:
+    def _read_stores(self, kernel: Kernel[Contraction]) -> None:
         """The stores over the axes of the result; ``n`` as one variable. Axes of extent 1 are bound to zero."""
+        c = kernel.body
         flat = Flattener(kernel.params)
         self.n, parts = collapse(c.n, "n")
         self.stores = [
@@ -295,7 +296,6 @@ class _Emitter:
             printer.store(store.target, self.program.results[2 * i], self.program.results[2 * i + 1])
 
 
-def emit_winograd(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_winograd(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks. Raises ``ScheduleError`` where the filters are not packed."""
-    c = kernel.body_as(Contraction)
-    return _Emitter(kernel, c, WinogradSchedule(**schedule), name, target).emit()
+    return _Emitter(kernel, WinogradSchedule(**schedule), name, target).emit()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
@@ -82,23 +83,23 @@ LINE_FLOATS = 16  # of a cache line
 STEPS = (1, 2)
 
 
-def pixels(kernel: Kernel) -> Pixels | Refusal:
+def pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
     """The convolution that the engine computes, or why it does not."""
     return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     found = pixels(kernel)
     if isinstance(found, Refusal):
         return found.reason
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.b.dtype is not F32:
         return "its filters are no f32 when they are multiplied"
     slow = found.dtype is F16 and not features & {"f16c", "neon"}
     return "the processor does not convert f16" if slow else ""
 
 
-def problem(kernel: Kernel) -> WinogradProblem:
+def problem(kernel: Kernel[Contraction]) -> WinogradProblem:
     form = required(pixels(kernel))
     p = WinogradProblem(**winograd_sizes(kernel, form), step=form.steps[0])
     return p if form.dtype is F32 else p.replace(pixel_bytes=form.dtype.nbytes)
@@ -185,7 +186,6 @@ OVERLAP = 0.3  # part of the shorter of arithmetic and fetching that does not ov
 PIXEL_BYTES = 6.0  # of pixels and results per cycle
 TASK_CYCLES = 400
 LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be clearly faster
-THREADS = (1, 2, 4)  # a default schedule is chosen for all of these
 # The engine is preferred below this part of the plain engine's time, because cost models err. Smaller: Winograd less
 # often. ``gpucomp.schedule.choose._estimated`` compares the two.
 HEADROOM = 0.9
@@ -251,11 +251,11 @@ ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
 
 
 def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
-    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
+    """The candidate that the cost model finds fastest on ``FEW_THREADS``; the smallest schedule if no candidate is legal."""
     smallest = WinogradSchedule(lanes=limits.vector_bytes // 4, outputs=2, block=4, mr=1, nv=1, part=32, panels=1)
 
     def cost(s: WinogradSchedule) -> float:
-        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if scratch_bytes(s, p) <= SCRATCH_BYTES)
     return min(legal, key=cost, default=smallest)

@@ -10,8 +10,8 @@ from gpucomp.codegen.llvm.ir import quantize
 from gpucomp.expr.core import Expr, axes_of, call, cast, load
 from gpucomp.ir.types import F32, F64, I8, I16, I32, U8, U16, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import elementwise
 from tests.native import WIDEST, image_of, run_source
 

@@ -14,6 +14,7 @@ from gpucomp.expr.core import cast, hole, load
 from gpucomp.ir.types import F32, I8, I16, I32, U8
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.packed_int8 import PackedInt8, in_words, is_whole, packed_in_words, word_packing
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
@@ -22,9 +23,8 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
-from testing.cases.words import CASES, GEMV, SIGNS, SIMT, TILE, product, slices, square, window
+from testing.cases.packed_int8 import CASES, GEMV, SIGNS, SIMT, TILE, product, slices, square, window
 from testing.cuda_on_cpu.harness import compile_many
-from testing.kernel_oracle import expected
 from testing.launches import in_any_order
 from testing.template_cases import default
 from tests import oclgrind, opencl_c

@@ -112,7 +112,7 @@ def test_depthwise_layers_of_codes_are_windows_of_bytes():
 
     engines = [r.choice.family.title for r in lowered.rendered.values()]
     assert engines.count("loops/bytes") == 2
-    assert engines.count("contraction/dots") >= 2
+    assert engines.count("contraction/vnni") >= 2
 
 
 def test_the_multiplier_is_one_number_in_f32():
@@ -202,7 +202,7 @@ def test_dequantized_layers_are_multiplied_as_codes_where_the_processor_multipli
     def text(lowered) -> str:
         return "".join(step.kernel.text for step in lowered.steps)
 
-    assert [r.choice.family.title for r in of_bytes.rendered.values()][1:] == ["loops/bytes", "contraction/dots"]
+    assert [r.choice.family.title for r in of_bytes.rendered.values()][1:] == ["loops/bytes", "contraction/vnni"]
     assert text(of_bytes).count("acc: i32") == 2
     assert "i32" not in text(of_floats)
 
