@@ -188,9 +188,12 @@ def run(
 @model_options
 @inputs
 @click.option(
-    "--against", type=click.Choice(compare.REFERENCES), default="onnxruntime", show_default=True,
+    "--against",
+    type=click.Choice(compare.REFERENCES),
+    default="onnxruntime",
+    show_default=True,
     help="onnxruntime, or ONNX's reference evaluator.",
-)  # fmt: skip
+)
 @tolerance_option
 @click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the wrong stage.")
 @click.option(

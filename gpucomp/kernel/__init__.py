@@ -1,6 +1,6 @@
-"""Kernels: one launch each, described by what it computes. ``partition`` makes them of a graph.
+"""Kernels: each is one launch, described by what it computes. ``partition`` turns a graph into kernels.
 
-``gpucomp.lowering.KERNEL_PASSES`` has the passes that rewrite them, in order.
+``gpucomp.lowering.KERNEL_PASSES`` lists the passes that rewrite them, in order.
 """
 
 from gpucomp.kernel.body import (

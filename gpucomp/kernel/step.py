@@ -11,7 +11,7 @@ from gpucomp.kernel.ir import B, K, Kernel, is_kernel_of
 
 @dataclass(frozen=True, eq=False)
 class KernelStep(Generic[B]):
-    """A kernel in its place: the graph values it reads and writes, the nodes it swallowed, and why it ends there."""
+    """A kernel bound to the graph: the values it reads and writes, the nodes fused in it, and why fusion ends there."""
 
     name: str
     kernel: Kernel[B]

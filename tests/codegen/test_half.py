@@ -1,4 +1,4 @@
-"""Half precision in OpenCL: the core language stores and loads it, cl_khr_fp16 computes with it."""
+"""Half precision in OpenCL: the core language loads and stores it, cl_khr_fp16 is needed to compute with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rendered text reads as if written by hand: no idle loops, terms or conditions, and blocks indented as they nest."""
+"""Rendered sources read as if written by hand: no empty loops, terms or conditions, and correct indentation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def faults(text: str) -> list[str]:
     return found
 
 
-# what models of the benchmark are made of, a layer of each kind
+# a layer of each kind in the models of the benchmark
 MODELS: dict[str, list[Kernel]] = {
     "resnet": [
         conv((1, 32, 32, 3), 16, (7, 7), stride=2, pad=3),

@@ -1,4 +1,4 @@
-"""A body describes itself: its axes, expressions and text, whatever kind it is."""
+"""Every kind of body implements the interface: axes, expressions and text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def relu(*shape: int) -> Kernel:
 
 
 def chain() -> Kernel:
-    """max(max(x + bias, 0) + bias, 0), the image between the two handed on"""
+    """max(max(x + bias, 0) + bias, 0) as two links; the image between them is handed on."""
     link = relu(1, 3, 5, 2)
     links = (FusedLayer(link, (0, 1, HANDED), {}), FusedLayer(link, (HANDED, 1, 2), {}))
     return Kernel("chain", link.params, 1, FusedLayers(links), ())
@@ -63,7 +63,7 @@ KERNELS = {
     "blocks": split_winograd.kernels(CONV, 2)[0],
     "chain": chain(),
 }
-OWN = [name for name in KERNELS if name != "chain"]  # kernels with expressions of their own
+OWN = [name for name in KERNELS if name != "chain"]  # a chain has no expressions
 
 
 def test_every_kind_of_body_is_tested():
@@ -142,7 +142,7 @@ def test_a_scan_says_its_one_axis_as_the_others_do():
 
 @dataclass(frozen=True, eq=False)
 class Doubled(Described):
-    """``acc[cells] = 2 * value[cells]``: a kind that the compiler has never seen."""
+    """``acc[cells] = 2 * value[cells]``: a kind of body that the compiler does not know."""
 
     AXES: ClassVar = {"cells": "i"}
 

@@ -1,4 +1,4 @@
-"""The `amd` engine of contractions: its lane maps on PoCL, and what clang makes of it for the GPUs it is for."""
+"""The `amd` engine of contractions: its lane maps on PoCL, and clang's machine code for AMD GPUs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def constant(kernel: Kernel) -> Kernel:
 
 
 def compiled(kernel: Kernel, schedule: dict[str, int], inputs=None):
-    """The kernel with its weights packed where they are constant, and its inputs."""
+    """The kernel with its constant weights packed, and its inputs."""
     wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel))
     if wanted is None:
         return kernel, inputs
@@ -66,7 +66,7 @@ def default(kernel: Kernel, target=CDNA) -> dict[str, int]:
 
 
 def in_f32(kernel: Kernel) -> Kernel:
-    """With the types that the emulation has: f32 in place of f16."""
+    """``kernel`` with the types of the emulation: f32 instead of f16."""
     return replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
 
 
@@ -250,7 +250,7 @@ WANTED = {
 
 
 def known(arch: str) -> None:
-    """Skips where no clang here compiles for ``arch``."""
+    """Skips the test if no clang here compiles for ``arch``."""
     try:
         amdgcn.resources(
             source_of(constant(matmul(8, 8, 8)), SMALL, CDNA), "gfx90a" if arch.startswith("gfx90") else arch
@@ -309,7 +309,7 @@ JOINED = {
 @needs_clang
 @pytest.mark.parametrize("arch", JOINED)
 def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
-    """Sixteen sums in four loads, where volatile ones each waited for the one before."""
+    """Sixteen sums in four loads. With volatile loads, each would wait for the one before."""
     engine, kernel = FAMILIES["contraction/simt"], matmul(128, 128, 1024)
     schedule = dict.fromkeys((p.name for p in engine.params), 1) | {
         "tile_m": 64,
@@ -361,7 +361,7 @@ def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
     ids=["attention", "rowwise"],
 )
 def test_what_many_work_groups_left_is_not_all_read_ahead(arch, engine, kernel, schedule):
-    """Plain loads of a loop that clang writes out whole would all be under way, in more registers than there are."""
+    """If clang unrolled the whole loop, all its loads would be in flight and need more registers than there are."""
     family = FAMILIES[engine]
     try:
         found = amdgcn.resources(render(kernel, schedule, opencl.manifest(arch), "k0", family), arch)

@@ -1,4 +1,4 @@
-"""Fused attention on matrix units: numpy's answer in every thread order, no races, mistakes that are seen, budgets."""
+"""Fused attention on matrix units: numpy's results in every thread order, no races, mutations are detected, budgets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_row_whose_scores_are_all_infinitely_low_is_nan_and_no_other_is(built)
     assert_right(kernel, launched(kernel, *built["bf16"], inputs), inputs)
 
 
-MISTAKES = {  # case, text, what stands there instead
+MISTAKES = {  # case, text, replacement
     "values keep an old maximum's scale": ("vit", "acc[j / 2][i * 2 + j % 2] *= factor;", ";"),
     "totals keep an old maximum's scale": ("vit", "total[i] *= factor;", ""),
     "weights of the other row": ("vit", "+ i % 2 * 2", "+ (1 - i % 2) * 2"),

@@ -44,7 +44,7 @@ CONTRACTIONS = {
 
 
 def simple_jobs(family: str) -> list[dict]:
-    """The default and a drawn schedule of every case of a family."""
+    """The default and a random schedule for every case of a family."""
     jobs = []
     for case in (c for c in CASES if c.startswith(family) and not is_empty(CASES[c])):
         kernel = CASES[case]
@@ -68,7 +68,7 @@ def contraction_jobs(part: str) -> list[dict]:
 
 
 def findings(jobs: list[dict], folder: Path) -> list[str]:
-    """What Oclgrind says of the jobs, a paragraph each."""
+    """Oclgrind's output for the jobs, one paragraph each."""
     (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     log = folder / "oclgrind.log"
     # without optimisation: its check of uninitialised values stops at instructions that optimisation leaves
@@ -99,8 +99,10 @@ def findings(jobs: list[dict], folder: Path) -> list[str]:
 
 
 def is_ordered(block: str) -> bool:
-    """A race of what work-groups leave for each other, partial results in the workspace or rows that are read again: the
-    counter's atomic orders them, which Oclgrind does not follow."""
+    """Whether a reported race is between work-groups that a counter's atomic orders, which Oclgrind does not follow.
+
+    They share partial results in the workspace, or rows that are read back.
+    """
     lines = re.findall(r"At line \d+ \(column \d+\) of \S+:\n(.*)", block)
     scratch = [line for line in lines if re.search(r"\b(partial|workspace)\[", line)]
     again = [line for line in lines if "volatile __global const" in line]

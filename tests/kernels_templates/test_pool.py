@@ -1,4 +1,4 @@
-"""The pool family's window engine: pooling through the register window of depthwise convolutions, against numpy."""
+"""The pool family's window engine, compared with numpy: pooling by the register window of depthwise convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rowwise family: who shares a row, what is kept, how wide it reads; and the mistakes that its tests have to see."""
+"""The rowwise family: which work-items share a row, what is kept in registers, wide reads; and mutations."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_sum_that_two_stages_need_is_kept_once():
 @pytest.mark.skipif(sass.disassembler() is None, reason="nvdisasm is not installed")
 @pytest.mark.parametrize(("keep", "least", "most"), [(1, 12, 12), (2, 24, 24)])
 def test_what_a_row_s_results_read_is_under_way_with_the_row_itself(keep, least, most):
-    """x, the residual; scale and shift: six accesses of each. Left to itself ptxas asks for the latter between stores."""
+    """x, the residual, scale and shift: six accesses of each. By itself ptxas reads the last two between stores."""
     source = render(layer_norm(128, 768), BASE | {"lanes": 32, "vector": 4, "keep": keep}, TARGET, "k0")
 
     cubin, _ = cuda.compile_source(source, TARGET)
@@ -170,7 +170,7 @@ def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
 
 
 def test_results_of_many_warps_are_not_read_together_into_spills():
-    """ptxas wrote out all 31 reads of four rows, where 1024 work-items have 64 registers each."""
+    """With 1024 work-items of 64 registers, ptxas would unroll all 31 reads of four rows, and spill."""
     kernel, target = reduction("sum", 1280, 49, rows_inside=True), cuda.manifest("sm_120")
     (store,) = kernel.stores
     kernel = replace(kernel, stores=(replace(store, value=store.value / 49.0),))

@@ -1,6 +1,6 @@
-"""The scatter family: equal places in the order of their updates, nothing outside, whoever shares the work.
+"""The scatter family: updates of the same place run in order, and nothing outside is written, under every schedule.
 
-Sums are compared bit by bit: the order is that of the updates in every schedule, on every back end.
+Sums are compared bit by bit, because their order is the same in every schedule and on every back end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def problem(kernel):
 
 
 def inputs_of(kernel):
-    """Places that repeat, count from the end, and lie outside on both sides."""
+    """Indices that repeat, that are negative, and that are out of bounds on both sides."""
     rng = np.random.default_rng(0)
     extent = max(v.extent for v in kernel.body.places)
     arrays = []

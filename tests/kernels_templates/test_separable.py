@@ -1,4 +1,4 @@
-"""Depthwise separable convolutions as one kernel: both engines against numpy, what they take, registers, mistakes."""
+"""Depthwise separable convolutions as one kernel: both engines compared with numpy, refusals, registers, mutations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TARGET = cuda.manifest("sm_80")
 
 
 def prepared(family, kernel, schedule):
-    """The kernel with its filters laid out, and what it reads."""
+    """The kernel with packed filters, and its inputs."""
     packing = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
     made, inputs = pack(kernel, packing), random_inputs(kernel)
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
@@ -204,7 +204,7 @@ def test_what_is_ranked_first_spills_nothing_and_fits_its_formula(arch):
     ids=["512 work-items have 128", "two windows of 16 bytes"],
 )
 def test_spills_are_foreseen(family, kernel, schedule, limits, registers):
-    """ptxas wrote 16 bytes (sm_86) and 12 (sm_75) of these to memory."""
+    """ptxas spills 16 bytes (sm_86) and 12 bytes (sm_75) of these."""
     p = family.problem(kernel)
 
     assert family.registers(family.schedule(schedule), p) > registers

@@ -1,4 +1,4 @@
-"""Convolutions of few channels: numpy's answer in every thread order, edges, odd sizes, seeded mistakes, refusals."""
+"""Convolutions of few channels: numpy's results in every thread order, edges, odd sizes, mutations, refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ shared_of = {"contraction/stem_mma": stem_mma.shared_bytes, "contraction/stem_si
 
 
 def compiled(family, kernel, schedule, inputs):
-    """The kernel with its filters laid out, and its inputs."""
+    """The kernel with packed filters, and its inputs."""
     made = pack(kernel, family.packing(kernel, family.schedule(schedule), family.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
@@ -144,7 +144,7 @@ def test_the_text_reads_like_one_written_by_hand(golden):
 
 # ---- mistakes ----
 
-MISTAKES = {  # what is wrong: engine, case, text, instead
+MISTAKES = {  # mutation: engine, case, text, replacement
     "a pixel right of the image": (MMA, "7 x 7 by 2", "e5 < 20", "e5 < 24"),
     "a pixel left of the image": (MMA, "7 x 7 by 2", "0 <= e5", "-4 <= e5"),
     "a pixel above the image": (MMA, "7 x 7 by 2", "0 <= e0", "-1 <= e0"),
@@ -282,7 +282,7 @@ def test_default_schedules_take_no_more_than_is_reckoned(arch):
     ],
 )
 def test_rows_of_taps_are_not_written_out_into_spills(arch, kernel, tile):
-    """ptxas took 255 registers for the first, and spilled; and more than the 64 that 1024 work-items have each."""
+    """Otherwise ptxas takes 255 registers for the first and spills, and more than the 64 that each of 1024 work-items has."""
     schedule, target = dict(zip((p.name for p in SIMT.params), tile, strict=True)), cuda.manifest(arch)
 
     _, log = cuda.compile_source(source_of(SIMT, kernel, schedule, target), target)

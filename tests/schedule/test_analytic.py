@@ -62,7 +62,7 @@ def test_what_is_not_loaded_does_not_count():
 
 
 def half_bytes(kernel):
-    """The same with a left operand that is no byte any more once its offset is added."""
+    """The same kernel with a left operand that does not fit in a byte after its offset is added."""
     return dataclasses.replace(kernel, body=dataclasses.replace(kernel.body, a=kernel.body.a + 119))
 
 
@@ -90,7 +90,7 @@ def test_relaxed_f32_may_use_tensor_cores_and_strict_may_not():
         dataclasses.replace(strict, body=dataclasses.replace(strict.body, math=m)) for m in ("tf32", "3xtf32")
     )
 
-    assert math_of(relaxed, CUDA["sm_75"]) == "fma"  # it has none of that kind
+    assert math_of(relaxed, CUDA["sm_75"]) == "fma"  # it has no such matrix cores
     floors = [floor_us(k, H200) for k in (strict, tripled, relaxed)]
     assert floors == sorted(floors, reverse=True)
     assert floors[0] / floors[2] == pytest.approx(1024 / 128, rel=0.01)

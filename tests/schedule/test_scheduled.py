@@ -1,4 +1,4 @@
-"""Passes from a chosen schedule to the kernel that is rendered: named, documented, observed, dumped and checked."""
+"""Passes after a schedule is chosen: they are named, documented, observed, dumped and verified."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def chosen(kernel: Kernel, family) -> Scheduled:
 
 
 def outputs(one: Scheduled, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """What the kernel to be rendered computes of the step's inputs: packed, and bytes seen as words where it does."""
+    """The results of the kernel to render, on the step's inputs: with its packed constant, and with bytes as words."""
     if one.packed is not None:
         operand = packed_constant(one.packed, inputs)
         inputs = [*(inputs[k] for k in one.packed.kept), operand]
@@ -123,7 +123,7 @@ def test_a_pass_leaves_other_kernels_the_same_object(name, reason):
 
 @pytest.mark.parametrize("name", ["pack-bytes", "order-depth"])
 def test_rendering_rewrites_nothing(name):
-    """A kernel that has not been through the passes is refused; alone, it is rendered after them, to the same text."""
+    """Rendering refuses a kernel before the passes. A kernel alone is rendered after them, to the same source."""
     kernel, family = EXAMPLES[name]
     one = chosen(kernel, family)
     ready = scheduled(one.step, one.choice).kernel
@@ -138,7 +138,7 @@ def test_rendering_rewrites_nothing(name):
 
 
 def network():
-    """Two products by the same weights of the same shape: one kernel, whose operand is packed once."""
+    """Two products of the same shape by the same weights: one kernel, and one packed constant."""
     x, w = tensor("x", 33, 72), constant(np.random.default_rng(3).standard_normal((72, 72)).astype(np.float32))
     return graph_of(ops.MatMul(ops.Softmax(ops.MatMul(x, w), axis=1), w))
 
@@ -157,7 +157,7 @@ def test_equal_kernels_share_one_and_constants_too():
 
 
 def test_what_is_rendered_is_what_the_passes_gave(monkeypatch):
-    """A pass that turns every label shows in every source, and in no other way."""
+    """All sources have the label that a pass sets."""
     label = ScheduledPass("label", lambda one: replace(one, kernel=replace(one.kernel, label="turned")))
     monkeypatch.setattr(lowering, "SCHEDULED_PASSES", (*SCHEDULED_PASSES, label))
     monkeypatch.setattr(compiler, "SCHEDULED_PASSES", (*SCHEDULED_PASSES, label))
@@ -191,10 +191,10 @@ def spoiled(change):
 
 FAULTS = {
     "a parameter too many": (
-        spoiled(lambda k: replace(k, params=(*k.params, k.params[-1]), outputs=k.outputs + 1)), "parameters where",
+        spoiled(lambda k: replace(k, params=(*k.params, k.params[-1]), outputs=k.outputs + 1)), "parameters, but",
     ),
     "a parameter of other bytes": (
-        spoiled(lambda k: replace(k, params=(TensorType(F32, (1,) * len(k.params[0].shape)), *k.params[1:]))), "x0 is a f32[1,1]",
+        spoiled(lambda k: replace(k, params=(TensorType(F32, (1,) * len(k.params[0].shape)), *k.params[1:]))), "x0 is f32[1,1]",
     ),
     "a load of nothing": (
         spoiled(lambda k: replace(k, stores=(replace(k.stores[0], value=load(9, (), F32)),))), "a load of x9",

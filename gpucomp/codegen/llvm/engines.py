@@ -1,4 +1,4 @@
-"""The engines of the CPU: a row each, of the space and the emitter in its folder."""
+"""The engines of the CPU, one row each: the space and the emitter in the engine's folder."""
 
 from __future__ import annotations
 
@@ -28,67 +28,80 @@ from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family
 
+# A row is one engine. First the fields that all have: kernel family, kind of body, parameters, problem, objections, derive,
+# geometry, default. Then its own.
+# fmt: off
 ELEMENTWISE = Family(
     "loops", Loops, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_elementwise,
-)  # fmt: skip
+)
 WINDOWS_OF_LOOPS = Family(
-    "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
-    accepts=emit.accepts, emit=emit.emit_windows,
-)  # fmt: skip
+    "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+)
 BYTE_WINDOWS = Family(
     "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
-    byte_windows.default, "bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
-)  # fmt: skip
+    byte_windows.default,
+    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
+)
 POOL = Family(
-    "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_pool,
-)  # fmt: skip
+    "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    emit=emit_pool,
+)
 WINDOWS_OF_POOL = Family(
-    "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
-    accepts=emit.accepts, emit=emit.emit_windows,
-)  # fmt: skip
+    "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+)
 ROWWISE = Family(
     "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
-    loops.rowwise_default, emit=emit_rowwise,
-)  # fmt: skip
+    loops.rowwise_default,
+    emit=emit_rowwise,
+)
 SCAN = Family(
-    "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_scan,
-)  # fmt: skip
+    "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    emit=emit_scan,
+)
 SCATTER = Family(
-    "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
+    "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry,
+    loops.scatter_default,
     emit=emit_scatter,
-)  # fmt: skip
+)
 AMX = Family(
-    "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default, "amx",
-    accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
-)  # fmt: skip
+    "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
+    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
+)
 VNNI = Family(
-    "contraction", Contraction, amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default, "vnni",
-    accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
-)  # fmt: skip
+    "contraction", Contraction, amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
+    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
+)
 WINOGRAD = Family(
     "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
-    winograd.geometry, winograd.default, "winograd", accepts=winograd.accepts, estimate=winograd.estimate,
-    packing=winograd.packing, emit=emit_winograd,
-)  # fmt: skip
+    winograd.geometry, winograd.default,
+    engine="winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
+    emit=emit_winograd,
+)
 REGISTER_BLOCKS = Family(
-    "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections, nothing, geometry,
-    contraction.default, estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
-)  # fmt: skip
+    "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
+    nothing, geometry, contraction.default,
+    estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
+)
 DECODE = Family(
-    "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default, "decode",
-    accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode,
-)  # fmt: skip
+    "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
+    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode,
+)
 ATTENTION = Family(
     "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
-    attention.default, estimate=attention.estimate, emit=emit_attention,
-)  # fmt: skip
+    attention.default,
+    estimate=attention.estimate, emit=emit_attention,
+)
 DEPTH_FIRST = Family(
-    "chain", FusedLayers, depth_first.ChainSchedule, depth_first.problem, depth_first.objections, nothing, geometry, depth_first.default,
+    "chain", FusedLayers, depth_first.ChainSchedule, depth_first.problem, depth_first.objections, nothing, geometry,
+    depth_first.default,
     emit=emit_depth_first,
-)  # fmt: skip
+)
+# fmt: on
 
-# engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
+# engines of each kind of body in order of preference; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
     Contraction: (AMX, VNNI, WINOGRAD, REGISTER_BLOCKS),
@@ -102,10 +115,10 @@ ENGINES: dict[type, tuple[Family, ...]] = {
 
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
-    """The engines that can compute ``kernel`` on a processor with ``features``, the one to prefer first."""
+    """The engines that can compute ``kernel`` on a processor with ``features``, in order of preference."""
     return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:
-    """The engine that computes ``kernel`` on every processor."""
+    """The engine that can compute ``kernel`` on every processor."""
     return ENGINES[type(kernel.body)][-1]

@@ -1,4 +1,4 @@
-"""How many neighbouring columns of a result one store may take."""
+"""How many adjacent columns of a result one store may write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDTHS = (16, 8, 4, 2)
 
 
 def store_width(kernel: Kernel) -> int:
-    """Columns that every store of the result may take at once: side by side, aligned, at most 16 bytes."""
+    """Columns per access that all stores of the result allow: contiguous, aligned, at most 16 bytes."""
     body = kernel.body
     assert isinstance(body, (Contraction, Attention))
     axes = body.n if isinstance(body, Contraction) else body.values
@@ -33,7 +33,7 @@ def store_width(kernel: Kernel) -> int:
 
 
 def unaligned_store_width(kernel: Kernel[Contraction]) -> int:
-    """Columns that every store may take at once where vectors need no alignment: side by side, at most 16 bytes or 8."""
+    """Columns per access that all stores allow, if vectors need no alignment: contiguous, at most 8 and 16 bytes."""
     body = kernel.body
     columns = count(body.n)
     bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)

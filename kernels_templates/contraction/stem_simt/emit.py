@@ -1,4 +1,4 @@
-"""What the template of a convolution of few channels on plain units is given."""
+"""What the template of a convolution of few channels without matrix units reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def emit_stem_simt(
     kernel: Kernel[Contraction], printer: CPrinter, s: StemSimtSchedule, p: StemSimtProblem, derived: StemSimtSizes
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/stem_simt/kernel.j2`` for what each hook is."""
+    """What ``kernels_templates/contraction/stem_simt/kernel.j2`` reads; each hook is described there."""
     found = required(stem_of(kernel))
     width, dialect = derived.out_vector, printer.dialect
     ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")

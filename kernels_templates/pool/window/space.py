@@ -1,4 +1,4 @@
-"""The pool family's `window` engine: a register window of the image, as depthwise convolutions have it, without weights."""
+"""The pool family's ``window`` engine: a register window of the image as in depthwise convolutions, without weights."""
 
 from __future__ import annotations
 

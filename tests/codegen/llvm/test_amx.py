@@ -1,6 +1,6 @@
-"""Contractions on tile registers and dot products beside the numpy oracle.
+"""Contractions by tile registers and dot products, compared with numpy.
 
-On the instructions, where the processor has them, and everywhere on what does the same in software.
+They use the processor's instructions if it has them, and on every processor also their emulation in software.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ALDER_LAKE = cpu.named("cpu:alderlake")  # dot products of bytes alone, and vect
 
 @dataclass(frozen=True)
 class Way:
-    """An engine, on whose instructions, and what it is compiled for."""
+    """An engine, whether it runs on real instructions or in software, and the processor that it is compiled for."""
 
     engine: str
     on: str
@@ -103,7 +103,7 @@ def with_bytes(kernel: Kernel[Contraction], a: DType, b: DType) -> Kernel[Contra
 
 
 def joined_channels() -> Kernel[Contraction]:
-    """A 1x1 convolution over the sum of a constant and two images, one after the other along the channels."""
+    """A 1x1 convolution over the sum of a constant and two images that are joined along the channels."""
     kernel = conv((1, 5, 7, 96), 21, (1, 1), dtype=BF16)
     body, parts = kernel.body, (TensorType(BF16, (1, 5, 7, 40)), TensorType(BF16, (1, 5, 7, 56)))
     assert isinstance(body, Contraction)
@@ -116,7 +116,7 @@ def joined_channels() -> Kernel[Contraction]:
 
 
 def long_epilogue() -> Kernel[Contraction]:
-    """More arithmetic behind each sum than is written out between the steps of another block."""
+    """An epilogue that is too long to be interleaved with the steps of another block."""
     kernel = matmul(37, 70, 262, dtype=BF16)
     first, *others = kernel.stores
     value = cast(first.value, F32)
@@ -156,7 +156,7 @@ def problem_of(kernel: Kernel[Contraction], family: Family = AMX) -> NarrowProbl
 def some_schedules(
     kernel: Kernel[Contraction], count: int, family: Family = AMX, target: Target = HOST
 ) -> list[Schedule]:
-    """The default and ``count`` random schedules that are legal."""
+    """The default and ``count`` random legal schedules."""
     problem, chooser = family.problem(kernel), random.Random(kernel.digest)
     found = [dict(family.default(problem, target.limits).numbers)]
     while len(found) < count + 1:
@@ -191,7 +191,7 @@ class Compiled:
         self.image = Image(len(binary).to_bytes(8, "little") + binary)
 
     def run(self, kernel: Kernel, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, tasks run one by one from the last to the first."""
+        """The outputs. Tasks run one by one, the last first."""
         arrays = [np.ascontiguousarray(a) for a in arrays]
         outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
         pointers = [a.ctypes.data for a in (*arrays, *outputs)]
@@ -337,10 +337,10 @@ def test_objections() -> None:
         return "; ".join(AMX.reasons(schedule | changes, problem, HOST.limits))
 
     assert reasons() == ""
-    assert "rows do not lie in memory as tiles" in reasons(pack_a=IN_PLACE)
+    assert "rows in memory do not have the layout of tiles" in reasons(pack_a=IN_PLACE)
     assert "leave too few of 8 registers" in reasons(tiles_m=4, tiles_n=2)
     assert "there are no lines" in reasons(pack_a=COPIED, across=1)
-    assert "the columns are no constant" in "; ".join(
+    assert "the columns are not constant" in "; ".join(
         AMX.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem.replace(b_constant=0), HOST.limits)
     )
 
@@ -458,7 +458,7 @@ def test_registers_for_operands() -> None:
     assert 0 in of(2, 4)
 
 
-# whole programs: tiles' permission and state are of a process and of its threads
+# whole programs: the permission to use tiles is per process, their state is per thread
 
 
 def small_net() -> onnx.ModelProto:
@@ -470,7 +470,7 @@ def small_net() -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(33, 97, 64), (100, 257, 192), (7, 33, 64)])
 def test_a_last_column_alone_leaves_what_follows(rows: int, columns: int, depth: int) -> None:
-    """LLVM knows at last that the mask of the last vector has one lane, and stored four bytes there."""
+    """If LLVM finds out late that the mask of the last vector has one lane, it stores four bytes there."""
     rng = np.random.default_rng(0)
     x, w = (rng.integers(-1, 2, shape).astype(np.int8) for shape in ((rows, depth), (depth, columns)))
     nodes = [node("MatMulInteger", ["x", "w"], ["t"]), node("Cast", ["t"], ["y"], to=onnx.TensorProto.INT8)]

@@ -1,4 +1,4 @@
-"""Attention on the CPU: online softmax over blocks of keys, beside the numpy oracle and, as a model, onnxruntime."""
+"""Attention on the CPU, with online softmax over blocks of keys: compared with numpy, and models with onnxruntime."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def problem_of(kernel: Kernel) -> AttentionProblem:
 
 
 def schedules_of(kernel: Kernel, count: int, target: Target) -> list[Schedule]:
-    """The default and ``count`` random schedules that are legal, some with several blocks of keys."""
+    """The default and ``count`` random legal schedules, some with several blocks of keys."""
     problem = FAMILY.problem(kernel)
     found: list[Schedule] = [dict(FAMILY.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
@@ -104,11 +104,11 @@ def test_both_products_are_fused_multiply_adds_on_64_bit_arm() -> None:
     assert len(re.findall(r"\tfmla\tv\d+\.4s, v\d+\.4s, v\d+\.s\[\d\]", text)) > 100
 
 
-# scores that are no numbers, and hidden ones
+# NaN scores, and masked ones
 
 
 def shown(rows: list[list[bool]]) -> list[np.ndarray]:
-    """Inputs of ``masked``: a bool for each head and key."""
+    """Inputs of ``masked``: one bool per head and key."""
     inputs = random_inputs(MASKED)
     inputs[3] = np.array(rows)
     return inputs
@@ -248,7 +248,7 @@ def test_tiles_of_rows_differ_by_a_vector_at_most(rows: int, vectors: int, found
 
 
 def long_attention(heads: int, tokens: int, head: int, *, causal: bool) -> bytes:
-    """softmax(q k^T / sqrt(head)) v of a projection, as exporters write it, with a mask of -inf where ``causal``."""
+    """softmax(q k^T / sqrt(head)) v of a projection, as exporters write it, with a mask of -inf if ``causal``."""
     shape = (1, heads, tokens, head)
     weights = {"w": np.random.default_rng(3).standard_normal((head, head)).astype(np.float32) / head**0.5,
                "s": np.float32(head**-0.5)}  # fmt: skip

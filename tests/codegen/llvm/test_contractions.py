@@ -1,4 +1,4 @@
-"""Contractions on the CPU: operands read in place, laid out at compile time or copied, beside the numpy oracle."""
+"""Contractions on the CPU, compared with numpy: operands are read in place, packed at compile time, or copied."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def depth(kernel: Kernel[Contraction]) -> int:
 
 
 def check_packed(kernel: Kernel[Contraction], schedules: list[Schedule], target=None) -> None:
-    """The kernel with its weights as each schedule wants them computes what it computed before."""
+    """Asserts that the kernel, with its weights packed for each schedule, gives the same results."""
     inputs = random_inputs(kernel)
     wanted = expected(kernel, inputs)
     kernels, arrays = {}, {}
@@ -77,7 +77,7 @@ def check_packed(kernel: Kernel[Contraction], schedules: list[Schedule], target=
 
 
 def some_schedules(kernel: Kernel[Contraction], count: int, target, **fixed: int) -> list[Schedule]:
-    """The default and ``count`` random schedules that are legal."""
+    """The default and ``count`` random legal schedules."""
     problem = FAMILY.problem(kernel)
     found: list[Schedule] = [dict(FAMILY.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
@@ -249,7 +249,7 @@ def test_columns_that_are_no_constant_cannot_be_laid_out() -> None:
     kernel = matmul(5, 23, 9)
     schedule = some_schedules(kernel, 0, cpu.host())[0] | {"pack_b": 2}
 
-    with pytest.raises(ScheduleError, match="pack_b=2: the columns are no constant"):
+    with pytest.raises(ScheduleError, match="pack_b=2: the columns are not constant"):
         emit(kernel, schedule, cpu.host(), "k")
 
 
@@ -367,7 +367,7 @@ def test_columns_of_a_batch_that_runs_backwards_are_not_read_past_their_end():
 
 @pytest.mark.parametrize(("k", "crowded"), [(1024, True), (3072, True), (768, False), (1000, False)])
 def test_rows_a_multiple_of_a_page_apart_do_not_crowd_out_each_other(k: int, crowded: bool) -> None:
-    """Of a first cache of 8 ways: rows of 4096 and 12288 bytes share a set, rows of 3072 bytes have four of them."""
+    """In a first-level cache of 8 ways, rows of 4096 and 12288 bytes share one set, rows of 3072 bytes have four."""
     eight, twelve = (cpu.named(f"cpu:{name}").limits for name in ("znver4", "sapphirerapids"))
 
     assert (crowding(12, 4 * k, 4, eight) > 0) is crowded

@@ -1,4 +1,4 @@
-"""Every CPU family at awkward sizes and over a spread of its schedules, beside the numpy evaluation of its expressions."""
+"""Every CPU family at awkward sizes, with several schedules each: compared with its expressions, evaluated by numpy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpucomp.targets import cpu
 from testing.tolerance import assert_matches
 from tests.native import Library, default_schedule
 
-SPREAD = 5  # schedules beside the default
+SPREAD = 5  # schedules besides the default
 
 
 def accumulated(dtype: DType) -> DType:
@@ -42,7 +42,7 @@ def random_inputs(kernel: Kernel) -> list[np.ndarray]:
 
 
 def spread(kernel: Kernel) -> list[Schedule]:
-    """The default, scalar code, and a random handful of the legal schedules."""
+    """The default, scalar code, and some random legal schedules."""
     family, limits = family_of(kernel), cpu.host().limits
     problem = family.problem(kernel)
     default = default_schedule(kernel)

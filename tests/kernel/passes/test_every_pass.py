@@ -1,4 +1,4 @@
-"""Every pass over kernels says what it takes, changes its example, keeps what it computes, and leaves other kernels alone."""
+"""Every kernel pass is documented, changes its example, keeps the results, and leaves other kernels alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_NAME = {one.name: one for one in KERNEL_PASSES}
 
 
 def reached(case: Case, one: KernelPass) -> tuple[list[Step], Setting]:
-    """The steps that the pass is given, after those before it that the target wants."""
+    """The input of the pass: the steps after the earlier passes for the target."""
     known = setting(case.graph, case.target, precision=case.precision)
     at = setting(
         case.graph,

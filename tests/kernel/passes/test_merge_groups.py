@@ -1,4 +1,4 @@
-"""Merged groups: the same convolution, block-diagonal filters, whole accesses; and what is left as it is."""
+"""Merged groups: the same convolution with block-diagonal filters and wide accesses; and what is left unchanged."""
 
 from __future__ import annotations
 

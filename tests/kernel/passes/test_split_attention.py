@@ -1,4 +1,4 @@
-"""Attention on a CPU in one step or in three: the same numbers, and which it is."""
+"""Attention on a CPU as one kernel or as three: both give the same results, and the faster one is chosen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KERNELS = {
 
 
 def in_pieces(kernel: Kernel[Attention], inputs: list[np.ndarray]) -> np.ndarray:
-    """What the three kernels leave, one after the other."""
+    """The results of the three kernels, run one after another."""
     result = np.full(kernel.params[-1].shape, 113).astype(kernel.params[-1].dtype.numpy)
     three = pieces(kernel)
     between = [np.empty(p.kernel.params[-1].shape, p.kernel.params[-1].dtype.numpy) for p in three[:2]]

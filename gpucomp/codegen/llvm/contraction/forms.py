@@ -1,4 +1,4 @@
-"""Contractions on the CPU in the form that computes them: a register block, dot products row by row, or plain loops."""
+"""Chooses how a contraction is computed on the CPU: in register blocks, as dot products row by row, or by plain loops."""
 
 from __future__ import annotations
 

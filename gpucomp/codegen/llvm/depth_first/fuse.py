@@ -38,7 +38,7 @@ WEIGHT_SHARE = 4  # the part of the second cache that the links' weights may tak
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A step as a link, and the value it is handed (``None``: it is the first)."""
+    """A step as a link, and the chain's image that it reads; ``None`` if it is first."""
 
     step: KernelStep
     handed: Value | None
@@ -47,9 +47,10 @@ class _Candidate:
 
     @cached_property
     def plan(self) -> tuple[Schedule, float] | None:
-        """How a row is computed, and the cycles that the image's rows one by one take beyond the whole image at once.
+        """The schedule of a row, and the extra cycles of computing an image row by row instead of all at once.
 
-        ``None`` where a row cannot be computed on its own. Found out only for images that are worth it: it takes long.
+        ``None`` if a row cannot be computed on its own. This takes long, so it is done only for images that are worth
+        it.
         """
         kernel, row, limits = self.linked.kernel, self.linked.row, self.limits
         if row is None or not is_kernel_of(kernel, Contraction):
@@ -77,7 +78,7 @@ class _Candidate:
 
     @property
     def weights(self) -> int:
-        """Bytes that each row reads."""
+        """Bytes of weights that each row reads."""
         return sum(self.linked.kernel.params[k].nbytes for k in self.linked.kernel.constants)
 
 
@@ -86,7 +87,7 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     target = at.target
     uses = Counter(value for step in steps for value in step.inputs) + Counter(at.graph.outputs)
     writers = Counter(value for step in steps for value in step.outputs)
-    ending: dict[Value, list[_Candidate]] = {}  # chains, by what they leave so far
+    ending: dict[Value, list[_Candidate]] = {}  # chains by their result so far
     for step in steps:
         if not isinstance(step, KernelStep):
             continue
@@ -102,7 +103,7 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
 def _extended(
     step: KernelStep, ending: dict[Value, list[_Candidate]], uses: Counter[Value], limits: Limits
 ) -> list[_Candidate] | None:
-    """The chain that ``step`` makes longer, if one gains by it. That chain ends no more."""
+    """The chain that ``step`` extends with a gain, now with the step; it is removed from ``ending``."""
     for value in step.inputs:
         before = ending.get(value)
         if before is None or uses[value] != 1 or not _is_far(value.type.nbytes, limits):
@@ -128,7 +129,7 @@ def _candidate(step: KernelStep, handed: Value | None, limits: Limits) -> _Candi
 
 
 def _is_far(nbytes: int, limits: Limits) -> bool:
-    """Whether an image of so many bytes goes to memory beyond the second cache."""
+    """Whether an image of this many bytes goes to memory beyond the second-level cache."""
     return nbytes * NEAR_SHARE >= limits.cache_bytes
 
 
@@ -149,7 +150,7 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
 
 
 def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
-    """The step of a chain; its links' weights are laid out for the rows that they will be multiplied with."""
+    """The step of a chain. Its links' weights are packed for the rows that they are multiplied by."""
     parts = [_laid_out(c, made) for c in links]
     splice = Splice(parts, handed=[v for part in parts[:-1] for v in part.outputs])
     found = []

@@ -1,6 +1,6 @@
-"""The schedules of contractions on dot-product instructions: ``vdpbf16ps`` on pairs of bf16, ``vpdpbusd`` on quads of bytes.
+"""Schedules of contractions by dot products: ``vdpbf16ps`` on two bf16, ``vpdpbusd`` on four bytes.
 
-Operands are read and tasks are cut as for AMX. The rows of the register block take the place of a tile's.
+Operands are read and tasks are divided as for AMX. The rows of a register block take the place of a tile's rows.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.schedule.space import can_run
 
-SPARE = 2  # registers besides the sums, a word of the columns and one of the rows
+SPARE = 2  # registers besides those of the sums, of a word of the columns and of a word of the rows
 
 
 class DotsProblem(NarrowProblem):
-    signed: int  # 1: rows and columns are both signed, which takes sums of the columns as well
+    signed: int  # 1: rows and columns are both signed, which also requires the sums of the columns
 
 
 def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
-    """Why the processor's dot products cannot compute ``kernel``; empty when they can."""
+    """Why the processor's dot products cannot compute ``kernel``; empty if they can."""
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
     if not packable(kernel, "b") and narrow.ops.ko:
-        return "columns that are no constant have several axes of k"
+        return "columns that are not constant have several axes of k"
     if narrow.dtype is BF16:
         return "" if "avx512bf16" in features else "the processor has no avx512bf16"
     if narrow.ops.a.dtype is U8 and narrow.ops.b.dtype is U8:
-        return "one factor of a dot product of bytes is signed"
+        return "neither factor of the products of bytes is signed"
     return "" if features & {"avx512vnni", "avxvnni"} else "the processor has neither avx512vnni nor avxvnni"
 
 
@@ -77,7 +77,7 @@ def packing(kernel: Kernel[Contraction], s: DotsSchedule, p: DotsProblem) -> Pac
 
 
 def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> float:
-    """Cycles of the busiest of ``threads``, about. All but the dot products is counted as for AMX."""
+    """About how many cycles the busiest of ``threads`` takes. Everything except dot products is counted as for AMX."""
     d = derive(s, p)
     parts = parts_of_tile(limits)
     dot = (limits.core.pairs if p.nbytes == 2 else limits.core.quads) / parts
@@ -110,7 +110,7 @@ def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> fl
 
 
 def estimate(s: DotsSchedule, p: DotsProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about."""
+    """About how many microseconds two threads take."""
     return microseconds(_cycles(s, p, limits, 2))
 
 
