@@ -39,12 +39,10 @@ from gpucomp.kernel import (
     RowStatistics,
     Rowwise,
     Scan,
-    Scatter,
     Separable,
     Statistic,
     Store,
     Window,
-    kernel_of,
 )
 from gpucomp.kernel.ir import K
 from gpucomp.kernel.recognise import Composed, recognise
@@ -543,7 +541,7 @@ def scatter(
     dtype: DType = F32,
     index_dtype: DType = I64,
 ) -> Kernel:
-    """ScatterElements along ``axis``; without an axis, ScatterND. Sums of 16-bit floats have rows as their body, others scatter."""
+    """ScatterElements along ``axis``; without an axis, ScatterND. A sum of 16-bit floats is computed by rows instead."""
     op, attrs = (ops.ScatterND, {}) if axis is None else (ops.ScatterElements, {"axis": axis})
     updates = indices if axis is not None else (*indices[:-1], *data[indices[-1] :])
     params = (TensorType(dtype, data), TensorType(index_dtype, indices), TensorType(dtype, updates))
