@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,17 +21,22 @@ from tests.docs.session import Session
 
 PARTS = ("gpucomp", "kernels_templates", "tuning", "tests", "testing", "bench")
 FILES = ("pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md")
+WRITTEN = "tests/golden"  # a page may write these anew: through a link it would write those of the sources
 RUN = {"bench.kernel_sweep"}  # programs that show a change at work
 
 
 def copied(folder: Path) -> None:
     """The sources as links: a file that the page changes is replaced, and the others stay compiled."""
+    written = folder / WRITTEN
     for part in PARTS:
         for here, _, names in os.walk(ROOT / part):
             there = folder / Path(here).relative_to(ROOT)
             there.mkdir(parents=True, exist_ok=True)
             for name in names:
-                (there / name).symlink_to(Path(here) / name)
+                if there.is_relative_to(written):
+                    shutil.copy(Path(here) / name, there / name)
+                else:
+                    (there / name).symlink_to(Path(here) / name)
     for package in ("kernels_templates", "tuning"):
         (folder / "gpucomp" / package).symlink_to(Path("..") / package)
     for name in FILES:

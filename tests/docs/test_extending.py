@@ -58,3 +58,6 @@ def test_the_copy_does_not_change_the_sources(tmp_path):
     assert (tmp_path / "gpucomp" / "errors.py").read_text(encoding="utf-8").endswith("X = 1\n")
     assert not (ROOT / "gpucomp" / "errors.py").read_text(encoding="utf-8").endswith("X = 1\n")
     assert all((tmp_path / name).exists() for name in (*PARTS, *FILES))
+    golden = [path for path in (tmp_path / "tests" / "golden").rglob("*") if path.is_file()]
+    assert len(golden) > 10
+    assert not any(path.is_symlink() for path in golden)
