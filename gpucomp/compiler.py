@@ -136,7 +136,7 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32:
 class Lowered:
     """A model with a source for each kernel; nothing is planned or built yet.
 
-    ``steps`` have the kernels that are rendered, ``unpacked`` those that schedules were chosen for, before
+    ``steps`` have the kernels to render, ``unpacked`` the kernels that schedules were chosen for, before
     ``SCHEDULED_PASSES``.
 
     ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_split``; ``keep_fp32`` applies to it too.
@@ -232,7 +232,7 @@ def render(
 ) -> tuple[list[Step], dict[KernelStep, Rendered]]:
     """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
-    The returned steps have the kernels that are rendered, after ``SCHEDULED_PASSES``.
+    The returned steps have the rendered kernels, after ``SCHEDULED_PASSES``.
     """
     seen: Seen = {}
     sources: dict[Kernel, Rendered] = {}

@@ -1,8 +1,8 @@
 """Predicts the time of kernels on a target, so that passes can compare alternatives.
 
 All kernel passes use it except ``gpucomp.codegen.llvm.depth_first.fuse``. That pass has its own model of the CPU's
-caches, because the model here sees one kernel at a time and not the image between two kernels. Its
-margin is the same.
+caches, because the model here sees one kernel at a time and not the image between two kernels. ``CLEAR_GAIN`` is the
+same for both.
 """
 
 from __future__ import annotations

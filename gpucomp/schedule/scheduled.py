@@ -30,7 +30,7 @@ class Scheduled:
     packed: Packed | None = None
 
     def launched(self, made: dict[tuple[object, ...], Value]) -> KernelStep:
-        """The step with this kernel and the packed constant as an input. ``made`` has the constants that steps share."""
+        """The step with this kernel and its packed constant. ``made`` has the constants that steps share."""
         step = packed_step(self.step, self.packed, made) if self.packed else self.step
         return step if step.kernel is self.kernel else replace(step, kernel=self.kernel)
 

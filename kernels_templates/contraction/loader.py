@@ -205,7 +205,7 @@ def _uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
     return any(quotient in _without(e, [scaled]).free for e in exprs)
 
 
-def stored(kernel: Kernel, printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
+def stored(kernel: Kernel[Contraction], printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
     """``row_lines`` run once per ``row``; ``store`` once per ``width`` columns of it, the first of which is ``column``.
 
     ``acc`` is the text of the sum, for one ``lane`` if there are several.

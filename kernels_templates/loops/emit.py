@@ -9,7 +9,7 @@ from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Var, substitute, var
 from gpucomp.expr.simplify import unflatten
-from gpucomp.kernel import Kernel, Loops, Store, Window
+from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.lanes import lanes_of
 
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 def emit_loops(
-    kernel: Kernel, printer: CPrinter, s: LoopsSchedule, p: LoopsProblem, derived: PointsSizes
+    kernel: Kernel[Loops], printer: CPrinter, s: LoopsSchedule, p: LoopsProblem, derived: PointsSizes
 ) -> Mapping[str, Any]:
     """``loads``, ``values`` and ``stores`` are the stages of one ``point``; ``index`` is the type of its number."""
-    body = kernel.body
-    assert isinstance(body, (Loops, Window))
-    return emit_pointwise(kernel, printer, s, p, body.domain, kernel.stores)
+    return emit_pointwise(kernel, printer, s, p, kernel.body.domain, kernel.stores)
 
 
 def emit_pointwise(

@@ -61,7 +61,7 @@ class Epilogue:
 
 
 def epilogue(
-    kernel: Kernel,
+    kernel: Kernel[Contraction | Attention],
     printer: CPrinter,
     batch: Expr,
     width: int,
@@ -79,7 +79,6 @@ def epilogue(
     it.
     """
     body = kernel.body
-    assert isinstance(body, (Contraction, Attention))
     row_axes, column_axes = (body.m, body.n) if isinstance(body, Contraction) else (body.rows, body.values)
     rows, columns = count(row_axes), count(column_axes)
     row, col, lane = var("row", max(1, rows)), var("col", max(1, columns // width)), var(LANE, width)

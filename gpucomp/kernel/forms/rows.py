@@ -15,17 +15,15 @@ from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, places
 SHUFFLED = 32  # threads of a CUDA warp
 
 
-def sides(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], list[Expr]]:
+def sides(kernel: Kernel[Rowwise | Scan]) -> tuple[tuple[Var, ...], tuple[Var, ...], list[Expr]]:
     """The rows, the columns, and the values that are reduced: of a row-wise kernel or of a scan."""
-    match kernel.body:
-        case Rowwise() as r:
-            return r.rows, r.cols, [s.value for s in r.statistics]
-        case Scan() as s:
-            return s.rows, (s.axis,), [s.value]
-    raise AssertionError(f"{kernel.family} has no rows")
+    body = kernel.body
+    if isinstance(body, Rowwise):
+        return body.rows, body.cols, [s.value for s in body.statistics]
+    return body.rows, (body.axis,), [body.value]
 
 
-def rows_side_by_side(kernel: Kernel) -> bool:
+def rows_side_by_side(kernel: Kernel[Rowwise | Scan]) -> bool:
     """Whether the largest array that is read is contiguous along the rows, not along the columns."""
     rows, cols, reads = sides(kernel)
     rewrite = Rewriter(kernel.params, {})
@@ -38,7 +36,7 @@ def rows_side_by_side(kernel: Kernel) -> bool:
     return sizes["rows"] > sizes["cols"]
 
 
-def access_width(kernel: Kernel, side_by_side: bool) -> int:
+def access_width(kernel: Kernel[Rowwise | Scan], side_by_side: bool) -> int:
     """Elements per access along the contiguous axis that all its loads and stores allow."""
     rows, cols, reads = sides(kernel)
     once = kernel.body.row_stores if isinstance(kernel.body, Rowwise) else frozenset()

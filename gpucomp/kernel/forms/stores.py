@@ -12,10 +12,9 @@ from gpucomp.kernel.forms.operand import ACCESS_BYTES, count, places
 WIDTHS = (16, 8, 4, 2)
 
 
-def store_width(kernel: Kernel) -> int:
+def store_width(kernel: Kernel[Contraction | Attention]) -> int:
     """Columns per access that all stores of the result allow: contiguous, aligned, at most 16 bytes."""
     body = kernel.body
-    assert isinstance(body, (Contraction, Attention))
     axes = body.n if isinstance(body, Contraction) else body.values
     columns = count(axes)
     for width in WIDTHS:

@@ -474,10 +474,10 @@ class Tiles:
 
 
 def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowProblem) -> int | None:
-    """The parameter that holds the columns as ``packing`` has them; ``None`` where the schedule has them copied.
+    """The parameter whose columns are packed as ``packing`` says; ``None`` if the schedule copies them.
 
-    Raises ``ScheduleError`` where the kernel is not packed: rows that are read from lines, and several axes of k, need
-    columns in that order, and other columns would be copied against the schedule.
+    Raises ``ScheduleError`` if the kernel is not packed. Rows from copied lines, and several axes of k, need columns in
+    packed order, and copying other columns would contradict the schedule.
     """
     wanted = packing(kernel, s, p)
     if wanted is None:
@@ -486,7 +486,7 @@ def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowPro
     b = b.value if isinstance(b, Cast) else b
     if not isinstance(b, Load) or kernel.params[b.source].shape != shape:
         raise ScheduleError(
-            f"pack_b=2 reads columns packed to {shape}: pack the kernel as its engine asks for", code="GPC8001"
+            f"pack_b=2 reads columns packed to {shape}: pack the kernel as its engine requires", code="GPC8001"
         )
     return b.source
 

@@ -1,12 +1,12 @@
-"""Which kernels become a chain on the CPU: those between which images go to far memory and back.
+"""Chooses kernels that become a chain on the CPU: those with images between them that go to far memory and back.
 
-An image that is larger than the second cache is written to memory beyond it and read from there again. A chain spares
-both, at the cost of rows that two parts of an image make twice, and of contractions that see one row at a time. Kernels
-are added to a chain as long as the model of ``_cost`` finds that the whole takes less time for it.
+An image that is larger than the second-level cache is written to memory beyond it and read again. A chain saves both.
+Its costs are rows that two parts of an image compute twice, and contractions that see one row at a time. Kernels are
+added to a chain while the model of ``_cost`` finds that the whole takes less time.
 
-``gpucomp.schedule.expected`` is not asked: it adds up the times of kernels, and the image that goes to far memory between two
-of them is in neither time. It also takes whole kernels, and here each try would splice a chain and pack its weights; ``_cost``
-compares only what a chain spends and spares, by the same margin, ``CLEAR_GAIN``.
+``gpucomp.schedule.expected`` cannot decide this. It adds the times of kernels, and an image that goes to far memory
+between two of them is in neither time. It also needs whole kernels, so each trial would have to splice a chain and pack
+its weights. ``_cost`` compares only what a chain costs and saves, by the same margin, ``CLEAR_GAIN``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.schedule.choose import CLEAR_GAIN
 from gpucomp.schedule.space import Schedule
 
-FAR_BYTE = 0.15  # cycles of a byte that goes to memory beyond the second cache, or comes from there
-NEAR_SHARE = 2  # an image of this part of the second cache and more is written to far memory
-WEIGHT_SHARE = 4  # the part of the second cache that the links' weights may take
+FAR_BYTE = 0.15  # cycles to write a byte to memory beyond the second-level cache, or to read it
+NEAR_SHARE = 2  # images of at least 1/2 of the second-level cache are written to far memory
+WEIGHT_SHARE = 4  # the links' weights may take 1/4 of the second-level cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ def _is_far(nbytes: int, limits: Limits) -> bool:
 
 
 def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
-    """Cycles that the links take more than each on its own, on one thread; negative where they clearly gain."""
+    """Extra cycles of a chain, compared with its links' kernels, on one thread; negative if it clearly gains."""
     if len(links) == 1:
         return 0.0
     p = chain_space.sizes([c.linked for c in links])
