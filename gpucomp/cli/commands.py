@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpucomp.report.cost import Cost
     from gpucomp.report.journey import Journey
     from gpucomp.runtime.executable import Executable
+    from gpucomp.schedule.choose import Choice
 
 
 class _Stdout:
@@ -188,9 +189,12 @@ def run(
 @model_options
 @inputs
 @click.option(
-    "--against", type=click.Choice(compare.REFERENCES), default="onnxruntime", show_default=True,
+    "--against",
+    type=click.Choice(compare.REFERENCES),
+    default="onnxruntime",
+    show_default=True,
     help="onnxruntime, or ONNX's reference evaluator.",
-)  # fmt: skip
+)
 @tolerance_option
 @click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the wrong stage.")
 @click.option(
@@ -363,6 +367,17 @@ def _bench_static(
         _write(report, text + "\n")
 
 
+def _compiled(how: ModelOptions) -> tuple[Executable, list[Choice]]:
+    """The model, and the choice of each kernel's schedule. A compiled model does not hold the choices."""
+    from gpucomp.compiler import finish
+
+    if how.model.suffix == ".gpuc":
+        return open_model(how), []
+    lowered, device = _lowered(how)
+    with progress(f"building {how.model.name}") as report:
+        return finish(lowered, device, how.precision, report), [item.choice for item in lowered.rendered.values()]
+
+
 def _lowered(
     how: ModelOptions,
     watch: Callable[[str, Any], None] | None = None,
@@ -490,10 +505,9 @@ def inspect(
             click.echo("\n".join(costs.why(_costs(how.model, lowered, device, compare=True))))
         if not kernels and sources is None:
             return
-    exe = open_model(how)
+    exe, choices = _compiled(how) if kernels else (open_model(how), [])
     if kernels:
-        click.echo("\n".join(show.kernels(exe.kernels)))
-        click.echo("\n".join(show.memory(exe)))
+        click.echo("\n".join([*show.kernels(exe.kernels), *show.without_record(choices), *show.memory(exe)]))
     elif sources is None:
         click.echo("\n".join(show.summary(exe)))
     if sources is not None:

@@ -32,7 +32,7 @@ def costs(
             code="GPC2012",
         )
     steps = launched(lowered)
-    sources = {lowered.rendered[step].source.name: lowered.rendered[step].source for step in steps}
+    sources = {item.source.name: item.source for _, item in steps}
     built: dict[str, Spent] = {}
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         for number, (name, found) in enumerate(
@@ -40,8 +40,7 @@ def costs(
         ):
             tell("compile", number, len(sources))
             built[name] = found
-    rendered = lowered.rendered
-    all_of_them = [cost_of(s, rendered[s], target.device, built[rendered[s].source.name]) for s in steps]
+    all_of_them = [cost_of(step, item, target.device, built[item.source.name]) for step, item in steps]
     return compared(all_of_them, lowered, target) if compare else all_of_them
 
 
