@@ -26,8 +26,10 @@ Labels = Mapping[str, Sequence[str]]
 def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) -> None:
     """Write a page about searches of recorded spaces: a curve for each sampler, and the shape of each space."""
     seeds, trials = results[0].seeds, results[0].trials
-    about = (f"Searches of {trials} trials, {seeds} for each sampler and space, on recorded measurements. A line is the mean "
-             "over the searches, and the band around it the 95 % interval of that mean.")  # fmt: skip
+    about = (
+        f"Searches of {trials} trials, {seeds} for each sampler and space, on recorded measurements. A line is the mean "
+        "over the searches, and the band around it the 95 % interval of that mean."
+    )
     budgets = list(results[0].fraction_of_optimum)
     rows = [
         (r.file, r.sampler, str(r.points), *(_with_interval(r, b) for b in budgets), f"{r.sampler_ms:.1f}")

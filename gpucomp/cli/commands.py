@@ -249,9 +249,12 @@ def compare_(
     help="Profile, and write one run there as a trace for Perfetto.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.html",
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
     help="Profile, and draw each kernel's time against its floor there, as one HTML page.",
-)  # fmt: skip
+)
 def bench(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -273,7 +276,7 @@ def bench(
     if static:
         _bench_static(how, report)
         return
-    from gpucomp.cli import profile
+    from gpucomp.cli import profile, profile_page
 
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
@@ -301,7 +304,7 @@ def bench(
         **({"profile": profile.as_json(found.rows, found.ceilings)} if found else {}),
     }
     if found is not None:
-        _draw_profile(found, trace, output, how.model.name, method)
+        profile_page.write(found, trace, output, how.model.name, method)
     text = json.dumps(data, indent=1)
     if str(report) == "-":
         click.echo(text)
@@ -320,15 +323,6 @@ def _profiled(exe: Executable, given: dict[str, np.ndarray], iterations: int) ->
     ceilings = exe.ceilings()
     runs = [exe.timeline(given) for _ in range(iterations)]
     return profile.Profile(runs, ceilings, profile.rows(exe.kernels, runs, ceilings))
-
-
-def _draw_profile(found: Profile, trace: Path | None, output: Path | None, model: str, method: str) -> None:
-    from gpucomp.cli import profile, profile_page
-
-    if trace is not None:
-        _write(trace, json.dumps(profile.trace(found.rows, found.runs, model)) + "\n")
-    if output is not None:
-        _write(output, profile_page.text(found, model, [method]))
 
 
 def _show_profile(found: Profile) -> None:
@@ -457,13 +451,19 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 @click.option("--kernels", is_flag=True, help="Every kernel: its operators, its schedule, and why it ends there.")
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option(
-    "--graph", type=click.Choice(["before", "after", "kernels"]), is_flag=False, flag_value="kernels",
+    "--graph",
+    type=click.Choice(["before", "after", "kernels"]),
+    is_flag=False,
+    flag_value="kernels",
     help="The graph before or after the passes. Alone: kernels and what is fused in them, see --output.",
-)  # fmt: skip
+)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.html",
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
     help="For --graph: draw it there, as one HTML page with pan and search.",
-)  # fmt: skip
+)
 @click.option("--passes", is_flag=True, help="What every pass did.")
 @click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
 @click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (CUDA targets).")
@@ -550,8 +550,6 @@ def _followed(how: ModelOptions) -> tuple[Journey, Lowered, Target]:
     from gpucomp.ir.trail import followed
     from gpucomp.report.journey import Journey
 
-    if how.model.suffix == ".gpuc":
-        raise UsageError("a compiled model holds no nodes: give the .onnx model", code="GPC2007")
     journey = Journey()
     with followed(journey.replaced):
         return journey, *_lowered(how, journey.watch)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from gpucomp.cli.profile import Profile, Row, number, percent, summary
+from gpucomp.cli.profile import trace as timeline
 from gpucomp.cli.show import counted
 from gpucomp.report import page
 from gpucomp.report.page import shown
@@ -12,6 +15,14 @@ from gpucomp.report.page import shown
 COLOURS = 8  # of page.css; further families share the last one
 MOST_SPREAD = 1.5  # how far beyond the median a disturbed run may stretch the scale
 HEAD = ("#", "kernel", "time and floor", "ms", "of run", "floor ms", "x floor", "GFLOP/s", "GB/s", "limit")
+
+
+def write(found: Profile, trace: Path | None, output: Path | None, model: str, method: str) -> None:
+    """Write the trace and the page, where they are wanted. ``method`` says how the samples were taken."""
+    if trace is not None:
+        page.write(trace, json.dumps(timeline(found.rows, found.runs, model)) + "\n")
+    if output is not None:
+        page.write(output, text(found, model, [method]))
 
 
 def text(found: Profile, model: str, about: Sequence[str]) -> str:
@@ -24,9 +35,10 @@ def text(found: Profile, model: str, about: Sequence[str]) -> str:
     ends = [t for r in found.rows for t in (r.ms, r.floor_ms or 0.0, min(max(r.samples_ms), MOST_SPREAD * r.ms))]
     longest = max(ends, default=0.0) or 1.0
     buttons = [
-        _button("number", "as launched", "true"), _button("ms", "slowest first"),
+        _button("number", "as launched", "true"),
+        _button("ms", "slowest first"),
         _button("lost", "most above the floor first"),
-    ]  # fmt: skip
+    ]
     title = f"Profile of {page.line(model)}"
     body = [
         page.heading(title, 1),
@@ -78,9 +90,14 @@ def _row(row: Row, colour: int, longest: float) -> str:
     times = "-" if not row.floor_ms else f"{row.ms / row.floor_ms:.1f}"
     lost = row.ms - (row.floor_ms or 0.0)
     cells = (
-        f"{row.ms:.4f}", percent(row.share), "-" if row.floor_ms is None else f"{row.floor_ms:.4f}", times,
-        number(row.gflops), number(row.gbs), row.limit or "-",
-    )  # fmt: skip
+        f"{row.ms:.4f}",
+        percent(row.share),
+        "-" if row.floor_ms is None else f"{row.floor_ms:.4f}",
+        times,
+        number(row.gflops),
+        number(row.gbs),
+        row.limit or "-",
+    )
     named = f"{shown(row.kernel, 60)}<small>{shown(counted(row.ops), 60) or '-'}</small>"
     return (
         f'<tr data-number="{row.number}" data-ms="{row.ms:.6f}" data-lost="{lost:.6f}"><td>{row.number}</td>'

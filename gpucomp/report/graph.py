@@ -114,17 +114,29 @@ def _end(kind: str, name: str, value: Value) -> Box:
 
 def _kernel(number: int, plain: Step, step: Step, lowered: Lowered, journey: Journey) -> Box:
     weights = [str(v.type) for v in plain.inputs if v.op is Constant]
-    facts = [("reads", ", ".join(str(v.type) for v in plain.inputs if v.op is not Constant)),
-             ("weights", ", ".join(weights)), ("writes", ", ".join(str(v.type) for v in plain.outputs))]  # fmt: skip
+    facts = [
+        ("reads", ", ".join(str(v.type) for v in plain.inputs if v.op is not Constant)),
+        ("weights", ", ".join(weights)),
+        ("writes", ", ".join(str(v.type) for v in plain.outputs)),
+    ]
     if isinstance(plain, HostStep) or isinstance(step, HostStep):
         box = Box(f"{number} {plain.nodes[0].op.name}", "host", facts=[("runs", "on the host, by numpy"), *facts])
     else:
         rendered = lowered.rendered[step]
         schedule = " ".join(f"{k}={v}" for k, v in rendered.choice.schedule.items())
         name, _, sizes = (plain.kernel.label or plain.kernel.family).partition(" ")
-        box = Box(f"{number} {name}", plain.kernel.family, sizes, facts=[
-            ("kernel", step.name), ("engine", rendered.choice.family.title), ("schedule", schedule or "no parameters"),
-            ("chosen by", rendered.choice.said), *facts])  # fmt: skip
+        box = Box(
+            f"{number} {name}",
+            plain.kernel.family,
+            sizes,
+            facts=[
+                ("kernel", step.name),
+                ("engine", rendered.choice.family.title),
+                ("schedule", schedule or "no parameters"),
+                ("chosen by", rendered.choice.said),
+                *facts,
+            ],
+        )
     box.facts.append(("ends because", plain.why))
     box.facts = [(name, value) for name, value in box.facts if value]
     box.nodes = [_node(node, journey, True) for node in plain.prologue]
