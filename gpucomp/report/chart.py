@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 
 from gpucomp.report.page import shown
 
@@ -72,9 +73,10 @@ def lines(title: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
     across = _scale(x, [v for s in series for v in s.x if math.isfinite(v)], LEFT, WIDTH - RIGHT, 6)
     up = _scale(y, [v for s in series for v in s.values], HEIGHT - BOTTOM, TOP, 6)
     parts = [*_axes(x, y, across, up)]
-    for number, one in enumerate(series):
-        parts += _points(one, across, up) if one.points else _line(one, number, across, up)
-    key = [(s.name, s.colour, "points" if s.points else DASHES[n % len(DASHES)]) for n, s in enumerate(series)]
+    dashes = cycle(DASHES)
+    key = [(s.name, s.colour, "points" if s.points else next(dashes)) for s in series]
+    for one, (_, _, kind) in zip(series, key, strict=True):
+        parts += _points(one, across, up) if one.points else _line(one, kind, across, up)
     return _figure(title, _legend(key) if len(series) > 1 else "", parts, HEIGHT)
 
 
@@ -174,7 +176,7 @@ def _titles(x: Axis, y: Axis, bottom: float, middle: float) -> list[str]:
     return [_text((LEFT + WIDTH - RIGHT) / 2, bottom, x.title, "middle"), turned]
 
 
-def _line(one: Series, number: int, across: _Scale, up: _Scale) -> list[str]:
+def _line(one: Series, dashes: str, across: _Scale, up: _Scale) -> list[str]:
     ink, parts = f"var(--c{one.colour % COLOURS})", []
     known = [k for k, value in enumerate(one.y) if math.isfinite(value)]
     places = [(across(one.x[k]), up(one.y[k])) for k in known]
@@ -185,7 +187,6 @@ def _line(one: Series, number: int, across: _Scale, up: _Scale) -> list[str]:
         parts.append(f'<polygon points="{around}" fill="{ink}" fill-opacity=".16"/>')
     path = "M{:g} {:g}".format(*places[0]) if places else ""
     path += "".join(f"H{a:g}V{b:g}" if one.steps else f"L{a:g} {b:g}" for a, b in places[1:])
-    dashes = DASHES[number % len(DASHES)]
     parts.append(f'<path class="line" d="{path}" stroke="{ink}" stroke-dasharray="{dashes}"/>')
     if len(places) <= MARKED:
         parts += [f'<circle cx="{a:g}" cy="{b:g}" r="3" fill="{ink}"/>' for a, b in places]

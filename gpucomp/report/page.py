@@ -10,9 +10,10 @@ import base64
 import hashlib
 import html
 import json
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gpucomp.errors import UsageError, plain, quote
 
 MOST_SHOWN = 160  # characters of a text
 MOST_MARKS = 4  # combining characters in a row: no language needs more, and hundreds cover the lines above
+NUMBER = re.compile(r"-|failed|[\d.]+( \([^)]*\)| to [\d.]+)?")  # also with its interval
 HERE = Path(__file__).parent
 
 
@@ -57,9 +59,16 @@ def source(title: str, body: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = ["".join(f"<th>{shown(c)}</th>" for c in head)]
-    cells += ["".join(f"<td>{shown(c, 400)}</td>" for c in row) for row in rows]
-    return f'<div class="scroll"><table>{"".join(f"<tr>{c}</tr>" for c in cells)}</table></div>'
+    """A table; columns of numbers are set to the right."""
+    right = [bool(rows) and all(NUMBER.fullmatch(row[k]) for row in rows) for k in range(len(head))]
+    lines = [("th", head), *(("td", row) for row in rows)]
+    body = "".join(f"<tr>{''.join(map(_cell, repeat(tag), row, right))}</tr>" for tag, row in lines)
+    return f'<div class="scroll"><table>{body}</table></div>'
+
+
+def _cell(tag: str, text: str, right: bool) -> str:
+    style = ' class="n"' if right else ""
+    return f"<{tag}{style}>{shown(text, 400)}</{tag}>"
 
 
 def data(name: str, values: Any) -> str:

@@ -49,6 +49,12 @@ def test_data_cannot_end_its_element():
     assert "<script type=" in found
 
 
+def test_columns_of_numbers_are_set_to_the_right():
+    found = page.table(("name", "time", "change"), [("a", "1.5 (1 to 2)", "1 → 2"), ("b", "-", "2 → 4")])
+
+    assert re.findall(r"<t[dh]( class=\"n\")?>", found) == ["", ' class="n"', ""] * 3
+
+
 def test_a_page_that_cannot_be_written_is_a_usage_error(tmp_path):
     with pytest.raises(Exception, match="GPC2005"):
         page.write(tmp_path / "gone" / "p.html", "")

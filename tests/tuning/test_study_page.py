@@ -43,7 +43,7 @@ def written(tmp_path, made, tasks=()):
 def rows(page):
     """The cells of all tables."""
     found = re.findall(r"<tr>(.*?)</tr>", page)
-    return [[html.unescape(cell) for cell in re.findall(r"<t[dh]>(.*?)</t[dh]>", row)] for row in found]
+    return [[html.unescape(cell) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)] for row in found]
 
 
 def test_the_page_says_how_the_search_went_and_what_is_around_the_winner(tmp_path):
