@@ -15,6 +15,7 @@ from gpucomp.cli import compare, cut, reproduce, show
 from gpucomp.cli.blame import FAILURE, Blame, blame
 from gpucomp.cli.cut import Case, Traced
 from gpucomp.cli.progress import progress
+from gpucomp.cli.settle import Settled, as_computed, settle
 from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
 from gpucomp.frontend import onnx as frontend
@@ -24,11 +25,11 @@ from gpucomp.runtime.inputs import TensorSpec
 
 @dataclass(frozen=True)
 class Question:
-    """The question for every model of a bisection: is it wrong on ``target`` by more than ``tolerance``?"""
+    """The question for every model of a bisection: is it farther off on ``target`` than ``tolerance`` allows?"""
 
     target: Target
     precision: str
-    tolerance: float
+    tolerance: compare.Tolerance
 
     def run(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         shapes = {name: array.shape for name, array in inputs.items()}
@@ -43,7 +44,7 @@ class Question:
             return ""
         except GpucompError as error:
             return error.code
-        return "wrong" if compare.wrong(compare.compare(found, case.expected), self.tolerance) else ""
+        return "wrong" if compare.wrong(compare.distances(found, case.expected), self.tolerance) else ""
 
 
 def input_specs(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[TensorSpec]:
@@ -58,8 +59,11 @@ def compare_model(
     question: Question,
     against: str,
     folder: Path | None,
+    *,
+    tensors: bool = False,
 ) -> None:
-    """Print the table of tensors; if ``folder`` is given, cut a wrong model down and write it there.
+    """Print how far the outputs are off, which tensor is wrong first and who is right about it; with ``tensors``, every tensor
+    too. If ``folder`` is given, cut a wrong model down and write it there.
 
     Raises ``AccuracyError`` if an output is too far off.
     """
@@ -70,41 +74,73 @@ def compare_model(
     whole, found, fault = Case(proto, given, expected), {}, ""
     with progress("running gpucomp"):
         try:
-            found = compare.compare(question.run(proto, given), expected)
+            found = compare.distances(question.run(proto, given), expected)
         except UnsupportedError:
             raise
         except GpucompError as error:
             if folder is None:
                 raise
             fault = error.code
+        each = _each_tensor(traced, question)
     fault = fault or ("wrong" if compare.wrong(found, question.tolerance) else "")
-    _print_tensors(traced, question)
+    if found:
+        click.echo("\n".join(show.errors(found, question.tolerance)))
+    settled = _print_summary(traced, each, question, against)
+    if tensors and isinstance(each, dict):
+        click.echo("\n".join(["", *_every(traced, each, question.tolerance)]))
     if fault and folder is not None:
-        bisect(whole, traced, fault, question, folder)
+        if fault == "wrong" and settled is not None and settled.only_theirs:
+            other = next(name for name in compare.REFERENCES if name != against)
+            click.echo(f"not cut: {against} is the one that is wrong; --against {other} compares with another program")
+        else:
+            bisect(whole, traced, fault, question, folder)
     compare.require(found, question.tolerance, against)
     if fault:
         raise AccuracyError(f"{quote(path)} ends with {fault}", code="GPC6001")
 
 
-def _print_tensors(traced: Traced, question: Question) -> None:
-    """Print one line for each tensor, in the order of the nodes. Every tensor is made an output, so less is fused."""
+def _each_tensor(traced: Traced, question: Question) -> dict[str, np.ndarray] | str:
+    """Every tensor as gpucomp computes it, or why it cannot. Every tensor is made an output, so less is fused."""
     try:
         found = question.run(cut.every_tensor(traced.model), {k: traced.tensors[k] for k in _fed(traced)})
     except GpucompError as error:
-        click.echo(f"no table of tensors: {error}")
-        return
-    makers = {name: node.op_type for node in traced.model.graph.node for name in node.output}
-    rows = []
-    for name in traced.names:
-        if name in found:
-            far = compare.distance(found[name], traced.tensors[name])
-            verdict = "ok" if far.l2 <= question.tolerance else "WRONG"
-            rows.append((quote(name), makers[name], f"{far.l2:.2e}", f"{far.linf:.2e}", f"{far.cosine:.9f}", verdict))
-    click.echo("\n".join(show.table(("tensor", "operator", "l2", "linf", "cosine", ""), rows)))
-    first = next((row for row in rows if row[-1] == "WRONG"), None)
-    click.echo(
-        f"first wrong tensor: {first[0]}, of {first[1]}" if first else "no tensor is wrong when each is an output"
-    )
+        return str(error)
+    return {name: found[name] for name in traced.names if name in found}
+
+
+def _print_summary(
+    traced: Traced, each: dict[str, np.ndarray] | str, question: Question, against: str
+) -> Settled | None:
+    """Print how many tensors are wrong, the first of them and who is right about it; return that verdict."""
+    if isinstance(each, str):
+        click.echo(f"no comparison of each tensor: {each}")
+        return None
+    far = {name: compare.distance(array, traced.tensors[name]) for name, array in each.items()}
+    wrong = compare.wrong(far, question.tolerance)
+    if not wrong:
+        click.echo(f"{len(far)} tensors compared: no tensor is wrong when each is an output")
+        return None
+    first = wrong[0]
+    click.echo(f"{len(far)} tensors compared, {len(wrong)} are wrong when each is an output")
+    click.echo(f"first wrong tensor: {quote(first)}, of {_makers(traced)[first]}")
+    verdict = settle(traced, as_computed(traced, each), first, question.tolerance)
+    click.echo(verdict if isinstance(verdict, str) else verdict.told(against))
+    return None if isinstance(verdict, str) else verdict
+
+
+def _makers(traced: Traced) -> dict[str, str]:
+    return {name: node.op_type for node in traced.model.graph.node for name in node.output}
+
+
+def _every(traced: Traced, each: dict[str, np.ndarray], tolerance: compare.Tolerance) -> list[str]:
+    """One line for each tensor, in the order of the nodes."""
+    makers, rows = _makers(traced), []
+    for name, array in each.items():
+        far = compare.distance(array, traced.tensors[name])
+        verdict = "ok" if tolerance.allows(far) else "WRONG"
+        figures = (f"{far.l2:.2e}", f"{far.rms:.2e}", f"{far.linf:.2e}", f"{far.cosine:.9f}")
+        rows.append((quote(name), makers[name], *figures, verdict))
+    return show.table(("tensor", "operator", "l2", "rms", "linf", "cosine", ""), rows)
 
 
 def _fed(traced: Traced) -> list[str]:

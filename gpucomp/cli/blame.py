@@ -56,7 +56,7 @@ class Blame:
     alone: Alone | None = None
 
 
-def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame:
+def blame(case: Case, target: Target, precision: str, tolerance: compare.Tolerance) -> Blame:
     """Find the first stage with a wrong result. Graphs run in the numpy interpreter, kernels on the device."""
     graph = frontend.load(case.model)
     if not _keeps(graph, case, tolerance):
@@ -77,28 +77,28 @@ def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame
     lowered = compiler.lower(case.model, target, precision=precision)
     for name, alone in _groups(lowered, target, precision, case.inputs):
         found = alone.executable.run(alone.inputs)
-        if compare.wrong(compare.compare(found, alone.expected), tolerance):
+        if compare.wrong(compare.distances(found, alone.expected), tolerance):
             return Blame(KERNEL, name, without=without, alone=alone)
     return Blame(PLAN, without=without)
 
 
-def _keeps(graph: Graph, case: Case, tolerance: float) -> bool:
+def _keeps(graph: Graph, case: Case, tolerance: compare.Tolerance) -> bool:
     found = dict(zip(graph.output_names, interpret(graph, case.inputs), strict=True))
-    return not compare.wrong(compare.compare(found, case.expected), tolerance)
+    return not compare.wrong(compare.distances(found, case.expected), tolerance)
 
 
 def _but(passes: Sequence[Any], one: Any) -> list[Any]:
     return [p for p in passes if p is not one]
 
 
-def _verdict(case: Case, target: Target, precision: str, tolerance: float, **passes: Any) -> str:
+def _verdict(case: Case, target: Target, precision: str, tolerance: compare.Tolerance, **passes: Any) -> str:
     """``right``, ``wrong``, or why the model cannot be compiled with only these ``passes``."""
     try:
         lowered = compiler.lower(case.model, target, precision=precision, **passes)
         found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)
     except (GpucompError, AssertionError) as error:  # the rest of the compiler needs the pass that is missing
         return f"cannot be compiled: {error}"
-    return "wrong" if compare.wrong(compare.compare(found, case.expected), tolerance) else "right"
+    return "wrong" if compare.wrong(compare.distances(found, case.expected), tolerance) else "right"
 
 
 def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> list[tuple[str, Alone]]:

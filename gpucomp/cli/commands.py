@@ -163,6 +163,7 @@ def run(
     output_dir: Path | None,
     reference: str | None,
     tolerance: float | None,
+    atol: float,
 ) -> None:
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and how.model.suffix == ".gpuc":
@@ -177,10 +178,15 @@ def run(
             click.echo(f"{quote(name)} -> {path}")
     if reference:
         with progress("running onnxruntime"):
-            errors = compare.compare(outputs, compare.onnxruntime_outputs(how.model, given))
-        tolerance = compare.tolerance_for(how.model) if tolerance is None else tolerance
-        click.echo("\n".join(show.errors(errors, tolerance)))
-        compare.require(errors, tolerance, reference)
+            found = compare.distances(outputs, compare.onnxruntime_outputs(how.model, given))
+        allowed = _allowed(how.model, tolerance, atol)
+        click.echo("\n".join(show.errors(found, allowed)))
+        compare.require(found, allowed, reference)
+
+
+def _allowed(model: Path, relative: float | None, absolute: float) -> compare.Tolerance:
+    """What ``--tolerance`` and ``--atol`` allow; without the former the model's types decide."""
+    return compare.Tolerance(compare.tolerance_for(model) if relative is None else relative, absolute)
 
 
 @gpucomp.command("compare")
@@ -191,6 +197,7 @@ def run(
     help="onnxruntime, or ONNX's reference evaluator.",
 )  # fmt: skip
 @tolerance_option
+@click.option("--tensors", "every", is_flag=True, help="Also print a line for each tensor.")
 @click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the wrong stage.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="For --bisect; default bisect-MODEL."
@@ -201,12 +208,16 @@ def compare_(
     preprocess: str,
     against: str,
     tolerance: float | None,
+    atol: float,
+    every: bool,
     bisect: bool,
     output: Path | None,
 ) -> None:
     """Compare every tensor of MODEL (.onnx) with another program's.
 
-    Exit code 6 if an output is wrong. Inputs that are not given are random.
+    Prints how far the outputs are off and which tensor is wrong first. That tensor's operator is computed in f64 from the
+    operands of each program, which settles which of them is right. Exit code 6 if an output is wrong. Inputs that are not
+    given are random.
     """
     from gpucomp import targets
     from gpucomp.cli import bisect as bisecting
@@ -216,13 +227,13 @@ def compare_(
     folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
     if folder is not None:
         bisecting.check_folder(folder)
-    tolerance = compare.tolerance_for(how.model) if tolerance is None else tolerance
-    question = bisecting.Question(targets.resolve(how.target_name), how.precision, tolerance)
+    allowed = _allowed(how.model, tolerance, atol)
+    question = bisecting.Question(targets.resolve(how.target_name), how.precision, allowed)
     sizes = {**_shapes_told_by(files, how.model), **tensors.parse_shapes(how.shapes)}
     specs = bisecting.input_specs(how.model, sizes)
     given = tensors.read_inputs(files, specs, preprocess)
     given |= random_inputs([spec for spec in specs if spec.name not in given])
-    bisecting.compare_model(how.model, given, question, against, folder)
+    bisecting.compare_model(how.model, given, question, against, folder, tensors=every)
 
 
 @gpucomp.command()

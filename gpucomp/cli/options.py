@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gpucomp import config
+from gpucomp.cli.compare import ABSOLUTE
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; default: GPUCOMP_TARGET, or cpu."
@@ -76,9 +77,19 @@ def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--tolerance``; ``None`` means that the model's types decide, see ``compare.tolerance_for``."""
+    """``--tolerance`` and ``--atol``, see ``compare.Tolerance``; without the former the model's types decide, see
+    ``compare.tolerance_for``."""
+    function = click.option(
+        "--atol",
+        type=click.FloatRange(min=0),
+        default=ABSOLUTE,
+        show_default=True,
+        help="The absolute part of --tolerance.",
+    )(function)
     return click.option(
         "--tolerance",
         type=click.FloatRange(min=0),
-        help="Largest relative L2 error; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
+        metavar="RTOL",
+        help="A tensor is right if rms(difference) <= RTOL * rms(expected) + ATOL, which is numpy.allclose for the tensor "
+        "as a whole; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
     )(function)

@@ -16,6 +16,7 @@ from gpucomp.runtime.executable import Executable, KernelInfo
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gpucomp.cli.compare import Distance, Tolerance
     from gpucomp.dynamic.program import DynamicModel
     from gpucomp.ir.passes import PassRecord
 
@@ -182,7 +183,11 @@ def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -
     return line
 
 
-def errors(found: Mapping[str, float], tolerance: float) -> list[str]:
-    """One row for each output: the relative L2 error, and whether it is within the tolerance."""
-    rows = [(quote(name), f"{error:.3e}", "ok" if error <= tolerance else "TOO LARGE") for name, error in found.items()]
-    return table(("output", "relative L2 error", f"tolerance {tolerance:g}"), rows)
+def errors(found: Mapping[str, Distance], tolerance: Tolerance) -> list[str]:
+    """One row for each output: how far it is off, and whether that is within the tolerance."""
+    rows = [
+        (quote(name), f"{far.l2:.3e}", f"{far.rms:.3e}", f"{far.linf:.3e}", "ok" if tolerance.allows(far) else "WRONG")
+        for name, far in found.items()
+    ]
+    head = ("output", "relative L2 error", "root mean square", "largest", "verdict")
+    return [*table(head, rows), f"tolerance: {tolerance}"]

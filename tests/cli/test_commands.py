@@ -159,9 +159,22 @@ def test_comparing_a_wrong_answer_ends_with_6(command, monkeypatch):
     ran = command("run", "model.onnx", "--input", "x.npy", "--compare", "onnxruntime", "--tolerance", "0.01")
 
     assert ran.code == 6
-    assert ran.error.startswith("error GPC6001: output 'y': relative L2 error ")
-    assert ran.error.endswith("against onnxruntime is above 0.01 (1 of 2 outputs are)")
-    assert "TOO LARGE" in ran.out
+    assert ran.error.startswith("error GPC6001: output 'y' differs from onnxruntime: relative L2 error ")
+    assert ran.error.endswith("above 0.01 relative + 1e-06 absolute (1 of 2 outputs are)")
+    assert [line.split()[-1] for line in ran.out.splitlines() if line.startswith(("'y' ", "'z' "))][-2:] == [
+        "WRONG",
+        "ok",
+    ]
+
+
+def test_an_output_near_zero_is_not_wrong_for_a_rounding_of_one(command, monkeypatch):
+    exe = executable()
+    tiny = X * exe.weights["w0"] + exe.weights["w1"] + np.float32(2e-7)
+    monkeypatch.setattr(compare, "onnxruntime_outputs", lambda model, inputs: {"y": tiny, "z": X})
+    strict = ("run", "model.onnx", "--input", "x.npy", "--compare", "onnxruntime", "--tolerance", "0")
+
+    assert command(*strict).code == 0
+    assert command(*strict, "--atol", "0").code == 6
 
 
 def failing(monkeypatch, error):
