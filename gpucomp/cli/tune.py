@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
+HELD = 1.02  # times as fast: less is within the noise of a search
 NOTHING_VALID = 8  # exit code: the budget ended and no candidate was valid
 
 
@@ -282,7 +283,7 @@ def _searched(
 
     begin = time.monotonic()
     try:
-        with terminable(), watching() as watch:
+        with terminable(), watching(options) as watch:
             tuned = tuner.search(lowered, tasks, device, place, options, precision=precision, watch=watch)
     except KeyboardInterrupt:
         print(f"interrupted: the measurements are in {place}; go on with --resume", file=sys.stderr)
@@ -316,8 +317,9 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
     total = sum(s.task.weight for s in state.studies) or 1.0
     for number, study in enumerate(state.studies, start=1):
         task, made = study.task, study.progress
-        best = task.seconds * made.best
         verdict = state.verdicts.get(task.kernel.digest)
+        ratio = _stands(made.best, verdict)
+        best = task.seconds * ratio
         invalid = " ".join(f"{count} {kind}" for kind, count in sorted(made.invalid.items())) or "-"
         yield (
             str(number),
@@ -326,12 +328,19 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
             f"{100 * task.weight / total:.1f}",
             f"{1e6 * task.seconds:.1f}",
             f"{1e6 * best:.1f}",
-            f"{1 / made.best:.2f}",
+            f"{1 / ratio:.2f}",
             *([_roof(study, best)] if task.target.device is not None else []),
             str(made.trials),
             invalid,
             study.fault or _final(study, verdict),
         )
+
+
+def _stands(searched: float, verdict: Verdict | None) -> float:
+    """The time of a task's best schedule over its default's: as the final measured it, until then as the search did."""
+    if verdict is None or not verdict.decided:
+        return searched
+    return 1.0 if verdict.is_default else verdict.ratio
 
 
 def _final(study: Study, verdict: Verdict | None) -> str:
@@ -343,8 +352,11 @@ def _final(study: Study, verdict: Verdict | None) -> str:
     if not verdict.decided:
         return verdict.came
     if verdict.came == "model":
-        return f"default; {1 / verdict.alone:.2f} x alone"
-    return "default" if verdict.is_default else f"{1 / verdict.ratio:.2f} x"
+        return f"default: the model is no faster, alone {1 / verdict.alone:.2f} x"
+    if verdict.is_default:
+        searched = 1 / study.progress.best
+        return f"default: {searched:.2f} x of the search did not hold" if searched > HELD else "default"
+    return f"{1 / verdict.ratio:.2f} x"
 
 
 def _roof(study: Study, best: float) -> str:
@@ -377,62 +389,21 @@ def task_table(state: State) -> list[str]:
 
 
 def line(state: State) -> str:
-    """AutoTVM's progress line, for the task that was searched last."""
+    """What is searched, how far it is, and the best so far over the default."""
     study = state.current
-    if study is None or not study.trials:
-        return ""
+    label = study.task.label if study is not None else ""
+    if state.phase != "search" or study is None:
+        return " ".join(part for part in (state.phase, label) if part)
     number = list(state.studies).index(study) + 1
-    last = study.trials[-1]
-    flops = study.task.flops
-
-    def rate(ratio: float) -> float:
-        return 1e-9 * flops / (ratio * study.task.seconds) if study.task.seconds else 0.0
-
-    current = rate(last["ratio"]) if last["invalidity"] == "correct" else 0.0
-    left = f" | {state.left:.0f} s left" if state.left < 1e8 else ""
-    return (
-        f"[Task {number:2}/{len(state.studies)}]  Current/Best: {current:7.2f}/{rate(study.best):7.2f} GFLOPS | "
-        f"Progress: ({study.progress.trials}/{len(study.table)}) | {time.monotonic() - state.started:.2f} s{left} | "
-        f"{study.task.label}"
-    )
+    best = f"{1 / study.best:.2f} x its default, " if study.trials else ""
+    return f"kernel {number} of {len(state.studies)}, {best}{label}, trial"
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
-    """Show progress on stderr: a table on a terminal, else one line for each batch."""
-    if not sys.stderr.isatty():
-        yield _print_line
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-
-    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-
-        def draw(state: State) -> None:
-            left = f", {state.left:.0f} s left" if state.left < 1e8 else ""
-            table = Table(title=f"{state.phase}: {state.trials} trials{left}")
-            for name in _header(state):
-                table.add_column(name, justify="left" if name in ("kernel", "invalid", "final") else "right")
-            for study, row in zip(state.studies, _rows(state), strict=True):
-                table.add_row(*row, style="bold" if study is state.current else None)
-            live.update(table)
-
-        yield draw
-
-
-_last: list[str] = [""]
-
-
-def _print_line(state: State) -> None:
-    text = (
-        line(state)
-        if state.phase == "search"
-        else f"{state.phase}: {state.current.task.label if state.current else ''}"
-    )
-    if text and text != _last[0]:
-        print(text, file=sys.stderr, flush=True)
-    _last[0] = text
+def watching(options: Options) -> Iterator[Watch]:
+    """Show the state of a search as a line on a terminal."""
+    with progress("tuning", options.budget) as report:
+        yield lambda state: report(line(state), state.trials, options.trials or 0)
 
 
 def result(tuned: Tuned, took: float) -> list[str]:
