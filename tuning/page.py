@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.errors import UsageError, quote
+from gpucomp.extras import install
 from gpucomp.tuning.analysis import dependence, importance, neighbours
 from gpucomp.tuning.space import Candidates
 
@@ -27,7 +28,7 @@ def plotly() -> Any:
     try:
         import plotly.graph_objects
     except ImportError:
-        raise UsageError("a report needs plotly: pip install 'gpucomp[report]'", code="GPC2604") from None
+        raise UsageError(f"a report needs plotly: {install('report')}", code="GPC2604") from None
     return plotly.graph_objects
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -20,6 +20,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import read_whole
+from gpucomp.refusal import Refusal
 from gpucomp.runtime.inputs import TensorSpec
 
 
@@ -30,11 +31,14 @@ class Question:
     target: Target
     precision: str
     tolerance: compare.Tolerance
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def run(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        shapes = {name: array.shape for name, array in inputs.items()}
-        lowered = compiler.lower(model, self.target, shapes, precision=self.precision)
-        return compiler.finish(lowered, self.target, self.precision, lambda stage, done, total: None).run(inputs)
+        fixed = {name: array for name, array in self.constants.items() if name in inputs}
+        fed = {name: array for name, array in inputs.items() if name not in fixed}
+        shapes = {name: array.shape for name, array in fed.items()}
+        lowered = compiler.lower(model, self.target, shapes, fixed, precision=self.precision)
+        return compiler.finish(lowered, self.target, self.precision, compiler.silent).run(fed)
 
     def fault(self, case: Case) -> str:
         """``wrong``, the code of a compiler error, or "" for no fault. An unsupported model is no fault."""
@@ -47,9 +51,11 @@ class Question:
         return "wrong" if compare.wrong(compare.distances(found, case.expected), self.tolerance) else ""
 
 
-def input_specs(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[TensorSpec]:
+def input_specs(
+    model: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]
+) -> list[TensorSpec]:
     """The inputs of a model that need not compile. Raises the same errors as ``frontend.load_split``."""
-    graph, _ = frontend.load_split(model, shapes=shapes)
+    graph, _ = frontend.load_split(model, shapes=shapes, constants=constants)
     return [TensorSpec(v.attrs["label"], v.type.dtype.name, v.type.shape) for v in graph.inputs]
 
 
@@ -99,21 +105,21 @@ def compare_model(
         raise AccuracyError(f"{quote(path)} ends with {fault}", code="GPC6001")
 
 
-def _each_tensor(traced: Traced, question: Question) -> dict[str, np.ndarray] | str:
+def _each_tensor(traced: Traced, question: Question) -> dict[str, np.ndarray] | Refusal:
     """Every tensor as gpucomp computes it, or why it cannot. Every tensor is made an output, so less is fused."""
     try:
         found = question.run(cut.every_tensor(traced.model), {k: traced.tensors[k] for k in _fed(traced)})
     except GpucompError as error:
-        return str(error)
+        return Refusal(str(error))
     return {name: found[name] for name in traced.names if name in found}
 
 
 def _print_summary(
-    traced: Traced, each: dict[str, np.ndarray] | str, question: Question, against: str
+    traced: Traced, each: dict[str, np.ndarray] | Refusal, question: Question, against: str
 ) -> Settled | None:
     """Print how many tensors are wrong, the first of them and who is right about it; return that verdict."""
-    if isinstance(each, str):
-        click.echo(f"no comparison of each tensor: {each}")
+    if isinstance(each, Refusal):
+        click.echo(f"no comparison of each tensor: {each.reason}")
         return None
     far = {name: compare.distance(array, traced.tensors[name]) for name, array in each.items()}
     wrong = compare.wrong(far, question.tolerance)
@@ -124,8 +130,11 @@ def _print_summary(
     click.echo(f"{len(far)} tensors compared, {len(wrong)} are wrong when each is an output")
     click.echo(f"first wrong tensor: {quote(first)}, of {_makers(traced)[first]}")
     verdict = settle(traced, as_computed(traced, each), first, question.tolerance)
-    click.echo(verdict if isinstance(verdict, str) else verdict.told(against))
-    return None if isinstance(verdict, str) else verdict
+    if isinstance(verdict, Refusal):
+        click.echo(f"not settled in f64: {verdict.reason}")
+        return None
+    click.echo(verdict.told(against))
+    return verdict
 
 
 def _makers(traced: Traced) -> dict[str, str]:

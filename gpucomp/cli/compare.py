@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
+from gpucomp.extras import install
 
 REFERENCES = ("onnxruntime", "reference")
 TOLERANCE = 1e-4  # relative L2 error
@@ -109,11 +110,12 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     return distance(actual, expected).l2
 
 
-def _onnxruntime() -> Any:
+def require_onnxruntime() -> Any:
+    """onnxruntime, imported. Raises ``DeviceError`` if it is not installed."""
     try:
         import onnxruntime
     except ImportError:
-        raise DeviceError("onnxruntime is not installed: pip install 'gpucomp[ort]'", code="GPC5003") from None
+        raise DeviceError(f"onnxruntime is not installed: {install('ort')}", code="GPC5003") from None
     return onnxruntime
 
 
@@ -127,7 +129,7 @@ def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads:
     model, the session is made without the option. Raises ``DeviceError`` if onnxruntime is missing, and onnxruntime's own
     errors for a model that it cannot run.
     """
-    onnxruntime = _onnxruntime()
+    onnxruntime = require_onnxruntime()
 
     def session(level: Any, *, exact: bool) -> Any:
         options = onnxruntime.SessionOptions()
@@ -165,7 +167,7 @@ def _multiplies_bytes(model: Path | bytes) -> bool:
 
 def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool = True) -> dict[str, np.ndarray]:
     """The outputs of onnxruntime's CPU provider. Raises ``DeviceError`` if it is missing or cannot run the model."""
-    states = vars(_onnxruntime().capi.onnxruntime_pybind11_state).values()
+    states = vars(require_onnxruntime().capi.onnxruntime_pybind11_state).values()
     failures = tuple(kind for kind in states if isinstance(kind, type) and issubclass(kind, Exception))
     try:
         session = onnxruntime_session(model, optimised=optimised)

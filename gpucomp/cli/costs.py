@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.cli.show import size, table
+from gpucomp.extras import install
 from gpucomp.kernel.step import KernelStep
 from gpucomp.targets import sass
 
@@ -48,7 +49,7 @@ def static(found: Sequence[Cost], target: Target) -> list[str]:
     assert target.device is not None
     lines = [*table(header, rows), *_totals(found, target, target.device, sum(1 for c in found if c.spent.spills))]
     if any(c.spent.instructions is None for c in found):
-        lines.append("no instruction counts: pip install nvidia-cuda-nvdisasm")
+        lines.append(f"no instruction counts: {install('nvrtc')}")
     return lines
 
 

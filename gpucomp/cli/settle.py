@@ -13,6 +13,7 @@ from gpucomp.cli import compare
 from gpucomp.cli.compare import Distance, Tolerance
 from gpucomp.cli.cut import Traced
 from gpucomp.errors import DeviceError
+from gpucomp.refusal import Refusal
 
 NARROW = ("float32", "float16", "bfloat16")
 OF_TENSORS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -44,12 +45,12 @@ class Settled:
         return f"{off}: both are wrong"
 
 
-def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> Settled | str:
+def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> Settled | Refusal:
     """The verdict on the node that computes ``tensor``, or why there is none: ONNX's evaluator does not know every operator."""
     try:
         return Settled(_off(theirs, tensor), _off(ours, tensor), tolerance)
     except DeviceError as error:
-        return f"not settled in f64: {error.message}"
+        return Refusal(error.message)
 
 
 def _off(traced: Traced, tensor: str) -> Distance:

@@ -189,5 +189,4 @@ def errors(found: Mapping[str, Distance], tolerance: Tolerance) -> list[str]:
         (quote(name), f"{far.l2:.3e}", f"{far.rms:.3e}", f"{far.linf:.3e}", "ok" if tolerance.allows(far) else "WRONG")
         for name, far in found.items()
     ]
-    head = ("output", "relative L2 error", "root mean square", "largest", "verdict")
-    return [*table(head, rows), f"tolerance: {tolerance}"]
+    return table(("output", "relative L2 error", "root mean square", "largest", f"tolerance {tolerance}"), rows)

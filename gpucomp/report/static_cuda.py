@@ -10,7 +10,7 @@ from gpucomp.compiler import Lowered, Progress
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel.source import KernelSource
-from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
+from gpucomp.report.cost import Cost, Spent, by_formula, compared, cost_of, launched
 from gpucomp.targets import cuda, sass
 
 
@@ -20,8 +20,11 @@ def costs(
     tell: Progress = lambda stage, done, total: None,
     *,
     compare: bool = False,
+    compiled: bool = True,
 ) -> list[Cost]:
     """The cost of every launch of a model for a CUDA architecture, in order; with ``compare`` also the other engines' costs.
+
+    Unless ``compiled``, nothing is compiled: registers and shared memory are those of the engines' formulas.
 
     Raises ``UsageError`` for a target that is not CUDA.
     """
@@ -31,8 +34,11 @@ def costs(
             f"give --target cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali, not {target.name}",
             code="GPC2012",
         )
-    steps = launched(lowered)
-    sources = {lowered.rendered[step].source.name: lowered.rendered[step].source for step in steps}
+    steps, rendered = launched(lowered), lowered.rendered
+    if not compiled:
+        expected = [cost_of(s, rendered[s], target.device, by_formula(s, rendered[s])) for s in steps]
+        return compared(expected, lowered, target) if compare else expected
+    sources = {rendered[step].source.name: rendered[step].source for step in steps}
     built: dict[str, Spent] = {}
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         for number, (name, found) in enumerate(
@@ -40,7 +46,6 @@ def costs(
         ):
             tell("compile", number, len(sources))
             built[name] = found
-    rendered = lowered.rendered
     all_of_them = [cost_of(s, rendered[s], target.device, built[rendered[s].source.name]) for s in steps]
     return compared(all_of_them, lowered, target) if compare else all_of_them
 

@@ -88,7 +88,7 @@ def test_a_comparison_is_a_summary_unless_every_tensor_is_asked_for(command):
     code, out, _ = command("--target", "cpu")
 
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["output", "'y'", "tolerance:", "9"]
+    assert [line.split()[0] for line in out.splitlines()] == ["output", "'y'", "9"]
 
 
 def test_weights_in_a_file_beside_the_model_are_compared_too(command):

@@ -424,7 +424,7 @@ def test_an_open_dimension_shows_the_argument_to_write():
     text = refused(proto, UsageError)
 
     assert text.startswith("GPC2102 input 'x': the size of dimension 0 ('batch'), 2 is not in the model")
-    assert "--shapes x:Nx3xN" in text
+    assert "shapes={'x': (N, 3, N)}" in text
     assert load(proto, shapes={"x": (5, 3, 7)}).outputs[0].shape == (5, 3, 7)
 
 
@@ -453,5 +453,17 @@ def test_a_symbol_known_from_one_input_serves_the_others():
 def test_an_input_without_shape_needs_one():
     proto = model([RELU], [value("x", None)])
 
-    assert "--shapes x:" in refused(proto, UsageError)
+    assert "shapes={'x': (D0, D1, ...)}" in refused(proto, UsageError)
     assert load(proto, shapes={"x": ()}).outputs[0].shape == ()
+
+
+def test_a_bug_in_a_translator_is_not_a_bad_model(monkeypatch):
+    def missing(x):
+        return np.no_such_function(x)
+
+    monkeypatch.setattr("gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (missing, False))
+
+    with pytest.raises(GpucompError, match=r"internal error, AttributeError: .*no_such_function") as caught:
+        load(model([RELU], [X]))
+
+    assert (caught.value.code, caught.value.exit_code) == ("GPC1000", 1)

@@ -141,5 +141,5 @@ def test_records_without_a_success_are_refused(tmp_path):
 def test_without_plotly_the_command_says_what_to_install(tmp_path, monkeypatch):
     made = searched(tmp_path)
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(UsageError, match=r"pip install 'gpucomp\[report\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'plotly>=6'"):
         written(tmp_path, made)

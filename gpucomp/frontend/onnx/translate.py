@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx.defs import OpSchema, SchemaError
 
-from gpucomp.errors import ModelError, ShapeError, UnsupportedError, quote
+from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import Value
@@ -477,7 +477,10 @@ class located:
             raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
-        unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
+        if isinstance(error, (AttributeError, NameError)):  # whatever is in a model, its translator is to blame
+            told = f"{type(error).__name__}: {error}"
+            raise GpucompError(f"{self.site} on ({types}): internal error, {told}", code="GPC1000") from error
+        unforeseen = isinstance(error, (TypeError, LookupError)) or type(error) is RuntimeError
         if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
             told = f"{type(error).__name__}: {error}" if unforeseen else error
             raise ShapeError(f"{self.site} on ({types}): {told}", code="GPC3101") from error
