@@ -7,7 +7,6 @@ import os
 import statistics
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -261,16 +260,6 @@ def _tools(target: Target, options: Options, store: Store) -> Iterator[Tools]:
             yield Tools(builders, runner, store, runner.facts(), named.title(options.sampler), options.seed, RULES)
             return
         found = opened.enter_context(fleet.opened(options.fleet, target.kind, target.arch))
-        told = 0
-
-        def newcomers() -> Sequence[Runner]:
-            nonlocal told
-            joined = found.newcomers()
-            for line in found.refused[told:]:
-                warnings.warn(f"not in the fleet: {line}", RuntimeWarning, stacklevel=2)
-            told = len(found.refused)
-            return joined
-
         first, *others = found.runners
         yield Tools(
             builders,
@@ -281,7 +270,7 @@ def _tools(target: Target, options: Options, store: Store) -> Iterator[Tools]:
             options.seed,
             RULES,
             others=others,
-            newcomers=newcomers,
+            newcomers=found.newcomers,
             wait=options.fleet.wait,
         )
 

@@ -22,7 +22,9 @@ from gpucomp.cli.options import ModelOptions, inputs, model, model_options, writ
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
+from gpucomp.cli.tables import exported, print_tables
 from gpucomp.errors import UnsupportedError, UsageError, quote
+from gpucomp.runtime.ceilings import together
 from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ def compile(
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
 @click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
 @tolerance_option
+@exported()
 def run(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -163,6 +166,7 @@ def _allowed(model: Path, relative: float | None, absolute: float) -> compare.To
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="For --bisect; default bisect-MODEL."
 )
+@exported()
 def compare_(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -218,6 +222,7 @@ def compare_(
     metavar="FILE",
     help="Profile, and write one run there as a trace for Perfetto.",
 )
+@exported("csv")
 def bench(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -283,8 +288,10 @@ def bench(
 def _profiled(exe: Executable, given: dict[str, np.ndarray], iterations: int) -> Profile:
     from gpucomp.cli import profile
 
-    ceilings = exe.ceilings()
+    before = exe.ceilings()
     runs = [exe.timeline(given) for _ in range(iterations)]
+    after = exe.ceilings()
+    ceilings = together(before, after) if before is not None and after is not None else None
     return profile.Profile(runs, ceilings, profile.rows(exe.kernels, runs, ceilings))
 
 
@@ -292,7 +299,7 @@ def _show_profile(found: Profile) -> None:
     from gpucomp.cli import profile
 
     click.echo("=== Profile ===")
-    show.tables(profile.table(found.rows), profile.by_family(found.rows))
+    print_tables(kernels=profile.table(found.rows), families=profile.by_family(found.rows))
     click.echo("\n".join(profile.summary(found.rows, found.ceilings)))
 
 

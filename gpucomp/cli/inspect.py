@@ -10,6 +10,7 @@ from gpucomp.cli import show, tensors
 from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, open_model, unbuilt_model
 from gpucomp.cli.options import ModelOptions, model_options, write
 from gpucomp.cli.progress import progress
+from gpucomp.cli.tables import exported
 from gpucomp.errors import UsageError, quote
 from gpucomp.extras import install
 
@@ -23,6 +24,7 @@ from gpucomp.extras import install
 @click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
 @click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (CUDA targets).")
 @click.option("--spaces", is_flag=True, help="The number of schedules of every distinct problem.")
+@exported()
 def inspect(
     how: ModelOptions,
     kernels: bool,

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpucomp import config
-from gpucomp.cli import show, tensors
+from gpucomp.cli import tensors
 from gpucomp.cli.progress import progress
+from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
 
@@ -190,6 +191,7 @@ def terminable() -> Iterator[None]:
 @click.option("--resume", is_flag=True, help="Continue with existing records; an error if there are none.")
 @click.option("--dry-run", is_flag=True, help="Print the tasks and their spaces; measure nothing.")
 @click.option("--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write the result there.")
+@exported("csv")
 def tune(
     model: Path | None,
     spec: str | None,
@@ -310,7 +312,7 @@ def planned(tasks: Sequence[Any], options: Any) -> list[str]:
         size = tuner.space_size(task, options)
         schedule = " ".join(f"{k}={v}" for k, v in task.default.schedule.items())
         rows.append((number, task.label, task.launches, f"{1e-9 * task.flops:.4g}", size, engines, task.tier, schedule))
-    return show.table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows)
+    return table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows, "tasks")
 
 
 def _rows(state: State) -> Iterator[tuple[str, ...]]:
@@ -385,7 +387,7 @@ def _header(state: State) -> tuple[str, ...]:
 
 def task_table(state: State) -> list[str]:
     """One row for each task: its size, its times, its trials, and the result of the final."""
-    return show.table(_header(state), _rows(state))
+    return table(_header(state), _rows(state), "tasks")
 
 
 def line(state: State) -> str:

@@ -274,7 +274,7 @@ def test_the_command_tunes_goes_on_and_says_what_it_found(tmp_path, quick, comma
     refresh = "records", "refresh", "m.jsonl", "m.onnx", "--target", "cpu"
     assert command(*refresh)[:2] == (0, f"0 of {count} records refreshed -> m.jsonl\n")
     some = "--kernel", trials[0]["kernel"][:9], "--model", "m.onnx", "--target", "cpu"
-    assert command("records", "study", "r", "-o", "s.html", *some)[:2] == (0, "1 kernels -> s.html\n")
+    assert command("records", "study", "r", "-o", "s.html", *some)[:2] == (0, "1 of 1 kernels and devices -> s.html\n")
     assert "source beside the winner" in (tmp_path / "s.html").read_text(encoding="utf-8")
     code, _, err = command("records", "study", "r", "-o", "s.html", "--kernel", "fft")
     assert (code, "no such kernel" in err) == (2, True)
