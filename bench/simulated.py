@@ -19,7 +19,7 @@ from bench.kernel_sweep.cases import Cell
 from bench.kernel_sweep.play import Ready, difference, prepared
 from gpucomp import config
 from gpucomp.errors import GpucompError
-from testing.kernel_oracle import UNWRITTEN
+from gpucomp.kernel.interpreter import UNWRITTEN
 
 ROOT = Path(__file__).parent
 Launch = Callable[[Ready], Sequence[np.ndarray]]

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from gpucomp.dynamic.program import DynamicModel
 
 Progress = Callable[[str, int, int], None]
-MOST_TRIED = 20_000  # schedules searched for one with fewer work-items: about a second
+MOST_TRIED = 20_000  # schedules to search for one with fewer work-items: takes about a second
 Seen = dict[tuple[object, ...], KernelSource]
-Made = tuple[Rendered, Scheduled]  # a kernel's source, and what it was rendered of
+Made = tuple[Rendered, Scheduled]  # a kernel's source, and what it was rendered from
 
 
 def compile(
@@ -58,17 +58,19 @@ def compile(
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
 
-    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, or cpu if that is not set
-    shapes    shapes of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list
-              of its tensors' shapes. For an optional that holds nothing: ``None``
-    constants values of inputs that become constants; needed where the value of an input decides a shape
-    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.kernel.passes.precision``
+    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, or cpu if that is
+              not set
+    shapes    shapes of inputs with dynamic dimensions: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list of its
+              tensors' shapes. For an empty optional: ``None``
+    constants values of inputs that become constants; needed if the value of an input decides a shape
+    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see
+              ``gpucomp.kernel.passes.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
     records   a file or folder of tuning records, in addition to GPUCOMP_RECORDS and the shipped records
     progress  called with (stage, done, total) during the compilation
     observer  called with the record of each graph pass and each kernel pass
 
-    Where values decide shapes, for example behind a NonMaxSuppression, the nodes from there on run on the host
+    If shapes depend on data, for example after a NonMaxSuppression, the nodes from there on run on the host
     (``Executable.dynamic_operators``).
 
     Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
@@ -128,7 +130,7 @@ def unbuilt(lowered: Lowered, device: Target, precision: str) -> Executable:
 
 
 def open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicModel:
-    """Return the runner of ``dynamic_model``, the dynamic part of the model. Its expensive steps are compiled as ``plan`` was."""
+    """The runner of ``dynamic_model``, the dynamic part of the model. It compiles expensive steps as ``plan`` was."""
     from gpucomp.dynamic.program import DynamicModel  # few models have such a part
 
     return DynamicModel(dynamic_model, lambda graph: compile_graph(graph, plan.target, plan.precision, plan.keep_fp32))
@@ -144,9 +146,12 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model with a source for each kernel; nothing is planned or built yet. ``unpacked`` are the steps before packing.
+    """A model with a source for each kernel; nothing is planned or built yet.
 
-    ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_split``; ``keep_fp32`` holds for it too.
+    ``steps`` have the kernels to render, ``unpacked`` the kernels that schedules were chosen for, before
+    ``SCHEDULED_PASSES``.
+
+    ``dynamic_model`` is the dynamic part of the model, see ``frontend.load_split``; ``keep_fp32`` applies to it too.
     """
 
     graph: Graph
@@ -173,8 +178,8 @@ def lower(
 ) -> Lowered:
     """The first half of ``compile``: turn ``model`` into kernels with schedules and sources. Raises the same errors.
 
-    ``pipeline`` replaces ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` replaces ``lowering.KERNEL_PASSES``; this is
-    how a wrong pass is bisected. ``watch`` is called with every graph and every list of steps, see ``run_passes``.
+    ``pipeline`` replaces ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` replaces ``lowering.KERNEL_PASSES``; this
+    is how a wrong pass is bisected. ``watch`` is called with every graph and every list of steps, see ``run_passes``.
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
@@ -239,7 +244,7 @@ def render(
 ) -> tuple[list[Step], dict[KernelStep, Rendered]]:
     """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
-    The returned steps have their weights packed where the engine requires it.
+    The returned steps have the rendered kernels, after ``SCHEDULED_PASSES``.
     """
     seen: Seen = {}
     sources: dict[Kernel, Rendered] = {}
@@ -265,7 +270,7 @@ def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice
 
 
 def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:
-    """``seen`` keeps what was rendered in order to judge a record."""
+    """The source of ``one``. ``seen`` has the sources that were rendered to check records."""
     _, render_one = back_end(target.language)
     seen, name, choice = {} if seen is None else seen, one.step.name, one.choice
     key = (name, one.kernel.digest, choice.family.title, *choice.schedule.items())
@@ -288,7 +293,7 @@ def _asking_less(
 ) -> Lowered:
     """Return ``lowered`` with another schedule for each refused kernel. ``refused`` maps source names to errors.
 
-    ``instead`` keeps what is left to try for each kernel. Raises a kernel's refusal when nothing is left.
+    ``instead`` has the remaining candidates of each kernel. If a kernel has none, its error is raised.
     """
     done: dict[str, Made] = {}
     made: dict[tuple[object, ...], Value] = {}
@@ -317,9 +322,11 @@ def _asking_less(
 
 
 def _less(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """Render the kernel of ``step`` with lower and lower demands on the device; yield each text once. The last ones are by
-    the engine that every device can run, in smaller and smaller work-groups. Yields nothing if the target has no lesser
-    variant: a refusal there is a bug."""
+    """Render the kernel of ``step`` with lower and lower demands on the device, and yield each text once.
+
+    The last ones are by the engine that every device can run, with smaller and smaller work-groups. Yields nothing if
+    the target has no lesser variants: then a refusal is a bug.
+    """
     texts, lesser = {refused.text}, list(targets.lesser(target))
     if not lesser:
         return
@@ -341,7 +348,7 @@ def _with_less(step: KernelStep, lesser: Sequence[Target]) -> Iterator[Made]:
 
 
 def _in_smaller_groups(step: KernelStep, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """Halve the work-group of the last engine again and again; each schedule is the nearest legal one to the previous."""
+    """Halve the work-group of the last engine repeatedly. Each schedule is the nearest legal one to the one before."""
     engines_of, _ = back_end(target.language)
     family = engines_of(step.kernel, target.features)[-1]
     problem = family.problem(step.kernel)

@@ -1,4 +1,4 @@
-"""Rewrites a graph and turns it into kernels. ``KERNEL_PASSES`` has the passes that rewrite kernels, in order."""
+"""Rewrites a graph and turns it into kernels. ``KERNEL_PASSES`` lists the passes that rewrite kernels, in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _on_a_gpu(target: Target, precision: str) -> bool:
 
 
 def _has_no_local_memory(target: Target, precision: str) -> bool:
-    """Without local memory, values between the Winograd transforms go to memory anyway. Needs a model of the device's speed."""
+    """Without local memory, Winograd transforms store their results anyway. The pass needs a model of the device."""
     return "mali" in target.features and target.device is not None
 
 
@@ -50,12 +50,12 @@ def _is_narrow(target: Target, level: str) -> bool:
 
 
 def _fuse_depth_first(steps: list[Step], at: Setting) -> list[Step]:
-    """Fuses kernels depth first: a chain computes rows of its links' images in turn, and no image is whole in memory.
+    """Fuses kernels depth first: a chain computes a few rows of each layer in turn, and stores no image as a whole.
 
-    Takes  kernels of f32 that each read the image that the one before writes, and nothing else reads: contractions by rows
-           and windows that slide over rows
-    Gives  one kernel, a chain with a link for each of them, weights laid out for the rows
-    Leaves kernels whose images fit into the second cache, and those whose chain is expected to be no faster
+    Takes  f32 kernels that each read the image of the one before, which nothing else reads: contractions computed by
+           rows, and sliding windows
+    Gives  one kernel, a chain with a link for each of them, with packed weights
+    Leaves kernels whose images fit in the second-level cache, and chains that are not expected to be faster
     """
     from gpucomp.codegen.llvm.depth_first.fuse import fuse  # imports all engines of the CPU, which GPUs do not need
 
@@ -76,7 +76,7 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
 
 ADDED_PASSES: list[KernelPass] = []  # by plug-ins
 
-# from the schedule that was chosen for a kernel to the kernel that is rendered
+# run after a schedule is chosen for a kernel, before it is rendered
 SCHEDULED_PASSES: tuple[ScheduledPass, ...] = (
     ScheduledPass("pack-weights", pack_weights),
     ScheduledPass("pack-bytes", pack_bytes),
@@ -85,7 +85,7 @@ SCHEDULED_PASSES: tuple[ScheduledPass, ...] = (
 
 
 def scheduled(step: KernelStep, choice: Choice) -> Scheduled:
-    """``step`` after ``SCHEDULED_PASSES``, on its own."""
+    """``step`` with ``choice``, after ``SCHEDULED_PASSES``."""
     return reduce(lambda one, each: each.run(one), SCHEDULED_PASSES, Scheduled(step, choice, step.kernel))
 
 
@@ -104,7 +104,7 @@ def rewritten(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
-    """``graph`` after the passes of ``pipeline`` (default ``PIPELINE``) that ``device`` wants. ``kernels_of`` takes the result.
+    """``graph`` after the passes of ``pipeline`` (default ``PIPELINE``) for ``device``, ready for ``kernels_of``.
 
     See ``run_pipeline`` for ``observer`` and ``watch``.
     """
@@ -125,10 +125,10 @@ def kernels_of(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, list[Step]], None] | None = None,
 ) -> list[Step]:
-    """Partition a rewritten graph into kernels and run ``passes`` on them (default: the passes of ``KERNEL_PASSES`` for
-    the device).
+    """Partition a rewritten graph into kernels and run ``passes`` (default: those of ``KERNEL_PASSES`` for the device).
 
-    ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass; ``watch``: see ``run_passes``.
+    ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass; ``watch``: see
+    ``run_passes``.
     """
     engines_of, _ = back_end(device.language)
     setting = Setting(graph, device, Expected(device, engines_of), precision, keep_fp32, elsewhere)

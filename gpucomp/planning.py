@@ -21,7 +21,7 @@ from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.graph import Constant, Graph, Value
 from gpucomp.ir.types import I8, TensorType
-from gpucomp.kernel import Contraction, Kernel, Loops, Scatter
+from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
@@ -209,7 +209,7 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
     A scatter in place has nothing to copy. Outputs that row statistics read back are excluded: the kernel may read the
     operand by ``ld.global.nc``, which need not see what is stored.
     """
-    if isinstance(kernel.body, Scatter):
+    if is_kernel_of(kernel, Scatter):
         data = copied_in_place(kernel)
         return [] if data is None else [(kernel.stores[0].target, data)]
     if not isinstance(kernel.body, (Loops, Contraction)):

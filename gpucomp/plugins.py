@@ -40,7 +40,7 @@ class Plugin:
     name: str
     rules: list[Rule] = field(default_factory=list)
     kernel_passes: list[KernelPass] = field(default_factory=list)
-    engines: list[tuple[str, type, Family]] = field(default_factory=list)
+    engines: list[tuple[str, Family]] = field(default_factory=list)
     samplers: dict[str, str] = field(default_factory=dict)
 
     def add_rule(self, rule: Rule) -> None:
@@ -54,8 +54,8 @@ class Plugin:
         _check_new(one.name, [other.name for other in known], "a kernel pass")
         self.kernel_passes.append(one)
 
-    def add_engine(self, language: str, body: type, family: Family) -> None:
-        """An engine for kernels with this kind of ``body``. It is preferred to those that are there.
+    def add_engine(self, language: str, family: Family) -> None:
+        """An engine for kernels with the family's kind of body. It is preferred to those that are there.
 
         ``language`` is ``c`` (a template for CUDA and OpenCL) or ``llvm`` (the CPU). The template of a family in another
         package is ``package:folder/kernel.j2``.
@@ -63,11 +63,13 @@ class Plugin:
         if language not in LANGUAGES:
             raise ValueError(f"language {language!r}: one of {', '.join(LANGUAGES)} expected")
         known = engines_by_body(language)
-        if body not in known:
-            raise ValueError(f"no kernels of {body.__name__}: one of {', '.join(b.__name__ for b in known)} expected")
-        titles = [f.title for engines in known.values() for f in engines] + [f.title for _, _, f in self.engines]
+        if family.body not in known:
+            raise ValueError(
+                f"no kernels of {family.body.__name__}: one of {', '.join(b.__name__ for b in known)} expected"
+            )
+        titles = [f.title for engines in known.values() for f in engines] + [f.title for _, f in self.engines]
         _check_new(family.title, titles, "an engine")
-        self.engines.append((language, body, family))
+        self.engines.append((language, family))
 
     def add_sampler(self, name: str, path: str) -> None:
         """A sampler that ``--sampler`` knows as ``name``. ``path`` is ``package.module:Class``; a search imports it."""
@@ -93,9 +95,9 @@ def plugin(name: str) -> None:
         ) from error
     pipeline.ADDED_RULES.extend(made.rules)
     lowering.ADDED_PASSES.extend(made.kernel_passes)
-    for language, body, family in made.engines:
+    for language, family in made.engines:
         engines = engines_by_body(language)
-        engines[body] = (family, *engines[body])
+        engines[family.body] = (family, *engines[family.body])
     SAMPLERS.update(made.samplers)
     _loaded.add(name)
 

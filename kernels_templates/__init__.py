@@ -1,1 +1,4 @@
-"""CUDA C++ and OpenCL C from templates, one folder for each engine. Start at ``engines.ENGINES``, which says how to add one."""
+"""CUDA C++ and OpenCL C from templates, one folder per engine.
+
+Start at ``engines.ENGINES``, which says how to add one.
+"""

@@ -1,4 +1,4 @@
-"""Which template family renders a kernel for CUDA and OpenCL. The families' spaces live beside their templates."""
+"""The engines that render kernels for CUDA and OpenCL. The space of each is in its folder, beside its template."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from gpucomp.kernels_templates.scatter.space import FAMILY as SCATTER
 from gpucomp.kernels_templates.tile_transform.space import FAMILY as BLOCKS
 from gpucomp.schedule.space import Family
 
-# Engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind. A new engine needs:
+# Engines of each kind of body in order of preference; the last accepts every kernel of its kind. A new engine needs:
 #
 # 1. A folder ``<family>/<engine>/`` with ``__init__.py``, ``space.py`` (the parameters, what is legal, the launch, the
 #    default: ``FAMILY``), ``emit.py`` (what the template reads) and ``kernel.j2``.
-# 2. A place in this table. The order is the preference. An engine without both ``work`` and ``registers`` that comes first
-#    among those that accept a kernel switches the analytic tier off for all its rivals (``schedule.rank.can_rank``).
+# 2. A place in this table. If the first engine that accepts a kernel lacks ``work`` or ``registers``, the analytic model
+#    does not rank the other engines for it either (``schedule.rank.can_rank``).
 # 3. Functions of a space also run on whole columns of schedules at once: use ``least``, ``most`` and ``gcd`` of
 #    ``gpucomp.device.lockstep``, not ``min``, ``max`` and ``math.gcd``.
 # 4. A row in ``CELLS`` of ``bench/kernel_sweep``, and in the tests that list engines (they import ``FAMILIES``).
@@ -62,10 +62,10 @@ FAMILIES = {family.title: family for engines in ENGINES.values() for family in e
 
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
-    """The engines that can compute ``kernel`` on a device with ``features``, the one to prefer first."""
+    """The engines that can compute ``kernel`` on a device with ``features``, in order of preference."""
     return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:
-    """The engine that computes ``kernel`` on every device."""
+    """The engine that can compute ``kernel`` on every device."""
     return ENGINES[type(kernel.body)][-1]

@@ -1,4 +1,7 @@
-"""(kernel, schedule, target) to source text, through one jinja2 environment. A pure function: equal in, equal out."""
+"""Renders (kernel, schedule, target) to source text, through one jinja2 environment.
+
+Equal arguments give equal text.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, PrefixL
 
 from gpucomp.codegen.c.dialect import DIALECTS, Dialect
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import modulo, over, plus, tidy, times
+from gpucomp.codegen.c.text import modulo, over, plus, stage, tidy, times
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Kernel
@@ -31,7 +34,7 @@ class _Packages(dict[str, BaseLoader]):
 
 @cache
 def environment() -> Environment:
-    """The only environment: a misspelt variable in a template is an error, never an empty string."""
+    """The only environment. A misspelt variable in a template is an error, not an empty string."""
     found = Environment(
         loader=ChoiceLoader([PackageLoader("gpucomp", "kernels_templates"), PrefixLoader(_Packages(), delimiter=":")]),
         undefined=StrictUndefined,
@@ -40,14 +43,14 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    found.globals.update(plus=plus, times=times, over=over, modulo=modulo)
+    found.globals.update(plus=plus, times=times, over=over, modulo=modulo, staged=stage)
     return found
 
 
 def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
-    """``render_scheduled`` for a kernel that is in no model: after the passes ``pack-bytes`` and ``order-depth`` of its engine.
+    """``render_scheduled`` for a kernel outside a model, after the passes ``pack-bytes`` and ``order-depth``.
 
-    ``family`` is the engine that the schedule is for; the one that every device has if there is none.
+    ``family`` is the engine of the schedule; by default the one that every device has.
     """
     family = family or family_of(kernel)
     return render_scheduled(family.in_memory_order(family.in_words(kernel)), schedule, target, name, family)
@@ -56,10 +59,9 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
 def render_scheduled(
     kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None
 ) -> KernelSource:
-    """The source of ``kernel`` with ``schedule`` in the target's language; its entry is called ``name``.
+    """The source of ``kernel`` with ``schedule`` in the target's language; its entry point is called ``name``.
 
-    ``kernel`` is what ``lowering.SCHEDULED_PASSES`` gave for ``family``, and it is printed as it is.
-
+    ``kernel`` is the result of ``lowering.SCHEDULED_PASSES`` for ``family``; it is printed without further changes.
     Raises ``ScheduleError`` for a schedule that cannot run, ``UnsupportedError`` for arithmetic that the device lacks.
     """
     if target.language not in DIALECTS:
@@ -91,10 +93,10 @@ def render_scheduled(
     )
     geometry = family.geometry(s, problem)
     if target.limits.is_cpu and geometry.items[0] > 1:
-        # a CPU's work-items are loops around the text: PoCL, told to unroll inside, writes past what it keeps for them
+        # PoCL puts loops over work-items around the text; if told to unroll inside, it writes past its own arrays
         text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
     if target.language == "opencl" and geometry.items == (1, 1, 1):
-        # alone in its work-group it waits for nobody; PoCL copies what stands around a barrier, many times over
+        # a single work-item waits for nobody, and PoCL duplicates the code around a barrier many times
         text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\);\n", "", text, flags=re.M)
     header = _header(kernel, family, problem.numbers, schedule)
     return KernelSource(
@@ -110,10 +112,10 @@ def render_scheduled(
 
 
 def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[dict[str, Any]]:
-    """What the templates declare. Inputs of a ``programmatic`` kernel are ``awaited``, but for constants.
+    """The parameters that templates declare. Inputs of a ``programmatic`` kernel are ``awaited``, except constants.
 
-    Outputs that work-groups read back from each other are ``exchanged``: no compiler may reckon with what it has seen of
-    them before a fence.
+    Outputs that work-groups read back from each other are ``exchanged``: a compiler must not reuse values of them that
+    it loaded before a fence.
     """
     exchanged = read_again(kernel)
 
@@ -129,7 +131,7 @@ def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[di
 
 
 def _header(kernel: Kernel, family: Family, problem: Mapping[str, int], schedule: Schedule) -> str:
-    """What this is, for a reader. A label is cut down to letters that cannot end the comment."""
+    """A comment for readers. Only letters of the label that cannot end the comment are kept."""
     label = re.sub(r"[^A-Za-z0-9 .,:+<>=_x\[\]()-]", "?", kernel.label) or kernel.family
     numbers = [" ".join(f"{k}={v}" for k, v in dict(group).items()) for group in (problem, schedule)]
     return f"// {label}\n// problem   {numbers[0]}\n// schedule  {numbers[1]}\n// engine    {family.title}\n\n"

@@ -39,23 +39,28 @@ from gpucomp.kernel import (
     RowStatistics,
     Rowwise,
     Scan,
+    Scatter,
     Separable,
     Statistic,
     Store,
     Window,
+    kernel_of,
 )
+from gpucomp.kernel.ir import K
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.ops.registry import accumulator
 
 
-def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:
+def elementwise(
+    values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple
+) -> Kernel[Loops]:
     """``values[i]`` over ``axes``, stored to output i; ``params`` are the inputs."""
     outputs = [TensorType(v.dtype, shape) for v in values]
     stores = tuple(Store(len(params) + i, axes, v) for i, v in enumerate(values))
     return Kernel("loops", (*params, *outputs), len(outputs), Loops(axes), stores, label="elementwise")
 
 
-def add_relu(*shape: int, dtype: DType = F32) -> Kernel:
+def add_relu(*shape: int, dtype: DType = F32) -> Kernel[Loops]:
     """max(x + bias along the last axis, 0), and x + bias."""
     axes = axes_of(shape)
     total = load(0, axes, dtype) + load(1, axes[-1:], dtype)
@@ -63,7 +68,7 @@ def add_relu(*shape: int, dtype: DType = F32) -> Kernel:
     return elementwise([call("max", total, 0.0), total], params, shape, axes)
 
 
-def transposed(rows: int, columns: int, dtype: DType = F32) -> Kernel:
+def transposed(rows: int, columns: int, dtype: DType = F32) -> Kernel[Loops]:
     """y[j, i] = x[i, j], with the loops over y's axes."""
     axes = axes_of((columns, rows))
     return elementwise(
@@ -71,7 +76,7 @@ def transposed(rows: int, columns: int, dtype: DType = F32) -> Kernel:
     )
 
 
-def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
+def padded(n: int, pad: int, dtype: DType = F32) -> Kernel[Loops]:
     """x with zeros around it: a guarded load."""
     (i,) = axes = axes_of((n + 2 * pad,))
     inside = both([i >= pad, i < n + pad])
@@ -80,7 +85,7 @@ def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
     )
 
 
-def joined(rows: int, *columns: int, dtype: DType = F32) -> Kernel:
+def joined(rows: int, *columns: int, dtype: DType = F32) -> Kernel[Loops]:
     """The inputs side by side, doubled: a Concat that is read through nested conditions."""
     i, j = axes = axes_of((rows, sum(columns)))
     end = sum(columns)
@@ -104,7 +109,7 @@ def matmul(
     acc: DType = F32,
     a_transposed: bool = False,
     b_transposed: bool = False,
-) -> Kernel:
+) -> Kernel[Contraction]:
     """relu(a @ b + bias), and twice that as a second result."""
     bs = axes_of(batch, "b")
     i, j, c = var("m0", m), var("n0", n), var("k0", k)
@@ -129,7 +134,7 @@ def conv(
     dilation: int = 1,
     nchw: bool = False,
     dtype: DType = F32,
-) -> Kernel:
+) -> Kernel[Contraction]:
     """relu(conv + bias + residual), NHWC with [R, S, C, OC] weights, or NCHW with [OC, C, R, S]."""
     n, h, w, c = image
     r, s = window
@@ -231,7 +236,7 @@ def grouped_conv(
     *,
     pad: int = 0,
     dtype: DType = F32,
-) -> Kernel:
+) -> Kernel[Contraction]:
     """NHWC conv with ``groups`` groups of ``columns`` output channels each; weights are [R, S, C / groups, OC]."""
     n, h, w, channels = image
     r, s = window
@@ -251,7 +256,7 @@ def grouped_conv(
     return Kernel("contraction", params, 1, body, (Store(3, (*m, channel), value),), label=f"conv of {groups} groups")
 
 
-def conv_of_bytes(pad: int = 0) -> Kernel:
+def conv_of_bytes(pad: int = 0) -> Kernel[Contraction]:
     """3x3 conv of bytes, NHWC, with i32 sums as its result. The padding value is ``pad``, a zero point."""
     m, n, k = (var("m0", 5), var("m1", 4)), var("n0", 12), (var("k0", 3), var("k1", 3), var("k2", 16))
     y, x = m[0] - 1 + k[0], m[1] - 1 + k[1]
@@ -263,7 +268,7 @@ def conv_of_bytes(pad: int = 0) -> Kernel:
     return Kernel("contraction", params, 1, body, (Store(2, (*m, n), acc),), label="conv of bytes")
 
 
-def into_part(kernel: Kernel, axis: int, before: int, after: int) -> Kernel:
+def into_part(kernel: Kernel[K], axis: int, before: int, after: int) -> Kernel[K]:
     """``kernel`` with its first output as a part of a longer tensor along ``axis``, as the input of a Concat is stored."""
     first = kernel.stores[0]
     shape = list(kernel.params[first.target].shape)
@@ -283,7 +288,7 @@ def depthwise(
     pad: int = 0,
     dilation: tuple[int, int] = (1, 1),
     dtype: DType = F32,
-) -> Kernel:
+) -> Kernel[Loops]:
     """relu(depthwise conv of max(x, -1) + bias) + residual, and the sums; NHWC, weights are [R, S, 1, C].
 
     Axes of extent 1 are not in the domain, just as after recognition.
@@ -320,7 +325,7 @@ def separable(
     dilation: tuple[int, int] = (1, 1),
     dtype: DType = F32,
     math: str = "strict",
-) -> Kernel:
+) -> Kernel[Separable]:
     """relu(relu(depthwise conv + bias) times [C, OC] weights + residual); NHWC, [R, S, C] weights; both weights are constant."""
     n, h, w, c = image
     r, s = window
@@ -353,7 +358,7 @@ def separable(
     return Kernel("separable", params, 1, body, (store,), label, frozenset({1, 2, 3}))
 
 
-def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:
+def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel[Rowwise]:
     """Softmax along ``axis``: largest element, sum of exponentials, quotient; the largest of each row is a second result."""
     axes = axes_of(shape)
     col = axes[axis]
@@ -367,7 +372,7 @@ def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:
     return Kernel("norm", params, 2, body, stores, label="softmax")
 
 
-def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
+def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel[Rowwise]:
     """``op`` over the columns of x[rows, cols], or of x[cols, rows] with ``rows_inside``."""
     r, c = var("r", rows), var("c", cols)
     x = load(0, (c, r) if rows_inside else (r, c), dtype)
@@ -386,7 +391,7 @@ def scan(
     dtype: DType = F32,
     exclusive: bool = False,
     reverse: bool = False,
-) -> Kernel:
+) -> Kernel[Scan]:
     """Twice the running ``op`` along x[rows, cols], or along the first axis of x[cols, rows], plus another tensor."""
     r, c = var("r", rows), var("c", cols)
     at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
@@ -397,7 +402,7 @@ def scan(
     return Kernel("scan", (TensorType(dtype, shape),) * 3, 1, body, (Store(2, at, value),), label=f"running {op}")
 
 
-def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
+def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel[Rowwise]:
     """(x + residual - mean) / deviation * scale + shift over the columns; ``rows_inside``: x is [cols, rows]."""
     r, c = var("r", rows), var("c", cols)
     at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
@@ -411,7 +416,9 @@ def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType 
     return Kernel("norm", (whole, whole, line, line, whole), 1, body, (Store(4, at, value),), label="layer norm")
 
 
-def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: int, dtype: DType = F32) -> Kernel:
+def max_pool(
+    image: tuple[int, int, int, int], window: int, stride: int, pad: int, dtype: DType = F32
+) -> Kernel[Window]:
     """NHWC max pooling; padding is never the maximum."""
     n, h, w, c = image
     oh, ow = ((e + 2 * pad - window) // stride + 1 for e in (h, w))
@@ -427,7 +434,7 @@ def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: in
 
 def average_pool(
     image: tuple[int, int, int, int], window: tuple[int, int], stride: int, pad: int, *, dtype: DType = F32
-) -> Kernel:
+) -> Kernel[Window]:
     """NHWC average pooling of doubled values, without counting padding; and the sums. Axes of extent 1 are left out."""
     n, h, w, c = image
     oh, ow = ((e + 2 * pad - f) // stride + 1 for e, f in zip((h, w), window, strict=True))
@@ -463,7 +470,7 @@ def attention(
     transposed: bool = False,
     residual: bool = False,
     dtype: DType = F32,
-) -> Kernel:
+) -> Kernel[Attention]:
     """Scaled dot-product attention with ``heads`` key heads of ``group`` query heads each; operands 0 to 2 are q, k and v.
 
     mask        ``add``: a tensor of ``dtype`` for all heads; ``bool``: a mask of the keys of each head; hidden scores are -inf
@@ -535,7 +542,7 @@ def scatter(
     axis: int | None = None,
     dtype: DType = F32,
     index_dtype: DType = I64,
-) -> Kernel:
+) -> Kernel[Scatter]:
     """ScatterElements along ``axis``; without an axis, ScatterND."""
     op, attrs = (ops.ScatterND, {}) if axis is None else (ops.ScatterElements, {"axis": axis})
     updates = indices if axis is not None else (*indices[:-1], *data[indices[-1] :])
@@ -544,4 +551,5 @@ def scatter(
     algorithm = op.algorithm(*params, reduction=reduction, **attrs)
     assert isinstance(algorithm, Algorithm)
     store = Store(3, algorithm.axes, algorithm.body)
-    return recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")
+    found = recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")
+    return kernel_of(found, Scatter)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN
 from gpucomp.kernel.source import KernelSource
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, Order
-from testing.kernel_oracle import UNWRITTEN
 from testing.kernels import random_inputs
 
 TIMEOUT_S = 900.0  # enough for whole layers on a busy machine

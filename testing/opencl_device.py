@@ -12,10 +12,10 @@ import pyopencl as cl
 
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import opencl, opencl_build
 from testing import opencl_drivers
-from testing.kernel_oracle import UNWRITTEN
 
 GUARD_BYTES = 4096  # before and after a buffer; a multiple of every device's alignment of sub-buffers
 
@@ -120,7 +120,7 @@ def run(
     built: Any = None,
     in_place: int | None = None,
 ) -> list[np.ndarray]:
-    """The outputs after ``launches`` launches. Elements that no store writes are ``kernel_oracle.UNWRITTEN``.
+    """The outputs after ``launches`` launches. Elements that no store writes are ``UNWRITTEN``.
 
     ``built`` is the program, if the caller has it. ``in_place`` is the input whose memory the first output shares. Raises
     ``OutOfBoundsError`` if a kernel wrote outside of a buffer. Oclgrind (``generic``) detects that itself, so its buffers have

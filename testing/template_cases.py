@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
@@ -110,7 +110,7 @@ SCATTER = {
     "columns": scatter((17, 5), (9, 3), axis=0, dtype=F16),
     "rows": scatter((3, 37), (2, 19), "max", axis=1, dtype=I32),
 }
-FAMILIES = {
+FAMILIES: Mapping[str, Mapping[str, Kernel]] = {
     "loops": LOOPS,
     "contraction": CONTRACTION,
     "rowwise": ROWWISE,

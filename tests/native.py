@@ -15,10 +15,10 @@ from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.engines import family_of
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import UNWRITTEN
 from tests.arm64 import Processor
 
 

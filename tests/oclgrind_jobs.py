@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
@@ -22,7 +23,6 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 from testing import opencl_device
 from testing.cases.on_oclgrind import KERNELS
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs
 from testing.tolerance import assert_matches
 

@@ -12,13 +12,13 @@ from gpucomp.device.target import Target
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.types import DTYPES
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.interpreter import update
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.planning import Rendered, make_plan
 from gpucomp.schedule.choose import Choice
-from testing.kernel_oracle import update
 from tests.graphs import interpret, random_graph, tensor, weight
 
 

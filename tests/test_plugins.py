@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from onnx import helper
 import gpucomp
 from gpucomp import lowering, plugins
 from gpucomp.errors import ModelError, UnsupportedError, UsageError
-from gpucomp.kernel import Loops, Rowwise
+from gpucomp.kernel import Loops
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernels_templates.engines import ENGINES
 from gpucomp.rewrite import pipeline
@@ -197,9 +198,9 @@ def fold(node):
     [
         (lambda p: p.add_kernel_pass(KernelPass("precision", lambda steps, at: steps)), "kernel pass of this name"),
         (lambda p: (p.add_rule(fold), p.add_rule(fold)), "a rule of this name"),
-        (lambda p: p.add_engine("c", Rowwise, ENGINES[Loops][-1]), "an engine of this name"),
-        (lambda p: p.add_engine("vhdl", Loops, ENGINES[Loops][-1]), "one of c, llvm expected"),
-        (lambda p: p.add_engine("c", np.ndarray, ENGINES[Loops][-1]), "no kernels of ndarray"),
+        (lambda p: p.add_engine("c", ENGINES[Loops][-1]), "an engine of this name"),
+        (lambda p: p.add_engine("vhdl", ENGINES[Loops][-1]), "one of c, llvm expected"),
+        (lambda p: p.add_engine("c", replace(ENGINES[Loops][-1], body=np.ndarray)), "no kernels of ndarray"),
         (lambda p: (p.add_sampler("mine", "a:B"), p.add_sampler("mine", "a:C")), "a sampler of this name"),
     ],
     ids=["pass", "rule", "engine", "language", "body", "sampler"],

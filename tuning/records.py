@@ -384,7 +384,8 @@ def write(path: Path, found: Iterable[Record], seen: Iterable[Record] = ()) -> N
             f"records {quote(path)} cannot be written: {error.strerror or error}", code="GPC7101"
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where its folder is a file, nothing has been written
+            temporary.unlink(missing_ok=True)
 
 
 def current_hashes(engines: Iterable[Any]) -> dict[str, str]:

@@ -334,10 +334,10 @@ def _weight(family: Family, point: Schedule, problem: Sizes) -> tuple[int, int, 
     Work-items that meet at barriers are compiled without optimisation there, register spilling makes a compilation take
     minutes, and splitting a sum gains nothing.
     """
-    s, p = family.schedule(point), problem
+    schedule = family.schedule(point)
     try:
-        launch = family.geometry(s, p)
-        registers = family.registers(s, p) if family.registers is not None else 0
+        launch = family.geometry(schedule, problem)
+        registers = family.registers(schedule, problem) if family.registers is not None else 0
     except ScheduleError:
         return LARGEST_CODE, LARGEST_CODE, LARGEST_CODE  # the family's own formulas refuse it
     return math.prod(launch.items), registers, launch.workspace_bytes
@@ -351,21 +351,20 @@ def _heavier(family: Family, points: Sequence[Schedule], problem: Sizes, default
 
 def _derived(family: Family, points: Sequence[Schedule], problem: Sizes, limits: Limits) -> dict[str, np.ndarray]:
     columns: dict[str, list[float]] = {}
-    p = problem
     for number, point in enumerate(points):
-        s = family.schedule(point)
+        schedule = family.schedule(point)
         try:
-            geometry = family.geometry(s, p)
+            geometry = family.geometry(schedule, problem)
             facts: dict[str, float] = {
                 "groups": math.prod(geometry.groups),
                 "items": math.prod(geometry.items),
                 "shared_bytes": geometry.dynamic_shared_bytes,
             }
             if (work_of := family.work_with(limits.subgroups)) is not None:
-                work = work_of(s, p)
+                work = work_of(schedule, problem)
                 facts |= {"macs": work.macs, "cache_bytes": work.cache_bytes, "steps": work.steps}
             if family.estimate is not None:
-                facts["estimate"] = family.estimate(s, p, limits)
+                facts["estimate"] = family.estimate(schedule, problem, limits)
         except ScheduleError:
             facts = {}  # the family's own formulas refuse a legal schedule: it is measured without them
         for name, value in facts.items():

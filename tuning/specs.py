@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 Sizes = dict[str, int]
 MOST = 1 << 20  # the largest size
-SIZES: Mapping[str, tuple[Sizes, str]] = {  # defaults, and the meaning of the letters; a size with default 0 is required
+# defaults, and the meaning of the letters; a size with default 0 is required
+SIZES: Mapping[str, tuple[Sizes, str]] = {
     "conv2d": (
-        {"n": 1, "c": 0, "h": 0, "w": 0, "oc": 0, "k": 3, "r": 0, "s": 0, "stride": 1, "pad": 0, "dilation": 1,
-         "groups": 1, "relu": 0},
+        {"n": 1, "c": 0, "h": 0, "w": 0, "oc": 0, "k": 3, "r": 0, "s": 0}
+        | {"stride": 1, "pad": 0, "dilation": 1, "groups": 1, "relu": 0},
         "images, channels, height, width, output channels, window, stride, padding, dilation, groups, relu",
     ),
     "matmul": ({"batch": 1, "m": 0, "n": 0, "k": 0, "relu": 0}, "batch, rows, columns, depth, whether a relu follows"),
@@ -25,7 +26,7 @@ SIZES: Mapping[str, tuple[Sizes, str]] = {  # defaults, and the meaning of the l
     "layernorm": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
     "maxpool": ({"n": 1, "c": 0, "h": 0, "w": 0, "k": 2, "stride": 2, "pad": 0}, "as for conv2d"),
     "add": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
-}  # fmt: skip
+}
 OPTIONAL = {"w": "h", "oc": "c", "r": "k", "s": "k"}  # a size that is not given is copied from another
 
 

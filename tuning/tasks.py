@@ -97,8 +97,8 @@ class Task:
     def rendered(self, candidate: Candidate) -> tuple[KernelSource, Packed | None]:
         """The candidate's source, rendered as the compiler would. Raises ``ScheduleError`` for a candidate that cannot run."""
         family = candidate.family
-        s, p = family.schedule(candidate.schedule), self.problem(family)
-        choice = Choice(candidate.schedule, "tuned", family, family.packing(self.kernel, s, p))
+        packing = family.packing(self.kernel, family.schedule(candidate.schedule), self.problem(family))
+        choice = Choice(candidate.schedule, "tuned", family, packing)
         one = scheduled(self.step, choice)
         render = back_end(self.target.language)[1]
         return render(one.kernel, candidate.schedule, self.target, NAME, family), one.packed

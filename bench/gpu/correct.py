@@ -116,7 +116,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> dict[str, Any]:
     """Run a kernel on random inputs; compare with the oracle, within the bound of its math."""
-    from testing.kernel_oracle import update
+    from gpucomp.kernel.interpreter import update
     from testing.kernels import random_inputs
     from testing.tolerance import assert_matches
 

@@ -80,7 +80,7 @@ def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> t
 
     Raises ``ValueError`` if neither can; such a kernel is not timed.
     """
-    from testing.kernel_oracle import expected
+    from gpucomp.kernel.interpreter import expected
 
     work = checks.cost(problem.kernel)
     if work <= SMALL:

@@ -14,6 +14,7 @@ from gpucomp.device.target import Target
 from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Scatter
+from gpucomp.kernel.ir import K
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.fuse_row_statistics import is_matrix
 from gpucomp.kernel.sizes import Sizes
@@ -285,7 +286,7 @@ def one_in(rng: random.Random, count: int) -> bool:
     return rng.randrange(count) == 0
 
 
-def part_of(rng: random.Random, kernel: Kernel) -> Kernel:
+def part_of(rng: random.Random, kernel: Kernel[K]) -> Kernel[K]:
     """``kernel``, or sometimes ``kernel`` with its first result as a part of a longer one."""
     rank = len(kernel.stores[0].index)
     if rank == 0 or not one_in(rng, 6):

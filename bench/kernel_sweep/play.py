@@ -17,7 +17,8 @@ from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.expr.core import walk
 from gpucomp.ir.types import F16, F32, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Separable
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Separable, is_kernel_of
+from gpucomp.kernel.interpreter import UNWRITTEN, expected, row_statistics
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import is_copied
@@ -27,7 +28,6 @@ from gpucomp.tuning.checks import error_of
 from testing import opencl_device
 from testing.amd_emulation import emulated
 from testing.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected, row_statistics
 from testing.kernels import random_inputs
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches, assert_rounded_once, winograd_bound
@@ -204,12 +204,14 @@ def told(target: int, fault: str) -> str:
 def rounds_inside(kernel: Kernel, engine: str) -> bool:
     """Whether the kernel rounds values that it computes, in addition to inputs that ``to_tf32`` has rounded: the weights of an
     attention, or computed operands of a product, in tf32; or in f16, equally coarse, which PoCL runs as f32."""
-    body = kernel.body
-    if engine == "contraction/amd" and isinstance(body, Contraction):
-        return any(F16 in {n.dtype for n in walk(x)} and not is_copied(kernel, x) for x in (body.a, body.b))
-    if not isinstance(body, Attention | Contraction) or body.math != "tf32":
+    if is_kernel_of(kernel, Attention):
+        return kernel.body.math == "tf32"
+    if not is_kernel_of(kernel, Contraction):
         return False
-    return isinstance(body, Attention) or not (is_copied(kernel, body.a) and is_copied(kernel, body.b))
+    operands = (kernel.body.a, kernel.body.b)
+    if engine == "contraction/amd":
+        return any(F16 in {n.dtype for n in walk(x)} and not is_copied(kernel, x) for x in operands)
+    return kernel.body.math == "tf32" and not all(is_copied(kernel, x) for x in operands)
 
 
 def unlike(actual: np.ndarray, right: np.ndarray, terms: int, check: Callable[..., None] = assert_matches) -> str:

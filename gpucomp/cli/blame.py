@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,15 +16,19 @@ from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Constant, Graph, Value, input_value
+from gpucomp.ir.types import TensorType
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.passes.precision import KernelStorage
-from gpucomp.kernel.step import KernelStep
+from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.lowering import wanted_passes as wanted_kernel_passes
 from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan
+from gpucomp.report.journey import Journey
 from gpucomp.rewrite.pipeline import wanted_passes
 from gpucomp.rewrite.rounding import Rounding
 from gpucomp.rewrite.rule import counting
 from gpucomp.runtime.executable import Executable
+from gpucomp.schedule.scheduled import Scheduled
 
 IMPORT, PASS, KERNEL, PLAN, FAILURE = "import", "pass", "kernel", "plan", "failure"
 Arrays = Mapping[str, np.ndarray]
@@ -57,7 +61,7 @@ class Blame:
 
 
 def blame(case: Case, target: Target, precision: str, tolerance: compare.Tolerance) -> Blame:
-    """Find the first stage with a wrong result. Graphs run in the numpy interpreter, kernels on the device."""
+    """Find the first stage with a wrong result. Graphs and kernels run in the numpy interpreters, sources on the device."""
     graph = frontend.load(case.model)
     if not _keeps(graph, case, tolerance):
         return Blame(IMPORT)
@@ -69,12 +73,14 @@ def blame(case: Case, target: Target, precision: str, tolerance: compare.Toleran
         if not _keeps(graph, case, tolerance):
             return Blame(PASS, one.name, dict(fired), without)
     of_kernels = wanted_kernel_passes(target, precision)
-    if _verdict(case, target, precision, tolerance, kernel_passes=()) == "right":
-        for count, step in enumerate(of_kernels, start=1):
-            without[step.name] = _verdict(case, target, precision, tolerance, kernel_passes=_but(of_kernels, step))
-            if _verdict(case, target, precision, tolerance, kernel_passes=of_kernels[:count]) == "wrong":
-                return Blame(PASS, step.name, without=without)
-    lowered = compiler.lower(case.model, target, precision=precision)
+    without |= {
+        p.name: _verdict(case, target, precision, tolerance, kernel_passes=_but(of_kernels, p)) for p in of_kernels
+    }
+    journey = Journey()
+    lowered = compiler.lower(case.model, target, precision=precision, watch=journey.watch)
+    for name, steps in _stages(journey):
+        if not _agrees(lowered.graph, run_steps(lowered.graph, steps, case.inputs), case, tolerance):
+            return Blame(PASS, name, without=without)
     for name, alone in _groups(lowered, target, precision, case.inputs):
         found = alone.executable.run(alone.inputs)
         if compare.wrong(compare.distances(found, alone.expected), tolerance):
@@ -83,8 +89,24 @@ def blame(case: Case, target: Target, precision: str, tolerance: compare.Toleran
 
 
 def _keeps(graph: Graph, case: Case, tolerance: compare.Tolerance) -> bool:
-    found = dict(zip(graph.output_names, interpret(graph, case.inputs), strict=True))
+    return _agrees(graph, interpret(graph, case.inputs), case, tolerance)
+
+
+def _agrees(graph: Graph, outputs: Sequence[np.ndarray], case: Case, tolerance: compare.Tolerance) -> bool:
+    found = dict(zip(graph.output_names, outputs, strict=True))
     return not compare.wrong(compare.distances(found, case.expected), tolerance)
+
+
+def _stages(journey: Journey) -> Iterator[tuple[str, Sequence[Step]]]:
+    """The partition, and every pass that changed kernels, before a schedule was chosen or after; each with its steps."""
+    yield "partition", journey.first_steps
+    for stage in journey.kernels:
+        if stage.after != stage.before:
+            yield stage.name, stage.after
+    for finish in journey.scheduled:
+        if finish.after != finish.before:
+            made: dict[tuple[object, ...], Value] = {}
+            yield finish.name, [item.launched(made) if isinstance(item, Scheduled) else item for item in finish.after]
 
 
 def _but(passes: Sequence[Any], one: Any) -> list[Any]:
@@ -126,19 +148,21 @@ def _together(steps: Sequence[KernelStep]) -> list[list[KernelStep]]:
 def _alone(
     group: Sequence[KernelStep], lowered: Lowered, target: Target, precision: str, arrays: Mapping[Value, np.ndarray]
 ) -> Alone:
-    """Inputs and outputs have the types of the kernels' parameters, which may be narrower than those in the graph."""
+    """Inputs and outputs have the types that the kernels were made for, which may be narrower than those in the graph."""
+    types = _types(lowered)
     stand_in: dict[Value, Value] = {}
     inputs: dict[str, np.ndarray] = {}
     expected: dict[str, np.ndarray] = {}
     for step in group:
-        kinds = step.kernel.params[step.kernel.inputs :]
-        for value, type in zip(step.outputs, kinds, strict=True):
+        for value in step.outputs:
             if value not in stand_in:
+                type = types[value]
                 stand_in[value] = input_value(f"out{len(expected)}", type)
                 expected[f"out{len(expected)}"] = arrays[value].astype(type.dtype.numpy).reshape(type.shape)
     for step in group:
-        for value, type in zip(step.inputs, step.kernel.params, strict=False):
+        for value in step.inputs:
             if value.op is not Constant and value not in stand_in:
+                type = types[value]
                 stand_in[value] = input_value(f"in{len(inputs)}", type)
                 inputs[f"in{len(inputs)}"] = arrays[value].astype(type.dtype.numpy).reshape(type.shape)
     steps = [
@@ -159,3 +183,9 @@ def _alone(
     binaries = targets.build(plan, list(sources.values()), target, lambda stage, done, total: None)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
     return Alone(Executable(plan, texts, binaries, weights), inputs, expected)
+
+
+def _types(lowered: Lowered) -> dict[Value, TensorType]:
+    """The type of every value between kernels; a rendered kernel may see its bytes by words."""
+    steps = [step for step in lowered.unpacked if isinstance(step, KernelStep)]
+    return {v: t for s in steps for v, t in zip((*s.inputs, *s.outputs), s.kernel.params, strict=True)}

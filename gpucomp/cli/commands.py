@@ -157,9 +157,12 @@ def _allowed(model: Path, relative: float | None, absolute: float) -> compare.To
 @model_options
 @inputs
 @click.option(
-    "--against", type=click.Choice(compare.REFERENCES), default="onnxruntime", show_default=True,
+    "--against",
+    type=click.Choice(compare.REFERENCES),
+    default="onnxruntime",
+    show_default=True,
     help="onnxruntime, or ONNX's reference evaluator.",
-)  # fmt: skip
+)
 @tolerance_option
 @click.option("--tensors", "every", is_flag=True, help="Also print a line for each tensor.")
 @click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the wrong stage.")

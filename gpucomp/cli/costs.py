@@ -79,11 +79,15 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
             f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds"
         )
     elif amd and amdgcn.compiler() is None:
-        lines.append("clang is not installed: it is needed to compile for AMD GPUs. Registers are from the engines' formulas, "
-                     "loads are counted in the OpenCL text, and nothing else is known")  # fmt: skip
+        lines.append(
+            "clang is not installed: it is needed to compile for AMD GPUs. Registers are from the engines' formulas, "
+            "loads are counted in the OpenCL text, and nothing else is known"
+        )
     else:
-        lines.append("no compiler for it is available: registers are from the engines' formulas (of 64; above 32 only "
-                     "half as many work-items fit), loads are counted in the OpenCL text")  # fmt: skip
+        lines.append(
+            "no compiler for it is available: registers are from the engines' formulas (of 64; above 32 only "
+            "half as many work-items fit), loads are counted in the OpenCL text"
+        )
     return lines
 
 
@@ -214,7 +218,7 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
     engines_of, _ = back_end(target.language)
     rows: dict[tuple[object, ...], tuple[object, ...]] = {}
     uses: dict[tuple[object, ...], int] = {}
-    for step in lowered.steps:
+    for step in lowered.unpacked:
         if not isinstance(step, KernelStep):
             continue
         for family in engines_of(step.kernel, target.features):
@@ -225,8 +229,8 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
                 everything = math.prod(len(p.choices) for p in family.params)
                 shown = " ".join(f"{k}={v}" for k, v in problem.numbers.items())
                 rows[key] = (family.title, everything, legal(family, problem, target.limits), shown)
-    return table(("engine", "raw", "legal", "kernels", "problem"),
-                 [(*row[:3], uses[key], row[3]) for key, row in rows.items()], "spaces")  # fmt: skip
+    counted = [(*row[:3], uses[key], row[3]) for key, row in rows.items()]
+    return table(("engine", "raw", "legal", "kernels", "problem"), counted, "spaces")
 
 
 def legal(family: Family, problem: Sizes, limits: Limits) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpucomp.cli import show, tensors
-from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, open_model, unbuilt_model
+from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_show
 from gpucomp.cli.options import ModelOptions, model_options, write
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
@@ -61,10 +61,9 @@ def inspect(
                 click.echo(f"registers are from the engines' formulas: NVRTC is not here ({install('nvrtc')})")
         if not kernels and sources is None:
             return
-    exe = open_model(how) if how.model.suffix == ".gpuc" else unbuilt_model(how)
+    exe, choices = model_to_show(how)
     if kernels:
-        click.echo("\n".join(show.kernels(exe.kernels)))
-        click.echo("\n".join(show.memory(exe)))
+        click.echo("\n".join([*show.kernels(exe.kernels), *show.without_record(choices), *show.memory(exe)]))
     elif sources is None:
         click.echo("\n".join(show.summary(exe)))
     if sources is not None:

@@ -78,8 +78,9 @@ def chosen(pattern: str, found: Sequence[Named], model: Path) -> list[str]:
     near = difflib.get_close_matches(pattern, known, n=5, cutoff=0.5)
     near = near or [text for text in known if pattern.lower() in text.lower()][:5]
     hint = f"; similar names: {', '.join(map(quote, near))}" if near else f"; the model has {len(found)} nodes"
-    raise UsageError(f"--node {quote(pattern)}: no node or node output of {quote(model)} has this name{hint}",
-                     code="GPC2013")  # fmt: skip
+    raise UsageError(
+        f"--node {quote(pattern)}: no node or node output of {quote(model)} has this name{hint}", code="GPC2013"
+    )
 
 
 def of_node(
@@ -120,8 +121,11 @@ def _not_read(name: str, mine: Sequence[Named], journey: Journey, namer: Namer, 
     constants = [n for n in journey.start.nodes() if n.op is Constant and n.name == name]
     if constants:
         return ["", f"It became a constant at import: {', '.join(str(n.types[0]) for n in constants)}"]
-    return ["", "The imported graph has no node for it: its results were known at import, or are its operands,",
-            "or no output of the model needs them (inspect --graph before shows the imported graph)"]  # fmt: skip
+    return [
+        "",
+        "The imported graph has no node for it: its results were known at import, or are its operands,",
+        "or no output of the model needs them (inspect --graph before shows the imported graph)",
+    ]
 
 
 def _listed(
@@ -231,10 +235,10 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
         *(f"  not by    {reason}" for reason in rendered.choice.passed_over),
         f"  launch    {groups} work-groups of {items}",
     ]
-    if step is not plain:
-        lines.append("  packed    " + "; ".join(_packed(plain, step)))
-    lines += ["", "Engines for this kind of kernel, in order of preference",
-              *_engines(plain.kernel, rendered, target), "", *_finished(number, journey), ""]  # fmt: skip
+    if packed := "; ".join(_packed(plain, step)):
+        lines.append(f"  packed    {packed}")
+    lines += ["", "Engines for this kind of kernel, in order of preference"]
+    lines += [*_engines(plain.kernel, rendered, target), "", *_finished(number, journey), ""]
     return lines + _source(number, lowered, rendered, source)
 
 

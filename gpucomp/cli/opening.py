@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpucomp.device.target import Target
     from gpucomp.report.cost import Cost
     from gpucomp.runtime.executable import Executable
+    from gpucomp.schedule.choose import Choice
 
 
 def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = False) -> Executable:
@@ -131,11 +132,19 @@ def has_compiler(device: Target) -> bool:
     return True
 
 
-def unbuilt_model(how: ModelOptions) -> Executable:
-    """The model to look at. Only where a device may refuse a kernel it has to be built, to know its kernels."""
-    from gpucomp import targets
-    from gpucomp.compiler import unbuilt
+def model_to_show(how: ModelOptions) -> tuple[Executable, list[Choice]]:
+    """The model to look at, and the choice of each kernel's schedule, which a compiled model does not hold.
 
-    if next(targets.lesser(targets.resolve(how.target_name)), None) is not None:
-        return open_model(how)
-    return unbuilt(*lowered_model(how), how.precision)
+    It is built only where a device may refuse a kernel, because another one would then be in its place.
+    """
+    from gpucomp import targets
+    from gpucomp.compiler import finish, unbuilt
+
+    if how.model.suffix == ".gpuc":
+        return open_model(how), []
+    lowered, device = lowered_model(how)
+    choices = [item.choice for item in lowered.rendered.values()]
+    if next(targets.lesser(device), None) is None:
+        return unbuilt(lowered, device, how.precision), choices
+    with progress(f"building {how.model.name}") as report:
+        return finish(lowered, device, how.precision, report), choices

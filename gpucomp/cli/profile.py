@@ -208,11 +208,11 @@ def _disturbed(found: Sequence[Row], ceilings: Ceilings) -> list[str]:
         reasons.append(f"{kernels} above them")
     if not reasons:
         return []
-    why = " and ".join(reasons)
-    return [
-        f"Diagnosis: the ceilings were disturbed, {why}: other programs share the machine, or clocks vary; "
-        "shares of them, floors and limits are not reliable in this run"
-    ]
+    told = (
+        f"Diagnosis: the ceilings were disturbed, {' and '.join(reasons)}: other programs share the machine, or clocks "
+        "vary; shares of them, floors and limits are not reliable in this run"
+    )
+    return [told]
 
 
 def as_json(found: Sequence[Row], ceilings: Ceilings | None) -> dict[str, Any]:

@@ -39,6 +39,22 @@ def _read(places: Sequence[Path]) -> list[Record]:
     return found
 
 
+def _file_of(place: Path, output: Path | None, usage: str) -> Path:
+    """The file that a command writes: ``output``, or that of ``place``.
+
+    Raises ``UsageError`` for a place that holds no records; ``usage`` says what to write instead.
+    """
+    from gpucomp.schedule.records import SUFFIX
+    from gpucomp.tuning import records as store
+
+    if place.is_file() and place.suffix != SUFFIX:
+        raise UsageError(
+            f"PLACE {quote(place)}: a {SUFFIX} file or a folder of records expected; for example: {usage}",
+            code="GPC2005",
+        )
+    return output or store.in_folder(place)
+
+
 @records.command()
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
@@ -68,7 +84,7 @@ def prune(place: Path, output: Path | None) -> None:
     from gpucomp.tuning import records as store
     from gpucomp.tuning.engines import hashes
 
-    path = output or store.in_folder(place)
+    path = _file_of(place, output, f"gpucomp records prune {store.NAME}")
     before = _read([place])
     after = store.pruned(before, hashes())
     store.write(path, after, before)
@@ -77,7 +93,7 @@ def prune(place: Path, output: Path | None) -> None:
 
 @records.command()
 @click.argument("place", type=click.Path(path_type=Path))
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to PLACE.")
 @click.option("--target", metavar="TARGET", help="The target of the records, or one with the same sources.")
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Shapes of the models' inputs.")
@@ -100,7 +116,11 @@ def refresh(
     from gpucomp.tuning import tuner
     from gpucomp.tuning.refresh import refreshed
 
-    path, device = output or store.in_folder(place), targets.resolve(target or config.current().target)
+    usage = f"gpucomp records refresh {store.NAME} model.onnx"
+    path = _file_of(place, output, usage)
+    if not models:
+        raise UsageError(f"records refresh {quote(place)}: no model given; for example: {usage}")
+    device = targets.resolve(target or config.current().target)
     before, count = _read([place]), 0
     after = before
     for model in models:

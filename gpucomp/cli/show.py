@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpucomp.cli.compare import Distance, Tolerance
     from gpucomp.dynamic.program import DynamicModel
     from gpucomp.ir.passes import PassRecord
+    from gpucomp.schedule.choose import Choice
 
 
 def size(nbytes: int) -> str:
@@ -50,6 +51,15 @@ def kernels(infos: Sequence[KernelInfo]) -> list[str]:
         for number, info in enumerate(infos, start=1)
     ]
     return table(("#", "kernel", "family", "operators", "schedule", "tier", "why it ends there"), rows, "kernels")
+
+
+def without_record(choices: Sequence[Choice]) -> list[str]:
+    """How many kernels no record was used for, though there are records, and how to see the reasons."""
+    without = [choice for choice in choices if choice.passed_over and choice.pick is None]
+    if not without:
+        return []
+    said = f"no record is used for {len(without)} of {len(choices)} kernels"
+    return [f"{said}: --node NAME says why for one, --why for all (GPU targets)"]
 
 
 def passes(records: Sequence[PassRecord]) -> list[str]:

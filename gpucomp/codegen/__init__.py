@@ -1,1 +1,1 @@
-"""Kernels to source: CUDA C++ and OpenCL C, LLVM IR for the CPU."""
+"""Turns kernels into source text: CUDA C++ and OpenCL C for GPUs, LLVM IR for the CPU."""

@@ -123,6 +123,7 @@ def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
 
 
 MIB = 1 << 20
+# fmt: off
 CUDA = {
     "sm_75": Device("T4", 40, 1.35, 64, 300, 1200, 4 * MIB, 65536, threads=1024, groups=16, group_shared=0,
                     matrix=_matrix(512, 0, 1024) | {"bf16": 0}),
@@ -140,7 +141,7 @@ CUDA = {
                      matrix=_matrix(1024, 512, 2048)),
     "sm_120": Device("RTX 5090", 170, 2.41, 128, 1650, 7000, 96 * MIB, 102400, threads=1536, groups=24,
                      matrix=_matrix(256, 128, 1024)),
-}  # fmt: skip
+}
 CUDA = {name: replace(device, shuffles=True) for name, device in CUDA.items()}
 # by instruction set; rates of matrix cores are multiply-adds of a compute unit per cycle, from the peaks that AMD publishes
 AMD = {
@@ -156,7 +157,8 @@ AMD = {
                       matrix={"dp4a": 256}),
     "gfx1100": Device("RX 7900 XTX", 96, 2.5, 128, 960, 3500, 96 * MIB, 65536, registers=196608, launch_us=8,
                       matrix={"f16": 256, "bf16": 256, "s8": 256, "dp4a": 256}),
-}  # fmt: skip
+}
+# fmt: on
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
     # its local memory is ordinary memory, so the model is told that there is none

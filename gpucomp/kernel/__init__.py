@@ -1,6 +1,6 @@
-"""Kernels: one launch each, described by what it computes. ``partition`` makes them of a graph.
+"""Kernels: each is one launch, described by what it computes. ``partition`` turns a graph into kernels.
 
-``gpucomp.lowering.KERNEL_PASSES`` has the passes that rewrite them, in order.
+``gpucomp.lowering.KERNEL_PASSES`` lists the passes that rewrite them, in order.
 """
 
 from gpucomp.kernel.body import (
@@ -18,9 +18,9 @@ from gpucomp.kernel.body import (
     TileTransform,
     Window,
 )
-from gpucomp.kernel.ir import HANDED, Body, FusedLayer, FusedLayers, Kernel, format_kernel
+from gpucomp.kernel.ir import HANDED, Body, FusedLayer, FusedLayers, Kernel, format_kernel, is_kernel_of, kernel_of
 from gpucomp.kernel.rename import canonical, rename
-from gpucomp.kernel.step import HostStep, KernelStep, Step
+from gpucomp.kernel.step import HostStep, KernelStep, Step, is_step_of
 
 __all__ = [
     "HANDED",
@@ -46,5 +46,8 @@ __all__ = [
     "Window",
     "canonical",
     "format_kernel",
+    "is_kernel_of",
+    "is_step_of",
+    "kernel_of",
     "rename",
 ]

@@ -1,4 +1,4 @@
-"""What a kernel may compute: one class for each kind of body, which says itself all that is asked of every kind."""
+"""What a kernel computes: one class for each kind of body. Code for all kinds uses the interface ``Described``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucomp.expr.printer import format_expr
 
 
 class Count(Protocol):
-    """Counts the floating-point operations of expressions at one point; what they share counts once."""
+    """Counts the floating-point operations of expressions at one point. Shared subexpressions count once."""
 
     def __call__(self, *exprs: Expr) -> float: ...
 
@@ -26,14 +26,14 @@ PER_ROW = " (per row)"  # follows the text of a store that runs once a row
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """``params[target][index] = value`` for every point of the domain (of the rows alone, for a row result)."""
+    """``params[target][index] = value`` for every point of the domain, or for every row if it is a result per row."""
 
     target: int
     index: tuple[Expr, ...]
     value: Expr
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Store:
-        """With the value and the indices changed."""
+        """The store with ``change`` applied to its value and its indices."""
         return Store(self.target, tuple(map(change, self.index)), change(self.value))
 
     def expressions(self) -> list[Expr]:
@@ -45,11 +45,13 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class Described(ABC):
-    """What every kind of body says of itself: no other code has to know a kind in order to print it, rename its axes,
-    change its expressions or count its operations.
+    """The interface of all bodies.
+
+    Code that prints bodies, renames axes, changes expressions or counts operations uses it, so that it does not depend
+    on the kind of body.
     """
 
-    AXES: ClassVar[Mapping[str, str]] = {}  # fields that hold axes -> the letter that their canonical names begin with
+    AXES: ClassVar[Mapping[str, str]] = {}  # field that holds axes -> first letter of their canonical names
 
     def axes(self) -> dict[str, tuple[Var, ...]]:
         """Every axis of the body, by field."""
@@ -65,19 +67,19 @@ class Described(ABC):
 
     @abstractmethod
     def mapped(self, change: Callable[[Expr], Expr]) -> Self:
-        """The body with each of ``expressions`` changed, in their order. Axes and holes stay."""
+        """The body with ``change`` applied to each of ``expressions``, in order. Axes and holes stay the same."""
 
     @abstractmethod
     def reduced(self) -> Sequence[tuple[Var, ...]]:
-        """The axes of every reduction that leads to one element, one reduction after another."""
+        """The axes of each reduction that a result depends on, in the order in which they are computed."""
 
     @abstractmethod
     def operations(self, count: Count) -> float:
-        """Floating-point operations of the body without its kernel's stores."""
+        """Floating-point operations of the body. The kernel's stores are not counted."""
 
     @abstractmethod
     def text_lines(self, stores: Sequence[str]) -> list[str]:
-        """The body as text. ``stores``, the kernel's stores as a line each, are put where they run."""
+        """The body as text. ``stores`` has one line for each store of the kernel; they are inserted where they run."""
 
     def _axes_line(self) -> str:
         return "  " + " | ".join(f"{role} {_axes(axes)}" for role, axes in self.axes().items())
@@ -85,7 +87,7 @@ class Described(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Loops(Described):
-    """Any algorithm: every point of ``domain`` on its own; values may hold ``Reduce`` nodes."""
+    """Any algorithm: each point of ``domain`` is computed independently. Values may contain ``Reduce`` nodes."""
 
     AXES: ClassVar = {"domain": "i"}
 
@@ -109,7 +111,7 @@ class Loops(Described):
 
 @dataclass(frozen=True, eq=False)
 class Statistic:
-    """``hole[rows] = op over cols of value``; ``value`` may use the holes of the statistics before it."""
+    """``hole[rows] = op over cols of value``. ``value`` may use the holes of earlier statistics."""
 
     hole: Hole
     op: str
@@ -123,29 +125,29 @@ class Statistic:
 
 
 def _operations_of(statistics: Sequence[Statistic], count: Count) -> float:
-    """Of one element: its value and what joins it to the rest of the row."""
+    """Operations of one element: its value, and one to combine it with the rest of the row."""
     return sum(count(s.value) + 1 for s in statistics)
 
 
 @dataclass(frozen=True, eq=False)
 class RowStatistics:
-    """Statistics of each row of what a contraction's stores have written, in order, then stores once a row.
+    """Statistics of each row of a contraction's stored results, in order. ``stores`` then run once per row.
 
-    Rows are the contraction's axes ``batch`` and ``m``, columns its ``n``. Values may load the kernel's own outputs: of
-    those, elements of the row, as they stand in memory.
+    Rows are the contraction's axes ``batch`` and ``m``, columns its ``n``. Values may load elements of the same row
+    from the kernel's own outputs, as they are in memory.
     """
 
     statistics: tuple[Statistic, ...]
     stores: tuple[Store, ...]
 
     def mapped(self, change: Callable[[Expr], Expr]) -> RowStatistics:
-        """With each of ``expressions`` changed."""
+        """The statistics and stores with ``change`` applied to each of ``expressions``."""
         return RowStatistics(
             tuple(s.mapped(change) for s in self.statistics), tuple(s.mapped(change) for s in self.stores)
         )
 
     def expressions(self) -> list[Expr]:
-        """Every expression, stores' indices included."""
+        """Every expression, including the indices of stores."""
         return [*(s.value for s in self.statistics), *(e for s in self.stores for e in s.expressions())]
 
     def lines(self) -> list[str]:
@@ -154,7 +156,7 @@ class RowStatistics:
 
 @dataclass(frozen=True, eq=False)
 class Contraction(Described):
-    """``acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``, seen by stores as the hole ``acc``.
+    """``acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``. Stores use the sum as the hole ``acc``.
 
     ``a`` and ``b`` are element expressions: loads with index maps, halo guards and elementwise prologues. The
     accumulator's dtype is ``acc.dtype``; ``a`` and ``b`` are cast to it before they are multiplied.
@@ -197,9 +199,9 @@ class Contraction(Described):
 
 @dataclass(frozen=True, eq=False)
 class Separable(Contraction):
-    """A contraction whose ``a`` is a depthwise convolution over ``(*m, *k)``: it holds the sum over the window.
+    """A contraction whose ``a`` is a depthwise convolution over ``(*m, *k)``: ``a`` contains the sum over the window.
 
-    What ``a`` computes is the epilogue of the depthwise convolution, in the type in which it would have been stored.
+    The rest of ``a`` is the epilogue of the depthwise convolution, in the type that its result would be stored in.
     """
 
     def operations(self, count: Count) -> float:
@@ -208,9 +210,10 @@ class Separable(Contraction):
 
 @dataclass(frozen=True, eq=False)
 class Rowwise(Described):
-    """Statistics of each row, in order, then stores: over rows and columns (softmax, norms) or rows alone (reductions).
+    """Statistics of each row, in order, followed by stores.
 
-    Stores listed in ``row_stores`` run once a row; the others once an element.
+    Stores run once per element (softmax, norms). Those whose positions are in ``row_stores`` run once per row
+    (reductions).
     """
 
     AXES: ClassVar = {"rows": "i", "cols": "j"}
@@ -243,7 +246,7 @@ class Rowwise(Described):
 
 @dataclass(frozen=True, eq=False)
 class Window(Described):
-    """``acc[domain] = op over window of value``: pooling. ``window`` is small enough to unroll."""
+    """Pooling: ``acc[domain] = op over window of value``. ``window`` is small enough to unroll."""
 
     AXES: ClassVar = {"domain": "i", "window": "r"}
 
@@ -272,7 +275,7 @@ class Window(Described):
 
 @dataclass(frozen=True, eq=False)
 class Attention(Described):
-    """``acc[batch, rows, values] = sum over cols of w * v / sum over cols of w``, seen by stores as the hole ``acc``.
+    """``acc[batch, rows, values] = sum over cols of w * v / sum over cols of w``. Stores use it as the hole ``acc``.
 
     ``w = exp(score - largest score of the row)``, ``dot = sum over depth of q * k``, and ``score`` is an expression
     over the hole ``dot``: scale, mask, causality. ``q[batch, rows, depth]``, ``k[batch, cols, depth]`` and
@@ -309,7 +312,7 @@ class Attention(Described):
 
     def operations(self, count: Count) -> float:
         pairs = _points(self.batch + self.rows + self.cols)
-        # of a pair: two products, the score, a difference, exp, the total
+        # per pair: two products, the score, a difference, exp, the total
         return pairs * (2 * _points(self.depth) + 2 * _points(self.values) + count(self.score) + 3)
 
     def text_lines(self, stores: Sequence[str]) -> list[str]:
@@ -320,10 +323,10 @@ class Attention(Described):
 
 @dataclass(frozen=True, eq=False)
 class Scan(Described):
-    """``acc[rows, axis] = op over all j <= axis of value[rows, j]``, seen by stores as the hole ``acc``.
+    """``acc[rows, axis] = op over all j <= axis of value[rows, j]``. Stores use it as the hole ``acc``.
 
-    ``exclusive`` leaves ``j = axis`` out, ``reverse`` runs from the end: over ``j >= axis``. ``value`` is of
-    ``acc.dtype``. ``op`` is ``sum``, ``prod``, ``max`` or ``min``; of nothing it gives its identity.
+    ``exclusive`` leaves out ``j = axis``. ``reverse`` reduces over ``j >= axis`` instead. ``value`` has the dtype
+    ``acc.dtype``. ``op`` is ``sum``, ``prod``, ``max`` or ``min``; over no elements it gives its identity.
     """
 
     AXES: ClassVar = {"rows": "i", "axis": "j"}
@@ -367,12 +370,12 @@ class Scan(Described):
 
 @dataclass(frozen=True, eq=False)
 class Scatter(Described):
-    """Elements that updates change one after another, at places that are data. Lines are independent of each other.
+    """Updates change elements one after another, at data-dependent indices. Lines are independent of each other.
 
-    ``element[lines, places]`` starts as ``initial``. Then, for each point of ``updates`` in row-major order at which
-    ``where`` holds and every ``found[d]`` lies within ``places[d]``, ``element[lines, found] = after``, which sees what
-    was there as the hole ``acc``. Lines where ``guard`` does not hold have no updates, and nothing may be read for any.
-    Stores see what is there at last as ``acc`` and store just that, anywhere.
+    ``element[lines, places]`` starts as ``initial``. The points of ``updates`` then run in row-major order. If
+    ``where`` holds and every ``found[d]`` is inside the extent of ``places[d]``, ``element[lines, found] = after``;
+    ``after`` uses the element's previous value as the hole ``acc``. If ``guard`` does not hold, the line has no updates
+    and nothing may be read for them. The value of every store is the hole ``acc``, the element's final value.
     """
 
     AXES: ClassVar = {"lines": "i", "places": "p", "updates": "k"}
@@ -420,9 +423,10 @@ class Scatter(Described):
 class TileTransform(Described):
     """A linear map of square blocks, the same along rows and columns: the transforms of Winograd's algorithms.
 
-    ``acc[blocks, i, j] = sum over r, s of matrix[i][r] * matrix[j][s] * value[blocks, r, s]``, seen by stores as the
-    hole ``acc``, with ``(i, j)`` the axes ``outputs`` and ``(r, s)`` the axes ``inputs``. Stores write only where
-    ``where``, a condition over the domain, holds. ``value`` is of ``acc.dtype``, and is a load or zero under guards.
+    ``acc[blocks, i, j] = sum over r, s of matrix[i][r] * matrix[j][s] * value[blocks, r, s]``, where ``(i, j)`` are the
+    axes ``outputs`` and ``(r, s)`` the axes ``inputs``. Stores use the sum as the hole ``acc``, and run only if
+    ``where``, a condition over the domain, holds. ``value`` has the dtype ``acc.dtype``; it is a guarded load, with
+    zero where a guard fails.
     """
 
     AXES: ClassVar = {"blocks": "i", "outputs": "o", "inputs": "r"}
@@ -449,7 +453,7 @@ class TileTransform(Described):
         return (self.inputs,)
 
     def operations(self, count: Count) -> float:
-        # rows of the block become lines of outputs, then its columns do
+        # the matrix is applied to each row of the block, then to each column of the result
         maps = len(self.matrix[0]) + len(self.matrix)
         return _points(self.blocks) * maps * 2 * sum(x != 0 for row in self.matrix for x in row)
 

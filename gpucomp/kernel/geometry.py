@@ -1,4 +1,4 @@
-"""The launch of a kernel: work-groups, work-items, and the memory that they share."""
+"""The launch geometry of a kernel: work-groups, work-items, and memory."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class Geometry:
     groups: tuple[int, int, int]
     items: tuple[int, int, int] = (1, 1, 1)
     dynamic_shared_bytes: int = 0
-    workspace_bytes: int = 0  # scratch that lives during the launch
-    counter_bytes: int = 0  # zeroed once; the kernel leaves it zeroed
+    workspace_bytes: int = 0  # scratch memory, needed only during the launch
+    counter_bytes: int = 0  # zero before the first launch; each launch leaves it zero

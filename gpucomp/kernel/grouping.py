@@ -4,15 +4,16 @@ Every value of the graph is one of
 
     source    an input or a constant: it is in memory already
     anchor    its algorithm reduces (contraction, pool, norm ...): it starts a kernel, with its node's other results
-    member    computed in the kernel of one of its operands, at the same point of the domain: the epilogue
-    inlined   never stored: computed where its only reader loads it: the prologue; or where several read a narrower one
+    member    epilogue: computed in the kernel of one of its operands, at the same point of the domain
+    inlined   prologue: never stored, but computed where its reader loads it. A value has several readers only if it
+              moves elements, or if it widens a narrower result that is stored instead
     start     elementwise or movement, and none of the above: it starts a ``loops`` kernel
     host      no algorithm: numpy runs it between two kernels
 
 Kernels run in the order of their anchors. A value joins the kernel of its *latest* operand, and only if everything
-else it reads is ready by then, so the order is a topological one by construction.
+else that it reads is ready before that kernel. The order is therefore topological by construction.
 
-Legality (``_joins``) and profit (``_worth_inlining``) are separate; only the latter asks the target.
+Legality (``_joins``) and profitability (``_worth_inlining``) are separate. Only the latter depends on the target.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
 from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel.recognise_scatter import scatter_of
 
-MAX_STORES = 3  # results one kernel may write
-MAX_PARAMS = 48  # pointers one kernel may take: OpenCL promises 1024 bytes of arguments
+MAX_STORES = 3  # results that one kernel may write
+MAX_PARAMS = 48  # pointers that one kernel may take: OpenCL guarantees 1024 bytes of arguments
 MAX_WEIGHT = 400  # nodes of an inlined expression
-MAX_DEPTH = 8  # inlined producers of inlined producers: index maps of index maps grow with each
-MAX_PLACE = 60  # nodes of a store map
-MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
-FEW_CHOICES = 8  # of a kernel between two values: each more may double the text of what it chooses between
-MANY_ELEMENTS = 4096  # that are stored, for a launch more, rather than that each of their readers looks for them
-MANY_CODES = 4096  # that columns or windows would each quantize again, instead of a launch more
-MANY_COLUMNS = 256  # that a tile of a product's columns does not hold
+MAX_DEPTH = 8  # nested inlined producers: index maps grow with each level
+MAX_PLACE = 60  # nodes of the index expressions of a store
+MAX_MEMBERS = 240  # nodes of all members of a kernel: limits the depth of the expressions that later code walks
+FEW_CHOICES = 8  # ``Select`` nodes of a kernel: each further one may double the text of its branches
+MANY_ELEMENTS = 4096  # from this size, joined parts that are read repeatedly are stored, at the cost of a launch
+MANY_CODES = 4096  # from this size, codes that are read repeatedly are stored, at the cost of a launch
+MANY_COLUMNS = 256  # from this number of columns, several tiles of a product read the left operand
 EXPENSIVE = frozenset(
     {
         "exp",
@@ -73,9 +74,9 @@ EXPENSIVE = frozenset(
 
 @dataclass(frozen=True)
 class Policy:
-    """What partition may assume of a target.
+    """What partition may assume about a target.
 
-    prologues   a contraction's loads may compute, not only move
+    prologues   elementwise producers may be inlined in the loads of a contraction
     """
 
     prologues: bool = True
@@ -87,19 +88,27 @@ AT_ONCE: Order = (-1,)
 
 @dataclass(eq=False)
 class Group:
-    """One kernel to be: its anchor, its members in topological order, and where each one's elements are."""
+    """A kernel under construction: its anchor, and its members in topological order."""
 
     order: Order
     anchor: Value
     members: list[Value] = field(default_factory=list)
     weight: int = 0  # expression nodes of the members after the anchor
-    choices: int = 0  # ``Select`` of all members
-    parts: list[tuple[Value, int]] = field(default_factory=list)  # (Concat, operand): written, not owned
+    choices: int = 0  # ``Select`` nodes of all members
+    parts: list[tuple[Value, int]] = field(default_factory=list)  # (Concat, operand): the kernel stores this part of it
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What inlining a value costs: expression nodes, depth, the values it loads, whether it computes, how often it chooses."""
+    """The cost of inlining a value, with everything that is inlined in it.
+
+    weight      expression nodes
+    depth       nested inlined producers
+    reads       the values that it loads
+    computes    whether it does arithmetic on data, and does not only move it
+    expensive   whether it calls one of ``EXPENSIVE``
+    choices     ``Select`` nodes
+    """
 
     weight: int
     depth: int
@@ -111,7 +120,7 @@ class Footprint:
 
 class Grouping:
     def __init__(self, graph: Graph, policy: Policy, cut: Set[Value] = frozenset()) -> None:
-        """``cut``: values that are not computed where more than ``FEW_CHOICES`` choices come together."""
+        """``cut``: values that are stored if their expression would have more than ``FEW_CHOICES`` ``Select`` nodes."""
         self.graph, self.policy, self.cut = graph, policy, cut
         self.nodes = graph.nodes()
         self.position = {node: i for i, node in enumerate(self.nodes)}
@@ -120,14 +129,14 @@ class Grouping:
         self.algorithms: dict[Value, Algorithm | None] = {}
         self.group: dict[Value, Group] = {}
         self.inlined: dict[Value, Footprint] = {}
-        self.place: dict[Value, tuple[Expr, ...]] = {}  # of a kernel's value: its element's index, in the anchor's axes
+        self.place: dict[Value, tuple[Expr, ...]] = {}  # members: the index of the element, over the anchor's axes
         self.host: dict[Value, Order] = {}
         self.written_in_parts: dict[Value, Order] = {}
         self.groups: list[Group] = []
         self.reasons: dict[Value, str] = {}
         self.live = {v for node in self.nodes for v in node.inputs} | self.is_output
 
-    # what a value is ----------------------------------------------------------------------------------------
+    # the kinds of values ------------------------------------------------------------------------------------
 
     def algorithm(self, value: Value) -> Algorithm | None:
         if value not in self.algorithms:
@@ -148,7 +157,7 @@ class Grouping:
         return algorithm is not None and any(isinstance(n, Reduce) for n in walk(algorithm.body))
 
     def latest(self, value: Value) -> Order:
-        """The order of the last kernel that ``value`` waits for; ``AT_ONCE`` when it is there from the start."""
+        """The order of the last kernel that ``value`` depends on; ``AT_ONCE`` if it depends on none."""
         if value in self.group:
             return self.group[value].order
         if value in self.host:
@@ -191,7 +200,7 @@ class Grouping:
                 self.inlined[value] = footprint
 
     def _accompanies(self, value: Value) -> bool:
-        """Make ``value`` a member of the kernel of its node's first result, where both are over the same axes."""
+        """Make ``value`` a member of the kernel of its node's first result, if both have the same axes."""
         first, own = value.node[0], self.algorithm(value)
         group, leading = self.group.get(first), self.algorithm(first)
         if value is first or group is None or own is None or leading is None or own.axes != leading.axes:
@@ -202,7 +211,7 @@ class Grouping:
         return True
 
     def _start(self, value: Value, order: Order) -> None:
-        """Start a kernel at ``value``. Producers that would make it too large are stored after all."""
+        """Start a kernel at ``value``. Inlined producers that would make it too large get their own kernels."""
         while True:
             below = {v: self.inlined[v] for v in value.inputs if v in self.inlined}
             reads = {v for v in value.inputs if v not in below}.union(*(f.reads for f in below.values()))
@@ -217,10 +226,10 @@ class Grouping:
         self.place[value] = _identity(algorithm)
 
     def _store_after_all(self, value: Value) -> None:
-        """Give an inlined value a kernel of its own, ahead of every kernel that counted on computing it."""
+        """Give an inlined value its own kernel, which runs before every kernel that would have computed it."""
         order = (*self.latest(value), self.position[value.node])
         del self.inlined[value]
-        self.reasons[value] = "long enough for a kernel of its own"
+        self.reasons[value] = "too long to be inlined"
         self._start(value, order)
         changed = {value}
         for reader in self.inlined:  # operands come before their readers
@@ -231,7 +240,7 @@ class Grouping:
     # epilogues ----------------------------------------------------------------------------------------------
 
     def _join(self, value: Value) -> bool:
-        """Make ``value`` a member of the latest kernel among its operands, if that is legal."""
+        """Make ``value`` a member of the latest kernel that computes one of its operands, if that is legal."""
         candidates = {self.group[v] for v in value.inputs if v in self.group}
         if not candidates:
             return False
@@ -253,36 +262,39 @@ class Grouping:
         return True
 
     def _joins(self, value: Value, group: Group) -> str:
-        """Why ``value`` cannot be computed in ``group``; empty when it can."""
+        """Why ``value`` cannot be computed in ``group``; empty if it can."""
         inside = [k for k, v in enumerate(value.inputs) if self.group.get(v) is group]
         others = [v for k, v in enumerate(value.inputs) if k not in inside]
         if any(self.latest(v) >= group.order for v in others):
-            return f"{value.op} also needs a value that this kernel's own result leads to"
+            return f"{value.op} also reads a value that depends on this kernel's result"
         if value.op.push is not None:
             return self._pushes(value, group, inside)
         if self._scatters(group.anchor):
-            return f"what {group.anchor.op} stores is whole only after its last update"
+            return f"the results of {group.anchor.op} are final only after its last update"
         if len(value.node.types) > 1 or any(v.shape != value.shape for v in value.inputs if self.group.get(v) is group):
             return f"{value.op} has another shape"
         if len({self.place[value.inputs[k]] for k in inside}) > 1:
-            return f"{value.op} reads elements of different places"
+            return f"{value.op} reads elements of this kernel at different indices"
         algorithm = self.algorithm(value)
         assert algorithm is not None
         for node in walk(algorithm.body):
             if isinstance(node, Load) and node.source in inside and node.index != _identity(algorithm):
-                return f"{value.op} reads it at other places than it writes"
+                return f"{value.op} reads it at other indices than it writes"
         if len(self._pending(group, value)) > MAX_STORES:
             return f"the kernel already writes {MAX_STORES} results"
         if len(self._reads_of(group, [*others])) > MAX_PARAMS:
             return f"the kernel already takes {MAX_PARAMS} buffers"
         if group.weight + sum(1 for _ in walk(algorithm.body)) > MAX_MEMBERS:
-            return "the kernel is long enough"
+            return "the kernel would be too long"
         if value in self.cut and group.choices + self._choices(value) > FEW_CHOICES:
-            return "the kernel chooses between enough values that are chosen"
+            return "the kernel would have too many nested selects"
         return ""
 
     def _pushes(self, value: Value, group: Group, inside: Sequence[int]) -> str:
-        """A movement joins when the operand has no other reader: its elements are just stored elsewhere."""
+        """Why the movement ``value`` cannot join; empty if it can. Its operand is then stored at other indices.
+
+        It can join only if it is the operand's only reader.
+        """
         if len(value.inputs) > 1:
             return f"{value.op} gathers from several kernels"
         operand = value.inputs[inside[0]]
@@ -290,12 +302,12 @@ class Grouping:
             return f"{value.op} is not its only reader"
         place = pushed(value, inside[0], self.place[operand])
         if len({n for i in place for n in walk(i)}) > MAX_PLACE:
-            return "its elements' places are no short expression"
+            return "the indices of its stores would be too long"
         self.place[value] = place
         return ""
 
     def _join_parts(self, value: Value) -> bool:
-        """Concat of kernels' results: each kernel stores its part where it belongs, and the Concat costs nothing."""
+        """Concat of results of kernels: each kernel stores its part in the Concat's result, so there is no copy."""
         if value.op.push is None or len(value.inputs) < 2 or len(set(value.inputs)) < len(value.inputs):
             return False
         owners = [self.group.get(v) for v in value.inputs]
@@ -313,7 +325,7 @@ class Grouping:
         return True
 
     def _pending(self, group: Group, joining: Value) -> list[Value]:
-        """Members of ``group`` that would have to be stored if ``joining`` were the next one."""
+        """Members of ``group`` that have to be stored if ``joining`` becomes a member."""
         members = set(group.members) | {joining}
         return [m for m in members if m in self.is_output or not set(self.readers(m)) <= members or m is joining]
 
@@ -347,19 +359,20 @@ class Grouping:
         )
 
     def _choices(self, value: Value) -> int:
-        """How many ``Select`` there are in ``value`` and what is inlined in it."""
+        """``Select`` nodes of ``value`` and of what is inlined in it."""
         algorithm = self.algorithm(value)
         assert algorithm is not None
         below = (self.inlined[v].choices for v in value.inputs if v in self.inlined)
         return sum(isinstance(n, Select) for n in walk(algorithm.body)) + sum(below)
 
-    # what widens a narrow result
+    # members that widen a narrower result
 
     def _widening(self, value: Value, group: Group) -> list[Value]:
-        """The members, from the first on, that make ``value`` of a narrower one and are good for nothing else.
+        """The members that compute ``value`` from a narrower member, in order. Nothing else may read them.
 
-        Residuals of quantized models: codes are stored, and what elementwise work outside ``group`` reads as floats is
-        made of them there, so that the wide result needs no memory. None where something else reads it.
+        This is for residuals in quantized models. The codes are stored, and elementwise kernels outside ``group`` that
+        read ``value`` compute it from the codes, so that the wide result is not stored. Empty if ``value`` has other
+        readers, or if no member is narrower.
         """
         readers = self.readers(value)
         inside = [r for r in readers if self.group.get(r) is group or r not in self.group or self.reduces(r)]
@@ -374,7 +387,7 @@ class Grouping:
         return []
 
     def _only_computes(self, value: Value, group: Group, after: Sequence[Value]) -> bool:
-        """Whether ``value`` is cheaply made of one member, and only the first of ``after``, if there is one, reads it."""
+        """Whether ``value`` is cheap to compute from one member, and only the first of ``after`` (if any) reads it."""
         operands = [v for v in value.inputs if not is_scalar(v)]
         if len(operands) != 1 or self.group.get(operands[0]) is not group or value.op.push is not None:
             return False
@@ -390,20 +403,20 @@ class Grouping:
             self.inlined[value] = self._footprint(value)
 
     def _worth_inlining(self, value: Value, footprint: Footprint) -> str:
-        """Why ``value`` should be stored rather than computed where it is read; empty when it should not."""
+        """Why ``value`` should be stored; empty if it should be computed where it is read."""
         if value in self.is_output:
             return "graph output"
         readers = self.consumers.get(value, [])
         if any(on_host(r) for r in readers):
             return "read on the host"
         if len(footprint.reads) > MAX_PARAMS // 2 or footprint.weight > MAX_WEIGHT or footprint.depth > MAX_DEPTH:
-            return "long enough for a kernel of its own"
+            return "too long to be inlined"
         if value in self.cut and footprint.choices > FEW_CHOICES:
-            return "chooses between enough values that are chosen"
+            return "it has too many nested selects to be inlined"
         if len(footprint.reads) > 1 and not footprint.computes and self._read_by_contraction(value):
             return f"{value.op} gathers from several places"
         if value.type.size >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
-            return "cheaper to store than to choose between parts again for each tap or column"
+            return "cheaper to store than to select between its parts again for each tap or column"
         if not footprint.computes:
             return "" if len(readers) <= 4 else "read by many"
         if len(readers) > 1:
@@ -423,7 +436,7 @@ class Grouping:
         return ""
 
     def _puts_together(self, value: Value) -> bool:
-        """Whether computing ``value`` where it is read chooses between parts: a detector's stem, by 2 x 2 pixels, say."""
+        """Whether ``value`` contains a Concat: each element then selects from its parts (a detector's Focus stem)."""
         if value.op is ops.Concat:
             return len(value.inputs) > 1
         return any(self._puts_together(v) for v in value.inputs if v in self.inlined)
@@ -446,12 +459,12 @@ class Grouping:
         return self.reduces(value) and scatter_of(algorithm.axes, algorithm.body) is not None
 
     def _rereads(self, value: Value) -> bool:
-        """Whether an operand's element is read for many results: sliding windows and contractions."""
+        """Whether each element of an operand is read for many results, as in sliding windows and contractions."""
         return self._is_contraction(value) or value.type.size * 2 > max(v.type.size for v in value.inputs)
 
 
 def _reads_again(reader: Node) -> bool:
-    """Whether a product reads its left operand many times: a convolution for each tap, or for each of many columns."""
+    """Whether ``reader`` reads its left operand many times: for each tap of a convolution, or for many columns."""
     if reader.op is not ops.Conv:
         return reader.op is ops.MatMul
     weights = reader.inputs[1].shape
@@ -461,7 +474,7 @@ def _reads_again(reader: Node) -> bool:
 
 
 def _quantizes(value: Value) -> bool:
-    """Whether ``value`` is bytes made of floats, in this order or another one, widened and less a zero point or not."""
+    """Whether ``value`` is bytes quantized from floats, also after movements, widening or subtracting a zero point."""
     while value.op in (ops.Transpose, ops.Reshape) or (value.op in (ops.Cast, ops.Sub) and value.type.dtype is I32):
         value = value.inputs[0]
     return value.op is ops.Cast and value.type.dtype in (I8, U8) and value.inputs[0].type.dtype.is_float
@@ -481,12 +494,12 @@ def is_scalar(value: Value) -> bool:
 
 
 def pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Where the element that ``operand`` has ``at`` an index lands in the result of a movement."""
+    """The index in the result of a movement of the element that ``operand`` has at index ``at``."""
     assert movement.op.push is not None
     types = [v.type for v in movement.inputs]
     return tuple(map(simplify, movement.op.push(operand, at, *types, **movement.attrs)))
 
 
 def on_host(node: Node) -> bool:
-    """Whether numpy runs ``node``: it has no algorithm, or strings, which no device holds."""
+    """Whether numpy runs ``node``: it has no algorithm, or it has strings, which kernels do not support."""
     return node.op.algorithm is None or any(t.dtype is STRING for t in (*node.types, *(v.type for v in node.inputs)))

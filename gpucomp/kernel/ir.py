@@ -1,7 +1,8 @@
-"""A kernel: one launch, described by what it computes. How it computes it (schedule, source) is decided elsewhere.
+"""A kernel: one launch, described by what it computes. Its schedule and its source are decided elsewhere.
 
-A kernel knows nothing of the graph: its loads name parameters by position, its variables have canonical names, so
-two layers of one shape are one kernel (``digest``) and are compiled once. A ``Step`` binds it to graph values.
+A kernel does not refer to the graph: loads name parameters by position, and variables have canonical names. Two layers
+of the same shape are therefore the same kernel (``digest``) and are compiled once. A ``Step`` binds a kernel to graph
+values.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeGuard
 
 from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import TensorType
@@ -32,9 +33,11 @@ from gpucomp.kernel.body import (
 
 @dataclass(frozen=True, eq=False)
 class FusedLayer:
-    """A kernel of a chain. ``params`` are the parameters of the chain that its own are; ``HANDED`` as an input is what the
-    link before it leaves, and as an output what the next one gets. ``schedule`` is how the link is computed, where its
-    weights have been laid out for that already.
+    """One kernel of a chain.
+
+    ``params`` maps each parameter of ``kernel`` to a parameter of the chain. ``HANDED`` as an input is the result of
+    the link before; as an output it is the input of the next link. ``schedule`` is set if the weights have already been
+    packed for it.
     """
 
     kernel: Kernel
@@ -47,28 +50,28 @@ HANDED = -1
 
 @dataclass(frozen=True, eq=False)
 class FusedLayers(Described):
-    """Layers that are computed depth first, in one kernel. Each layer alone reads the result of the one before it.
+    """Layers that are computed depth first, in one kernel. Only the next layer reads a layer's result.
 
-    These results are images ``[image, row, column, channel]``. They are never in memory as a whole: only the rows are kept
-    from which the next layer's current rows are computed.
+    These results are images ``[image, row, column, channel]``. They are never in memory as a whole: only the rows that
+    the next layer's current rows depend on are kept.
     """
 
     links: tuple[FusedLayer, ...]
 
     @property
     def domain(self) -> tuple[Var, ...]:
-        """What the last link stores over."""
+        """The domain of the last link's stores."""
         return self.links[-1].kernel.body.domain
 
     def expressions(self) -> list[Expr]:
-        """None: its links have their own, of their own parameters."""
+        """Empty: each link has its own expressions, over its own parameters."""
         return []
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Self:
-        raise TypeError("a chain's links have params of their own: change each link's kernel")
+        raise TypeError("the links of a chain have their own params: change each link's kernel")
 
     def reduced(self) -> Sequence[tuple[Var, ...]]:
-        """None: its links have their own, and add up as sums do, not as products."""
+        """Empty: each link has its own reductions, which happen one after another and are not nested."""
         return ()
 
     def operations(self, count: Count) -> float:
@@ -83,21 +86,32 @@ class FusedLayers(Described):
         return [*lines, *stores]
 
 
-B = TypeVar("B", bound=Described)
 Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | FusedLayers | TileTransform
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default: ``typing`` has that from Python 3.13 on
+
+    B = TypeVar("B", bound=Body, default=Body, covariant=True)
+    K = TypeVar("K", bound=Body, default=Any)
+else:
+    from typing import TypeVar
+
+    B, K = TypeVar("B", covariant=True), TypeVar("K")
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
-    """``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them.
+class Kernel(Generic[B]):
+    """A kernel with any body. The body of a ``Kernel[Contraction]`` is a ``Contraction``: see ``is_kernel_of``.
 
-    ``constants`` are the inputs known when the model is compiled: an engine may ask for them in an order of its own.
+    ``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them.
+
+    ``constants`` are the inputs known when the model is compiled. An engine may ask for another layout of these.
     """
 
     family: str
     params: tuple[TensorType, ...]
     outputs: int
-    body: Body
+    body: B
     stores: tuple[Store, ...]
     label: str = ""  # for people: "conv2d 3x3 64->128 28x28"
     constants: frozenset[int] = frozenset()
@@ -108,16 +122,8 @@ class Kernel:
 
     @property
     def results(self) -> range:
-        """The numbers of the parameters that are written."""
+        """Positions of the output parameters."""
         return range(self.inputs, len(self.params))
-
-    def body_as(self, kind: type[B]) -> B:
-        """The body, in code that is only asked about kernels of this ``kind``. Raises ``TypeError`` for another kind."""
-        if not isinstance(self.body, kind):
-            raise TypeError(
-                f"kernel {self.label or self.family}: {kind.__name__} expected, {type(self.body).__name__} found"
-            )
-        return self.body
 
     @cached_property
     def text(self) -> str:
@@ -125,11 +131,11 @@ class Kernel:
 
     @cached_property
     def digest(self) -> str:
-        """Names what the kernel computes: equal for equal kernels, in every process."""
+        """A hash of what the kernel computes. Equal kernels have equal digests in every process."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def expressions(self) -> list[Expr]:
-        """Every expression of the kernel, stores' indices included. A chain has none of its own: its links have."""
+        """Every expression of the kernel, including the indices of stores. A chain has none: its links have them."""
         return [*self.body.expressions(), *(e for store in self.stores for e in store.expressions())]
 
     def operations(self, count: Count) -> float:
@@ -138,8 +144,21 @@ class Kernel:
         return points * count(*(s.value for s in self.stores)) + self.body.operations(count)
 
 
+def is_kernel_of(kernel: Kernel, kind: type[K]) -> TypeGuard[Kernel[K]]:
+    """Whether the kernel's body is of this kind."""
+    return isinstance(kernel.body, kind)
+
+
+def kernel_of(kernel: Kernel, kind: type[K]) -> Kernel[K]:
+    """The kernel itself. Raises ``TypeError`` if its body is of another kind."""
+    if not is_kernel_of(kernel, kind):
+        name, found = kernel.label or kernel.family, type(kernel.body).__name__
+        raise TypeError(f"kernel {name}: {kind.__name__} expected, {found} found")
+    return kernel
+
+
 def format_kernel(kernel: Kernel) -> str:
-    """A kernel as text: its identity, and what ``inspect --kernels`` shows."""
+    """A kernel as text. The digest is computed from it, and ``inspect --kernels`` prints it."""
     lines = [f"kernel {kernel.family}({', '.join(map(str, kernel.params))}) -> {kernel.outputs}"]
     if kernel.constants:
         lines.append(f"  constant {', '.join(f'x{k}' for k in sorted(kernel.constants))}")

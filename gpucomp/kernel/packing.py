@@ -1,4 +1,4 @@
-"""How an engine wants a constant operand laid out in memory."""
+"""The memory layout in which an engine reads a constant operand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Digit:
     """One axis of a packed operand: ``(flat index along axis // step) % extent``.
 
-    axis     ``batch``, ``k`` or ``span``: the operand's rows (``a``) or columns (``b``), each as one flat index
+    axis     ``batch``, ``k`` or ``span``, each as one flat index. ``span`` is the rows of ``a`` or the columns of ``b``
     """
 
     axis: str
@@ -19,13 +19,14 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A contraction's constant operand, rearranged when the model is compiled: one axis a digit, outermost first.
+    """The layout in which a contraction's constant operand is stored: one digit per axis, outermost first.
 
-    ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` are columns by fours. Digits that reach past
-    an axis pad it with zeros. ``transform`` names one of ``passes.pack_weights.TRANSFORMS``, which the depth goes through
-    first: the digits of ``k`` are then those of the transformed depth. ``filled`` pads within the depth instead: it is
-    parts of so many, outermost first, each filled up with zeros to the second number; the digits of ``k`` are then
-    those of the filled depth.
+    ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` is columns in blocks of four. Digits that
+    reach past the end of an axis pad it with zeros.
+
+    ``transform`` names one of ``passes.pack_weights.TRANSFORMS``. It is applied to the depth first, and the digits of
+    ``k`` index its result. ``filled`` pads inside the depth instead. It is pairs (extent, padded extent), one for each
+    axis of the depth, outermost first; the digits of ``k`` index the padded depth.
     """
 
     operand: str  # "a" or "b"

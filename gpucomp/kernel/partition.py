@@ -1,4 +1,4 @@
-"""Graph to kernels: the groups of ``gpucomp.kernel.grouping`` written out, each as one kernel, and what numpy runs between."""
+"""Turns a graph into kernels and host steps: each group of ``gpucomp.kernel.grouping`` becomes one kernel."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from gpucomp.kernel.grouping import FEW_CHOICES, Group, Grouping, Order, Policy,
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 
-MAX_STATEMENTS = 2000  # of a kernel's body, where more than ``FEW_CHOICES`` choose between values
-ATTEMPTS = 3  # at cutting what is longer
+MAX_STATEMENTS = 2000  # longest body of a kernel with more than ``FEW_CHOICES`` ``Select`` nodes
+ATTEMPTS = 3  # how often kernels that are longer are split
 
 
 class _Composer:
-    """Writes one group's expressions out: operands become loads of parameters, or the producer's own expression."""
+    """Composes the expressions of one group: an operand becomes a load of a parameter, or its producer's expression."""
 
     def __init__(self, groups: Grouping, group: Group) -> None:
         self.groups, self.group = groups, group
@@ -50,10 +50,11 @@ class _Composer:
         return self.expand(algorithm, at, value, {})
 
     def expand(self, algorithm: Algorithm, at: Sequence[Expr], value: Value, known: Mapping[int, Expr]) -> Expr:
-        """The element ``at`` of ``value`` with the loads of its operands replaced; ``known`` operands are at hand.
+        """The element ``at`` of ``value``, with the loads of its operands replaced.
 
-        ``at`` may load (a Gather's indices): such a load reads a parameter of the kernel and no operand of ``value``,
-        so it is put in the place of the axis and not entered.
+        ``known`` has the elements of operands that are computed in the kernel, by position. ``at`` may contain loads,
+        for example of a Gather's indices. These read parameters of the kernel, not operands of ``value``, so they are
+        substituted for the axes unchanged.
         """
 
         def change(node: Expr) -> Expr | None:
@@ -69,7 +70,7 @@ class _Composer:
         groups, group = self.groups, self.group
         algorithm = groups.algorithm(group.anchor)
         assert algorithm is not None
-        for value in group.anchor.inputs:  # parameters in the operator's own order, where it has one
+        for value in group.anchor.inputs:  # parameters in the order of the operator's inputs
             if value not in groups.inlined and not is_scalar(value):
                 self.inputs.setdefault(value, len(self.inputs))
         elements = {group.anchor: self.expand(algorithm, algorithm.axes, group.anchor, {})}
@@ -101,7 +102,7 @@ class _Composer:
 
 
 def _composed(plan: Grouping) -> list[tuple[Group, _Composer, Composed, tuple[Value, ...]]]:
-    """Every kernel with who wrote it, and the values it stores."""
+    """Every group with its composer, the composed kernel, and the values that it stores."""
     composers = [(group, _Composer(plan, group)) for group in plan.run()]
     return [(group, composer, *composer.compose()) for group, composer in composers]
 
@@ -171,7 +172,7 @@ def _marks(attrs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _why(plan: Grouping, group: Group) -> str:
-    """Why the kernel ends where it does, one reason for each value it stores."""
+    """Why fusion ends at the values that the kernel stores."""
     members = set(group.members)
     reasons = []
     for member in group.members:
@@ -183,7 +184,7 @@ def _why(plan: Grouping, group: Group) -> str:
             if reader in plan.reasons and reader not in plan.group:
                 reasons.append(plan.reasons[reader])
             elif plan.reduces(reader):
-                reasons.append(f"{reader.op} starts a kernel of its own")
+                reasons.append(f"{reader.op} starts another kernel")
             elif member in plan.reasons:
                 reasons.append(plan.reasons[member])
             else:

@@ -1,4 +1,4 @@
-"""How passes over kernels are run: with what they may ask, printed, checked and counted. ``lowering`` has them in order."""
+"""Runs passes over kernels, and prints and verifies their results. ``lowering`` lists the passes in order."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Steps = list[Step]
 
 
 class Expected(Protocol):
-    """Says what is faster, by the models of a target's engines: ``gpucomp.schedule.expected``. Times are in microseconds.
+    """Estimates times, in microseconds, by the models of a target's engines: see ``gpucomp.schedule.expected``.
 
-    The depth-first fusion of the CPU compares chains by its own model: ``gpucomp.codegen.llvm.depth_first.fuse``.
+    Depth-first fusion on the CPU has its own model: ``gpucomp.codegen.llvm.depth_first.fuse``.
     """
 
     def total_us(self, kernels: Sequence[Kernel]) -> float:
-        """Of launches one after the other; infinite where no model knows one of them."""
+        """The time of ``kernels``, launched one after another; infinite if there is no model for one of them."""
 
     def faster(self, these: Sequence[Kernel], those: Sequence[Kernel]) -> bool:
-        """Whether ``these`` take clearly less than ``those``, of which the models know all."""
+        """Whether ``these`` are clearly faster than ``those``; False if there is no model for one of the kernels."""
 
     def estimated_us(self, kernel: Kernel) -> float | None:
-        """What the engine that computes ``kernel`` on a CPU estimates of it; ``None`` where it estimates nothing."""
+        """The estimate of the CPU engine that computes ``kernel``; ``None`` if the engine has no estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a pass over kernels may ask beside the kernels.
+    """What a pass over kernels may use besides the kernels.
 
-    ``elsewhere``: names and operators of a part of the model that is not in ``graph``; ``None``: there may be any.
+    ``elsewhere`` has the names and operators of a part of the model that is not in ``graph``; ``None`` if not known.
     """
 
     graph: Graph
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class KernelPass:
-    """Steps to steps; ``wanted`` says whether a target has a use for it at a precision."""
+    """A function from steps to steps. ``wanted`` says whether it runs for a target and a precision."""
 
     name: str
     run: Callable[[Steps, Setting], Steps]
@@ -64,7 +64,7 @@ def run_kernel_passes(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Steps], None] | None = None,
 ) -> Steps:
-    """``steps`` after every one of ``passes``. ``watch`` is called, and ``VerifyError`` raised, as by ``run_passes``."""
+    """``steps`` after all ``passes``. For ``observer``, ``watch`` and ``VerifyError`` see ``run_passes``."""
     form = Form(
         "kernels", format_steps, lambda found: verify_steps(found, setting.graph), _count, "partition", "kernels-"
     )
@@ -88,7 +88,7 @@ def _count(steps: Steps) -> int:
 
 
 def format_steps(steps: Sequence[Step], namer: Namer | None = None) -> str:
-    """Every step with the values it reads and writes, what its kernel computes, and why it ends there."""
+    """Every step as text: the values that it reads and writes, its kernel, and why fusion ends there."""
     namer = namer or Namer()
     return "\n".join(format_step(step, namer) for step in steps) + "\n"
 

@@ -1,12 +1,12 @@
-"""From composed expressions to a kernel: which family they belong to is read off their structure, never off a name.
+"""Turns composed expressions into a kernel. The family is recognised by structure, never by an operator's name.
 
 no reduction                                   loops
 weighted sum over the softmax of products      attention
-one sum of products, rows and columns          contraction     (depthwise stays in loops: it has no columns)
+one sum of products, with rows and columns     contraction     (depthwise stays in loops: it has no columns)
 one reduction over a sliding window            pool
 one reduction up to an axis of the result      scan
-one over updates that look for their element   scatter
-reductions over whole rows                     norm, or reduce when only the rows are stored
+one reduction that searches for updates        scatter
+reductions over whole rows                     norm, or reduce if there is one result per row
 anything else                                  loops, with the reductions inside
 """
 
@@ -54,12 +54,12 @@ from gpucomp.kernel import (
 from gpucomp.kernel.recognise_scatter import scatter_of
 from gpucomp.kernel.rename import canonical, rename
 
-WINDOW_LIMIT = 1024  # more points than this are no pooling window
+WINDOW_LIMIT = 1024  # most points of a pooling window
 
 
 @dataclass(frozen=True)
 class Composed:
-    """What a kernel computes before it has a family: stores over ``domain``."""
+    """A kernel whose family is not known yet: stores over ``domain``."""
 
     params: tuple[TensorType, ...]
     outputs: int
@@ -68,7 +68,7 @@ class Composed:
 
 
 def recognise(composed: Composed, label: str = "") -> Kernel:
-    """The kernel that computes ``composed``, its variables renamed canonically."""
+    """The kernel that computes ``composed``, with canonical names for its variables."""
     simplify = Simplifier()
     stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in composed.stores)
     domain = tuple(v for v in composed.domain if v.extent != 1)
@@ -131,7 +131,7 @@ def _attention(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple
     if 0 in sizes or max(sizes[2:]) > HEAD_LIMIT or any(a not in mean.free for a in batch):
         return None
     for axis in batch:
-        if split := _group_split(axis, call("mul", k, v)):  # query heads that share keys are rows of one head
+        if split := _group_split(axis, call("mul", k, v)):  # query heads that share keys become rows of one head
             position = domain.index(axis)
             domain = (*domain[:position], *split, *domain[position + 1 :])
             simplify = Simplifier()
@@ -154,7 +154,7 @@ def _is_weighted_mean(expr: Expr) -> bool:
 
 
 def _is_same(a: Expr, a_axes: tuple[Var, ...], b: Expr, b_axes: tuple[Var, ...]) -> bool:
-    """Whether ``a`` is ``b`` but for the names of these axes and of those that reductions inside bind."""
+    """Whether ``a`` equals ``b`` after renaming these axes and the axes of the reductions inside."""
     pairs = [(a_axes, b_axes), *((x.axes, y.axes) for x, y in zip(reduces(a), reduces(b), strict=False))]
     names: dict[Var, Var] = {}
     for ours, theirs in pairs:
@@ -205,14 +205,14 @@ def _contraction(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tup
     if only_a and (not only_b or (domain and domain[-1] in only_a and domain[-1] not in batch)):
         a, b, only_a, only_b = b, a, only_b, only_a  # n is where results are contiguous
     if not only_b or (not only_a and batch) or (not only_a and not _contiguous_in(b, only_b[-1], params)):
-        return None  # depthwise, or a matrix times a vector whose rows are the sums
+        return None  # depthwise, or a matrix times a vector, whose results are sums over rows
     acc = hole("acc", sum_.dtype)
     body = Contraction(batch, only_a, only_b, sum_.axes, a, b, acc)
     return "contraction", body, _replace(stores, {sum_: acc})
 
 
 def _group_split(axis: Var, factor: Expr) -> tuple[Var, Var] | None:
-    """(group, member) when ``factor`` uses ``axis`` only as ``axis // q``."""
+    """The axes (group, member) if ``factor`` uses ``axis`` only as ``axis // q``, else ``None``."""
     quotients = {
         node.args[1].value
         for node in walk(factor)
@@ -254,7 +254,7 @@ def _unwrap(expr: Expr) -> Expr:
 
 
 def _slides(reduction: Reduce, domain: tuple[Var, ...]) -> bool:
-    """Whether some load moves along one dimension with an axis of the result and one of the window."""
+    """Whether some index of a load depends on both an axis of the result and an axis of the window."""
     axes, places = set(reduction.axes), set(domain)
     return any(i.free & axes and i.free & places for ld in loads(reduction.body) for i in ld.index)
 
@@ -267,7 +267,7 @@ def _scatter(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
 
 
 def _scan(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
-    """op over k of select(k <= i, x[k], identity), where i is an axis of the result and k runs as far"""
+    """op over k of select(k <= i, x[k], identity), where i is an axis of the result of the same extent as k"""
     found = _all_reduces(stores)
     if len(found) != 1 or len(found[0].axes) != 1 or 0 in [v.extent for v in domain]:
         return None
@@ -321,7 +321,7 @@ def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
     columns = set(cols)
     per_row = frozenset(k for k, s in enumerate(stores) if not any(e.free & columns for e in (*s.index, s.value)))
     if rest and per_row and len(per_row) == len(stores):
-        return None  # the result repeats along axes that the reduction only shares in size
+        return None  # results are repeated along axes that only have the extents of the reduced ones
     if rest and per_row:
         return None
     family = "reduce" if len(per_row) == len(stores) else "norm"
@@ -334,7 +334,7 @@ def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
 def _collapse(
     domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]
 ) -> tuple[tuple[Var, ...], tuple[Store, ...]]:
-    """Merge neighbouring axes that every access walks as one: a copy of any shape is one loop."""
+    """Merge adjacent axes that are contiguous in every access: a copy of any shape becomes one loop."""
     position = len(domain) - 1
     while position > 0:
         outer, inner = domain[position - 1], domain[position]
@@ -366,7 +366,7 @@ def _walks_as_one(outer: Var, inner: Var, stores: Sequence[Store], params: tuple
 
 
 def _uses_outside_loads(expr: Expr, pair: set[Var]) -> bool:
-    """Whether a variable of ``pair`` is used other than to address memory (in a guard, or as a number)."""
+    """Whether a variable of ``pair`` is used outside the indices of loads: in a guard, or as a number."""
     stack, seen = [expr], set()
     while stack:
         node = stack.pop()

@@ -1,10 +1,11 @@
-"""Scatters, read off their structure: what an element becomes by all updates that hit it, as updates that look for it.
+"""Recognises scatters by the structure of their expressions.
 
     data op (op over k of select(found[k] == i, update[k], identity))          updates that combine
     select(last < 0, data, update[last])                                       updates that replace, where
         last = max over k of select(found[k] == i, k, -1)
 
-For every element all updates are asked in turn; a ``Scatter`` asks every update for its element instead.
+These expressions search all updates for each element. A ``Scatter`` runs over the updates instead, and each update
+finds its element.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from gpucomp.kernel import Scatter
 
 @dataclass(frozen=True)
 class _Updates:
-    """The element before, the reduction that looks for its updates, and what one update makes of the hole's value."""
+    """The initial element, the reduction that searches for updates, and the element after an update of the hole."""
 
     initial: Expr
     search: Reduce
@@ -46,9 +47,9 @@ class _Updates:
 
 
 def scatter_of(domain: Sequence[Var], value: Expr) -> Scatter | None:
-    """``value`` over ``domain`` as updates in order; ``None`` when it is no scatter.
+    """``value`` over ``domain`` as a scatter; ``None`` if it is not one.
 
-    Sums and products of 16-bit floats are none: what an update makes is stored, and would be rounded every time.
+    Sums and products of 16-bit floats do not become scatters: each update would store, and so round, its result.
     """
     if len(reduces(value)) != 1 or 0 in [v.extent for v in domain]:
         return None
@@ -98,7 +99,7 @@ def scatter_of(domain: Sequence[Var], value: Expr) -> Scatter | None:
 
 
 def _updates(value: Expr, acc: Expr) -> _Updates | None:
-    """The two forms of a scatter's element."""
+    """Matches the two forms of a scatter's element; see the module's docstring."""
     match value:
         case Select(
             condition=Call(fn="lt", args=(Reduce(op="max") as last, Const(value=0))), then=data, otherwise=update
@@ -123,14 +124,14 @@ def _combined(value: Expr, acc: Expr) -> _Updates | None:
     if not isinstance(inner, (Call, Reduce)):
         return None
     match inner:
-        case Reduce() as search:  # onto integers that are the identity
+        case Reduce() as search:  # the data is the identity, and was simplified away
             data: Expr = literal(identity_of(search.op, search.dtype), search.dtype)
         case Call(fn=fn, args=(data, Reduce() as search)) if fn == REDUCTIONS[search.op]:
             pass
         case _:
             return None
     exact = stored is search.dtype or (stored.is_integer and search.dtype.is_integer)
-    if search.op in {"sum", "prod"} and not exact:  # what is stored after each update would be rounded each time
+    if search.op in {"sum", "prod"} and not exact:  # the result would be rounded after each update
         return None
     nothing = literal(identity_of(search.op, search.dtype), search.dtype)
     match search.body:

@@ -1,4 +1,4 @@
-"""Kernels with other axes."""
+"""Renames the axes of kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpucomp.kernel.ir import Kernel
 def canonical(kernel: Kernel) -> Kernel:
     """``kernel`` with its axes named by role and position, so that equal kernels have equal texts.
 
-    Axes that reductions inside expressions bind become ``r0 ...``.
+    The axes of reductions inside expressions become ``r0 ...``.
     """
     axes = kernel.body.axes()
     names: dict[Var, Var] = {}
@@ -33,7 +33,7 @@ def canonical(kernel: Kernel) -> Kernel:
 
 
 def rename(expr: Expr, names: Mapping[Var, Var]) -> Expr:
-    """``expr`` with every variable of ``names`` replaced, bound reduction axes included."""
+    """``expr`` with every variable of ``names`` replaced, including the axes of reductions."""
 
     def change(node: Expr) -> Expr | None:
         if isinstance(node, Var):

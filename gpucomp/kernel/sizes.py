@@ -1,4 +1,4 @@
-"""Typed names for the whole numbers of an engine: the problem's sizes, the schedule's parameters, what follows from both."""
+"""Typed integers of an engine: sizes of the problem, parameters of the schedule, and numbers derived from both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One tunable: its values in rising order of ambition, and what it means."""
+    """One tunable parameter: its values, from the safest to the most aggressive, and its meaning."""
 
     name: str
     choices: tuple[int, ...]
@@ -18,22 +18,23 @@ class Param:
 
 
 def tunable(choices: tuple[int, ...], meaning: str) -> Any:
-    """A field of a ``Tunables``: the values that a search may choose from, in rising order of ambition."""
+    """A field of a ``Tunables``: the values that a search may choose from, from the safest to the most aggressive."""
     return Param("", choices, meaning)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(tunable,))
 class Sizes:
-    """Base of an engine's named numbers. A subclass annotates them; its constructor takes them by name.
+    """Base class of an engine's named integers. A subclass annotates them; its constructor takes them by name.
 
-    Subclasses behave like frozen dataclasses, also for a type checker. They are not ``dataclasses.dataclass``: defining
-    one of those takes 1.3 ms at import and an object of 12 fields takes 4.3 us, here 20 us and 1.3 us. There are about 90
-    such classes, and choosing the schedule of one kernel makes thousands of objects.
+    Subclasses behave like frozen dataclasses, also for a type checker. They are not ``dataclasses.dataclass`` because
+    that is slower: defining a dataclass takes 1.3 ms at import and creating an object of 12 fields takes 4.3 us; here
+    it is 20 us and 1.3 us. There are about 90 such classes, and choosing the schedule of one kernel creates thousands
+    of objects.
 
-    Code that serves all engines (records, tuning, templates) reads ``numbers``, a mapping by name. It leaves out fields that
-    have their default.
+    Code for all engines (records, tuning, templates) reads ``numbers``, a mapping by name. It leaves out fields that
+    were not passed and have their default.
 
-    In ``lockstep`` the numbers are columns, one place for each schedule; formulas are the same.
+    In ``lockstep`` each number is a column with one entry per schedule. The formulas are the same.
     """
 
     _fields: ClassVar[frozenset[str]] = frozenset()
@@ -58,7 +59,7 @@ class Sizes:
         raise AttributeError(f"{type(self).__name__} is frozen: use replace({name}=...)")
 
     def replace(self, **changes: Any) -> Self:
-        """The same numbers but for ``changes``."""
+        """The same numbers, except for ``changes``."""
         return type(self)(**{**self.__dict__, **changes})
 
     @property
@@ -77,9 +78,9 @@ class Sizes:
 
 
 class Tunables(Sizes):
-    """Base of an engine's schedules: each field is ``tunable``, and together they are the search space, ``params``.
+    """Base class of an engine's schedules. Each field is ``tunable``; together they are the search space, ``params``.
 
-    The parameters of several bases come in the order of the bases, before a class's own.
+    The parameters of base classes come first, in the order of the bases.
     """
 
     params: ClassVar[tuple[Param, ...]] = ()
@@ -87,7 +88,7 @@ class Tunables(Sizes):
     def __init_subclass__(cls) -> None:
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Param)}
         for name in own:
-            delattr(cls, name)  # a class has no value of it, only choices
+            delattr(cls, name)  # a parameter has choices but no default
         super().__init_subclass__()
         inherited = [param for base in cls.__bases__ if issubclass(base, Tunables) for param in base.params]
         cls.params = (*inherited, *(Param(name, value.choices, value.meaning) for name, value in own.items()))

@@ -1,4 +1,4 @@
-"""The source of a kernel in one language, with its launch."""
+"""The source of a kernel in one language, with its launch geometry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.kernel.geometry import Geometry
 
-COMMENTS = ("//", ";")  # that begin a line of C, and of LLVM IR
+COMMENTS = ("//", ";")  # how comment lines begin in C and in LLVM IR
 SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}  # by language
 
 
@@ -18,11 +18,11 @@ SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}  # by language
 class KernelSource:
     """One kernel in one language: ``cuda`` (without the prelude), ``opencl`` or ``llvm``.
 
-    The entry ``name`` takes a pointer a parameter of the kernel, in order, then, where the geometry asks for them,
-    the workspace and the counters, then, by value, the ``tensor_maps``. A ``programmatic`` kernel waits itself for the
-    launches before it, so it may be started before they end.
+    The arguments of the entry point ``name`` are a pointer for each parameter of the kernel, in order; the workspace
+    and the counters, if the geometry has them; and the ``tensor_maps``, by value. A ``programmatic`` kernel may be
+    launched before earlier kernels end: it waits for them itself (programmatic dependent launch).
 
-    An ``llvm`` entry is ``void name(ptr, ..., i64 first_task, i64 last_task)``.
+    The entry point of an ``llvm`` kernel is ``void name(ptr, ..., i64 first_task, i64 last_task)``.
     """
 
     name: str
@@ -40,6 +40,6 @@ class KernelSource:
 
 
 def statements(text: str) -> str:
-    """A source without empty lines, and without lines that are only a comment: what a compiler reads of it."""
+    """A source without empty lines and without lines that are only a comment."""
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(COMMENTS))

@@ -1,4 +1,4 @@
-"""Kernels made of other kernels: what becomes of their parameters, and the step that stands for several."""
+"""Builds kernels from other kernels: renumbers their parameters, and replaces several steps by one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gpucomp.expr.core import Expr, Load, load, transform
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Contraction, RowStatistics, Store
-from gpucomp.kernel.ir import Body, Kernel
+from gpucomp.kernel.ir import Body, K, Kernel
 from gpucomp.kernel.step import KernelStep
 
 
 @dataclass(frozen=True)
 class Renumbering:
-    """The numbers that parameters of a kernel have in another one."""
+    """Maps the parameter numbers of one kernel to those of another."""
 
     numbers: Mapping[int, int]
 
@@ -23,7 +23,7 @@ class Renumbering:
         return self.numbers[old]
 
     def __call__(self, expr: Expr) -> Expr:
-        """``expr`` with its loads from the other kernel's parameters."""
+        """``expr`` with its loads renumbered."""
 
         def change(node: Expr) -> Expr | None:
             return load(self.numbers[node.source], node.index, node.dtype) if isinstance(node, Load) else None
@@ -31,34 +31,37 @@ class Renumbering:
         return transform(expr, change)
 
     def stores(self, stores: Iterable[Store]) -> tuple[Store, ...]:
-        """``stores`` with their loads from the other kernel's parameters, and to these."""
+        """``stores`` with their loads and their targets renumbered."""
         return tuple(replace(s.mapped(self), target=self.numbers[s.target]) for s in stores)
 
     def tail(self, tail: RowStatistics) -> RowStatistics:
         return RowStatistics(tuple(s.mapped(self) for s in tail.statistics), self.stores(tail.stores))
 
     def known(self, params: Iterable[int]) -> frozenset[int]:
-        """The new numbers of those of ``params`` that the other kernel has."""
+        """The new numbers of ``params``, without those that the other kernel does not have."""
         return frozenset(self.numbers[k] for k in params if k in self.numbers)
 
 
 @dataclass(frozen=True)
 class Parameters(Renumbering):
-    """A new kernel's parameters, inputs first, some of which another kernel had. ``constants`` are known of these alone."""
+    """The parameters of a new kernel, inputs first. ``constants`` are those constants that come from the old kernel."""
 
     types: tuple[TensorType, ...]
     constants: frozenset[int]
 
 
 def parameters(kernel: Kernel, order: Sequence[int | TensorType]) -> Parameters:
-    """``order``: the numbers of those of ``kernel`` and the types of new ones, as a new kernel has them."""
+    """The parameters of a new kernel. ``order`` has numbers of parameters of ``kernel``, and types of new ones."""
     new = Renumbering({old: number for number, old in enumerate(order) if isinstance(old, int)})
     types = tuple(kernel.params[p] if isinstance(p, int) else p for p in order)
     return Parameters(new.numbers, types, new.known(kernel.constants))
 
 
 def with_constant(step: KernelStep, value: Value) -> KernelStep:
-    """``step`` with the constant ``value`` as its last input, which nothing reads yet. Its kernel reads back no result."""
+    """``step`` with ``value`` as one more constant input, the last, which nothing reads yet.
+
+    The kernel must not read its own results.
+    """
     kernel, last = step.kernel, step.kernel.inputs
     new = parameters(kernel, [*range(last), value.type, *kernel.results])
     stores, constants = new.stores(kernel.stores), new.constants | {last}
@@ -67,7 +70,7 @@ def with_constant(step: KernelStep, value: Value) -> KernelStep:
 
 
 def without_results(step: KernelStep, gone: Collection[Value]) -> KernelStep:
-    """``step`` without those of its results that are in ``gone``, which its kernel does not read back."""
+    """``step`` without the results in ``gone``. Its kernel must not read these."""
     kernel = step.kernel
     kept = [k for k, value in zip(kernel.results, step.outputs, strict=True) if value not in gone]
     new = parameters(kernel, [*range(kernel.inputs), *kept])
@@ -80,10 +83,11 @@ def without_results(step: KernelStep, gone: Collection[Value]) -> KernelStep:
 
 
 class Splice:
-    """The kernels of ``steps``, which run in this order, as one: each value that they read is one parameter.
+    """Combines the kernels of ``steps``, which run in this order, into one kernel. Each value is one parameter.
 
-    What one of them writes is no input of the others. It stays a result, unless it is in ``handed``: then the new kernel
-    has no memory for it. The inputs of ``leading`` (default: the first step) come before those of the others.
+    A value that one step writes and another reads is not an input. It stays a result unless it is in ``handed``: then
+    the new kernel does not store it. The inputs of ``leading`` (default: the first step) come before those of the
+    others.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Splice:
         self.inputs = tuple(dict.fromkeys(v for step in order for v in step.inputs if v not in inside))
         self.outputs = tuple(v for step in steps for v in step.outputs if v not in handed)
         place = {value: number for number, value in enumerate((*self.inputs, *self.outputs))}
-        self.renumberings: list[Renumbering] = []  # of each step's parameters but for what is handed
+        self.renumberings: list[Renumbering] = []  # one per step, without the parameters of handed values
         types: dict[int, TensorType] = {}
         for step in steps:
             values = enumerate((*step.inputs, *step.outputs))
@@ -103,15 +107,15 @@ class Splice:
             types |= {number: step.kernel.params[old] for old, number in new.numbers.items()}
         self.params = tuple(types[number] for number in range(len(place)))
 
-    def kernel(self, family: str, body: Body, stores: Sequence[Store], label: str = "") -> Kernel:
-        """The one kernel. It is labelled as all of them where there is no ``label``."""
+    def kernel(self, family: str, body: K, stores: Sequence[Store], label: str = "") -> Kernel[K]:
+        """The combined kernel. Without a ``label``, it gets the labels of all steps."""
         pairs = zip(self.steps, self.renumberings, strict=True)
         constants = frozenset[int]().union(*(new.known(step.kernel.constants) for step, new in pairs))
         label = label or " | ".join(step.kernel.label for step in self.steps)
         return Kernel(family, self.params, len(self.outputs), body, tuple(stores), label, constants)
 
-    def step(self, kernel: Kernel, name: str, why: str) -> KernelStep:
-        """``kernel`` in the place of ``steps``."""
+    def step(self, kernel: Kernel[K], name: str, why: str) -> KernelStep[K]:
+        """A step with ``kernel`` that replaces ``steps``."""
         nodes = tuple(dict.fromkeys(node for step in self.steps for node in step.nodes))
         prologue = tuple(dict.fromkeys(node for step in self.steps for node in step.prologue))
         return KernelStep(name, kernel, self.inputs, self.outputs, nodes, why, prologue)

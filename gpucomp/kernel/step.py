@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeGuard
 
 from gpucomp.ir.graph import Node, Value
-from gpucomp.kernel.ir import Kernel
+from gpucomp.kernel.ir import B, K, Kernel, is_kernel_of
 
 
 @dataclass(frozen=True, eq=False)
-class KernelStep:
-    """A kernel in its place: the graph values it reads and writes, the nodes it swallowed, and why it ends there."""
+class KernelStep(Generic[B]):
+    """A kernel bound to the graph: the values it reads and writes, the nodes fused in it, and why fusion ends there."""
 
     name: str
-    kernel: Kernel
+    kernel: Kernel[B]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
@@ -47,3 +48,8 @@ class HostStep:
 
 
 Step = KernelStep | HostStep
+
+
+def is_step_of(step: Step, kind: type[K]) -> TypeGuard[KernelStep[K]]:
+    """Whether the step launches a kernel whose body is of this kind."""
+    return isinstance(step, KernelStep) and is_kernel_of(step.kernel, kind)

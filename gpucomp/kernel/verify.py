@@ -1,4 +1,4 @@
-"""Checks steps by what they say of each other. Trusts nothing that a pass wrote."""
+"""Checks that steps are consistent with each other and with the graph, after each kernel pass."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from gpucomp.kernel.step import HostStep, Step
 def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
     """Raise ``VerifyError`` unless
 
-    - every load and store of a kernel names a parameter, by as many indices as that has axes, a load as its type;
-    - every value is written before it is read, and what the graph gives is written at the end;
-    - all kernels that read or write a value see one type, of the value's shape.
+    - every load and store of a kernel names an existing parameter, with one index per axis, and with its dtype;
+    - every value is written before it is read, and every graph output is written;
+    - all kernels that read or write a value have the same dtype for it, and as many elements as the value.
     """
     last = {value: number for number, step in enumerate(steps) for value in step.outputs}
     seen: dict[Value, TensorType] = {}
     for number, step in enumerate(steps):
         for value in step.inputs:
             if value.op not in (Constant, Input) and last.get(value, number) >= number:
-                raise VerifyError(f"{step.name} reads a value that no step before it has written whole")
+                raise VerifyError(f"{step.name} reads a value that earlier steps have not written completely")
         if isinstance(step, HostStep):
             continue
         if fault := next(kernel_faults(step.kernel), None):
             raise VerifyError(f"{step.name}: {fault}")
         if len(step.kernel.params) != len(step.inputs) + len(step.outputs):
             raise VerifyError(
-                f"{step.name}: {len(step.kernel.params)} parameters for {len(step.inputs)} values that it reads "
-                f"and {len(step.outputs)} that it writes"
+                f"{step.name}: {len(step.kernel.params)} parameters, but the step reads {len(step.inputs)} values "
+                f"and writes {len(step.outputs)}"
             )
         for value, type in zip((*step.inputs, *step.outputs), step.kernel.params, strict=True):
             if type.size != value.type.size:
-                raise VerifyError(f"{step.name}: a parameter {type} for a value {value.type}")
+                raise VerifyError(f"{step.name}: parameter {type} is bound to value {value.type}")
             if seen.setdefault(value, type).dtype is not type.dtype:
-                raise VerifyError(f"{step.name}: a parameter {type} for a value that another step has as {seen[value]}")
+                raise VerifyError(f"{step.name}: parameter {type} is bound to a value that is {seen[value]} elsewhere")
     for name, value in zip(graph.output_names, graph.outputs, strict=True):
         if value not in last and value.op not in (Constant, Input):
             raise VerifyError(f"no step writes output {name!r}")
 
 
 def kernel_faults(kernel: Kernel) -> Iterator[str]:
-    """What is wrong with the loads and stores of ``kernel``."""
+    """The faults of the loads and stores of ``kernel``, as text."""
     if isinstance(kernel.body, FusedLayers):
         for link in kernel.body.links:
             yield from kernel_faults(link.kernel)
@@ -55,19 +55,19 @@ def kernel_faults(kernel: Kernel) -> Iterator[str]:
         for node in walk(expr):
             if isinstance(node, Load):
                 if not 0 <= node.source < len(kernel.params):
-                    yield f"a load of x{node.source}, of {len(kernel.params)} parameters"
+                    yield f"a load of x{node.source}, but there are {len(kernel.params)} parameters"
                 elif len(node.index) != len(kernel.params[node.source].shape):
-                    yield f"a load of x{node.source} with {len(node.index)} indices, a {kernel.params[node.source]}"
+                    yield f"a load of x{node.source} with {len(node.index)} indices for {kernel.params[node.source]}"
                 elif node.dtype is not kernel.params[node.source].dtype:
-                    yield f"a load of x{node.source} as {node.dtype}, a {kernel.params[node.source]}"
+                    yield f"a load of x{node.source} as {node.dtype}, not {kernel.params[node.source].dtype}"
     for store in kernel.stores:
         yield from _store_faults(kernel, store)
 
 
 def _store_faults(kernel: Kernel, store: Store) -> Iterator[str]:
     if not kernel.inputs <= store.target < len(kernel.params):
-        yield f"a store to x{store.target}; outputs are x{kernel.inputs} to x{len(kernel.params) - 1}"
+        yield f"a store to x{store.target}, but the outputs are x{kernel.inputs} to x{len(kernel.params) - 1}"
     elif len(store.index) != len(kernel.params[store.target].shape):
-        yield f"a store to x{store.target} with {len(store.index)} indices, a {kernel.params[store.target]}"
+        yield f"a store to x{store.target} with {len(store.index)} indices for {kernel.params[store.target]}"
     elif store.value.dtype is not kernel.params[store.target].dtype:
-        yield f"a store of {store.value.dtype} to x{store.target}, a {kernel.params[store.target]}"
+        yield f"a store of {store.value.dtype} to x{store.target}, but it is {kernel.params[store.target]}"

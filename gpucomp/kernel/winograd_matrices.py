@@ -1,17 +1,17 @@
-"""Winograd's minimal filtering: the matrices by which F(m, r) gets m outputs of an r-tap filter from m + r - 1 products.
+"""The matrices of Winograd's minimal filtering. F(m, r) computes m outputs of an r-tap filter by m + r - 1 products.
 
-``result @ ((filter @ g) * (data @ d))`` are the ``m`` outputs ``sum over k of g[k] d[i + k]``; nested over rows and
-columns it computes square blocks. The matrices are those of Toom and Cook: multiply polynomials by their values at
-``m + r - 2`` points and at infinity, then transpose. Lavin and Gray, Fast Algorithms for Convolutional Neural Networks
-(2016), brought them to neural networks.
+``result @ ((filter @ g) * (data @ d))`` is the ``m`` outputs ``sum over k of g[k] d[i + k]``. Nested over rows and
+columns it computes square blocks. The matrices come from the Toom-Cook algorithm: polynomials are multiplied by their
+values at ``m + r - 2`` points and at infinity, and the result is transposed. Lavin and Gray, Fast Algorithms for
+Convolutional Neural Networks (2016), introduced them to neural networks.
 
-The points decide the error in floating point. It grows with the largest power of a point and its inverse, so they
-should lie about 1, each with its negative: Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the
-Accuracy of Winograd Convolution for Deep Neural Networks (2020). All points here are short binary fractions, which
-makes ``data`` and ``result`` exact in f32; only ``filter`` is rounded, once, with the transformed filters.
+The points determine the floating-point error. It grows with the largest power of a point and of its inverse, so points
+should be near 1 in magnitude, each with its negative: Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and
+Improving the Accuracy of Winograd Convolution for Deep Neural Networks (2020). All points here are short binary
+fractions, so ``data`` and ``result`` are exact in f32. Only the transformed filters are rounded, once.
 
-Relative error in the L2 norm of strict f32, 256 channels of normal data, beside 3e-7 of a direct sum: F(2, 3) 5e-7;
-F(4, 3) 1.5e-6, where the more common points 0, 1, -1, 2, -2 have 3e-6; F(6, 3) 6e-6.
+Relative error in the L2 norm of strict f32, for 256 channels of normally distributed data: direct sum 3e-7;
+F(2, 3) 5e-7; F(4, 3) 1.5e-6 (3e-6 with the more common points 0, 1, -1, 2, -2); F(6, 3) 6e-6.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 class Algorithm:
     """F(``outputs``, 3) in one dimension, exactly.
 
-    filter   [factors, 3]: what a filter becomes
-    data     [positions, positions]: what as many data become
-    result   [outputs, positions]: what the products become
-    back     [3, factors]: a filter from what it became, ``back @ filter`` is the identity
-    step     between the data of neighbouring outputs
+    filter   [factors, 3]: transforms a filter
+    data     [positions, positions]: transforms the data
+    result   [outputs, positions]: transforms the products
+    back     [3, factors]: restores a filter: ``back @ filter`` is the identity
+    step     distance between the data of adjacent outputs
 
-    There are as many factors as positions, or fewer: then all positions beyond the last factor are multiplied by it.
+    If there are fewer factors than positions, all positions after the last factor are multiplied by that factor.
     """
 
     filter: Matrix
@@ -60,9 +60,9 @@ class Algorithm:
 def toom_cook(points: Sequence[Fraction | int]) -> Algorithm:
     """F(len(points) - 1, 3) that interpolates at 0, at each of ``points`` after it with its negative, and at infinity.
 
-    ``points`` are zero, then a, -a, b, -b ... Row ``i`` of ``data`` holds the coefficients of the product of
-    ``x - points[k]`` over the other ``k``, what it lacks of a Lagrange polynomial is in ``filter``; signs are
-    such that the first factor of each row of ``filter`` is positive.
+    ``points`` are zero, then a, -a, b, -b ... Row ``i`` of ``data`` has the coefficients of the product of
+    ``x - points[k]`` over all ``k != i``. The denominator of the Lagrange polynomial is in ``filter``. Signs are chosen
+    so that the first element of each row of ``filter`` is positive.
     """
     outputs, taps = len(points) - 1, 3
     exact = [Fraction(p) for p in points]
@@ -77,7 +77,7 @@ def toom_cook(points: Sequence[Fraction | int]) -> Algorithm:
     data.append(_product(exact))
     last = [Fraction(0)] * len(exact) + [Fraction(1)]
     result = [[p**k for p in exact] + [Fraction(k == outputs - 1)] for k in range(outputs)]
-    # the values at 0, the difference of those at a and -a, and the value at infinity are multiples of one tap each
+    # the value at 0, the difference of the values at a and -a, and the value at infinity are each a multiple of one tap
     back = [
         [1 / forward[0][0], *([Fraction(0)] * outputs), Fraction(0)],
         [Fraction(0), 1 / (2 * forward[1][1]), -1 / (2 * forward[1][1]), *([Fraction(0)] * (outputs - 1))],
@@ -87,10 +87,10 @@ def toom_cook(points: Sequence[Fraction | int]) -> Algorithm:
 
 
 def two_phases() -> Algorithm:
-    """Two outputs of a 3-tap filter with steps of 2, from 5 products rather than 6.
+    """Two outputs of a 3-tap filter with steps of 2, by 5 products instead of 6.
 
-    The taps 0 and 2 see the even data alone, in steps of 1: two outputs of a 2-tap filter from 3 products, by the points
-    0, 1 and infinity (signs turned so that every tap adds). Tap 1 sees the odd data: a product each.
+    Taps 0 and 2 read only even data, in steps of 1. They are a 2-tap filter with two outputs: 3 products, by the points
+    0, 1 and infinity, with signs chosen so that all taps are added. Tap 1 reads only odd data: one product per output.
     """
     return Algorithm(
         filter=_integers("100 101 001 010"),
@@ -102,12 +102,12 @@ def two_phases() -> Algorithm:
 
 
 def _integers(rows: str) -> Matrix:
-    """A matrix of 0, 1 and, as ``-``, minus one."""
+    """A matrix from digits: ``0``, ``1``, and ``-`` for minus one."""
     return _matrix([[Fraction({"0": 0, "1": 1, "-": -1}[digit]) for digit in row] for row in rows.split()])
 
 
 def _product(roots: Sequence[Fraction]) -> list[Fraction]:
-    """Coefficients, lowest power first, of the product of ``x - root``."""
+    """The coefficients of the product of ``x - root`` over ``roots``, lowest power first."""
     found = [Fraction(1)]
     for root in roots:
         found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
@@ -129,11 +129,11 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 }
 
 
-ALL: Mapping[str, Algorithm] = {**ALGORITHMS, "winograd23by2": two_phases()}  # those with other steps than 1, too
+ALL: Mapping[str, Algorithm] = {**ALGORITHMS, "winograd23by2": two_phases()}  # also with steps other than 1
 
 
 class Term(Protocol):
-    """What ``linear`` computes with: a number, or what stands for one in generated code."""
+    """An operand of ``linear``: a number, or a value in generated code."""
 
     def __add__(self, other: Self, /) -> Self: ...
     def __sub__(self, other: Self, /) -> Self: ...
@@ -146,7 +146,7 @@ T = TypeVar("T", bound=Term)
 
 
 def linear(matrix: Sequence[Sequence[float]], values: Sequence[T]) -> list[T]:
-    """``matrix @ values``. Rows that differ only in signs share their sums, and so do columns."""
+    """``matrix @ values``. Rows that differ only in signs share sums; so do columns."""
     pairs = _paired_columns(matrix)
     if pairs:
         return _by_columns(matrix, values, pairs)
@@ -166,7 +166,7 @@ def linear(matrix: Sequence[Sequence[float]], values: Sequence[T]) -> list[T]:
 
 
 def _by_columns(matrix: Sequence[Sequence[float]], values: Sequence[T], pairs: Sequence[int]) -> list[T]:
-    """Sums and differences of the values of paired columns, then each row from those."""
+    """Computes the sum and the difference of the values of each column pair, then each row from these."""
     sums = {k: values[k] + values[k + 1] for k in pairs}
     differences = {k: values[k] - values[k + 1] for k in pairs}
     found = []
@@ -184,7 +184,7 @@ def _by_columns(matrix: Sequence[Sequence[float]], values: Sequence[T], pairs: S
 
 
 def _paired_columns(matrix: Sequence[Sequence[float]]) -> list[int]:
-    """The first of each two columns that differ only in signs, where most columns are in such pairs."""
+    """The first column of each pair of adjacent columns that differ only in signs."""
     columns = list(zip(*matrix, strict=True))
     found: list[int] = []
     k = 0
@@ -210,7 +210,7 @@ def _plus(value: T, other: T, factor: float) -> T:
 
 
 def _dot(factors: Sequence[float], values: Sequence[T]) -> T:
-    """The sum of products, begun with a factor of 1 where there is one."""
+    """The sum of products. It starts with a factor of 1 if there is one, which saves a multiplication."""
     terms = sorted(((x, v) for x, v in zip(factors, values, strict=True) if x), key=lambda term: term[0] != 1)
     (factor, value), *rest = terms
     total = value if factor == 1 else value * factor

@@ -62,11 +62,11 @@ class Cost:
     passed_over: Sequence[str] = ()
 
 
-def launched(lowered: Lowered) -> list[KernelStep]:
-    """The steps whose kernels have something to compute."""
-    return [
-        s for s in lowered.steps if isinstance(s, KernelStep) and 0 not in lowered.rendered[s].source.geometry.groups
-    ]
+def launched(lowered: Lowered) -> list[tuple[KernelStep, Rendered]]:
+    """The steps whose kernels have something to compute, before ``SCHEDULED_PASSES``: the models judge those kernels."""
+    both = zip(lowered.unpacked, lowered.steps, strict=True)
+    found = [(p, lowered.rendered[s]) for p, s in both if isinstance(p, KernelStep) and isinstance(s, KernelStep)]
+    return [(step, item) for step, item in found if 0 not in item.source.geometry.groups]
 
 
 def by_formula(step: KernelStep, item: Rendered) -> Spent:
@@ -104,10 +104,8 @@ def compared(found: Sequence[Cost], lowered: Lowered, target: Target) -> list[Co
     """Add to each cost in ``found`` the best of other engines; unchanged if the target has no device model."""
     if target.device is None:
         return list(found)
-    both = zip(lowered.steps, lowered.unpacked, strict=True)
-    before = {step: plain.kernel for step, plain in both if isinstance(plain, KernelStep)}  # engines accept these
     pairs = zip(found, launched(lowered), strict=True)
-    return [replace(cost, others=_others(before[step], cost, target, target.device)) for cost, step in pairs]
+    return [replace(cost, others=_others(step.kernel, cost, target, target.device)) for cost, (step, _) in pairs]
 
 
 def _others(kernel: Kernel, cost: Cost, target: Target, device: Device) -> list[Ranked]:

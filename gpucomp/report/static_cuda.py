@@ -34,11 +34,11 @@ def costs(
             f"give --target cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali, not {target.name}",
             code="GPC2012",
         )
-    steps, rendered = launched(lowered), lowered.rendered
+    steps = launched(lowered)
     if not compiled:
-        expected = [cost_of(s, rendered[s], target.device, by_formula(s, rendered[s])) for s in steps]
+        expected = [cost_of(step, item, target.device, by_formula(step, item)) for step, item in steps]
         return compared(expected, lowered, target) if compare else expected
-    sources = {rendered[step].source.name: rendered[step].source for step in steps}
+    sources = {item.source.name: item.source for _, item in steps}
     built: dict[str, Spent] = {}
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         for number, (name, found) in enumerate(
@@ -46,7 +46,7 @@ def costs(
         ):
             tell("compile", number, len(sources))
             built[name] = found
-    all_of_them = [cost_of(s, rendered[s], target.device, built[rendered[s].source.name]) for s in steps]
+    all_of_them = [cost_of(step, item, target.device, built[item.source.name]) for step, item in steps]
     return compared(all_of_them, lowered, target) if compare else all_of_them
 
 

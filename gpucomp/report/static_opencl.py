@@ -44,15 +44,14 @@ def costs(
     if not is_for(target):
         raise UsageError(f"this report is for AMD and Mali GPUs, not for {target.name}", code="GPC2012")
     steps = launched(lowered)
-    sources = {lowered.rendered[step].source.name: lowered.rendered[step].source for step in steps}
+    sources = {item.source.name: item.source for _, item in steps}
     compiles = "amd" in target.features and amdgcn.compiler() is not None
     built: dict[str, amdgcn.Resources | None] = {}
     for number, (name, source) in enumerate(sources.items()):
         tell("compile", number, len(sources))
         built[name] = amdgcn.resources(source, instruction_set(target)) if compiles else None
     found = []
-    for step in steps:
-        item = lowered.rendered[step]
+    for step, item in steps:
         found.append(cost_of(step, item, device_of(target), _spent(step, item, built[item.source.name])))
     return compared(found, lowered, target) if compare else found
 
@@ -74,8 +73,8 @@ def _spent(step: KernelStep, item: Rendered, built: amdgcn.Resources | None) -> 
             matrix_share(built),
             _wide_share(source, built),
         )
-    s, p = family.schedule(source.schedule), family.problem(step.kernel)
-    registers = family.registers(s, p) if family.registers is not None else None
+    schedule, problem = family.schedule(source.schedule), family.problem(step.kernel)
+    registers = family.registers(schedule, problem) if family.registers is not None else None
     return Spent(registers, wide_share=_wide_share(source, None))
 
 

@@ -12,13 +12,15 @@ from gpucomp import ops
 from gpucomp.ir.graph import Node, Op, Value, constant, constant_value
 from gpucomp.ir.types import DType
 
+# fmt: off
 UNARY: tuple[Op, ...] = (
     ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.Round, ops.Sqrt, ops.Exp, ops.Log, ops.Sin, ops.Cos, ops.Tan,
     ops.Asin, ops.Acos, ops.Atan, ops.Sinh, ops.Cosh, ops.Tanh, ops.Asinh, ops.Acosh, ops.Atanh, ops.Erf,
     ops.Reciprocal, ops.Relu, ops.LeakyRelu, ops.Elu, ops.Selu, ops.Celu, ops.Sigmoid, ops.HardSigmoid, ops.HardSwish,
     ops.Softplus, ops.Softsign, ops.Mish, ops.Gelu, ops.Swish, ops.ThresholdedRelu, ops.Shrink, ops.Not, ops.IsNaN,
     ops.IsInf, ops.BitwiseNot, ops.Clip, ops.Cast,
-)  # fmt: skip
+)
+# fmt: on
 
 COMMUTATIVE: tuple[Op, ...] = (
     ops.Add,

@@ -1,3 +1,5 @@
-"""Which schedule a kernel gets. Start at ``choose``; ``space.Family`` is what an engine declares, ``model`` predicts, ``records``
-remembers, ``standing`` says which record is still good.
+"""Chooses the schedule of a kernel. Start reading at ``choose``.
+
+``space.Family`` is what an engine declares, ``model`` predicts times, ``records`` reads tuning results, and
+``standing`` checks that a record is still valid.
 """

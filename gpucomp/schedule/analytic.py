@@ -1,8 +1,8 @@
-"""A kernel's time from arithmetic alone: what bounds it, and the floor that no schedule goes below.
+"""Counts a kernel's operations and bytes, and computes from them the least time that any schedule needs.
 
-``floor`` needs only the kernel: multiply-adds at the device's best rate, every byte moved once. ``terms`` adds how the
-schedule cuts it up: work-groups to a unit, whole waves, bytes each work-group reads again, steps that wait for memory. The
-constants are guesses until a device has been measured; ``gpucomp.schedule.model`` has the form.
+``floor_us`` needs only the kernel: multiply-adds at the device's best rate, or every byte moved once.
+``gpucomp.schedule.model`` adds the effects of the schedule: work-groups per unit, whole waves, repeated reads, and
+iterations that wait for memory.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gpucomp.kernel.passes.narrow_integers import as_byte
 
 
 def operations(kernel: Kernel) -> float:
-    """Floating-point operations of ``kernel``: a multiply-add counts two, any other function one."""
+    """Floating-point operations of ``kernel``. A multiply-add counts as two, any other function as one."""
     memo: dict[Expr, float] = {}
 
     def count(*exprs: Expr) -> float:
-        """Each shared part counts once, as it is computed once."""
+        """Operations of ``exprs``. Shared subexpressions are computed once and count once."""
         seen: set[Expr] = set()
         total, stack = 0.0, list(exprs)
         while stack:
@@ -53,18 +53,17 @@ def operations(kernel: Kernel) -> float:
 
 
 def traffic(kernel: Kernel) -> float:
-    """Bytes that must move at least once: every result, and of every operand no more than its loads can touch."""
+    """Bytes that must move at least once: every result, and the elements of each operand that its loads can read."""
     body = kernel.body
     if isinstance(body, FusedLayers):
         return _traffic_of_chain(body)
-    # the first reduction alone: attention's depth, its second one, is not counted
-    times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced()[:1])})
+    times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced())})
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
     count: dict[int, float] = {}
     for expr in kernel.expressions():
         for source, reads in _reads(expr).items():
             if source >= kernel.inputs:
-                continue  # what it has just written is in a cache
+                continue  # results that it has just written are in a cache
             count[source] = count.get(source, 0) + reads
     for source, reads in count.items():
         operand = kernel.params[source]
@@ -73,13 +72,13 @@ def traffic(kernel: Kernel) -> float:
 
 
 def _traffic_of_chain(body: FusedLayers) -> float:
-    """What the links move, but for what they hand on: that stays in a cache."""
+    """Bytes that the links move, except for the images between them, which stay in a cache."""
     handed = [link.kernel.params[-1].nbytes for link in body.links[:-1]]
     return sum(traffic(link.kernel) for link in body.links) - 2.0 * sum(handed)
 
 
 def arithmetic(kernel: Kernel) -> str:
-    """The type of the numbers that ``operations`` counts: of what is accumulated, else the widest float; "" for none."""
+    """The type in which ``kernel`` computes: that of its accumulator, else its widest float; "" if it has no floats."""
     body = kernel.body
     if isinstance(body, FusedLayers):
         return arithmetic(body.links[-1].kernel)
@@ -101,7 +100,7 @@ def _reads(expr: Expr) -> dict[int, float]:
 
 
 def load_times(expr: Expr) -> dict[Load, float]:
-    """How often each load of ``expr`` happens for one point of the domain: under a reduction its extent's times."""
+    """How often each load of ``expr`` is executed for one point of the domain. Reductions repeat their loads."""
     if isinstance(expr, Reduce):
         extent = math.prod(a.extent for a in expr.axes)
         return {ld: extent * n for ld, n in load_times(expr.body).items()}
@@ -131,7 +130,7 @@ def _parts(expr: Expr) -> list[Reduce]:
 
 
 def math_of(kernel: Kernel, device: Device) -> str:
-    """The fastest arithmetic that the kernel's meaning allows on the device."""
+    """The fastest arithmetic on the device that the kernel's semantics allow."""
     body = kernel.body
     if not isinstance(body, (Contraction, Attention)):
         return "fma"
@@ -145,7 +144,7 @@ def math_of(kernel: Kernel, device: Device) -> str:
 
 
 def _operand_type(*operands: Expr) -> str:
-    """``f16`` or ``bf16`` where both operands are numbers of that type, widened."""
+    """``f16`` or ``bf16`` if both operands are widened from that type, else ""."""
     names = set()
     for operand in operands:
         stack: list[Expr] = [operand]
@@ -161,14 +160,14 @@ def _operand_type(*operands: Expr) -> str:
 
 
 def floor_us(kernel: Kernel, device: Device) -> float:
-    """Microseconds below which no schedule gets: arithmetic at its peak, or every byte moved once."""
+    """A lower bound for the time of any schedule, in microseconds: arithmetic at its peak, or every byte moved once."""
     macs = operations(kernel) / 2
     return max(macs / device.rate(math_of(kernel, device)), traffic(kernel) / (device.dram_gbs * 1e3))
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a kernel asks of a device whatever its schedule: operations, bytes, and the floor that they make."""
+    """A kernel's demand on a device under any schedule: operations, bytes, and the least time for them."""
 
     flops: float
     bytes: float

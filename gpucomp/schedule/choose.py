@@ -1,24 +1,25 @@
-"""Which schedule a kernel gets: the first tier that answers. No search lives here.
+"""Chooses the schedule of a kernel: the first tier that answers decides. No search lives here.
 
     1 record      the exact problem on this device          (tuning records)
     2 sibling     the same problem on a sibling device      (tuning records)
     3 nearest     the nearest problem on this device        (tuning records)
                   (on any device of the kind, if the target names only a kind)
-    4 portfolio   the schedule that most records of near and far problems agree on, on any device of this kind,
+    4 portfolio   the schedule that most records of nearby problems share, on any device of this kind,
                   of all engines that can run the kernel    (tuning records)
     5 analytic    ranked by a model of the device
-    6 default     the family's rule of thumb, legal everywhere
+    6 default     the engine's rule of thumb, legal everywhere
 
-If a device refuses to build or to launch a kernel, its schedule is chosen again for lower limits (``compiler.finish``). That
-tier is called ``smaller``.
+If a device refuses to build or to launch a kernel, its schedule is chosen again for lower limits (``compiler.finish``).
+That tier is called ``smaller``.
 
-A tier is a function ``(kernel, family, problems, limits) -> schedule, pick or None``. ``TIERS`` lists those that need no
-records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. What a tier that
-asks records has against an answer is a ``Refusal``; ``Choice.passed_over`` collects these, and those of
-``gpucomp.schedule.standing``, where the rendered source is compared with the record. Within a tier
-the engines are asked in the order of preference, and the first with a legal answer wins. The analytic tier compares all
-engines: a GPU's by the model of ``gpucomp.schedule.model``, every schedule of each where a ``Device`` describes the
-machine; a CPU's by their own estimates of their defaults.
+A tier is a function ``(kernel, family, problems, limits) -> schedule, pick, refusal or None``. ``TIERS`` lists the
+tiers that need no records, ``recorded`` those that do. Every answer is checked for legality on the target before it is
+used. If a tier does not use a record, it returns the reason as a ``Refusal``. ``Choice.passed_over`` collects these,
+with those of ``gpucomp.schedule.standing``, which compares the rendered source with the record.
+
+In each tier the engines are tried in the order of preference, and the first with a legal answer wins. The analytic tier
+compares all engines. On a GPU it uses ``gpucomp.schedule.model``, and ranks every schedule if a ``Device`` describes
+the machine. On a CPU it compares the engines' estimates for their defaults.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, distance
 from gpucomp.schedule.space import Family, Schedule
 
-Problems = Mapping[Family, Sizes]  # of one kernel, by each engine that can run it
+Problems = Mapping[Family, Sizes]  # the problem of one kernel for each engine that can run it
 Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | Refusal | None]
 Tiers = tuple[tuple[str, Tier], ...]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A schedule, the tier that gave it, the engine it is for, and how that wants a constant operand packed.
+    """A schedule, the tier that chose it, its engine, and how the engine requires a constant operand to be packed.
 
-    ``pick`` is the record that the schedule is from, if any. ``passed_over`` has a line for each earlier tier that reads
-    records: the tier, the device of the record if there is one, and why it was not used.
+    ``pick`` is the record that the schedule is from, if any. ``passed_over`` has a line for each earlier tier that
+    reads records: the tier, the device of the record if there is one, and why it was not used.
     """
 
     schedule: Mapping[str, int]
@@ -63,7 +64,7 @@ class Choice:
 
     @property
     def said(self) -> str:
-        """The tier. For a record also its device, and its problem if that is another one."""
+        """The tier as text. For a record also its device, and its problem if that is not the kernel's."""
         if self.pick is None:
             return self.tier
         sizes = " ".join(f"{name}={size}" for name, size in self.pick.problem.items())
@@ -102,7 +103,7 @@ def recorded(picks: Picks, target: Target) -> Tiers:
         near = [(distance(problem, pick.problem), pick.ratio, pick) for problem, pick in found if pick]
         return min(near, key=lambda one: one[:2])[2] if near else found[0][1]
 
-    # where the nearest problem's own default won, of whatever engine, so may this one's: it knows these sizes
+    # if an engine's default won for the nearest problem, the default is used here too: it is computed for these sizes
     def nearest(kernel: Kernel, problems: Problems) -> Pick | Refusal:
         pick = closest(kernel, problems)
         return unused(pick, "the default won for the nearest problem") if pick and pick.ratio >= 1 else pick
@@ -122,25 +123,26 @@ def recorded(picks: Picks, target: Target) -> Tiers:
 
 
 def unused(pick: Pick, reason: str) -> Refusal:
-    """Why ``pick`` is not used, with the device that it is of."""
+    """The refusal of ``pick``: its device, and why it is not used."""
     return Refusal(f"{quote(pick.device['name'])}: {reason}")
 
 
 TIERS: Tiers = (("default", _default),)
 
 
-CLEAR_GAIN = 1.1  # of the time beyond the launch. The model tells siblings apart no better than that, and an engine's
-# default is of a short list that other compilers found good: what it is expected to lose by less is not worth leaving it
+# A schedule must be predicted to be faster than the default by this factor, launches not counted. The model is not more
+# exact than that, and an engine's default comes from a short list that has proved good in other compilers.
+CLEAR_GAIN = 1.1
 
 
 def _compared(
     kernel: Kernel, problems: Sequence[tuple[Family, Sizes]], limits: Limits, device: Device | None
 ) -> tuple[Family, Sizes, Schedule] | None:
-    """What the analytic tier answers; ``None`` where it leaves the answer to the engines' order and their defaults."""
+    """The answer of the analytic tier; ``None`` if the default of the first engine is to be used."""
     if any(family.estimate is not None for family, _ in problems):
         return _estimated(problems, limits)
     if limits.is_cpu or not rank.can_rank(problems[0][0]):
-        return None  # no GPU, or an engine that the model does not know and that is to be preferred
+        return None  # not a GPU, or the model cannot rank the preferred engine
     if 0 in [t.size for t in kernel.params[kernel.inputs :]]:
         return None  # there is nothing to compute
     return _modelled(kernel, problems, limits, device)
@@ -149,14 +151,14 @@ def _compared(
 def _modelled(
     kernel: Kernel, problems: Sequence[tuple[Family, Sizes]], limits: Limits, device: Device | None
 ) -> tuple[Family, Sizes, Schedule] | None:
-    """The fastest engine's default, or a schedule that the model finds clearly faster.
+    """The default of the fastest engine, or a schedule that the model predicts to be clearly faster.
 
-    Without a ``device`` only the defaults are compared, on a GPU like others. ``None`` where the first engine's wins.
+    Without a ``device`` only the defaults are compared, on a typical GPU. ``None`` if the first engine's default wins.
     """
     like = device or typical(limits.units, dots=limits.dots)
     starts = rank.defaults(kernel, problems, limits, like)
     if device is not None and not any(math.isfinite(r.us) for r in starts):
-        return _modelled(kernel, problems, limits, None)  # all work in a memory that the device does not have apart
+        return _modelled(kernel, problems, limits, None)  # all engines use shared memory, and the device has none
     if not starts or starts[0].family is not problems[0][0]:
         return None
     chosen = start = min(starts, key=lambda r: r.us)
@@ -169,9 +171,10 @@ def _modelled(
 
 
 def _estimated(problems: Sequence[tuple[Family, Sizes]], limits: Limits) -> tuple[Family, Sizes, Schedule] | None:
-    """The engine that estimates the least time for its default; ``None`` where the first choice estimates nothing.
+    """The engine with the lowest estimate for its default; ``None`` if the preferred engine has no estimate.
 
-    An engine's default is the best of its own short list by its own model, so this compares the engines alone.
+    An engine's default is already the best of its short list by the engine's own model, so only the defaults are
+    compared.
     """
     rivals = [(family, problem) for family, problem in problems if family.estimate is not None]
     if len(rivals) < 2 or rivals[0][0] is not problems[0][0]:
@@ -197,12 +200,13 @@ def choose(
 ) -> Choice:
     """The schedule of the first tier that answers, for the first of ``families`` that can run it.
 
-    ``device`` is what the model reckons with; without one, it only compares the defaults of a GPU's engines.
+    ``device`` is the device of the analytic model. Without one, the model only compares the defaults of a GPU's
+    engines.
 
-    Raises ``ScheduleError`` when not even the last family's default can run.
+    Raises ``ScheduleError`` if not even the last family's default can run.
     """
     problems = [(family, family.problem(kernel)) for family in families]
-    passed: dict[str, None] = {}  # in order, each once: what a tier has against a record is the same for all engines
+    passed: dict[str, None] = {}  # an ordered set: a tier refuses a record for the same reason for all engines
     for name, tier in tiers:
         if name == "default" and (found := _compared(kernel, problems, limits, device)) is not None:
             return replace(_choice(kernel, "analytic", *found), passed_over=tuple(passed))
@@ -226,7 +230,10 @@ def choose(
 def expected_us(
     kernel: Kernel, families: Sequence[Family], limits: Limits, device: Device | None = None
 ) -> float | None:
-    """What the model expects of the schedule that ``choose`` gives; ``None`` where it knows no engine that can run it."""
+    """The predicted time of the schedule that ``choose`` gives, in microseconds.
+
+    ``None`` if the model cannot rank the preferred engine or the chosen one.
+    """
     known = [family for family in families if rank.can_rank(family)]
     if limits.is_cpu or not known or known[0] is not families[0]:
         return None

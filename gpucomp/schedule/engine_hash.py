@@ -1,12 +1,12 @@
-"""What decides the text that an engine writes, as one hash: records of another hash are stale. Modules are read, not imported.
+"""Hashes the files that determine an engine's output. Records with another hash are stale. Modules are not imported.
 
-An engine consists of the module that writes its text, of those its space is made of, of all that these import, and on a
-GPU of its template, what that imports, and the dialects. Of modules that all engines share nothing counts where they say
-what a kernel, a type or a device is; nor do the tables of engines, which lead from each engine to all others.
+The files of an engine are the modules of its emitter and its space, everything that these import, and on a GPU its
+template with its imports, and the dialects. Modules that define kernels, types and devices for all engines do not
+count. Neither do the tables of engines, which import every engine.
 
-An engine of another package, a plug-in's, consists of all Python files and templates of that package as well.
+For an engine of another package (a plug-in), all Python files and templates of that package count too.
 
-Contents count and names do not: a file that is moved or renamed, with the imports that follow it, is the file it was.
+Only contents count. The hash stays the same if a file is moved or renamed and imports are changed accordingly.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PACKAGE = "gpucomp"
 TEMPLATES = "kernels_templates"
 RENDERER = "gpucomp.kernels_templates.render"
 TABLES = frozenset({"gpucomp.kernels_templates.engines", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.engines"})
-# definitions for all engines alike: where one changes a text, the text's own hash shows it
+# definitions that all engines share. If a change of one changes an engine's output, the hash of that output shows it
 SHARED = frozenset(
     {"artifact", "config", "device", "errors", "ir", "kernel", "refusal", "runtime", "schedule", "targets"}
 )
-OF_ENGINES = ("gpucomp.kernel.forms", "gpucomp.kernel.passes", "gpucomp.kernel.winograd_matrices")  # though a kernel's
+OF_ENGINES = ("gpucomp.kernel.forms", "gpucomp.kernel.passes", "gpucomp.kernel.winograd_matrices")  # these do count
 
 TEMPLATE_IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")
-# what ``ast`` finds, in a hundredth of its time: a test compares them
+# finds the same imports as ``ast`` in a hundredth of the time; a test compares the two
 FROM = re.compile(r"^[ \t]*from[ \t]+(gpucomp[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)", re.MULTILINE)
 IMPORT = re.compile(r"^[ \t]*import[ \t]+(gpucomp[\w.]*)", re.MULTILINE)
 COMMENT = re.compile(r"#[^\n]*")
@@ -40,7 +40,7 @@ COMMENT = re.compile(r"#[^\n]*")
 
 @cache
 def engine_hash(family: Family) -> str:
-    """Of the contents of the files that an engine consists of, in whatever order."""
+    """A hash of the contents of an engine's files. The order of the files does not matter."""
     digest = hashlib.sha256()
     for content in sorted(map(_content, files_of(family))):
         digest.update(content)
@@ -48,7 +48,7 @@ def engine_hash(family: Family) -> str:
 
 
 def files_of(family: Family) -> list[str]:
-    """What ``engine_hash`` is made of: paths within the package, in order."""
+    """The files that ``engine_hash`` covers, as sorted paths within the package."""
     made = {
         getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))
     }
@@ -62,7 +62,7 @@ def files_of(family: Family) -> list[str]:
 
 
 def _packages(family: Family) -> set[str]:
-    """The other packages that an engine is from: that of its sizes and its template."""
+    """The other packages that an engine comes from: those of its space and of its template."""
     names = {
         family.space.__module__.partition(".")[0],
         family.template.partition(":")[0] if ":" in family.template else "",
@@ -86,8 +86,10 @@ def _files_of_package(package: str) -> tuple[str, ...]:
 
 
 def imported(template: str) -> frozenset[str]:
-    """``template`` and those that it takes text from, directly or through others. A dialect's, named by a variable, is not
-    among them."""
+    """``template`` and all templates that it imports, directly or indirectly.
+
+    Dialects are not included, because templates import them through a variable.
+    """
     found, waiting = set[str](), [template]
     while waiting:
         name = waiting.pop()
@@ -98,7 +100,7 @@ def imported(template: str) -> frozenset[str]:
 
 
 def imports_of(module: str) -> frozenset[tuple[str, str]]:
-    """What a module imports of the package, anywhere in it: modules, and names in them; an empty name is the module itself."""
+    """The imports of a module from the package: pairs of a module and a name in it, empty for the module itself."""
     path = _path(module)
     text = _bytes(path).decode() if path is not None else ""
     found = {(name, "") for name in IMPORT.findall(text)}
@@ -110,7 +112,7 @@ def imports_of(module: str) -> frozenset[tuple[str, str]]:
 
 @cache
 def _modules_of(module: str) -> frozenset[str]:
-    """The modules that ``module`` imports: a name of a package may be one."""
+    """The modules that ``module`` imports. A name imported from a package may be a module too."""
     found = set()
     for source, name in imports_of(module):
         inner = f"{source}.{name}"
@@ -129,7 +131,7 @@ def _reached(roots: Iterable[str]) -> set[str]:
 
 
 def _room(module: str) -> str:
-    """The part of the package that a module is in; empty for the package itself and for modules of others."""
+    """The subpackage that a module is in; empty for the package itself and for other packages."""
     package, _, inner = module.partition(".")
     return inner.split(".")[0] if package == PACKAGE else ""
 
@@ -147,14 +149,14 @@ def _root() -> Any:
 
 @cache
 def _path(module: str) -> str | None:
-    """The file of a module, or of a package's front, within the package; ``None`` where there is none."""
+    """The path of a module's file, or of a package's ``__init__.py``; ``None`` if there is none."""
     name = "/".join(module.split(".")[1:])
     return next((path for path in (f"{name}.py", f"{name}/__init__.py") if _root().joinpath(path).is_file()), None)
 
 
 @cache
 def _content(path: str) -> bytes:
-    """A hash of a file's lines, without those that are empty and without what names the package's other files."""
+    """A hash of a file's lines, without empty lines and without imports from the package."""
     text = _bytes(path).decode()
     for naming in (FROM, IMPORT, TEMPLATE_IMPORT):
         text = naming.sub("", text)
@@ -174,6 +176,6 @@ def _bytes(path: str) -> bytes:
 
 
 def forget() -> None:
-    """Read everything again: for tests that change a file."""
+    """Clear the caches, for tests that change a file."""
     for known in (engine_hash, _modules_of, _dialects, _files_of_package, _path, _bytes, _content):
         known.cache_clear()

@@ -1,7 +1,8 @@
-"""What kernels are expected to take on a target: which of two ways is faster.
+"""Predicts the time of kernels on a target, so that passes can compare alternatives.
 
-All passes over kernels ask here but one: ``gpucomp.codegen.llvm.depth_first.fuse`` compares chains by a model of its own, of
-the CPU's caches, because the model here sees one kernel at a time and not the image between two.
+All kernel passes use it except ``gpucomp.codegen.llvm.depth_first.fuse``. That pass has its own model of the CPU's
+caches, because the model here sees one kernel at a time and not the image between two kernels. ``CLEAR_GAIN`` is the
+same for both.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gpucomp.schedule.space import Family
 
 
 class Expected:
-    """By the models of the engines that ``engines_of`` gives for a kernel. Each kernel is asked for once."""
+    """Predictions by the models of the engines from ``engines_of``. The prediction for a kernel is computed once."""
 
     def __init__(self, target: Target, engines_of: Callable[[Kernel, frozenset[str]], Sequence[Family]]) -> None:
         self.target = target
@@ -24,23 +25,23 @@ class Expected:
         self._known: dict[str, float | None] = {}
 
     def us(self, kernel: Kernel) -> float | None:
-        """Microseconds that the device's model expects, the launch included; ``None`` where it knows no engine for it."""
+        """The predicted time of a launch, in microseconds; ``None`` if the model cannot rank the kernel's engines."""
         if kernel.digest not in self._known:
             target, engines = self.target, self.engines_of(kernel, self.target.features)
             self._known[kernel.digest] = expected_us(kernel, engines, target.limits, target.device) if engines else None
         return self._known[kernel.digest]
 
     def total_us(self, kernels: Sequence[Kernel]) -> float:
-        """Of launches one after the other; infinite where the model does not know one of them."""
+        """The predicted time of ``kernels``, launched one after another; infinite if one has no prediction."""
         found = list(map(self.us, kernels))
         return sum(math.inf if us is None else us for us in found)
 
     def faster(self, these: Sequence[Kernel], those: Sequence[Kernel]) -> bool:
-        """Whether the model knows all and expects clearly less of ``these`` than of ``those``."""
+        """Whether ``these`` are predicted to be clearly faster than ``those``; False if one has no prediction."""
         return CLEAR_GAIN * self.total_us(these) <= self.total_us(those) < math.inf
 
     def estimated_us(self, kernel: Kernel) -> float | None:
-        """What the engine that computes ``kernel`` estimates of its schedule; ``None`` where it estimates nothing."""
+        """The estimate of the engine that computes ``kernel``, in microseconds; ``None`` if it has no estimate."""
         target = self.target
         choice = choose(kernel, self.engines_of(kernel, target.features), target.limits, target.device)
         if choice.family.estimate is None:

@@ -1,10 +1,10 @@
-"""A schedule's time from arithmetic alone, term by term, of one schedule or of thousands at once.
+"""Predicts the time of a schedule by a formula, for one schedule or for thousands at once.
 
     launch + waves x (start + first bytes + steps x max(math, issue, shared, cache, latency) + end) + join + tail
 
-DeepGEMM ranks its kernels by a closed form like it. A wave is as many work-groups as the units hold
-at once; the last one may hold fewer, and its work-groups then share their units with fewer. Constants of a device are in
-``gpucomp.device.device``, those of the model here: all of them guesses until ``bench/gpu probe`` has measured a device.
+DeepGEMM ranks its kernels by a similar formula. A wave is as many work-groups as the units hold at once. The last wave
+may have fewer; its work-groups then share their units with fewer others. Constants of devices are in
+``gpucomp.device.device``, those of the model are here. All are guesses until ``bench/gpu probe`` has measured a device.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.space import WARP, Work
 
-Number = Any  # a float, or an array with a place for each schedule
+Number = Any  # a float, or an array with an entry for each schedule
 
-EFFICIENCY = 0.85  # of the peak that arithmetic reaches when everything feeds it
-EXPOSED = 0.1  # of what the longest part of a loop hides: overlap is never whole
-SCHEDULERS = 4  # of a unit, each with a matrix core and a part of the f32 lanes; one instruction a cycle
-FILLED = 0.6  # of a scheduler's cycles that one warp alone fills with instructions
-SHARED_BYTES = 128  # bytes through a unit's shared memory in a cycle
-MAC_CYCLES = {"fma": 4, "dp4a": 4}  # until a sum may be added to again (PMC10448217, table 3); of matrix cores:
-MATRIX_CYCLES = 33  # a 16 x 8 product of mma.sync on an A100
-# of one instruction of a warp
+EFFICIENCY = 0.85  # part of the peak rate that arithmetic reaches if nothing else limits it
+EXPOSED = 0.1  # part of a loop's other terms that the longest one does not hide: overlap is never complete
+SCHEDULERS = 4  # per unit. Each has a matrix core and a part of the f32 lanes, and issues one instruction per cycle
+FILLED = 0.6  # part of a scheduler's cycles in which a single warp issues an instruction
+SHARED_BYTES = 128  # bytes per cycle of a unit's shared memory
+MAC_CYCLES = {"fma": 4, "dp4a": 4}  # latency of an accumulation (PMC10448217, table 3)
+MATRIX_CYCLES = 33  # the same on matrix cores: a 16 x 8 product of mma.sync on an A100
+# multiply-adds of one instruction of a warp
 MACS = {"fma": 32, "dp4a": 128, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096, "f32": 512}
-MEETING = 3  # latencies of the last work-group's way: sums are left, it is counted, they are read
-CLUSTER_MEETING = 1.5  # the same within a cluster: two barriers and a remote read
+MEETING = 3  # latencies before the last work-group adds: partial sums are stored, the group is counted, sums are read
+CLUSTER_MEETING = 1.5  # the same in a cluster: two barriers and a remote read
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Where a kernel's time goes, in microseconds; each a number, or an array over schedules.
+    """The parts of a kernel's time in microseconds. Each is a number, or an array over schedules.
 
-    ``math_us`` to ``latency_us`` are what the loop would take if that alone bound it: the longest counts. ``join_us``
-    is how splits of the depth are added up, ``tail_us`` the statistics of rows that are stored by then, ``memory_us``
-    every byte moved once.
+    ``math_us`` to ``latency_us`` are the time of the loop if nothing else limited it: the longest one counts most.
+    ``join_us`` is the time to add up partial sums of split-K, ``tail_us`` the time of row statistics, and ``memory_us``
+    the time to move every byte once.
     """
 
     flops: float
     bytes: float
     floor_us: float
-    occupancy: Number  # resident work-items of a unit, of those it could have
-    resident: Number  # work-groups on a unit
+    occupancy: Number  # resident work-items of a unit, divided by its maximum
+    resident: Number  # work-groups per unit
     waves: Number
     math_us: Number
     issue_us: Number
@@ -71,14 +71,14 @@ class Terms:
 
     @property
     def limiter(self) -> str:
-        """The largest term; of the loop, the one that bounds it. ``launch`` where nothing is larger."""
+        """The name of the largest term. If that is the loop, the name of the term that limits the loop."""
         found = {name: getattr(self, f"{name}_us") for name in ("start", "end", "join", "tail", "memory", "launch")}
         inner = {name: getattr(self, f"{name}_us") for name in ("math", "issue", "shared", "cache", "latency")}
         largest = max(found, key=lambda name: found[name])
         return largest if found[largest] > self.loop_us else max(inner, key=lambda name: inner[name])
 
     def row(self, number: int) -> Terms:
-        """Of one schedule of many."""
+        """The terms of one schedule."""
         return Terms(**{f.name: _at(getattr(self, f.name), number) for f in fields(self)})
 
 
@@ -87,7 +87,7 @@ def _at(value: Number, number: int) -> Any:
 
 
 def resident_groups(device: Device, threads: Number, registers: Number, shared_bytes: Number) -> Number:
-    """Work-groups that fit on a unit at once; registers are dealt out by eights to whole warps."""
+    """Work-groups that fit on a unit at once. Registers are allotted to whole warps, by eights for each work-item."""
     warps = -(-threads // WARP)
     by_registers = device.registers // (warps * WARP * np.maximum(8, -(-registers // 8) * 8))
     asked = shared_bytes + device.group_shared
@@ -98,7 +98,13 @@ def resident_groups(device: Device, threads: Number, registers: Number, shared_b
 
 @dataclass(frozen=True)
 class Launch:
-    """A schedule's launch, or a column of each of these: work-groups, work-items and registers of one, what it does."""
+    """The launch of a schedule, or columns for many schedules.
+
+    groups      work-groups
+    threads     work-items per work-group
+    registers   registers per work-item
+    work        the work of one work-group
+    """
 
     groups: Number
     threads: Number
@@ -107,25 +113,25 @@ class Launch:
 
 
 def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
-    """The terms of ``launch`` for a kernel that asks for ``wanted``.
+    """The terms of ``launch`` for a kernel with the demand ``wanted``.
 
-    ``launch`` and its work may hold arrays, a place for each schedule; then the terms do.
+    If ``launch`` and its work have arrays over schedules, so do the terms.
     """
     w, groups = launch.work, launch.groups
     warps = -(-launch.threads // WARP)
     resident = resident_groups(device, launch.threads, launch.registers, w.shared_bytes)
-    share = -(-groups // device.units)  # of the busiest unit
+    share = -(-groups // device.units)  # work-groups of the busiest unit
     full, rest = share // np.maximum(1, resident), share % np.maximum(1, resident)
     busy = np.minimum(device.units, np.maximum(1, groups))
-    cache_rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / busy)  # bytes of a unit in a cycle
+    cache_rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / busy)  # bytes per cycle and unit
     peak = _rates(device, w)
     steps = np.maximum(1, w.steps)
     instructions = w.instructions
-    if w.math == "dp4a" and device.dot_instructions > 1:  # families count a product as one
+    if w.math == "dp4a" and device.dot_instructions > 1:  # engines count a product as one instruction
         instructions = instructions + (device.dot_instructions - 1) * w.macs / MACS["dp4a"]
 
     def loop(n: Number) -> tuple[Number, ...]:
-        """Cycles that ``n`` work-groups on a unit take: each term alone, then what they take together."""
+        """Cycles that ``n`` work-groups on a unit take: each term alone, then all terms together."""
         scheduled = np.minimum(1.0, n * warps / SCHEDULERS)
         fed = scheduled * np.minimum(1.0, n * warps * w.chains / np.maximum(1e-9, peak.in_flight * scheduled))
         slots = np.minimum(SCHEDULERS, FILLED * n * warps)
@@ -133,7 +139,7 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         issue = n * instructions / np.maximum(1e-9, slots)
         shared = n * w.shared_traffic / SHARED_BYTES
         cache = n * w.cache_bytes / cache_rate
-        # the first trips' bytes come with the first latency; after them, one trip's in each ahead-th part of it
+        # the bytes of the first iterations arrive after one latency; then ``ahead`` iterations arrive per latency
         latency = np.maximum(0, steps - w.ahead) * device.latency_cycles / w.ahead
         longest = np.maximum(np.maximum(np.maximum(maths, issue), np.maximum(shared, cache)), latency)
         others = maths + issue + shared + cache + latency - longest
@@ -168,7 +174,7 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
 
 
 def _join_cycles(device: Device, w: Work, groups: Number) -> Number:
-    """The last of a tile's work-groups reads what all of them left; in a cluster each adds up its part."""
+    """Cycles to add up split-K: the last work-group of a tile adds all partial sums; in a cluster each adds a part."""
     tiles = np.maximum(1, groups // np.maximum(1, w.splits))
     rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / np.minimum(device.units, tiles))
     last = MEETING * device.latency_cycles + -(-tiles // device.units) * w.splits * w.joined_bytes / rate
@@ -177,9 +183,9 @@ def _join_cycles(device: Device, w: Work, groups: Number) -> Number:
 
 
 def _tail_cycles(device: Device, w: Work, groups: Number, warps: Number) -> Number:
-    """The last work-group to have stored a part of some rows reads them back: few do, each alone on its unit.
+    """Cycles of row statistics: the last work-group that stores a part of some rows reads these rows back.
 
-    Its first trip is the last of what ``MEETING`` counts.
+    Few work-groups do, each alone on its unit. The latency of the first read is the last one that ``MEETING`` counts.
     """
     parts = np.maximum(1, groups // np.maximum(1, w.splits * w.tail_sharers))
     rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / np.minimum(device.units, parts))
@@ -191,7 +197,7 @@ def _tail_cycles(device: Device, w: Work, groups: Number, warps: Number) -> Numb
 
 @dataclass(frozen=True)
 class _Rates:
-    """Of one unit: multiply-adds a cycle, and multiplications that have to be under way for them."""
+    """Of one unit: multiply-adds per cycle, and the independent products in flight that this rate needs."""
 
     macs: Number
     in_flight: Number
@@ -208,9 +214,10 @@ def _rates(device: Device, w: Work) -> _Rates:
 def terms(
     kernel: Kernel, device: Device, geometry: Geometry, *, registers: int, shared_bytes: int, work: Work | None = None
 ) -> Terms:
-    """The terms of one launch, with the registers and the shared memory that a compiler gave it.
+    """The terms of one launch, with the registers and the shared memory that the compiler allocated.
 
-    Without ``work`` the kernel's own operations and bytes are dealt out evenly, and a work-item waits once for them.
+    Without ``work``, the kernel's operations and bytes are divided evenly among the work-groups, which load them in one
+    step.
     """
     wanted = demand(kernel, device)
     groups, threads = math.prod(geometry.groups), math.prod(geometry.items)

@@ -1,4 +1,4 @@
-"""The schedules of a space that can run, as a table: enumerated at once, not one by one. No search lives here."""
+"""Tables of the schedules of a space. All schedules are checked at once, not one by one. No search lives here."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def size(family: Family, choices: Choices | None = None) -> int:
 
 
 def columns(family: Family, values: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of a table of schedules by the parameters' names."""
+    """The columns of a table of schedules, by parameter name."""
     return {p.name: values[:, j] for j, p in enumerate(family.params)}
 
 
 def legal(family: Family, problem: Sizes, limits: Limits, choices: Choices | None = None) -> np.ndarray:
-    """Every schedule that can run, int64 [points, parameters], in the order of ``grid``: as ``Family.legal`` says."""
+    """Every schedule that can run, int64 [points, parameters], in the order of ``grid``. Same as ``Family.legal``."""
     table = grid(family, choices)
     good = np.zeros(len(table), bool)
     for rows, is_legal in lockstep(

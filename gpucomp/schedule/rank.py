@@ -1,4 +1,4 @@
-"""A kernel's schedules in the order of what the analytic model expects of them. Nothing is compiled or measured here."""
+"""Ranks a kernel's schedules by the analytic model. Nothing is compiled or measured here."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from gpucomp.schedule.analytic import Demand, demand
 from gpucomp.schedule.model import Launch, Terms, predict
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Schedule, Work
 
-PRESSURE = 240  # registers, by a family's formula, from which on ptxas may spill
-KINDS = ("math", "by_warp", "in_cluster", "least_share")  # of work: the same for all of an engine's schedules
+PRESSURE = 240  # registers, by an engine's formula, above which ptxas may spill
+KINDS = ("math", "by_warp", "in_cluster", "least_share")  # fields of ``Work`` that all schedules of an engine share
 NUMBERS = tuple(f.name for f in dataclasses.fields(Work) if f.name not in KINDS)
 Kinds = tuple[Any, ...]
-Problems = Sequence[tuple[Family, Sizes]]  # the engines that accept a kernel, each with its sizes of it
+Problems = Sequence[tuple[Family, Sizes]]  # the engines that accept a kernel, each with its problem
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A schedule of an engine, what the model expects of it, and the registers that it keeps by the engine's formula."""
+    """A schedule of an engine, the model's prediction, and the registers that it needs by the engine's formula."""
 
     family: Family
     schedule: Schedule
@@ -45,9 +45,9 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the model needs to know of many schedules: ``numbers`` by name, [schedules] each, and what they share.
+    """The model's inputs for many schedules: ``numbers`` by name, [schedules] each, and ``kinds``, which all share.
 
-    ``known`` is False for schedules that cannot run; their numbers mean nothing.
+    ``known`` is False for schedules that cannot run. Their numbers have no meaning.
     """
 
     numbers: Mapping[str, np.ndarray]
@@ -66,10 +66,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Ranking:
-    """An engine's schedules: ``values`` int64 [schedules, parameters], ``us`` and ``registers`` [schedules].
+    """The ranked schedules of an engine: ``values`` int64 [schedules, parameters], ``us`` and ``registers``
+    [schedules].
 
-    Only those that can run and keep at most ``PRESSURE`` registers, in the order of the space. A space too large for
-    the model is represented by the engine's ``focus``.
+    These are the schedules that can run and need at most ``PRESSURE`` registers, in the order of the space. If the
+    space is too large for the model, only the engine's ``focus`` is ranked.
     """
 
     family: Family
@@ -87,7 +88,7 @@ class Ranking:
         return np.asarray(self.terms.total_us)
 
     def best(self) -> Iterator[Ranked]:
-        """The schedules, the fastest first, settled; each once."""
+        """The schedules after ``Family.settle``, the fastest first, without duplicates."""
         seen = set()
         names = [q.name for q in self.family.params]
         for row in np.argsort(self.us, kind="stable").tolist():
@@ -101,7 +102,7 @@ class Ranking:
 
 
 def can_rank(family: Family) -> bool:
-    """Whether the model knows what the engine's work-groups do."""
+    """Whether the engine describes its work, so that the model can rank its schedules."""
     return family.work is not None and family.registers is not None
 
 
@@ -110,9 +111,9 @@ def problems(kernel: Kernel, families: Sequence[Family]) -> Problems:
 
 
 def best(kernel: Kernel, engines: Problems, limits: Limits, device: Device) -> list[Ranked]:
-    """The fastest schedule of each engine that the model knows, the fastest engine first.
+    """The fastest schedule of each engine that the model can rank, the fastest engine first.
 
-    Left out is an engine whose arithmetic alone takes longer than all of what another is expected to.
+    An engine is left out if its arithmetic alone takes longer than another engine's whole kernel.
     """
     return improved(kernel, defaults(kernel, engines, limits, device), engines, limits, device)
 
@@ -120,7 +121,7 @@ def best(kernel: Kernel, engines: Problems, limits: Limits, device: Device) -> l
 def improved(
     kernel: Kernel, starts: Sequence[Ranked], engines: Problems, limits: Limits, device: Device
 ) -> list[Ranked]:
-    """``best``, given the engines' defaults."""
+    """Like ``best``, for given defaults of the engines."""
     sizes, wanted = dict(engines), demand(kernel, device)
     found: list[Ranked] = []
     for start in sorted(starts, key=lambda r: r.us):
@@ -133,9 +134,9 @@ def improved(
 
 
 def defaults(kernel: Kernel, engines: Problems, limits: Limits, device: Device) -> list[Ranked]:
-    """The default of each engine that the model knows and that has a legal one, in their order.
+    """The default of each engine that the model can rank, in the order of the engines, if it is legal.
 
-    Left out is an engine whose arithmetic alone takes longer than the default of one before it.
+    An engine is left out if its arithmetic alone takes longer than an earlier engine's default.
     """
     wanted, found = demand(kernel, device), list[Ranked]()
     for family, problem in engines:
@@ -150,7 +151,7 @@ def defaults(kernel: Kernel, engines: Problems, limits: Limits, device: Device) 
 
 
 def _least_us(family: Family, problem: Sizes, device: Device, wanted: Demand) -> float:
-    """A launch, and the kernel's multiply-adds at the peak of the arithmetic that the engine uses for the problem."""
+    """The time of a launch, and of the multiply-adds at the peak rate of the engine's arithmetic for the problem."""
     assert family.work is not None
     any_schedule = family.schedule({p.name: p.choices[0] for p in family.params})
     work = family.work(any_schedule, problem)
@@ -158,7 +159,7 @@ def _least_us(family: Family, problem: Sizes, device: Device, wanted: Demand) ->
 
 
 def predicted(family: Family, problem: Sizes, schedule: Schedule, device: Device, wanted: Demand) -> Ranked:
-    """One schedule, by the same model."""
+    """The prediction for one schedule."""
     values = np.array([[schedule[p.name] for p in family.params]], np.int64)
     facts = facts_of(family, problem, values, shuffles=device.shuffles)
     terms = predict(wanted, device, facts.launch())
@@ -166,7 +167,7 @@ def predicted(family: Family, problem: Sizes, schedule: Schedule, device: Device
 
 
 def leading(kernel: Kernel, family: Family, limits: Limits, device: Device, count: int) -> list[Schedule]:
-    """The ``count`` schedules of an engine that the model finds fastest; none where it does not know the engine."""
+    """The ``count`` fastest schedules of an engine by the model; empty if the model cannot rank the engine."""
     if not can_rank(family):
         return []
     found = ranking(family, family.problem(kernel), limits, device, demand(kernel, device))
@@ -174,10 +175,10 @@ def leading(kernel: Kernel, family: Family, limits: Limits, device: Device, coun
 
 
 def expected_us(kernel: Kernel, family: Family, values: np.ndarray, device: Device) -> np.ndarray | None:
-    """Microseconds that the model expects of the schedules ``values`` int64 [schedules, parameters] of an engine.
+    """The predicted times, in microseconds, of the schedules ``values`` int64 [schedules, parameters] of an engine.
 
-    NaN for those that its formulas refuse or that keep more than ``PRESSURE`` registers; ``None`` where it does not know
-    the engine.
+    NaN for schedules that the engine's formulas refuse or that need more than ``PRESSURE`` registers. ``None`` if the
+    model cannot rank the engine.
     """
     if not can_rank(family):
         return None
@@ -186,9 +187,9 @@ def expected_us(kernel: Kernel, family: Family, values: np.ndarray, device: Devi
     return np.where(facts.known & (facts.numbers["keeps"] <= PRESSURE), us, np.nan)
 
 
-@lru_cache(maxsize=128)  # of up to 2.5 MB
+@lru_cache(maxsize=128)  # entries of up to 2.5 MB
 def ranking(family: Family, problem: Sizes, limits: Limits, device: Device, wanted: Demand) -> Ranking:
-    """All schedules of one engine with the model's terms. Equal problems are ranked once."""
+    """The schedules of one engine with the model's terms. Equal problems are ranked once."""
     values = points.grid(family, family.focus(problem, limits) if family.focus is not None else None)
     facts = facts_of(family, problem, values, limits, shuffles=device.shuffles)
     kept = np.flatnonzero(facts.known & (facts.numbers["keeps"] <= PRESSURE))
@@ -200,7 +201,7 @@ def ranking(family: Family, problem: Sizes, limits: Limits, device: Device, want
 def facts_of(
     family: Family, problem: Sizes, values: np.ndarray, limits: Limits | None = None, *, shuffles: bool = True
 ) -> Facts:
-    """Of the schedules ``values`` int64 [schedules, parameters]; with ``limits`` only those that can run are known."""
+    """The facts of the schedules ``values`` int64 [schedules, parameters]; with ``limits``, only of legal ones."""
     count = len(values)
     work_of, registers_of = family.work_with(shuffles), family.registers
     assert work_of is not None
@@ -213,7 +214,7 @@ def facts_of(
         try:
             geometry, work = family.geometry(s, problem), work_of(s, problem)
         except ScheduleError:
-            return None  # a legal schedule that its own formulas refuse
+            return None  # a legal schedule that the engine's formulas refuse
         numbers = {
             "groups": geometry.groups[0] * geometry.groups[1] * geometry.groups[2],
             "threads": geometry.items[0] * geometry.items[1] * geometry.items[2],

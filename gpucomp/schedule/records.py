@@ -1,7 +1,7 @@
-"""What tuning found out, as a compilation reads it: picks by kernel and device. Nothing is measured or written here.
+"""Reads tuning records for a compilation: picks by kernel and device. Nothing is measured or written here.
 
-A record is a line of JSON whose last member is the CRC-32 of what stands before it. Lines that are cut off, altered or
-of another make are no records: they are counted, and never decide anything. ``gpucomp.tuning.records`` writes them.
+A record is a line of JSON whose last member is the CRC-32 of the text before it. Lines that are truncated, altered or
+in another format are counted and otherwise ignored. ``gpucomp.tuning.records`` writes records.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from gpucomp.refusal import Refusal
 
 SCHEMA = 1
 SEAL = ',"crc32":"'
-MAX_LINE = 1 << 20  # bytes; a longer one is no record
+MAX_LINE = 1 << 20  # bytes; longer lines are ignored
 SUFFIX = ".jsonl"
-LARGEST = 1e300  # of a number: what is computed from it stays finite
+LARGEST = 1e300  # limit for numbers, so that results computed from them are finite
 INT64 = range(-(1 << 63), 1 << 63)
 Record = dict[str, Any]
 
 
 def sealed(record: Mapping[str, Any]) -> str:
-    """``record`` as a line, without its line break. NaN and infinities are refused: they are no JSON."""
+    """``record`` as a line, without the line break. Raises ``ValueError`` for NaN and infinities, which JSON lacks."""
     text = json.dumps({"schema": SCHEMA, **record}, allow_nan=False, separators=(",", ":"))
     return f'{text[:-1]}{SEAL}{zlib.crc32(text.encode()):08x}"}}'
 
 
 def unsealed(line: str) -> Record | Refusal:
-    """The record of a line, or what is wrong with it."""
+    """The record in a line, or why the line has none."""
     if len(line) > MAX_LINE:
         return Refusal("longer than any record")
     head, seal, tail = line.rpartition(SEAL)
     if not seal or len(tail) != 10 or not tail.endswith('"}'):
-        return Refusal("no checksum at its end: cut off, or no record")
+        return Refusal("no checksum at its end: truncated, or not a record")
     if f"{zlib.crc32((head + '}').encode()):08x}" != tail[:8]:
-        return Refusal("the checksum does not fit: altered, or two writers' bytes")
+        return Refusal("the checksum does not match: altered, or written by two processes at once")
     try:
         found = json.loads(head + "}")
     except (ValueError, RecursionError):
-        return Refusal("no JSON")
-    if "\\ud" in head.lower():  # half of a pair of surrogates could be neither hashed nor printed
+        return Refusal("not JSON")
+    if "\\ud" in head.lower():  # a lone surrogate can be neither hashed nor printed
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except (UnicodeEncodeError, RecursionError):
-            return Refusal("a text in it is none")
+            return Refusal("a string in it is not valid Unicode")
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        return Refusal("of another format")
+        return Refusal("in another format")
     wrong = fault(found)
     return Refusal(wrong) if wrong else found
 
@@ -73,7 +73,7 @@ def _is_schedule(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < LARGEST  # not so of NaN
+    return type(value) in (int, float) and abs(value) < LARGEST  # False for NaN
 
 
 def _is_time(value: Any) -> bool:
@@ -96,7 +96,7 @@ def _is_timestamp(value: Any) -> bool:
 
 
 def _are_phases(value: Any) -> bool:
-    """Milliseconds that the parts of a trial took, and of its runs a list."""
+    """Whether ``value`` has the times of a trial's phases in milliseconds: numbers, or lists of numbers for runs."""
     return isinstance(value, dict) and all(
         all(map(_is_number, v)) if isinstance(v, list) else _is_number(v) for v in value.values()
     )
@@ -118,11 +118,11 @@ FIELDS = {
 }
 
 
-OPTIONAL = {"problem": _is_schedule, "label": _is_text, "times": _are_phases}  # of a trial
+OPTIONAL = {"problem": _is_schedule, "label": _is_text, "times": _are_phases}  # fields of a trial
 
 
 def fault(record: Record) -> str:
-    """What is wrong with the fields of a record; empty when nothing."""
+    """What is wrong with the fields of a record; empty if nothing is."""
     fields = FIELDS.get(record.get("kind", "")) if isinstance(record.get("kind"), str) else None
     if fields is None:
         return f"of unknown kind {quote(record.get('kind'))}"
@@ -141,7 +141,10 @@ def time_of(record: Record) -> float:
 
 
 def read(path: Path) -> Iterator[tuple[int, Record | Refusal]]:
-    """Number and record of each line of a file, or what is wrong with the line. Raises ``RecordError``."""
+    """The number of each line of a file with its record, or with why it has none.
+
+    Raises ``RecordError`` if the file cannot be read.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise RecordError(f"records {quote(path)}: not a regular file", code="GPC7102")
@@ -155,7 +158,7 @@ def read(path: Path) -> Iterator[tuple[int, Record | Refusal]]:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, of one that is too long the beginning."""
+    """The lines of a file. Of lines that are too long, only the beginning is kept."""
     while line := file.readline(MAX_LINE + 1):
         rest = b"" if len(line) <= MAX_LINE or line.endswith(b"\n") else file.readline(MAX_LINE)
         while rest and not rest.endswith(b"\n"):
@@ -164,11 +167,11 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe would block for ever
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a named pipe could block forever
 
 
 def files(place: Path) -> list[Path]:
-    """The record files of ``place``: itself, or those in the folder."""
+    """The record files of ``place``: the file itself, or all those in the folder."""
     return sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else [place] if place.exists() else []
 
 
@@ -178,7 +181,7 @@ def source_hash(text: str, name: str) -> str:
 
 
 def device_of(target: Target) -> dict[str, Any]:
-    """What a record says of its device: as much as a compilation can know without opening it."""
+    """The device of ``target`` as records describe it: what a compilation knows without opening the device."""
     return {"kind": target.kind, "arch": target.arch, "name": target.identity}
 
 
@@ -209,26 +212,26 @@ class Pick:
         )
 
     def is_of(self, target: Target) -> bool:
-        """Whether it was measured on the very device that ``target`` names; never where that is but a kind of device."""
+        """Whether it was measured on the device that ``target`` names. False if ``target`` is only a kind of device."""
         return bool(target.identity) and device_key(self.device) == device_key(device_of(target))
 
 
 @dataclass(frozen=True)
 class Picks:
-    """All picks of some record files, found by kernel: read once, asked for every kernel."""
+    """All picks of some record files, by kernel."""
 
     by_kernel: Mapping[str, Sequence[Pick]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, picks: Iterable[Pick]) -> Picks:
-        """A later pick for a kernel on a device replaces an earlier one."""
+        """Collect ``picks``. A later pick for a kernel on a device replaces an earlier one."""
         found: dict[str, dict[tuple[str, ...], Pick]] = {}
         for pick in picks:
             found.setdefault(pick.kernel, {})[device_key(pick.device)] = pick
         return cls({kernel: tuple(last.values()) for kernel, last in found.items()})
 
     def exact(self, kernel: str, target: Target) -> Pick | Refusal:
-        """The pick for a kernel on this very device; none where ``target`` is but a kind of device."""
+        """The pick for a kernel on exactly this device, or why there is none."""
         known = self.by_kernel.get(kernel, ())
         found = next((pick for pick in known if pick.is_of(target)), None)
         if found is not None:
@@ -241,7 +244,10 @@ class Picks:
         return Refusal(f"this kernel was tuned on other devices only: {others}")
 
     def sibling(self, kernel: str, target: Target) -> Pick | Refusal:
-        """The pick for a kernel on another device with the same instruction set; the surest gain where there are several."""
+        """The pick for a kernel on another device of the same architecture, or why there is none.
+
+        If there are several, the one with the largest gain over its default.
+        """
         known = self.by_kernel.get(kernel, ())
         same = [
             pick
@@ -253,10 +259,10 @@ class Picks:
         return min(same, key=lambda p: p.ratio)
 
     def nearest(self, problem: Mapping[str, int], engine: str, target: Target, besides: str = "") -> Pick | Refusal:
-        """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes.
+        """The pick of an engine on this device whose problem is nearest by ``distance``, or why there is none.
 
-        Where ``target`` is but a kind of device, that of any device with its instruction set; the surest gain where
-        problems are equally near. Picks for the kernel ``besides`` are left out: they have been asked.
+        If ``target`` is only a kind of device, picks of all devices of its architecture count. If several problems are
+        equally near, the pick with the largest gain over its default. Picks for the kernel ``besides`` are ignored.
         """
         rivals = [
             (far, pick.ratio, pick)
@@ -270,13 +276,15 @@ class Picks:
         return min(rivals, key=lambda r: r[:2])[2]
 
     def agreed(self, problems: Mapping[str, Mapping[str, int]], target: Target, besides: str = "") -> Pick | Refusal:
-        """A pick whose schedule most picks for not too far problems agree on, on any device with this instruction set.
+        """A pick with the schedule that most picks for nearby problems share, or why there is none.
 
-        ``problems`` is one kernel's problem by each engine that can run it: the picks of all these engines vote, each
-        at the distance that its own sizes give. There have to be ``AGREED`` problems for which it is the pick, two
-        thirds of all that were tuned around here, and it has to have been a clear gain for each. Of several devices,
-        and of several kernels of one problem, the surest gain votes. Given is the nearest one's pick; those for the
-        kernel ``besides`` are left out, as in ``nearest``.
+        ``problems`` has the kernel's problem for each engine that can run it. Picks of all these engines vote, on any
+        device of the target's architecture, if their problem is within ``FAR``. A problem has one vote: if it was tuned
+        on several devices or for several kernels, the pick with the largest gain votes.
+
+        The schedule wins if it has at least ``AGREED`` votes and two thirds of all votes, and if it was a clear gain
+        for each of these problems. The result is the pick of the nearest of them. Picks for the kernel ``besides`` are
+        ignored, as in ``nearest``.
         """
         around = [
             (far, pick)
@@ -306,29 +314,29 @@ class Picks:
 
     @cached_property
     def _by_engine(self) -> Mapping[tuple[str, ...], Sequence[Pick]]:
-        """By engine, kind of device and its instruction set."""
+        """The picks by engine, kind of device and architecture."""
         found: dict[tuple[str, ...], list[Pick]] = {}
         for pick in (p for picks in self.by_kernel.values() for p in picks):
             found.setdefault((pick.engine, *device_key(pick.device)[:2]), []).append(pick)
         return found
 
 
-NEAR = math.log(1.5)  # one size half as large again, say
-FAR = math.log(4)  # one size four times as large, or two of them 2.7 times
-UNKNOWN = "this kernel was tuned on no device"
-AGREED = 3  # problems that a schedule is the pick of, before it is thought to be good for others
-CLEAR = 0.95  # of the default's time, that it took at most
+NEAR = math.log(1.5)  # for example, one size 1.5 times as large
+FAR = math.log(4)  # for example, one size 4 times as large, or two sizes 2.7 times
+UNKNOWN = "this kernel was not tuned on any device"
+AGREED = 3  # votes that a schedule needs before it is used for other problems
+CLEAR = 0.95  # a clear gain: at most this part of the default's time
 
 
 def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
-    """How far two problems are from each other: the norm of the logarithms of the ratios of their sizes."""
+    """The distance of two problems: the Euclidean norm of the logarithms of the ratios of their sizes."""
     if a.keys() != b.keys():
         return math.inf
     return math.hypot(*(math.log((1 + abs(a[k])) / (1 + abs(b[k]))) for k in a))
 
 
 def device_key(device: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What two records of the same device have in common. One that has no name is not the same as any other."""
+    """The key that records of the same device share: kind, architecture and name."""
     return device["kind"], device["arch"], device["name"]
 
 
@@ -344,21 +352,21 @@ def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
             elif record["kind"] in ("pick", "drop"):
                 decided.append(record)
     picks: dict[tuple[str, ...], Pick] = {}
-    for record in sorted(decided, key=time_of):  # whatever the files are called
+    for record in sorted(decided, key=time_of):  # by time, not by the names of the files
         key = record["kernel"], *device_key(record["device"])
         picks.pop(key, None)
         if record["kind"] == "pick":
             picks[key] = Pick.of(record)
     if damaged:
         more = f" and {damaged - 1} more" if damaged > 1 else ""
-        warnings.warn(f"records: {first}{more}; such lines are left out", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"records: {first}{more}; such lines are ignored", RuntimeWarning, stacklevel=2)
     return Picks.of(picks.values())
 
 
 def load(place: Path) -> Picks:
-    """The picks of a file or of all record files in a folder; read again only when a file has changed.
+    """The picks of a file, or of all record files in a folder. Files are read again only if they have changed.
 
-    Raises ``RecordError`` when there is nothing at ``place``, or it cannot be read.
+    Raises ``RecordError`` if ``place`` does not exist or cannot be read.
     """
     if not place.exists():
         raise RecordError(f"records {quote(place)}: no such file or folder", code="GPC7102")
@@ -375,9 +383,9 @@ def shipped() -> Path:
 
 
 def picks_of(given: str | Path | Picks | None) -> Picks | None:
-    """What a compilation goes by: the records that it is given, then those of the configuration, then those shipped.
+    """The records for a compilation: those ``given``, then those of the configuration, then the shipped ones.
 
-    ``None`` where there are none. Raises ``RecordError`` for records that were asked for and cannot be read.
+    ``None`` if there are none. Raises ``RecordError`` if given or configured records cannot be read.
     """
     if isinstance(given, Picks):
         return given

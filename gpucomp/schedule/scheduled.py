@@ -1,4 +1,4 @@
-"""From the schedule that was chosen for a kernel to the kernel that is rendered. ``lowering`` has these passes in order."""
+"""The passes that run after a schedule is chosen for a kernel and before it is rendered. ``lowering`` lists them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gpucomp.schedule.choose import Choice
 class Scheduled:
     """A step with the schedule that was chosen for its kernel.
 
-    kernel   what is rendered: at first the step's kernel. Parameters of bytes may be seen as words of four.
-    packed   the kernel after its constant operand was packed; the step does not have that constant yet
+    kernel   the kernel to render, at first the step's kernel. Parameters of bytes may be declared as words of four
+    packed   the result of packing a constant operand; the step does not have the packed constant yet
     """
 
     step: KernelStep
@@ -30,8 +30,9 @@ class Scheduled:
     packed: Packed | None = None
 
     def launched(self, made: dict[tuple[object, ...], Value]) -> KernelStep:
-        """The step with the packed constant as an input. ``made`` keeps constants that several steps share."""
-        return packed_step(self.step, self.packed, made) if self.packed else self.step
+        """The step with this kernel and its packed constant. ``made`` has the constants that steps share."""
+        step = packed_step(self.step, self.packed, made) if self.packed else self.step
+        return step if step.kernel is self.kernel else replace(step, kernel=self.kernel)
 
 
 Program = list[Scheduled | HostStep]
@@ -39,18 +40,18 @@ Program = list[Scheduled | HostStep]
 
 @dataclass(frozen=True, slots=True)
 class ScheduledPass:
-    """Changes the kernel that is rendered. Returns the same object where it changes nothing."""
+    """Changes the kernel to render. ``run`` returns the same object if it changes nothing."""
 
     name: str
     run: Callable[[Scheduled], Scheduled]
 
 
 def pack_weights(one: Scheduled) -> Scheduled:
-    """Lays a constant operand out as the engine reads it.
+    """Packs a constant operand into the layout that the engine reads.
 
-    Takes  a contraction with a constant operand, for which the chosen engine and schedule want a ``Packing``
+    Takes  a contraction with a constant operand, for which the chosen engine and schedule require a ``Packing``
     Gives  the contraction with the operand as a plain load of one new constant, its last input
-    Leaves kernels whose engine reads its operands as they are
+    Leaves kernels whose engine requires no packing
     """
     if one.choice.packing is None:
         return one
@@ -59,11 +60,11 @@ def pack_weights(one: Scheduled) -> Scheduled:
 
 
 def pack_bytes(one: Scheduled) -> Scheduled:
-    """Reads bytes by words of four, for engines that multiply four bytes at once.
+    """Reads bytes as words of four, for engines that multiply four bytes at once.
 
-    Takes  a contraction of bytes along a run of the depth, for an engine that has ``in_words``
-    Gives  the contraction with ``PackedInt8`` as its body: a step of the depth is an i32. Parameters that are read by whole
-           words are seen as i32.
+    Takes  a contraction of bytes, for an engine with ``in_words``
+    Gives  the contraction with ``PackedInt8`` as its body: a step of the depth is an i32. Parameters that are read in
+           whole words are declared as i32
     Leaves other types and engines
     """
     kernel = one.choice.family.in_words(one.kernel)
@@ -71,12 +72,12 @@ def pack_bytes(one: Scheduled) -> Scheduled:
 
 
 def order_depth(one: Scheduled) -> Scheduled:
-    """Puts the axes of a contraction's depth in the order of memory.
+    """Puts the axes of a contraction's depth in memory order, if that allows wider accesses to the left operand.
 
-    Takes  a contraction that gets wider accesses to its left operand by that, for an engine that has ``in_memory_order``
-    Gives  the contraction with the axes ``k`` in another order: (row, column, channel) becomes (channel, row, column) where
-           the image is planar
-    Leaves depths that are in this order, and engines that walk along windows
+    Takes  a contraction for an engine with ``in_memory_order``
+    Gives  the contraction with the axes ``k`` in another order: for a planar image, (row, column, channel) becomes
+           (channel, row, column)
+    Leaves depths that are in this order, and engines that depend on the order of a window
     """
     kernel = one.choice.family.in_memory_order(one.kernel)
     return one if kernel is one.kernel else replace(one, kernel=kernel)
@@ -88,8 +89,10 @@ def run_scheduled_passes(
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Program], None] | None = None,
 ) -> Program:
-    """``program`` after every one of ``passes``; steps that share a kernel go on sharing one. ``observer`` and ``watch``: see
-    ``run_passes``."""
+    """``program`` after all ``passes``. Steps that share a kernel still share one afterwards.
+
+    For ``observer`` and ``watch`` see ``run_passes``.
+    """
     form = Form("scheduled", _text, _verify, _count, "chosen", "scheduled-")
 
     def bound(one: ScheduledPass) -> Callable[[Program], Program]:
@@ -125,7 +128,7 @@ def _lines(item: Scheduled | HostStep) -> Iterator[str]:
 
 
 def _verify(program: Program) -> None:
-    """Raise ``VerifyError`` unless loads and stores are within the parameters, and these take the bytes of what is bound."""
+    """Raise ``VerifyError`` if a load or a store is invalid, or if parameters differ in size from the bound values."""
     for item in program:
         if isinstance(item, Scheduled) and (fault := next(_faults(item), None)):
             raise VerifyError(f"{item.step.name}: {fault}")
@@ -135,7 +138,7 @@ def _faults(item: Scheduled) -> Iterator[str]:
     yield from kernel_faults(item.kernel)
     given = item.packed.kernel if item.packed is not None else item.step.kernel
     if len(item.kernel.params) != len(given.params) or item.kernel.outputs != given.outputs:
-        yield f"{len(item.kernel.params)} parameters where {len(given.params)} are bound"
+        yield f"{len(item.kernel.params)} parameters, but {len(given.params)} are bound"
     for number, (type, bound) in enumerate(zip(item.kernel.params, given.params, strict=False)):
         if type.nbytes != bound.nbytes or (number in given.results and type != bound):
-            yield f"x{number} is a {type} where a {bound} is bound"
+            yield f"x{number} is {type}, but {bound} is bound"

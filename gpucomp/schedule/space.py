@@ -7,12 +7,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.errors import ScheduleError
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, kernel_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.ir import K
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Param, Sizes, Tunables
 
@@ -74,25 +75,25 @@ class Work:
     tail_sharers: int = 1
 
 
-PARTS = 4  # of a multiprocessor, each with its own schedule of warps and its own part of the registers
+PARTS = 4  # partitions of a multiprocessor; each has its own warp scheduler and register file
 WARP = 32
 RESERVED = 44  # registers of a work-item for addresses, predicates and loop counters
-RESERVED_BESIDE_FRAGMENTS = 40  # the same where matrix units hold the operands
-STATIC_SHARED = 48 << 10  # bytes of shared memory in arrays whose size the source says: CUDA's limit
-SECTOR = 32  # bytes that memory and caches move at least
-LATENCY = 600  # cycles from asking memory to having it, about
-MOST_REGISTERS = 255  # that a work-item may have
-WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
+RESERVED_BESIDE_FRAGMENTS = 40  # the same if the operands are in fragments of matrix units
+STATIC_SHARED = 48 << 10  # CUDA's limit for statically sized shared memory, in bytes
+SECTOR = 32  # bytes of the smallest transfer of memory and caches
+LATENCY = 600  # approximate latency of memory in cycles
+MOST_REGISTERS = 255  # limit for a work-item
+WRITTEN_OUT = 4  # iterations of a loop that ptxas unrolls by itself
 
 
 def groups_for_registers(registers: int, threads: int) -> int:
-    """How many work-groups of ``threads`` a multiprocessor holds when each work-item may take so many registers.
+    """How many work-groups of ``threads`` fit on a multiprocessor if each work-item has ``registers`` registers.
 
-    It is the second number of ``__launch_bounds__``. Without it ptxas saves registers for more work-groups than there will
-    be, and spills. Every architecture can hold 1024 work-items and 16 work-groups; larger numbers are ignored.
+    It is the second number of ``__launch_bounds__``. Without it ptxas leaves registers for more work-groups than there
+    will be, and spills. Every architecture can hold 1024 work-items and 16 work-groups; larger numbers are ignored.
     """
-    allotted = -(-registers // 8) * 8  # registers come by eights
-    warps = PARTS * (REGISTER_FILE // (PARTS * WARP) // allotted)  # a warp has all of its registers in one part
+    allotted = -(-registers // 8) * 8  # registers are allotted in units of 8
+    warps = PARTS * (REGISTER_FILE // (PARTS * WARP) // allotted)  # the registers of a warp are in one partition
     return max(1, min(16, min(warps, 1024 // WARP) // -(-threads // WARP)))
 
 
@@ -112,67 +113,75 @@ def _as_it_is(kernel: Kernel, s: Tunables, p: Sizes) -> Packing | None:
     return None
 
 
-def _itself(kernel: Kernel) -> Kernel:
+def _itself(kernel: Kernel[K]) -> Kernel[K]:
     return kernel
 
 
 @dataclass(frozen=True)
-class Family:
-    """One engine: a template or emitter with its search space. The ``space.py`` of its folder makes it.
+class Family(Generic[K]):
+    """One engine: a template or an emitter, with its search space. The ``space.py`` of the engine's folder defines it.
 
-    A family of kernels can have several engines: ``contraction`` has ``simt``, ``mma`` ... ``accepts`` says which kernels
-    an engine can compute; the last engine of a family computes all of them.
+    A family of kernels can have several engines: ``contraction`` has ``simt``, ``mma`` ... ``accepts`` says which
+    kernels an engine can compute; the last engine of a family computes all of them.
 
-    ``s`` is a schedule of type ``space``, ``p`` is what ``problem`` returns. In ranking, the numbers of ``s`` are columns
-    (``gpucomp.device.lockstep``): formulas use its ``least``, ``most`` and ``gcd``.
+    ``body`` is the kind of body that the engine computes. Its functions only take kernels with such a body. ``problem``
+    checks a kernel for that, and is called first when an engine is chosen for a kernel.
 
-    problem(kernel)              -> the sizes that specialise the template
+    ``s`` is a schedule of type ``space``, ``p`` is the result of ``problem``. During ranking, the numbers of ``s`` are
+    columns (``gpucomp.device.lockstep``), so formulas use ``least``, ``most`` and ``gcd`` of that module.
+
+    sizes(kernel)                -> the sizes that specialise the template
     objections(s, p, limits)     -> a reason for everything that cannot run (never for what is merely slow)
     derive(s, p)                 -> sizes computed from the schedule, for the template
-    geometry(s, p)               -> the launch
+    geometry(s, p)               -> the launch geometry
     default(p, limits)           -> a schedule that is legal at every size on the smallest device
-    accepts(kernel, features)    -> why this engine cannot compute the kernel on such a device; empty when it can
-    estimate(s, p, limits)       -> microseconds, about, where no ``Device`` describes the machine: a CPU's model
-    work(s, p)                   -> what a work-group does, for the analytic model; None: it does not rank the engine
-    without_shuffles(s, p)       -> the same where lanes exchange values through shared memory; None: it is the same
-    focus(p, limits)             -> values of parameters that the model ranks, where the whole space is too large for it
-    settle(s, p)                 -> a ranked schedule with the parameters that the model cannot tell apart
-    packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
-    registers(s, p)              -> what a work-item keeps in registers at once, by the engine's formula
-    taken(s, p)                  -> at most what ptxas takes while registers are plenty; None: nobody has measured it
-    emit(kernel, ...)            -> what the template is given besides numbers, or the text itself where there is none
-    template                     -> the file that the template is in, within ``kernels_templates``
-    in_words(kernel)             -> the kernel with bytes by words of four, where the template multiplies words; its
-                                    parameters are at the same places, some of them seen as i32
-    in_memory_order(kernel)      -> the kernel with its depth in the order of memory, where the template walks so
+    accepts(kernel, features)    -> why this engine cannot compute the kernel on such a device; empty if it can
+    estimate(s, p, limits)       -> the approximate time in microseconds, if there is no ``Device``: a CPU's model
+    work(s, p)                   -> the work of a work-group, for the analytic model; None: it cannot rank the engine
+    without_shuffles(s, p)       -> the work if lanes exchange values through shared memory; None: as ``work``
+    focus(p, limits)             -> the values of parameters to rank, if the whole space is too large
+    settle(s, p)                 -> a ranked schedule with the parameters set that the model does not distinguish
+    packing(kernel, s, p)        -> how a constant operand has to be packed; None: it is read unchanged
+    registers(s, p)              -> the registers that a work-item needs at once, by the engine's formula
+    taken(s, p)                  -> an upper bound of the registers that ptxas allots if there are enough; None: unknown
+    emit(kernel, ...)            -> what the template reads besides numbers; without a template, the source itself
+    template                     -> the file of the template in ``kernels_templates``
+    in_words(kernel)             -> the kernel with bytes as words of four, if the template multiplies words. The order
+                                    of its parameters stays, some of them become i32
+    in_memory_order(kernel)      -> the kernel with its depth in memory order, if the template supports that
     """
 
     name: str
+    body: type[K]
     space: type[Tunables]
-    problem: Callable[[Kernel], Sizes]
+    sizes: Callable[[Kernel[K]], Sizes]
     objections: Callable[[Any, Any, Limits], Iterator[str]]
     derive: Callable[[Any, Any], Sizes]
     geometry: Callable[[Any, Any], Geometry]
     default: Callable[[Any, Limits], Tunables]
     engine: str = ""
-    accepts: Callable[[Kernel, frozenset[str]], str] = _anything
+    accepts: Callable[[Kernel[K], frozenset[str]], str] = _anything
     estimate: Callable[[Any, Any, Limits], float] | None = None
     work: Callable[[Any, Any], Work] | None = None
     without_shuffles: Callable[[Any, Any], Work] | None = None
-    packing: Callable[[Kernel, Any, Any], Packing | None] = _as_it_is
+    packing: Callable[[Kernel[K], Any, Any], Packing | None] = _as_it_is
     registers: Callable[[Any, Any], int] | None = None
     focus: Callable[[Any, Limits], Mapping[str, Sequence[int]]] | None = None
     settle: Callable[[Any, Any], Tunables] | None = None
     taken: Callable[[Any, Any], int] | None = None
-    in_words: Callable[[Kernel], Kernel] = _itself
-    in_memory_order: Callable[[Kernel], Kernel] = _itself
+    in_words: Callable[[Kernel[K]], Kernel[K]] = _itself
+    in_memory_order: Callable[[Kernel[K]], Kernel[K]] = _itself
     emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
 
     @property
     def title(self) -> str:
-        """``contraction/mma``, or the name alone where there is but one engine."""
+        """``contraction/mma``, or just the name if the family has one engine."""
         return f"{self.name}/{self.engine}" if self.engine else self.name
+
+    def problem(self, kernel: Kernel) -> Sizes:
+        """The ``sizes`` of the kernel. Raises ``TypeError`` if the kernel has another kind of body."""
+        return self.sizes(kernel_of(kernel, self.body))
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -180,23 +189,23 @@ class Family:
         return self.space.params
 
     def schedule(self, numbers: Schedule) -> Tunables:
-        """The engine's own schedule with the parameters ``numbers``."""
+        """The schedule with the parameters ``numbers``, as the engine's type."""
         return self.space(**numbers)
 
     def work_with(self, shuffles: bool) -> Callable[[Any, Any], Work] | None:
-        """``work``, as it is on devices that have ``shuffles`` or have none."""
+        """``work`` for devices with or without ``shuffles``."""
         return self.work if shuffles or self.without_shuffles is None else self.without_shuffles
 
     def reasons(self, schedule: Schedule, problem: Sizes, limits: Limits) -> list[str]:
-        """Why ``schedule`` cannot run; empty when it can."""
+        """Why ``schedule`` cannot run; empty if it can."""
         known = {p.name: p.choices for p in self.params}
         if set(schedule) != set(known):
             return [f"parameters {sorted(known)} expected, got {sorted(schedule)}"]
-        foreign = [f"{k}={schedule[k]} is none of {known[k]}" for k in known if schedule[k] not in known[k]]
+        foreign = [f"{k}={schedule[k]} is not one of {known[k]}" for k in known if schedule[k] not in known[k]]
         return foreign or list(self.objections(self.schedule(schedule), problem, limits))
 
     def require(self, schedule: Schedule, problem: Sizes, limits: Limits) -> None:
-        """Raise ``ScheduleError`` with all the reasons unless ``schedule`` can run."""
+        """Raise ``ScheduleError`` with all reasons if ``schedule`` cannot run."""
         if reasons := self.reasons(schedule, problem, limits):
             raise ScheduleError(f"{self.title} {dict(schedule)}: {'; '.join(reasons)}", code="GPC8001")
 
@@ -209,7 +218,10 @@ class Family:
                 yield schedule
 
     def near(self, schedule: Schedule, problem: Sizes, limits: Limits) -> Iterator[dict[str, int]]:
-        """Schedules that can run and to which single steps of one parameter lead from ``schedule``: the nearest first."""
+        """Legal schedules, reached from ``schedule`` by changing one parameter by one step at a time, nearest first.
+
+        Every schedule on the way is legal too.
+        """
         start = dict(schedule)
         seen, waiting = {tuple(start.values())}, deque([start])
         while waiting:
@@ -226,14 +238,14 @@ class Family:
 
 
 LARGE_TILE = 128 * 128  # elements of the result
-LEAST_SPLIT = 4  # steps of the smallest kind that a split still has
+LEAST_SPLIT = 4  # fewest steps of a part of a split depth
 
 
-MAX_GROUPS = (1 << 31) - 1  # work-groups of a launch's first axis
+MAX_GROUPS = (1 << 31) - 1  # limit for the work-groups along a launch's first axis
 
 
 def too_large(limits: Limits, threads: int, registers: int, groups: int) -> Iterator[str]:
-    """What is wrong with ``threads`` work-items of so many ``registers`` in a group, and with so many ``groups``."""
+    """Why ``threads`` work-items of ``registers`` registers each, or ``groups`` work-groups, are too many."""
     yield from too_many_registers(limits, threads, registers)
     yield from too_many_groups(groups)
 
@@ -250,14 +262,16 @@ def too_many_groups(groups: int) -> Iterator[str]:
 
 
 def cannot_meet(groups: int, limits: Limits) -> Iterator[str]:
-    """What is wrong with ``groups`` work-groups that share one part of the result: the last to arrive reads what they left."""
+    """Why ``groups`` work-groups cannot share one part of the result. The last to arrive reads what others stored."""
     if not limits.device_fence and groups > 1:
         yield f"{groups} work-groups share a result, the device has no fence that orders memory between them"
 
 
 def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:
-    """What is wrong with vectors of ``lanes`` elements that a text computes with: PoCL 3.0 ends the process over wider ones
-    where its LLVM does not know the processor."""
+    """Why a source cannot compute with vectors of ``lanes`` elements.
+
+    PoCL 3.0 aborts the process for wider vectors if its LLVM does not know the processor.
+    """
     if lanes * nbytes > limits.vector_bytes:
         yield f"{lanes} lanes of {nbytes} bytes, the processor has {limits.vector_bytes}-byte vectors"
 
@@ -274,21 +288,21 @@ def fastest(
     p: P,
     limits: Limits,
 ) -> S:
-    """The candidate of the fewest ``cycles`` that can run; the last one where none can."""
+    """The legal candidate with the fewest ``cycles``; the last candidate if none is legal."""
     legal = [s for s in candidates if can_run(s, objections, p, limits)]
     return min(legal or candidates[-1:], key=lambda s: cycles(s, p, limits))
 
 
 def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: int, limits: Limits) -> tuple[int, ...]:
-    """Splits of a ``depth`` whose parts still have some steps of ``step``; none where large tiles fill the device."""
+    """The splits of ``depth`` whose parts have enough steps of ``step``; only 1 if large tiles fill the device."""
     filled = results >= 2 * limits.units * LARGE_TILE
     return tuple(n for n in choices if n == 1 or (not filled and depth >= LEAST_SPLIT * step * n))
 
 
 def remembered(derive: Callable[[S, P], T]) -> Callable[[S, P], T]:
-    """``derive`` with its last answer kept: a schedule's formulas all ask for the same sizes, one after the other.
+    """Caches the last result of ``derive``: a schedule's formulas ask for the same sizes one after another.
 
-    The answer is kept for the same two objects; they must not change in between.
+    The cache compares the arguments by identity; they must not change.
     """
     last: tuple[S, P, T] | None = None
 

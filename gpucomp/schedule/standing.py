@@ -1,4 +1,4 @@
-"""Which record stands once its kernel is rendered: ``choose`` asks the records, this compares their sources with today's."""
+"""Checks records after rendering: the source that was measured must be the source that is rendered now."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from gpucomp.schedule.choose import TIERS, Choice, Tiers, unused
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, source_hash
 
-# Parts that a processor's threads share a kernel's work in: four for each of eight threads. A pick was measured on the
-# threads that there were; where it makes fewer parts than this, and than the default, those of a larger one would be idle.
+# Tasks of a CPU kernel that are enough for any processor: four for each of eight threads. A pick may have been measured
+# with fewer threads. If it makes fewer tasks than this and than the default, threads of a larger processor are idle.
 ENOUGH_PARTS = 32
 
 
 def standing(
     choose: Callable[[Tiers], Choice], source_of: Callable[[Choice], KernelSource], target: Target, tiers: Tiers
 ) -> Choice:
-    """The schedule of the first of ``tiers`` whose answer is usable; its ``passed_over`` says why those before it are not.
+    """The schedule of the first of ``tiers`` with a usable answer.
 
-    A stale record is not usable. Neither is one from a larger processor that leaves threads of this one idle.
+    ``passed_over`` of the result says why earlier answers are not usable. A stale record is not usable. Neither is a
+    record from another processor that would leave threads of this one idle.
     """
     untuned: Choice | None = None
     passed: tuple[str, ...] = ()
@@ -43,9 +44,9 @@ def standing(
 
 
 def stale(choice: Choice, pick: Pick, source: KernelSource) -> Refusal | None:
-    """What the record of this very kernel has against it where another source than ``source`` was measured.
+    """Why the kernel's record is stale: another source than ``source`` was measured. ``None`` if it is not stale.
 
-    On a sibling device the same engine may write another text; there it is enough that the engine has not changed.
+    For a sibling device the same engine may render another source. Then it is enough that the engine has not changed.
     """
     if choice.tier not in ("record", "sibling") or pick.source == source_hash(source.text, source.name):
         return None
@@ -57,12 +58,12 @@ def stale(choice: Choice, pick: Pick, source: KernelSource) -> Refusal | None:
 
 
 def may_idle(pick: Pick, source: KernelSource, target: Target) -> bool:
-    """Whether a pick splits the work into few parts and was measured on another processor than this one."""
+    """Whether a pick from another processor splits the work into fewer than ``ENOUGH_PARTS`` parts."""
     return target.limits.is_cpu and not pick.is_of(target) and source.geometry.groups[0] < ENOUGH_PARTS
 
 
 def idle(source: KernelSource, default: KernelSource) -> Refusal | None:
-    """What a pick that ``may_idle`` has against it where the schedule chosen without records makes more parts."""
+    """Why a pick that ``may_idle`` is not usable: the untuned schedule makes more parts. ``None`` if it does not."""
     parts, more = source.geometry.groups[0], default.geometry.groups[0]
     if parts >= more:
         return None

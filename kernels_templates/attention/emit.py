@@ -1,4 +1,4 @@
-"""Blocks of statements for the attention templates: the loaders of queries, keys and values, the score, the stores."""
+"""Text for the attention templates: the loaders of queries, keys and values, the score, the stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def emit_shared(
-    kernel: Kernel,
+    kernel: Kernel[Attention],
     printer: CPrinter,
     batch: Var,
     s: AttentionSchedule,
@@ -29,7 +29,7 @@ def emit_shared(
     tile_m: int,
     out_vector: int,
 ) -> dict[str, Any]:
-    """What the engines share: the score, the stores, scratch of the splits, types and numbers."""
+    """What the engines share: the score, the stores, memory for splits, types and numbers."""
     dialect = printer.dialect
     found = epilogue(kernel, printer, batch, out_vector, "mean" if out_vector == 1 else f"means[{LANE}]")
     return {
@@ -47,18 +47,21 @@ def emit_shared(
     }
 
 
-def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem) -> dict[str, Any]:
-    """``score_lines``, ``score``: the score of one ``dot``. ``score_batch``, ``score_row``: what depends on these alone.
+def _score(
+    kernel: Kernel[Attention], printer: CPrinter, batch: Var, s: AttentionSchedule, p: AttentionProblem
+) -> dict[str, Any]:
+    """``score`` is the text of the score of one ``dot``, after ``score_lines``.
 
-    ``by_row``, ``by_column``: whether the score needs these. Columns past the end get the lowest score: they have no
+    ``score_batch`` and ``score_row`` are statements that depend on the batch or the row alone. ``by_row`` and
+    ``by_column`` say whether the score needs these. Columns past the end get the lowest score, so that they have no
     weight.
     """
-    body = kernel.body_as(Attention)
+    body = kernel.body
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
     value = rewrite(cast(body.score, F32))
     if p.n % s.tile_n:
-        past = var("past", p.n + s.tile_n)  # may exceed n, which the simplifier must not know
+        past = var("past", p.n + s.tile_n)  # it may exceed n, and the simplifier must not assume otherwise
         value = select(call("lt", past, index(p.n)), value, literal(-math.inf, F32))
     else:
         past = col

@@ -1,6 +1,6 @@
-"""What engines with sums in the fragments of mma share: the functions that multiply, and how sums go to memory.
+"""Shared by engines with sums in mma fragments: the functions that multiply, and how sums are stored.
 
-The text around them is ``fragments.j2``.
+The text around them is in ``fragments.j2``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FUNCTIONS = {F16: "gc_mma_m16n8k16_f16", BF16: "gc_mma_m16n8k16_bf16", F32: "gc_
 
 
 class StagedSums(Protocol):
-    """The sizes of an engine whose sums go to memory by way of shared memory."""
+    """The sizes of an engine whose sums are stored by way of shared memory."""
 
     @property
     def out_vector(self) -> int: ...
@@ -28,10 +28,10 @@ class StagedSums(Protocol):
 def staged_stores(
     found: Epilogue, printer: CPrinter, dtype: DType, warp_n: int, d: StagedSums, *, together: bool = False
 ) -> Mapping[str, Any]:
-    """What ``store_sums`` of ``contraction/fragments.j2`` is given: the epilogue, and how sums of ``dtype`` are staged.
+    """What ``store_sums`` of ``contraction/fragments.j2`` reads: the epilogue, and how sums of ``dtype`` are staged.
 
-    early_together    whether all blocks' rows fetch at once what their stores read besides
-    half_offset       where the first half of a run of eight sums is left in it (banks.py)
+    early_together    whether all blocks' rows fetch the other operands of their stores at once
+    half_offset       offset of the first half within a run of eight sums (banks.py)
     """
     copy, half = printer.dialect.copy, "0"
     sums_copy = copy("sums", "sums_from", dtype, d.out_vector)
@@ -55,7 +55,7 @@ def staged_stores(
 
 
 def multiply_function(a: DType, b: DType) -> str:
-    """The prelude's function that multiplies fragments of ``a`` by those of ``b``."""
+    """The prelude's function that multiplies fragments of ``a`` and ``b``."""
     if a in FUNCTIONS:
         return FUNCTIONS[a]
     signs = ", ".join("true" if t is I8 else "false" for t in (a, b))

@@ -1,5 +1,4 @@
-"""How work-items bring an operand in: the text of one access, and what of it no loop over the depth changes; and how they
-store sums."""
+"""Text by which work-items load an operand, hoisted out of the loop over the depth where possible, and store sums."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import places
 
-SPANS = {"a": "a_row", "b": "b_column"}  # what the place along the axis that is not summed is called
+SPANS = {"a": "a_row", "b": "b_column"}  # names of the position along the axis that is not summed
 
 
 @dataclass(frozen=True)
@@ -27,15 +26,15 @@ class Operand:
     name: str  # ``a`` or ``b``
     value: Expr
     axes: Sequence[Var]  # the span: rows of ``a``, columns of ``b``
-    extent: int  # of the span
-    depth: int  # of the sum
-    padded: int  # depth that is walked over: zeros are read past the end
-    by_depth: int  # 1: memory runs along the depth
+    extent: int  # extent of the span
+    depth: int  # depth of the sum
+    padded: int  # depth including padding, which is read as zeros
+    by_depth: int  # 1: contiguous along the depth
     width: int
     span_steps: int  # accesses of a work-item along the span
-    depth_name: str  # of the variable that says where an access stands along the depth
+    depth_name: str  # name of the variable with an access's position along the depth
     late: bool = False  # accesses are asynchronous copies
-    unrolled: bool = True  # loops over lanes are written out
+    unrolled: bool = True  # loops over lanes are unrolled
 
     @property
     def span(self) -> str:
@@ -59,13 +58,13 @@ class Operand:
 class Loader:
     """The text of an operand's accesses.
 
-    span_lines   what depends on the span alone, before the loop over the depth: offsets, halo positions
-    arrays       its results as (array, type, value), for more than one step along the span
-    spans_used   whether accesses read the place along the span itself
-    span_chunk   the width, where ``<span>_chunk``, the number of the access, is needed too; so ``depth_chunk``
-    depth_lines  what depends on the depth alone, once a step along the depth
-    depth_used   whether anything does
-    known        texts that accesses read
+    span_lines   statements that depend on the span alone, before the loop over the depth: offsets, halo tests
+    arrays       their results as (array, type, value), if there are several steps along the span
+    spans_used   whether accesses read the position along the span itself
+    span_chunk   the width, if ``<span>_chunk``, the number of the access, is needed too; so is ``depth_chunk``
+    depth_lines  statements that depend on the depth alone, once per step along the depth
+    depth_used   whether any statement depends on the depth
+    known        texts of values that accesses read
     """
 
     printer: CPrinter
@@ -82,9 +81,9 @@ class Loader:
     known: dict[Expr, str]
 
     def prepared(self, index_type: str, place: str, clamped: bool) -> list[str]:
-        """What is computed once a work-item: its ``place`` along the span, of each step, and what follows from it alone.
+        """What is computed once per work-item: its ``place`` along the span in each step, and what depends on it.
 
-        A place that is ``clamped`` never is past the end: the last access is repeated.
+        A place that is ``clamped`` is never past the end: the last access is repeated.
         """
         o, span, several = self.operand, self.operand.span, self.operand.span_steps > 1
         limit = o.extent - o.span_width
@@ -108,7 +107,7 @@ class Loader:
         return [*declared, *loop(o.step, o.span_steps, lines, unrolled=o.unrolled)]
 
     def moved(self, pointer: str, place: str, *, side_by_side: bool = True) -> list[str]:
-        """Statements that put an access at ``pointer``, where its lanes are ``side_by_side``, or each at ``place``."""
+        """Statements that write an access to ``pointer`` (lanes ``side_by_side``), or each lane to ``place``."""
         o, emitter = self.operand, Emitter(self.printer, self.known, prefix=f"{self.operand.name}e")
         if o.late or (o.width > 1 and side_by_side):
             lane = self.lane if o.width > 1 else None
@@ -121,8 +120,8 @@ class Loader:
         return [*head, *lane_loop([*lines, f"{place} = {text};"], o.width, unrolled=o.unrolled)]
 
 
-def loader(kernel: Kernel, printer: CPrinter, o: Operand, batch: Var) -> Loader:
-    """The text that reads ``o``, split into what depends on the span, on the depth, and on both."""
+def loader(kernel: Kernel[Contraction], printer: CPrinter, o: Operand, batch: Var) -> Loader:
+    """The text that reads ``o``, divided into parts that depend on the span, on the depth, and on both."""
     span, depth = var("span", max(1, o.extent // o.span_width)), var("depth", max(1, o.padded // o.depth_width))
     lane = var(LANE, o.width)
     outer, inner = frozenset({span, batch}), frozenset({depth})
@@ -162,9 +161,9 @@ def loader(kernel: Kernel, printer: CPrinter, o: Operand, batch: Var) -> Loader:
     )
 
 
-def _element(kernel: Kernel, o: Operand, batch: Var, span: Var, depth: Var, lane: Var) -> Expr:
-    """The element of an access that ``lane`` stands for, by the numbers of the access along the span and the depth."""
-    body = kernel.body_as(Contraction)
+def _element(kernel: Kernel[Contraction], o: Operand, batch: Var, span: Var, depth: Var, lane: Var) -> Expr:
+    """The element of lane ``lane``, given the numbers of the access along the span and the depth."""
+    body = kernel.body
     flat_span, flat_depth = var("flat_span", max(1, o.extent)), var("flat_depth", max(1, o.padded))
     at = places(o.axes, flat_span) | places(body.k, flat_depth) | places(body.batch, batch)
     placed = {
@@ -180,23 +179,23 @@ def _element(kernel: Kernel, o: Operand, batch: Var, span: Var, depth: Var, lane
 
 
 def _spans_known(o: Operand, span: Var) -> dict[Expr, str]:
-    """What accesses call their place along the span."""
+    """The names of values along the span that accesses read."""
     if o.span_steps == 1:
         return _lanes_known(span, o.span_width, o.span)
     several = f"{o.span}s[{o.name}_i]"
     known = _lanes_known(span, o.span_width, several)
-    if o.span_width > 1:  # where accesses start is kept of every step, their numbers are not
+    if o.span_width > 1:  # the start of every step's access is kept, its number is not
         known[span] = f"({several} / {o.span_width})"
     return known
 
 
 def _lanes_known(quotient: Var, width: int, name: str) -> dict[Expr, str]:
-    """``name`` holds ``quotient * width``; the quotient itself is ``<name>_chunk``, where somebody asks for it."""
+    """``name`` is ``quotient * width``; the quotient itself is ``<name>_chunk``, if it is needed."""
     return {quotient: name} if width == 1 else {call("mul", quotient, width): name, quotient: f"{name}_chunk"}
 
 
 def _without(expr: Expr, parts: Sequence[Expr]) -> Expr:
-    """``expr`` with ``parts``, which are computed elsewhere, as holes."""
+    """``expr`` with holes for ``parts``, which are computed elsewhere."""
     return substitute(expr, {part: hole("part", part.dtype) for part in parts})
 
 
@@ -206,10 +205,10 @@ def _uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
     return any(quotient in _without(e, [scaled]).free for e in exprs)
 
 
-def stored(kernel: Kernel, printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
-    """``row_lines``: once a ``row``; ``store``: once a group of ``width`` columns of it, the first one ``column``.
+def stored(kernel: Kernel[Contraction], printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
+    """``row_lines`` run once per ``row``; ``store`` once per ``width`` columns of it, the first of which is ``column``.
 
-    ``acc`` is the text of the sum, of one ``lane`` where there are several.
+    ``acc`` is the text of the sum, for one ``lane`` if there are several.
     """
     found = epilogue(kernel, printer, batch, width, acc, lambda col, wide: _lanes_known(col, wide, "column"))
     chunked = width > 1 and _uses([_without(e, found.row_parts) for e in found.exprs], found.col, width)

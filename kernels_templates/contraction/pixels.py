@@ -1,4 +1,4 @@
-"""Texts of templates whose work-groups compute tile_y x tile_x outputs of an image, tile_n columns each."""
+"""Text for templates whose work-groups compute tile_y x tile_x outputs of an image with tile_n columns each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OutputImage(Protocol):
 
 
 class ImageTiles(Protocol):
-    """How many tiles there are."""
+    """The number of tiles."""
 
     @property
     def tiles_y(self) -> int: ...
@@ -33,11 +33,11 @@ class ImageTiles(Protocol):
 def pixel_texts(
     index: str, s: ImageTile, p: OutputImage, d: ImageTiles, tile_n: int, counter: str = "output"
 ) -> dict[str, object]:
-    """What ``contraction/pixels.j2`` prints; ``counter`` counts the outputs of a tile.
+    """What ``contraction/pixels.j2`` reads; ``counter`` counts the outputs of a tile.
 
-    tile_place   statements: which tile a work-group has, of which image, where there are several
-    pixel        the statement for the place of output ``counter``
-    row          the row of the result that is this place
+    tile_place   statements: the work-group's tile, and its image if there are several
+    pixel        the statement that computes the position of output ``counter``
+    row          the row of the result at this position
     """
     wide = "" if index == "int" else f"({index})"
     rows, row_tiles = d.tiles_n * d.tiles_x, d.tiles_y * p.images

@@ -1,4 +1,7 @@
-"""What row statistics (``row_statistics.j2``) take and cost. ``kernel/forms/row_statistics`` says how rows are dealt out."""
+"""Resources and costs of row statistics (``row_statistics.j2``).
+
+``kernel/forms/row_statistics`` says how rows are divided.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ from typing import Any
 
 from gpucomp.kernel.forms.row_statistics import LANES, OTHER_REGISTERS, TailProblem, has_tail, tail_sizes
 
-FLAG_BYTES = 16  # of shared memory: whether this work-group is the last to have stored
+FLAG_BYTES = 16  # shared memory of the flag that tells the last work-group to have stored
 
-# of a model of one unit's cycles
-MEETING_CYCLES = 1500  # stores are made known, the work-group is counted
-READ_CYCLES = 700  # from asking the second-level cache to having it
-BYTES_PER_CYCLE = 28  # from there, when all units ask
-ELEMENT_INSTRUCTIONS = 2  # of a statistic
-JOIN_INSTRUCTIONS = 10  # of a statistic of a row: lanes exchange what they have
+# a model of one unit's cycles
+MEETING_CYCLES = 1500  # to publish stores and count the work-group
+READ_CYCLES = 700  # latency of the second-level cache
+BYTES_PER_CYCLE = 28  # per unit, from the second-level cache, if all units load
+ELEMENT_INSTRUCTIONS = 2  # per element and statistic
+JOIN_INSTRUCTIONS = 10  # per row and statistic, to join the lanes
 
 
 def tail_registers(threads: int, rows: int, p: TailProblem) -> int:
-    """What a work-item keeps of its rows; the sums before them are stored by then. 0 where there are no statistics."""
+    """Registers of a work-item's rows; 0 without statistics. The sums have been stored by then."""
     if not has_tail(p):
         return 0
     z = tail_sizes(threads, rows, p)
@@ -26,19 +29,19 @@ def tail_registers(threads: int, rows: int, p: TailProblem) -> int:
 
 
 def tail_shared_bytes(threads: int, rows: int, p: TailProblem) -> int:
-    """At most: the flag, and a slot of each work-item for each statistic where lanes do not shuffle."""
+    """An upper bound: the flag, and without shuffles a slot per work-item and statistic."""
     if not has_tail(p):
         return 0
     return FLAG_BYTES + 4 * threads * p.tail_statistics * tail_sizes(threads, rows, p, 1).at_once
 
 
 def tail_counter_bytes(row_tiles: int, sharers: int, p: TailProblem) -> int:
-    """One counter for each part of the rows, which so many work-groups store."""
+    """One counter for each part of the rows, which ``sharers`` work-groups store."""
     return 4 * row_tiles * ((sharers > 1) * 1) if has_tail(p) else 0
 
 
 def tail_work(threads: int, rows: int, sharers: int, p: TailProblem) -> dict[str, Any]:
-    """The fields of ``Work`` that say what the last work-group does with ``rows`` rows."""
+    """The fields of ``Work`` for what the last work-group does with ``rows`` rows."""
     if not has_tail(p):
         return {}
     z = tail_sizes(threads, rows, p)
@@ -53,7 +56,7 @@ def tail_work(threads: int, rows: int, sharers: int, p: TailProblem) -> dict[str
 
 
 def tail_cycles(threads: int, rows: int, sharers: int, p: TailProblem) -> float:
-    """Cycles of the last work-group behind its stores, for families' own models."""
+    """Cycles of the last work-group after its stores, for engines' own models."""
     if not has_tail(p):
         return 0
     found = tail_work(threads, rows, sharers, p)

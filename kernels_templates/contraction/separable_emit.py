@@ -10,7 +10,7 @@ from typing import Any
 
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel, Separable
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.separable import depthwise_kernel
 from gpucomp.kernels_templates.contraction.separable_space import SeparableProblem, SeparableSchedule, SeparableSizes
@@ -18,7 +18,12 @@ from gpucomp.kernels_templates.depthwise.emit import emit_depthwise
 
 
 def emit_window(
-    kernel: Kernel, printer: CPrinter, value: Expr, s: SeparableSchedule, p: SeparableProblem, derived: SeparableSizes
+    kernel: Kernel[Separable],
+    printer: CPrinter,
+    value: Expr,
+    s: SeparableSchedule,
+    p: SeparableProblem,
+    derived: SeparableSizes,
 ) -> dict[str, Any]:
     """The window of one work-item: ``w``, and ``keep``, which leaves an output's channels in the array ``kept``."""
     part = depthwise_kernel(kernel, value)
@@ -34,5 +39,5 @@ def emit_window(
     }
 
 
-def filters_of(kernel: Kernel, printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
+def filters_of(kernel: Kernel[Contraction], printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
     return printer.params[packed_filters(kernel, shape, engine)]

@@ -87,9 +87,7 @@ PLENTY = 60  # more of them that ptxas takes while there are some: of 3 x 3 wind
 TOGETHER = 4  # splits whose sums ptxas reads together
 
 
-def accepts(kernel: Kernel) -> str:
-    if not isinstance(kernel.body, Separable):
-        return "it is no depthwise separable convolution"
+def accepts(kernel: Kernel[Separable]) -> str:
     found = separable_of(kernel)
     if isinstance(found, Refusal):
         return found.reason
@@ -101,12 +99,12 @@ def accepts(kernel: Kernel) -> str:
     return ""
 
 
-def problem(kernel: Kernel, element_bytes: int) -> SeparableProblem:
+def problem(kernel: Kernel[Separable], element_bytes: int) -> SeparableProblem:
     sizes = depthwise.sizes_of(*required(separable_of(kernel)))
     return SeparableProblem(
         **sizes.numbers,
         images=max(1, sizes.lead),
-        n=math.prod(v.extent for v in kernel.body_as(Separable).n),
+        n=math.prod(v.extent for v in kernel.body.n),
         out_wide=store_width(kernel),
         element_bytes=element_bytes,
     )

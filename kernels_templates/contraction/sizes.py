@@ -1,4 +1,4 @@
-"""Sizes that the engines of a plain contraction share: ``c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``."""
+"""Sizes of plain contractions: ``c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gpucomp.kernel.forms.row_statistics import TailProblem
 
 
 class GemmProblem(TailProblem):
-    """Sizes of the contraction, and how its operands and its result lie in memory."""
+    """Sizes of the contraction, and how its operands and its result are stored."""
 
     m: int
     k: int
-    a_by_depth: int  # 1: neighbours of ``a`` in memory are neighbours in depth, not rows
-    a_wide: int  # elements that an access of ``a`` may take
-    a_copied: int  # 1: an asynchronous copy may bring ``a`` to shared memory, since nothing is computed on the way
-    b_by_depth: int  # the same of ``b``, whose other neighbours are columns
+    a_by_depth: int  # 1: ``a`` is contiguous along the depth, not along rows
+    a_wide: int  # most elements of an access of ``a``
+    a_copied: int  # 1: asynchronous copies can bring ``a`` to shared memory, because nothing is computed on the way
+    b_by_depth: int  # the same for ``b``; otherwise it is contiguous along columns
     b_wide: int
     b_copied: int
-    out_wide: int  # columns that a store may take
-    inputs: int  # parameters that are read
+    out_wide: int  # most columns of one store
+    inputs: int  # number of parameters that are read
 
 
 def extents(body: Contraction) -> dict[str, int]:

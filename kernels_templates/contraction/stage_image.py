@@ -1,9 +1,9 @@
-"""Convolutions of few channels: how a tile of the image comes to shared memory, and statements for the two templates.
+"""Convolutions of few channels: how a tile of the image is brought to shared memory, for two templates.
 
-A few channels are no wide access where they are neighbours (channels last), and none at all where each is an image of
-its own (planar, as a model's input is). But neighbouring pixels of a row are: work-items read *groups* of them, all
-channels, in accesses as wide as the row allows, convert them, and leave them in shared memory pixel by pixel, each
-filled up with zeros to ``depth`` channels. There every tap of every output finds its pixel at a fixed distance.
+Few channels allow no wide accesses if they are adjacent (channels last), and none at all if each is a plane (as in a
+model's input). But pixels of a row are adjacent. Work-items therefore read *groups* of pixels with all channels, in
+accesses as wide as the row allows, convert them, and write them to shared memory pixel by pixel. Each pixel is padded
+with zeros to ``depth`` channels, so that every tap of every output is at a fixed distance.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def emit_stage(
     depth: int,
     dtype: DType,
 ) -> dict[str, Any]:
-    """How a work-item reads one group: see ``kernels_templates/contraction/stage_image.j2`` for what each hook is.
+    """How a work-item reads one group; ``kernels_templates/contraction/stage_image.j2`` describes each hook.
 
     A pixel in shared memory has ``depth`` channels of ``dtype``.
     """
@@ -46,17 +46,17 @@ def emit_stage(
     rewrite = Rewriter(kernel.params, {})
 
     def element(part: int) -> Expr:
-        """Of the channel ``part``, or, channels last, of the ``part``th access to the group."""
+        """The text of channel ``part``, or, channels last, of access ``part`` to the group."""
         if found.planar:
             place: tuple[Expr, ...] = (image, index(part), y, start + lane)
-        else:  # an access goes on where the last one ended, whichever channel that is
+        else:  # an access continues where the last one ended, at any channel
             place = (image, y, start, lane + part * group)
         value: Expr = load(form.source, place, form.dtype)
         for to in found.casts:
             value = cast(value, to)
         value = stored(value) if value.dtype is not dtype else value
         if isinstance(value, Cast) and value.dtype is dtype and value.value.dtype is F32:
-            value = value.value  # keeping it rounds
+            value = value.value  # storing it rounds
         return select(inside, value, literal(0, value.dtype))
 
     values = [rewrite(element(part)) for part in range(channels)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import plus, times
+from gpucomp.codegen.c.text import loop, over, plus, times
 from gpucomp.expr.core import (
     Call,
     Const,
@@ -81,13 +81,9 @@ class _Array:
     element: str
     at_lane: str  # "[lane]" where an element is a vector
 
-    @property
-    def pair(self) -> tuple[str, str]:
-        return self.declaration, self.element
-
 
 @dataclass(frozen=True, slots=True)
-class ImageText:
+class _ImageText:
     """Statements that read the image."""
 
     head: list[str]  # once a work-item
@@ -98,21 +94,17 @@ class ImageText:
 
 @dataclass(frozen=True, slots=True)
 class WindowText:
-    """What ``depthwise/window.j2`` prints: the sums of one work-item. Arrays are (declaration, element)."""
+    """What ``depthwise/window.j2`` prints: the sums of one work-item."""
 
-    s: DepthwiseSchedule
-    p: DepthwiseProblem
-    sizes: DepthwiseSizes
-    sums: tuple[str, str]
-    start: str  # of a sum
-    line: tuple[str, str]  # places of one row of the image
-    weight: tuple[str, str]
-    image: ImageText
-    load_weight: list[str]  # of tap (r, s), into ``weight``
-    accumulate: str  # one tap into one sum
-    place_y: str
-    place_x: str
-    output_y: str  # the place where row i of the outputs begins
+    head: list[str]  # once a work-item
+    weights: list[str]  # all of them; none where each row of the image loads those that it meets
+    sums: list[str]
+    rows: int  # of the image
+    unrolled: bool  # whether the loop over them is written out
+    load_row: list[str]  # one row of places of the image, and its weights
+    outputs_y: int  # rows of outputs
+    tap_row: list[str]  # ``r``, the row of the window that meets row ``i`` of the outputs; else the loop goes on
+    accumulate: list[str]  # the row of places into one row of sums
 
 
 def emit_depthwise(
@@ -123,7 +115,7 @@ def emit_depthwise(
     derived: DepthwiseSizes,
     into: str = "",
 ) -> Mapping[str, Any]:
-    """``w``: the window; ``store``: the epilogue of output (i, j).
+    """``window``: the sums; ``store``: the epilogue of output (i, j), ``stores``: of all.
 
     ``into`` is an array that an output's channels go to instead of memory.
     """
@@ -146,30 +138,104 @@ def emit_depthwise(
     image = _within(found.image, "place_y", item.place_y, found.y.reach(p.out_y))
     image = _within(image, "place_x", item.place_x, found.x.reach(p.out_x))
     of_image = f"line[{_place(s, p, derived)}]" if derived.columns > 1 else "line"
-    first_y, first_x = ("first_y" if derived.tiles_y > 1 else "0"), ("first_x" if derived.tiles_x > 1 else "0")
+    text = _image_text(printer, rewriter(image), item, line)
+    start = printer.dialect.literal(identity_of(found.op, dtype), dtype)
+    clear = _each_lane(s.vector, f"{sums.element}{sums.at_lane} = {start};")
+    add = _each_lane(s.vector, _accumulated(printer, found, sums, of_image + line.at_lane, weight))
+    by_row = bool(derived.weights_by_row)
+    load_weight = _weight_lines(printer, found, rewriter, item, weight, by_row=by_row)
+    weights = [f"{weight.declaration};", *loop("s", p.taps_x, load_weight)]
+    all_weights = [f"{weight.declaration};", *loop("r", p.taps_y, loop("s", p.taps_x, load_weight))]
     window = WindowText(
-        s=s,
-        p=p,
-        sizes=derived,
-        sums=sums.pair,
-        start=printer.dialect.literal(identity_of(found.op, dtype), dtype),
-        line=line.pair,
-        weight=weight.pair,
-        image=_image_text(printer, rewriter(image), item, line),
-        load_weight=_weight_lines(printer, found, rewriter, item, weight, by_row=bool(derived.weights_by_row)),
-        accumulate=_accumulated(printer, found, sums, of_image + line.at_lane, weight),
-        place_y=plus(times(first_y, p.stride_y), times("y" if derived.rows > 1 else "0", derived.step_y)),
-        place_x=plus(times(first_x, p.stride_x), times("x" if derived.columns > 1 else "0", derived.step_x)),
-        output_y=times("i", derived.out_step_y),
+        head=text.head,
+        weights=all_weights if p.weighted and not by_row else [],
+        sums=[f"{sums.declaration};", *loop("i", s.tile_y, loop("j", s.tile_x, clear))],
+        rows=derived.rows,
+        unrolled=s.unroll == 1,
+        load_row=[*_load_row(text, line, s, p, derived), *(weights if p.weighted and by_row else [])],
+        outputs_y=s.tile_y,
+        tap_row=_tap_row(s, p, derived),
+        accumulate=loop("s", p.taps_x, loop("j", s.tile_x, add)),
     )
+    store = _epilogue(kernel, printer, found, item, sums, into)
     return {
         "index": printer.dialect.index_type(derived.points + s.threads),
-        "w": window,
-        "store": _epilogue(kernel, printer, found, item, sums, into),
+        "window": window,
+        "my_outputs": _my_outputs(p, s, derived),
+        "store": store,
+        "stores": _stores(store, s, p, derived),
     }
 
 
-def _image_text(printer: CPrinter, image: Expr, item: _Item, line: _Array) -> ImageText:
+def _each_lane(width: int, statement: str) -> list[str]:
+    if width == 1:
+        return [statement]
+    return ["#pragma unroll", f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {statement}"]
+
+
+def _load_row(
+    image: _ImageText, line: _Array, s: DepthwiseSchedule, p: DepthwiseProblem, d: DepthwiseSizes
+) -> list[str]:
+    """All places of row ``y`` of the image, into ``line``."""
+    first_y, first_x = ("first_y" if d.tiles_y > 1 else "0"), ("first_x" if d.tiles_x > 1 else "0")
+    place_y = plus(times(first_y, p.stride_y), times("y" if d.rows > 1 else "0", d.step_y))
+    place_x = plus(times(first_x, p.stride_x), times("x" if d.columns > 1 else "0", d.step_x))
+    return [
+        *([f"const int place_y = {place_y};"] if image.uses_y else []),
+        *image.row_lines,
+        f"{line.declaration};",
+        *loop("x", d.columns, [f"const int place_x = {place_x};", *image.load]),
+    ]
+
+
+def _tap_row(s: DepthwiseSchedule, p: DepthwiseProblem, d: DepthwiseSizes) -> list[str]:
+    """The row ``r`` of the window that row ``y`` of the image meets, for row ``i`` of the outputs, if there is one."""
+    if s.tile_y == 1:
+        return []
+    first, step = times("i", d.out_step_y), d.tap_step_y
+    if step <= 1:
+        return [f"const int r = y - {first};", f"if (r < 0 || r >= {p.taps_y}) continue;"]
+    return [
+        f"const int ahead = y - {first};",
+        f"if (ahead < 0 || ahead > {(p.taps_y - 1) * step} || ahead % {step} != 0) continue;",
+        *([f"const int r = ahead / {step};"] if p.weighted else []),
+    ]
+
+
+def _my_outputs(p: DepthwiseProblem, s: DepthwiseSchedule, d: DepthwiseSizes) -> list[str]:
+    """Digits of ``point``: which channels, and which tile of which image."""
+
+    def digit(name: str, before: int, count: int, after: int, tile: int) -> list[str]:
+        if count == 1:
+            return []
+        text = over("point", before) + (f" % {count}" if after > 1 else "") + (f" * {tile}" if tile > 1 else "")
+        return [f"const int {name} = {text};"]
+
+    channels, columns = d.groups_of_channels, d.groups_of_channels * d.tiles_x
+    return [
+        *digit("channel", 1, channels, d.tiles_x * d.tiles_y * p.lead, 1),
+        *digit("first_x", channels, d.tiles_x, d.tiles_y * p.lead, s.tile_x),
+        *digit("first_y", columns, d.tiles_y, p.lead, s.tile_y),
+        *digit("lead", columns * d.tiles_y, p.lead, 1, 1),
+    ]
+
+
+def _stores(store: list[str], s: DepthwiseSchedule, p: DepthwiseProblem, d: DepthwiseSizes) -> list[str]:
+    """``store`` for each output of the tile that there is."""
+
+    def place(name: str, first: str, index: str, count: int, tiles: int, tile: int) -> list[str]:
+        at = plus(first if tiles > 1 else 0, index if tile > 1 else 0)
+        return [
+            *([f"const int {name} = {at};"] if count > 1 or count % tile else []),
+            *([f"if ({name} >= {count}) continue;"] if count % tile else []),
+        ]
+
+    of_column = [*place("out_x", "first_x", "j", p.out_x, d.tiles_x, s.tile_x), *store]
+    of_row = [*place("out_y", "first_y", "i", p.out_y, d.tiles_y, s.tile_y), *loop("j", s.tile_x, of_column)]
+    return loop("i", s.tile_y, of_row)
+
+
+def _image_text(printer: CPrinter, image: Expr, item: _Item, line: _Array) -> _ImageText:
     whole, y = frozenset({item.lead, item.channel}), frozenset({item.place_y})
     image = regroup(image, (whole, y, frozenset({item.place_x})))
     head, names = Emitter(printer, item.names, prefix="p").named(parts_within([image], whole))
@@ -178,7 +244,7 @@ def _image_text(printer: CPrinter, image: Expr, item: _Item, line: _Array) -> Im
     row_lines, names = Emitter(printer, known, prefix="v").named(parts_within([image], whole | y))
     known |= names | {item.place_x: "place_x"} | item.lanes
     load = _filled(Emitter(printer, known, prefix="u"), image, item, line)
-    return ImageText(head, row_lines, load, uses_y)
+    return _ImageText(head, row_lines, load, uses_y)
 
 
 def _accumulated(printer: CPrinter, found: Sliding, sums: _Array, of_image: str, weight: _Array) -> str:

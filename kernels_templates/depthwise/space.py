@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
@@ -306,6 +306,7 @@ def _one_at_a_time(p: DepthwiseProblem, limits: Limits) -> DepthwiseSchedule:
 
 FAMILY = Family(
     "depthwise",
+    Loops,
     DepthwiseSchedule,
     problem,
     objections,

@@ -1,4 +1,4 @@
-"""What the templates of loops and pools are given: the statements of one point of the domain, or of a vector of points."""
+"""What the templates of loops and pools read: the statements of one point of the domain, or of a vector of points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Var, substitute, var
 from gpucomp.expr.simplify import unflatten
-from gpucomp.kernel import Kernel, Loops, Store, Window
+from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.forms.lanes import lanes_of
 
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 def emit_loops(
-    kernel: Kernel, printer: CPrinter, s: LoopsSchedule, p: LoopsProblem, derived: PointsSizes
+    kernel: Kernel[Loops], printer: CPrinter, s: LoopsSchedule, p: LoopsProblem, derived: PointsSizes
 ) -> Mapping[str, Any]:
-    """``body``: the statements for one ``point``; ``index``: the type of its number."""
-    body = kernel.body
-    assert isinstance(body, (Loops, Window))
-    return emit_pointwise(kernel, printer, s, p, body.domain, kernel.stores)
+    """``loads``, ``values`` and ``stores`` are the stages of one ``point``; ``index`` is the type of its number."""
+    return emit_pointwise(kernel, printer, s, p, kernel.body.domain, kernel.stores)
 
 
 def emit_pointwise(
@@ -40,7 +38,7 @@ def emit_pointwise(
     vector = lanes_of(flat, point, lane, s.vector)
     rewriter = Rewriter(kernel.params, {v: substitute(place, vector) for v, place in places.items()})
     emitter = Emitter(printer, {point: "point", lane: "lane"} if s.vector > 1 else {point: "point"})
-    body = emitter.store(flat_stores(stores, rewriter), lane, s.vector)
-    # one past the last work-group has to be a number of this type as well
+    found = emitter.store_stages(flat_stores(stores, rewriter), lane, s.vector)
+    # the type must also hold one past the last point of the last work-group
     index_type = printer.dialect.index_type(p.size // s.vector + s.threads * s.items)
-    return {"body": body, "index": index_type}
+    return {"loads": found.loads, "values": found.values, "stores": found.writes, "index": index_type}

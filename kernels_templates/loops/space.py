@@ -1,4 +1,4 @@
-"""The parameters of the loops family: any algorithm, one group of points a work-item."""
+"""Parameters of the loops family: any algorithm, one group of points per work-item."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
 from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, loads, walk
 from gpucomp.expr.simplify import coefficient
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
@@ -29,17 +29,17 @@ class PointsProblem(Sizes):
 
     size: int  # points of the domain
     inner: int  # points of its innermost axis
-    width: int  # bytes of the widest element that moves
+    width: int  # bytes of the widest element that is loaded or stored
 
 
 class LoopsProblem(PointsProblem):
-    """Sizes of a domain, and what one point of it does. ``width`` ignores elements that neighbouring points share."""
+    """Sizes of a domain, and the work of one point. ``width`` ignores elements that neighbouring points share."""
 
     operations: int
-    read_bytes: int  # that its loads ask for
-    moved_bytes: int  # that memory moves for its loads and stores: whole sectors where neighbouring points lie apart
+    read_bytes: int  # bytes that its loads request
+    moved_bytes: int  # bytes that memory moves for its loads and stores: whole sectors unless points are adjacent
     written_bytes: int
-    trips: int  # of its longest loop
+    trips: int  # iterations of its longest loop
 
 
 class PointsSizes(Sizes):
@@ -75,7 +75,7 @@ def problem(kernel: Kernel) -> LoopsProblem:
 
 
 def read_by(value: Expr) -> list[tuple[Load, float]]:
-    """The loads of a point, and how often it makes each.
+    """The loads of a point, and how often it executes each.
 
     Of a choice only the side that reads more counts: a point of a Concat reads one operand.
     """
@@ -91,7 +91,7 @@ def moved_bytes(offset: Expr, inner: Var | None, nbytes: int) -> float:
     """Bytes that memory moves for an element at ``offset``, while neighbouring points along ``inner`` move theirs."""
     step = coefficient(offset, inner) if inner is not None else 0
     if step is None:
-        return nbytes  # a gather: its step is not known, neighbours often share a row
+        return nbytes  # a gather: its step is unknown, and neighbours often share a row
     return nbytes / WARP if step == 0 else min(max(SECTOR, nbytes), abs(step) * nbytes)
 
 
@@ -100,7 +100,7 @@ def objections(s: LoopsSchedule, p: LoopsProblem, limits: Limits) -> Iterator[st
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.inner % s.vector:
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
-    if limits.is_cpu:  # what is loaded is computed with, all at once and in four bytes or more
+    if limits.is_cpu:  # loaded elements are widened to four bytes or more, all at once
         yield from too_wide(s.vector, max(4, p.width), limits)
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
@@ -118,20 +118,20 @@ def geometry(s: LoopsSchedule, p: PointsProblem) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
-ADDRESSES = 20  # registers beside the values
+ADDRESSES = 20  # registers besides those of values
 LONGEST_ACCESS = 16  # bytes
 
 
 def registers(s: LoopsSchedule, p: LoopsProblem) -> int:
-    """What a group of points reads and writes. Of a loop's reads, those of ``WRITTEN_OUT`` trips."""
+    """Registers for what a group of points reads and writes; of a loop's loads, those of ``WRITTEN_OUT`` iterations."""
     at_once = min(p.read_bytes, -(-p.read_bytes // p.trips) * WRITTEN_OUT)
     return ADDRESSES + -(-s.vector * (at_once + p.written_bytes) // 4)
 
 
 def work(s: LoopsSchedule, p: LoopsProblem) -> Work:
-    """A work-group's points. A work-item's groups follow each other: stores stand between their loads."""
+    """A work-group's points. A work-item computes its groups one after the other, with stores between their loads."""
     warps, points = -(-s.threads // WARP), s.threads * s.vector * s.items
-    width = least(LONGEST_ACCESS, s.vector * p.width) / p.width  # elements of an access
+    width = least(LONGEST_ACCESS, s.vector * p.width) / p.width  # elements per access
     accesses = (p.read_bytes + p.written_bytes) / p.width * s.vector / width
     return Work(
         macs=points * p.operations / 2,
@@ -145,10 +145,10 @@ def work(s: LoopsSchedule, p: LoopsProblem) -> Work:
 
 
 def focus(p: PointsProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """Work-groups of some warps; accesses of 16 bytes, or narrower ones where there are few points.
+    """Work-groups of some warps; accesses of 16 bytes, or narrower ones if there are few points.
 
-    The model does not see what narrower accesses cost. Where memory is the limit it cannot tell these values apart, so
-    the best ones come first.
+    The model ignores the cost of narrower accesses. If memory is the limit, it cannot distinguish these values, so the
+    best ones come first.
     """
     return {
         "threads": tuple(t for t in (256, 128, 64, 32) if t <= max(32, limits.threads)),
@@ -157,14 +157,14 @@ def focus(p: PointsProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 
 def default(p: LoopsProblem, limits: Limits) -> LoopsSchedule:
-    """16-byte accesses where the innermost axis allows them and enough work-items remain."""
+    """16-byte accesses if the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     vector = max(1, 16 // p.width) if not limits.is_cpu else 1
     while vector > 1 and (p.inner % vector or p.size // vector < limits.units * 4 * limits.warp):
         vector //= 2
     items = 1
     while not limits.is_cpu and items < 4 and p.size // vector >= 2 * items * limits.units * IN_FLIGHT:
-        items *= 2  # the units are full of work-items: more accesses each
+        items *= 2  # there are enough work-items for all units, so each does more accesses
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2
     return LoopsSchedule(threads=threads, vector=vector, items=items)
@@ -172,6 +172,7 @@ def default(p: LoopsProblem, limits: Limits) -> LoopsSchedule:
 
 FAMILY = Family(
     "loops",
+    Loops,
     LoopsSchedule,
     problem,
     objections,

@@ -1,4 +1,4 @@
-"""What the template of a pool is given."""
+"""What the template of a pool reads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def emit_pool(
-    kernel: Kernel, printer: CPrinter, s: PoolSchedule, p: PoolProblem, derived: PointsSizes
+    kernel: Kernel[Window], printer: CPrinter, s: PoolSchedule, p: PoolProblem, derived: PointsSizes
 ) -> Mapping[str, Any]:
-    """As ``loops``, with the accumulator written out over the window or as a loop."""
-    body = kernel.body_as(Window)
+    """Like ``loops``, with the accumulation over the window unrolled or as a loop."""
+    body = kernel.body
     taps = list(itertools.product(*(range(a.extent) for a in body.window)))
     acc: Expr = reduce(body.op, body.window, body.value)
     if s.unroll and taps:

@@ -1,4 +1,4 @@
-"""The parameters of the pool family: a window of taps reduced to each point of the domain."""
+"""Parameters of the pool family: a window of taps is reduced for each point of the domain."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ OTHER_REGISTERS = 24  # addresses, indices
 
 
 class PoolSchedule(LoopsSchedule):
-    unroll: int = tunable((0, 1), "whether the window is written out tap by tap")
+    unroll: int = tunable((0, 1), "whether the window is unrolled")
 
 
 class PoolProblem(PointsProblem):
-    """Sizes of a domain and of the window over which each of its points reduces."""
+    """Sizes of a domain, and of the window that is reduced for each of its points."""
 
     taps: int  # points of the window
-    image: int  # elements of all inputs, per point of the domain
-    guarded: int  # 1: a tap may lie outside of the image
+    image: int  # elements of all inputs per point of the domain
+    guarded: int  # 1: a tap may be outside the image
 
 
-def problem(kernel: Kernel) -> PoolProblem:
-    body = kernel.body_as(Window)
+def problem(kernel: Kernel[Window]) -> PoolProblem:
+    body = kernel.body
     domain = body.domain
     size = math.prod(a.extent for a in domain)
     return PoolProblem(
@@ -45,9 +45,9 @@ def problem(kernel: Kernel) -> PoolProblem:
 
 
 def registers(s: PoolSchedule, p: PoolProblem) -> int:
-    """The sums and two accesses. A window that is written out and may lie outside needs an access of every tap.
+    """Registers for the sums and two accesses; an unrolled window that may be outside the image needs one per tap.
 
-    ptxas does not wait for one branch before it reads behind the next (measured: bench/compile_spaces.py).
+    ptxas does not wait for one branch before it loads for the next (measured: bench/compile_spaces.py).
     """
     access = s.vector * p.width  # bytes
     at_once = p.taps if s.unroll and p.guarded else 2
@@ -60,21 +60,21 @@ def objections(s: PoolSchedule, p: PoolProblem, limits: Limits) -> Iterator[str]
     if p.inner % s.vector:
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
     if s.unroll and p.taps > MAX_UNROLLED:
-        yield f"{p.taps} taps written out, the source would be too long for a compiler to end in seconds"
+        yield f"{p.taps} taps unrolled, the source would be too long to compile in seconds"
     if not limits.is_cpu:
         yield from too_many_registers(limits, s.threads, registers(s, p))
-    if limits.is_cpu:  # what is loaded is computed with, all at once and in four bytes or more
+    if limits.is_cpu:  # loaded elements are widened to four bytes or more, all at once
         yield from too_wide(s.vector, max(4, p.width), limits)
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
 
 
-POINT_INSTRUCTIONS = 60  # of a group of points: which it is, its window, its store
-ACCESS_INSTRUCTIONS = 5  # of an access: it, its address, whether it lies outside
+POINT_INSTRUCTIONS = 60  # per group of points: its index, its window, its store
+ACCESS_INSTRUCTIONS = 5  # per access: the load, its address, the bounds test
 
 
 def work(s: PoolSchedule, p: PoolProblem) -> Work:
-    """A work-group's points. Neighbours along a row share their reads in the unit's own cache, rows do not."""
+    """A work-group's points. Neighbours along a row share their loads in the unit's own cache, rows do not."""
     warps = -(-s.threads // WARP)
     points = s.threads * s.vector * s.items
     return Work(
@@ -82,7 +82,7 @@ def work(s: PoolSchedule, p: PoolProblem) -> Work:
         cache_bytes=points * p.width * max(min(p.image, p.taps), math.sqrt(p.taps)),
         steps=s.items * (s.unroll + (1 - s.unroll) * -(-p.taps // WRITTEN_OUT)),
         out_bytes=points * p.width,
-        shared_traffic=points * p.width * p.taps,  # the unit's own cache is of the same memory
+        shared_traffic=points * p.width * p.taps,  # the unit's own cache is in the same memory
         instructions=warps * s.items * (p.taps * (s.vector + ACCESS_INSTRUCTIONS) + POINT_INSTRUCTIONS + s.vector),
         chains=s.vector,
         start_cycles=200,
@@ -90,7 +90,7 @@ def work(s: PoolSchedule, p: PoolProblem) -> Work:
 
 
 def default(p: PoolProblem, limits: Limits) -> PoolSchedule:
-    """16-byte accesses where the innermost axis allows them and enough work-items remain."""
+    """16-byte accesses if the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     vector = max(1, 16 // p.width) if not limits.is_cpu else 1
     while vector > 1 and (p.inner % vector or p.size // vector < limits.units * 4 * limits.warp):
@@ -105,6 +105,7 @@ def default(p: PoolProblem, limits: Limits) -> PoolSchedule:
 
 FAMILY = Family(
     "pool",
+    Window,
     PoolSchedule,
     problem,
     objections,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import guarded, over, plus
 from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, loads, substitute, var, walk
 from gpucomp.ir.types import BOOL
 from gpucomp.kernel import Kernel, Rowwise, Statistic
@@ -68,16 +69,114 @@ class _Kept:
     between: Mapping[Expr, str]  # several stages need these: the first of them computes them
     early: Mapping[Expr, str]  # only results need these: they are fetched before the statistics
 
-    def arrays(self, printer: CPrinter) -> list[dict[str, str]]:
+    def arrays(self, printer: CPrinter, elements: int) -> list[str]:
         names = {**self.between, **self.early}
-        return [{"name": name, "type": printer.ctype(part)} for part, name in names.items()]
+        return [f"{printer.ctype(part)} {name}[{elements}];" for part, name in names.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticText:
+    """One statistic as the template prints it. Where an access takes several rows, texts are of row ``lane``.
+
+    at          the text of its value
+    start       the statement that begins again, with no access
+    accesses    a work-item's accesses of the row
+    shuffled    joins lanes of a warp; the rest goes through an array of slots in shared memory: ``to_slot``,
+                ``from_slot``, ``add_slot`` of another lane, ``add_warp`` of another warp
+    add_part    joins what another work-group has left
+    """
+
+    name: str
+    op: str
+    at: str
+    declared: list[str]
+    start: str
+    accesses: list[str]
+    shuffled: list[str]
+    to_slot: list[str]
+    from_slot: list[str]
+    add_slot: list[str]
+    add_warp: list[str]
+    add_part: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How work-items share rows, as texts."""
+
+    index: str
+    s: RowwiseSchedule
+    p: RowwiseProblem
+    d: RowwiseSizes
+    shuffles: bool
+    in_warp: int  # lanes that join by shuffles; 1 where nothing shuffles
+
+    @property
+    def warps(self) -> int:
+        """What is left to join through shared memory."""
+        return self.s.lanes // self.in_warp
+
+    @property
+    def ragged(self) -> bool:
+        """The last work-group has work-items without a row of their own."""
+        d = self.d
+        return self.s.rows_per_group > 1 and (d.row_groups % self.s.rows_per_group > 0 or d.row_groups == 0)
+
+    @property
+    def my_result(self) -> str:
+        """Where a work-item's result is among those that a work-group leaves."""
+        return f"row * {self.d.row_width} + {LANE}" if self.d.row_width > 1 else "row"
+
+    def place(self) -> list[str]:
+        """Where a work-item stands among those of its work-group."""
+        lanes, rows = self.s.lanes, self.s.rows_per_group
+        if lanes == 1:
+            found = ["const int local_row = id;"] if rows > 1 else []
+            found += ["const int lane_id = 0;"] if self.s.splits > 1 else []
+        elif rows == 1:
+            found = ["const int lane_id = id;"]
+        elif self.p.rows_side_by_side:
+            found = [f"const int local_row = id % {rows};", f"const int lane_id = id / {rows};"]
+        else:
+            found = [f"const int local_row = id / {lanes};", f"const int lane_id = id % {lanes};"]
+        if self.warps > 1 and not self.shuffles:
+            found.append(f"const int slot = {'lane_id' if rows == 1 else f'local_row * {lanes} + lane_id'};")
+        return found
+
+    def each_row(self, *body: str) -> list[str]:
+        """``body`` for each row of an access."""
+        width = self.d.row_width
+        if width == 1:
+            return list(body)
+        if len(body) == 1:
+            return ["#pragma unroll", f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {body[0]}"]
+        return lane_loop(body, width)
+
+    def columns(self, body: Sequence[str]) -> list[str]:
+        """``body`` for each of a work-item's accesses ``col`` of a row; where rows are kept, their number is ``step``."""
+        if not body:
+            return []
+        lanes, steps, groups = self.s.lanes, self.d.steps, self.d.col_groups
+        if not self.s.keep:
+            begin = plus("begin" if self.s.splits > 1 else "0", "lane_id" if lanes > 1 else "0")
+            end = "end" if self.s.splits > 1 else groups
+            step = f"col += {lanes}" if lanes > 1 else "++col"
+            return [f"for ({self.index} col = {begin}; col < {end}; {step}) {{", *body, "}"]
+        if steps > 1:
+            head = ["#pragma unroll", f"for (int step = 0; step < {steps}; ++step) {{"]
+            col = f"lane_id + step * {lanes}" if lanes > 1 else "step"
+        else:
+            head = ["{", "const int step = 0;"]
+            col = "lane_id" if lanes > 1 else "0"
+        inside = guarded(f"col < {groups}" if groups % lanes else "", body)
+        return [*head, f"const {self.index} col = {col};", *inside, "}"]
 
 
 def emit_rowwise(
-    kernel: Kernel, printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes
+    kernel: Kernel[Rowwise], printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Rowwise)
+    body = kernel.body
     row_width, col_width = derived.row_width, derived.col_width
     row, col = var("row", max(1, p.rows // row_width)), var("col", max(1, p.cols // col_width))
     walk_ = _Walk(row, col, var(LANE, s.vector), s.vector, row_width, {row: "row"})
@@ -87,33 +186,60 @@ def emit_rowwise(
     )
     walk_.known |= named
     kept = _kept(stages, col, s.keep)
-    early_body = _fetched_early(printer, walk_, kept.early)
+    index = printer.dialect.index_type(
+        max(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
+    )
+    shuffles = can_shuffle(printer, p, derived)
+    layout = _Layout(index, s, p, derived, shuffles, derived.lanes_in_warp if shuffles else 1)
+    early = layout.columns(_fetched_early(printer, walk_, kept.early))
     statistics = [
-        _statistic(printer, walk_, number, statistic, value, kept.between)
+        _statistic(printer, walk_, layout, number, statistic, value, kept.between)
         for number, (statistic, value) in enumerate(zip(body.statistics, stages.values, strict=True))
     ]
-    finals, element_body = _results(printer, walk_, stages, {statistic.hole for statistic in body.statistics})
-    shared_type = statistics[0]["shared_type"] if statistics else "int"
+    finals, elements = _results(printer, walk_, stages, {statistic.hole for statistic in body.statistics})
+    row_stores = _row_stores(printer, walk_, stages.row_stores)
+    writes = ([f"my_row < {derived.row_groups}"] if layout.ragged else []) + (["lane_id == 0"] if s.lanes > 1 else [])
+    last = derived.last_row
+    types = [_shared_type(printer, statistic) for statistic in body.statistics]
     return {
-        "scratch": split_scratch(printer, shared_type, s.splits),
-        "index": printer.dialect.index_type(
-            max(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
-        ),
-        **_joining(printer, s, p, derived),
+        "scratch": split_scratch(printer, types[0] if types else "int", s.splits),
+        "index": index,
+        "shuffles": shuffles,
+        "in_warp": layout.in_warp,
+        "warps": layout.warps,
+        "shared_arrays": _shared_arrays(layout, types),
+        "my_place": layout.place(),
+        "clamped_row": [f"const {index} row = my_row < {last} ? my_row : {last};"] if layout.ragged else [],
+        "each_row": layout.each_row,
+        "leaves": " && ".join(writes),
+        "my_result": layout.my_result,
         "row_body": row_body,
-        "early_body": early_body,
+        "early": early,
         "before_all": _waits_for_nothing(kernel, kept.early, named),
         "statistics": statistics,
-        "row_stores": _row_stores(printer, walk_, stages.row_stores),
-        "finals": finals,
-        "element_body": element_body,
-        "kept": kept.arrays(printer),
+        "row_stores": guarded("lane_id == 0" if s.lanes > 1 else "", row_stores) if row_stores else [],
+        "results": [*finals, *layout.columns(elements)] if elements else [],
+        "kept": kept.arrays(printer, max(1, derived.steps) * s.vector),
     }
 
 
-def _stages(kernel: Kernel, walk_: _Walk, p: RowwiseProblem, col_width: int) -> _Stages:
+def _shared_type(printer: CPrinter, statistic: Statistic) -> str:
+    """The type of a statistic in shared memory and in the workspace."""
+    dtype = statistic.hole.dtype
+    return "int" if dtype is BOOL else printer.dialect.value_type(dtype)
+
+
+def _shared_arrays(layout: _Layout, types: Sequence[str]) -> list[tuple[str, str, list[int]]]:
+    """Arrays in shared memory: type, name, extents."""
+    width, warps = layout.d.row_width, layout.warps
+    extents = [layout.s.rows_per_group * warps, *([width] if width > 1 else [])]
+    slots = [(ctype, f"shared_s{number}", extents) for number, ctype in enumerate(types)] if warps > 1 else []
+    return [*slots, *([("int", "is_last", [1])] if layout.s.splits > 1 else [])]
+
+
+def _stages(kernel: Kernel[Rowwise], walk_: _Walk, p: RowwiseProblem, col_width: int) -> _Stages:
     """The kernel's expressions on the variables of the walk."""
-    body = kernel.body_as(Rowwise)
+    body = kernel.body
     flat_row, flat_col = var("flat_row", max(1, p.rows)), var("flat_col", max(1, p.cols))
     placed = {
         **lanes_of(flat_row, walk_.row, walk_.lane, walk_.row_width),
@@ -147,13 +273,6 @@ def can_shuffle(printer: CPrinter, p: RowsProblem, derived: RowsSizes) -> bool:
     return printer.dialect.shuffles and derived.threads % SHUFFLED == 0 and bool(p.shuffles)
 
 
-def _joining(printer: CPrinter, s: RowwiseSchedule, p: RowwiseProblem, derived: RowwiseSizes) -> dict[str, int]:
-    """How lanes join: ``in_warp`` of them by shuffles, the rest through shared memory; 1 where nothing shuffles."""
-    can = can_shuffle(printer, p, derived)
-    in_warp = derived.lanes_in_warp if can else 1
-    return {"shuffles": int(can), "in_warp": in_warp, "warps": s.lanes // in_warp}
-
-
 def _fetched_early(printer: CPrinter, walk_: _Walk, names: Mapping[Expr, str]) -> list[str]:
     """Statements that keep an access's ``names``; from here on they are known."""
     if not names:
@@ -177,8 +296,14 @@ def _keep(walk_: _Walk, names: Mapping[Expr, str], texts: Sequence[str]) -> list
 
 
 def _statistic(
-    printer: CPrinter, walk_: _Walk, number: int, statistic: Statistic, value: Expr, names: Mapping[Expr, str]
-) -> dict[str, Any]:
+    printer: CPrinter,
+    walk_: _Walk,
+    layout: _Layout,
+    number: int,
+    statistic: Statistic,
+    value: Expr,
+    names: Mapping[Expr, str],
+) -> StatisticText:
     """One statistic for the template; from here on its name and what it keeps are known."""
     name, op, dtype = f"s{number}", statistic.op, statistic.hole.dtype
     at = f"{name}[{LANE}]" if walk_.row_width > 1 else name
@@ -198,14 +323,55 @@ def _statistic(
         inner.append(f"const {ctype} term = {text};")
     inner.append(f"{at} = {printer.combine(op, dtype, at, term)};")
     walk_.known[statistic.hole] = at
-    return {
-        "name": name,
-        "type": ctype,
-        "shared_type": "int" if dtype is BOOL else ctype,
-        "identity": printer.dialect.literal(identity_of(op, dtype), dtype),
-        "body": [*head, *(lane_loop(inner, walk_.width) if walk_.width > 1 else inner)],
-        "combined": printer.combine(op, dtype, at, "other"),
-    }
+    accesses = [*head, *(lane_loop(inner, walk_.width) if walk_.width > 1 else inner)]
+    start = printer.dialect.literal(identity_of(op, dtype), dtype)
+    return _text(layout, name, op, ctype, at, start, accesses, printer.combine(op, dtype, at, "other"))
+
+
+def _text(
+    layout: _Layout, name: str, op: str, ctype: str, at: str, start: str, accesses: Sequence[str], combined: str
+) -> StatisticText:
+    """The text of a statistic whose accesses are these; ``combined`` is its value ``at`` with that of ``other``."""
+    d, in_warp, several = layout.d, layout.in_warp, layout.d.row_width > 1
+    side = f"[{LANE}]" if several else ""
+    first = f"local_row * {layout.warps}" if layout.s.rows_per_group > 1 else "0"
+
+    def slot(number: str) -> str:
+        return f"shared_{name}[{number}]{side}"
+
+    def add(text: str, *then: str) -> list[str]:
+        return layout.each_row(f"const {ctype} other = {text};", f"{at} = {combined};", *then)
+
+    shuffled: list[str] = []
+    if in_warp > 1:
+        stride = d.lane_stride
+        mask = "mask" if in_warp > 2 else stride
+        each = f"for (int mask = {in_warp * stride // 2}; mask > {stride // 2}; mask /= 2) {{" if in_warp > 2 else "{"
+        shuffled = [each, *add(f"gc_shfl_xor({at}, {mask})"), "}"]
+    if layout.shuffles:
+        mine = plus(first, over("lane_id", in_warp))
+        to_slot = guarded(f"lane_id % {in_warp} == 0" if in_warp > 1 else "", layout.each_row(f"{slot(mine)} = {at};"))
+    else:
+        to_slot = layout.each_row(f"{slot('slot')} = {at};")
+    declared = [f"{ctype} {name} = {start};"]
+    if several:
+        declared = [f"{ctype} {name}[{d.row_width}];", *layout.each_row(f"{at} = {start};")]
+    return StatisticText(
+        name=name,
+        op=op,
+        at=at,
+        declared=declared,
+        start=f"{at} = {start};",
+        accesses=layout.columns(accesses) if d.col_groups else [],
+        shuffled=shuffled,
+        to_slot=to_slot,
+        from_slot=layout.each_row(f"{at} = {slot(first)};"),
+        add_slot=add(slot("slot + half_way"), f"{slot('slot')} = {at};"),
+        add_warp=add(slot(plus(first, "warp"))),
+        add_part=add(
+            f"workspace[{'' if layout.index == 'int' else f'({layout.index})'}part * {layout.p.rows} + {layout.my_result}]"
+        ),
+    )
 
 
 def _results(printer: CPrinter, walk_: _Walk, stages: _Stages, holes: set[Hole]) -> tuple[list[str], list[str]]:

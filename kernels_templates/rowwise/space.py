@@ -89,8 +89,8 @@ class RowwiseSizes(RowsSizes):
     lane_stride: int  # how far apart the numbers of a row's lanes are
 
 
-def problem(kernel: Kernel) -> RowwiseProblem:
-    body = kernel.body_as(Rowwise)
+def problem(kernel: Kernel[Rowwise]) -> RowwiseProblem:
+    body = kernel.body
     side_by_side = rows_side_by_side(kernel)
     element_stores = len(kernel.stores) - len(body.row_stores)
     return RowwiseProblem(
@@ -336,6 +336,7 @@ def _one_at_a_time(p: RowwiseProblem) -> RowwiseSchedule:
 
 FAMILY = Family(
     "rowwise",
+    Rowwise,
     RowwiseSchedule,
     problem,
     objections,

@@ -1,4 +1,4 @@
-"""Blocks of statements for the scan family's template: an access's values, the ways two values join, its stores."""
+"""Text for the scan family's template: an access's values, the ways in which two values are joined, its stores."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def emit_scan(
-    kernel: Kernel, printer: CPrinter, s: ScanSchedule, p: ScanProblem, derived: ScanSizes
+    kernel: Kernel[Scan], printer: CPrinter, s: ScanSchedule, p: ScanProblem, derived: ScanSizes
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/scan/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Scan)
+    """What ``kernels_templates/scan/kernel.j2`` reads; each hook is described there."""
+    body = kernel.body
     dtype = body.acc.dtype
     row, col, lane = var("row", max(1, p.rows)), var("col", derived.row_accesses), var(LANE, s.vector)
     at = places(body.rows, row)
@@ -37,7 +37,7 @@ def emit_scan(
     known = {row: "row", col: "col", **known}
     if s.vector > 1:
         known[lane] = LANE
-    # the first element in the order of the scan is the last of its access in memory when it runs in reverse
+    # in a reverse scan, the first element of an access is its last one in memory
     element = f"access * {s.vector} + {f'{s.vector - 1} - {LANE}' if p.reverse else LANE}" if s.vector > 1 else "access"
     held = f"kept[{element}]"
 

@@ -1,11 +1,11 @@
-"""The parameters of the scan family: running sums, products, maxima and minima along an axis.
+"""Parameters of the scan family: running sums, products, maxima and minima along an axis.
 
-A schedule changes the order of additions. ``depth`` counts the additions behind one element: ``vector * accesses - 1`` in a
-work-item, two for each step of the exchange between lanes, one for each warp, one for each tile, and two to join them.
-Work-groups that look back add up the tiles by lanes instead. That takes fewer additions, and their order does not depend
-on which work-group was first. To first order an f32 sum is off by at most ``depth * 2**-24 * sum |x|`` (Higham, Accuracy
-and Stability of Numerical Algorithms, section 4.2); adding one by one has a depth of ``n - 1``. Equal schedules give equal
-bits.
+A schedule changes the order of additions. ``depth`` counts the additions that one element depends on:
+``vector * accesses - 1`` in a work-item, two for each step of the exchange between lanes, one for each warp, one for
+each tile, and two to join them. Work-groups that look back add the tiles by lanes instead. That takes fewer additions,
+and their order does not depend on which work-group was first. To first order an f32 sum has an error of at most
+``depth * 2**-24 * sum |x|`` (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). Adding one by one
+has a depth of ``n - 1``. Equal schedules give equal bits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCESSES = (1, 2, 4, 8)
 MAX_TILES = (1 << 16) - 1  # work-groups of a launch's second axis, in CUDA
 MAX_WORKSPACE = (1 << 31) - 1
-ATTEMPTS = 1024  # to find a flag set, about half a millisecond, before a work-group computes what it waits for
-MAX_ELEMENTS = 32  # of a tile that a work-item holds
+ATTEMPTS = 1024  # polls of a flag, about half a millisecond, before a work-group computes the missing total itself
+MAX_ELEMENTS = 32  # most elements of a tile per work-item
 OTHER_REGISTERS = 28  # addresses, indices, the carry
 
 
@@ -58,23 +58,23 @@ class ScanSchedule(Tunables):
 
 
 class ScanProblem(RowsProblem):
-    """Sizes of a scan. Where rows lie side by side, ``widest`` is 1: an access takes one element."""
+    """Sizes of a scan. If rows are adjacent in memory, ``widest`` is 1: an access has one element."""
 
-    value_bytes: int  # of a running value
+    value_bytes: int  # bytes of a running value
     exclusive: int
     reverse: int
 
 
 class ScanSizes(RowsSizes):
     row_accesses: int
-    tile: int  # accesses of all lanes of a row
-    tiles: int  # of a row
-    elements: int  # of a tile that a work-item holds
+    tile: int  # accesses per tile, of all lanes of a row
+    tiles: int  # tiles per row
+    elements: int  # elements of a tile per work-item
     attempts: int
 
 
-def problem(kernel: Kernel) -> ScanProblem:
-    body = kernel.body_as(Scan)
+def problem(kernel: Kernel[Scan]) -> ScanProblem:
+    body = kernel.body
     side_by_side = rows_side_by_side(kernel)
     return ScanProblem(
         rows=math.prod(a.extent for a in body.rows),
@@ -105,7 +105,7 @@ def derive(s: ScanSchedule, p: ScanProblem) -> ScanSizes:
 
 
 def depth(s: ScanSchedule, p: ScanProblem) -> int:
-    """Additions that one element of the result can have behind it, at most."""
+    """The most additions that an element of the result depends on."""
     d = derive(s, p)
     steps, warps = (s.lanes - 1).bit_length(), s.lanes // d.lanes_in_warp
     across = 2 * steps + warps if s.lanes > 1 else 0
@@ -114,23 +114,23 @@ def depth(s: ScanSchedule, p: ScanProblem) -> int:
 
 
 def shared_bytes(s: ScanSchedule, p: ScanProblem) -> int:
-    """Of one work-group, where lanes do not shuffle."""
+    """Shared memory of one work-group, without shuffles."""
     return s.lanes * s.rows_per_group * p.value_bytes if s.lanes > 1 else 0
 
 
 def registers(s: ScanSchedule, p: ScanProblem) -> int:
-    """The elements that a work-item holds, one access, and others. Looking back adds the prefix and where tiles begin."""
+    """Registers for a work-item's elements, one access, and others. Look-back also keeps the prefix and offsets."""
     words = max(1, p.value_bytes // 4)
     return words * (s.vector * s.accesses + s.vector + 4 + 4 * s.look_back) + OTHER_REGISTERS + 4 * s.look_back
 
 
 def registers_taken(s: ScanSchedule, p: ScanProblem) -> int:
-    """At most what ptxas takes while registers are plenty: addresses of several accesses at a time."""
+    """An upper bound of the registers that ptxas uses if they are plenty: it keeps addresses of several accesses."""
     return least(MOST_REGISTERS, registers(s, p) + 13 * max(1, p.value_bytes // 4))
 
 
 def template_sizes(s: ScanSchedule, p: ScanProblem) -> ScanSizes:
-    """What ``derive`` says, and how many work-groups a unit is to hold: otherwise ptxas saves registers, and spills."""
+    """The sizes of ``derive``, and how many work-groups should be resident; otherwise ptxas saves registers and spills."""
     d = derive(s, p)
     return d.replace(groups_per_unit=groups_for_registers(registers_taken(s, p), d.threads))
 
@@ -142,7 +142,7 @@ def objections(s: ScanSchedule, p: ScanProblem, limits: Limits) -> Iterator[str]
     if p.cols % s.vector:
         yield f"vectors of {s.vector} do not divide the {p.cols} columns"
     if s.vector > p.widest:
-        yield f"{p.widest} neighbours of a row stand side by side, not {s.vector}"
+        yield f"{p.widest} neighbours of a row are adjacent in memory, not {s.vector}"
     if d.elements > MAX_ELEMENTS:
         yield f"{d.elements} elements of a tile per work-item, {MAX_ELEMENTS} can be held"
     shared = shared_bytes(s, p)
@@ -155,7 +155,7 @@ def objections(s: ScanSchedule, p: ScanProblem, limits: Limits) -> Iterator[str]
     if d.groups > MAX_GROUPS:
         yield f"more than {MAX_GROUPS} work-groups"
     if s.look_back and d.tiles < 2:
-        yield "a row of one tile has none to look back at"
+        yield "a row of one tile has no tile to look back at"
     if s.look_back and d.tiles > MAX_TILES:
         yield f"{d.tiles} tiles of a row, each with a work-group: there may be {MAX_TILES}"
     if s.look_back and d.tiles * (p.rows * p.value_bytes + 4 * d.groups) > MAX_WORKSPACE:
@@ -172,25 +172,28 @@ def geometry(s: ScanSchedule, p: ScanProblem) -> Geometry:
         (d.groups, d.tiles, 1),
         (d.threads, 1, 1),
         workspace_bytes=d.tiles * p.rows * p.value_bytes,
-        counter_bytes=4 * d.groups * (1 + d.tiles),  # arrivals of a group of rows, then a flag of each of its tiles
+        counter_bytes=4
+        * d.groups
+        * (1 + d.tiles),  # an arrival counter for a group of rows, then a flag for each of its tiles
     )
 
 
 ACCESS = 12  # cycles between two accesses of a work-item
-ADDITION = 4  # cycles of one that waits for the one before
+ADDITION = 4  # cycles of an addition that depends on the one before
 SHUFFLE = 30  # cycles of one exchange between lanes
-MEETING = 60  # cycles of a barrier and of what stands around it
+MEETING = 60  # cycles of a barrier and the instructions around it
 RESIDENT = 1024  # work-items that a unit runs at a time
 FLAG = 4  # bytes
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
-CLEARLY = 1.4  # times faster has looking back to be before a default does it
+CLEARLY = 1.4  # how many times faster look-back has to be for a default to use it
 
 
 def joining(s: ScanSchedule, p: ScanProblem, shuffles: bool) -> tuple[float, float, int, int]:
-    """Of one tile's lanes: cycles, instructions of each warp, values of a row that shared memory keeps and that it moves.
+    """Costs of joining one tile's lanes.
 
-    Lanes join by shuffles, warps through shared memory. Without shuffles all lanes join through shared memory, where the
-    reach doubles in each step.
+    Returns cycles, instructions per warp, and the values of a row that shared memory keeps and that it moves. Lanes are
+    joined by shuffles, warps through shared memory. Without shuffles all lanes are joined through shared memory, where
+    the distance doubles in each step.
     """
     d = derive(s, p)
     if shuffles and p.shuffles and d.threads % SHUFFLED == 0 and d.lanes_in_warp > 1:
@@ -199,16 +202,17 @@ def joining(s: ScanSchedule, p: ScanProblem, shuffles: bool) -> tuple[float, flo
         return SHUFFLE * exchanges + (warps > 1) * (2 * MEETING + 4 * warps), 3 * exchanges, (warps > 1) * warps, 0
     doublings = halvings_of(s.lanes)
     several = (s.lanes > 1) * 1
-    moved = several * s.lanes * (3 + 2 * doublings)  # each lane leaves its total, reads and writes, reads two at last
+    # each lane writes its total, reads and writes in each step, and reads two at the end
+    moved = several * s.lanes * (3 + 2 * doublings)
     return (several + doublings) * 2 * MEETING, several * 4 + doublings * 8, several * s.lanes, moved
 
 
 def cycles(s: ScanSchedule, p: ScanProblem, limits: Limits) -> float:
-    """Of the busiest unit: the more of what one work-item takes for its row, and what the unit's share of bytes takes."""
+    """Cycles of the busiest unit: of a work-item's row, or of the unit's share of bytes, whichever are more."""
     d = derive(s, p)
     groups, tiles = (d.groups * d.tiles, 1) if s.look_back else (d.groups, d.tiles)
     waves = -(-groups * d.threads // (limits.units * RESIDENT))
-    # lanes that stand apart ask for a sector each: what follows finds it in the first cache
+    # lanes that are far apart load a sector each; their next accesses find it in the first-level cache
     apart = (
         1.0
         if p.rows_side_by_side
@@ -225,13 +229,13 @@ def cycles(s: ScanSchedule, p: ScanProblem, limits: Limits) -> float:
 
 
 def looking_back(s: ScanSchedule, p: ScanProblem) -> float:
-    """Mean cycles to leave a total, to find the flags of the tiles before one after the other, and to read their totals."""
+    """Mean cycles to publish a total, poll the flags of the previous tiles one by one, and read their totals."""
     d = derive(s, p)
     return s.look_back * (2 * LATENCY + 4 * MEETING + LATENCY * (1 + -(-d.tiles // d.threads)) / 2)
 
 
 def taking_down(s: ScanSchedule, p: ScanProblem) -> float:
-    """Cycles of a row's last work-group to arrive: it waits for the stores of the others, then clears all flags in turn."""
+    """Cycles of a row's last work-group to arrive. It waits for the stores of the others, then clears all flags."""
     d = derive(s, p)
     return s.look_back * (LATENCY + ACCESS * -(-d.tiles // d.threads))
 
@@ -242,7 +246,7 @@ def looked_at(s: ScanSchedule, p: ScanProblem) -> float:
 
 
 def default(p: ScanProblem, limits: Limits) -> ScanSchedule:
-    """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
+    """The legal schedule that is fastest by ``cycles``; on CPUs, one work-item per row."""
     if limits.is_cpu:
         return _one_at_a_time(p)
 
@@ -254,7 +258,7 @@ def default(p: ScanProblem, limits: Limits) -> ScanSchedule:
 
 
 def _candidates(p: ScanProblem, limits: Limits) -> Iterator[ScanSchedule]:
-    """Schedules of work-groups of common sizes, with less than twice the rows that there are."""
+    """Schedules with work-groups of common sizes, and with less than twice the rows that there are."""
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     for lanes in LANES:
         rows_per_group = {n for t in (32, 64, 128, most) if (n := max(1, t // lanes)) < 2 * max(1, p.rows)}
@@ -267,13 +271,16 @@ def _candidates(p: ScanProblem, limits: Limits) -> Iterator[ScanSchedule]:
 
 
 def work(s: ScanSchedule, p: ScanProblem, *, shuffles: bool = True) -> Work:
-    """A work-group's rows, tile after tile: each waits for the one before. With look back one tile, and those before it."""
+    """A work-group's rows, tile after tile; each waits for the one before.
+
+    With look-back, one tile and those before it.
+    """
     d = derive(s, p)
     tiles = 1 if s.look_back else d.tiles
     elements = s.rows_per_group * tiles * d.tile * s.vector
     joined, instructions, left, moved = joining(s, p, shuffles)
     run = p.element_bytes * (s.rows_per_group if p.rows_side_by_side else s.lanes * d.elements)
-    # lanes that stand apart ask for a sector each access
+    # lanes that are far apart load a sector per access
     apart = (
         1
         if p.rows_side_by_side
@@ -284,7 +291,7 @@ def work(s: ScanSchedule, p: ScanProblem, *, shuffles: bool = True) -> Work:
         macs=elements,
         cache_bytes=elements * p.element_bytes * SECTOR / least(SECTOR, run) + looked_at(s, p),
         steps=tiles,
-        # the result; totals that are left, and a flag, which is set and taken down
+        # the result; the published totals, and a flag that is set and cleared
         out_bytes=elements * p.element_bytes + s.look_back * (s.rows_per_group * p.value_bytes + 2 * FLAG),
         shared_traffic=s.rows_per_group * tiles * moved * p.value_bytes,
         instructions=-(-d.threads // SHUFFLED) * tiles * issued,
@@ -292,12 +299,14 @@ def work(s: ScanSchedule, p: ScanProblem, *, shuffles: bool = True) -> Work:
         chains=1.0,
         registers=registers_taken(s, p),
         step_cycles=joined + ADDITION * d.elements,
-        start_cycles=200 + looking_back(s, p) + taking_down(s, p) / d.tiles,  # which one of so many does
+        start_cycles=200
+        + looking_back(s, p)
+        + taking_down(s, p) / d.tiles,  # only one of the tiles' work-groups does it
     )
 
 
 def focus(p: ScanProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """Single elements or the widest accesses, work-groups of few rows."""
+    """Single elements or the widest accesses, and work-groups of few rows."""
     return {"rows_per_group": (1, 2, 4, 8, 16, 32, 64), "vector": tuple(dict.fromkeys((p.widest, 1)))}
 
 
@@ -312,6 +321,7 @@ def _one_at_a_time(p: ScanProblem) -> ScanSchedule:
 
 FAMILY = Family(
     "scan",
+    Scan,
     ScanSchedule,
     problem,
     objections,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import plus
 from gpucomp.expr.core import Const, Expr, Hole, Var, both, call, index, substitute, var, walk
 from gpucomp.expr.simplify import flatten
 from gpucomp.kernel import Kernel, Scatter, Store
@@ -40,9 +41,9 @@ class Walk:
     after: Expr
 
 
-def walk_of(kernel: Kernel, vector: int) -> Walk:
+def walk_of(kernel: Kernel[Scatter], vector: int) -> Walk:
     """``kernel`` brought onto the variables of the template, ``vector`` lines at a time."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     lines = math.prod(v.extent for v in body.lines)
     flat, lane = var("flat_line", lines), var(LANE, vector)
     line, place = var("line", lines // vector), var("place", math.prod(v.extent for v in body.places))
@@ -67,10 +68,10 @@ def walk_of(kernel: Kernel, vector: int) -> Walk:
 
 
 def emit_scatter(
-    kernel: Kernel, printer: CPrinter, s: ScatterSchedule, p: ScatterProblem, derived: ScatterSizes
+    kernel: Kernel[Scatter], printer: CPrinter, s: ScatterSchedule, p: ScatterProblem, derived: ScatterSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scatter/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Scatter)
+    body = kernel.body
     w = walk_of(kernel, s.vector)
     known: dict[Expr, str] = {w.line: "line"}
     if s.vector > 1:
@@ -86,9 +87,11 @@ def emit_scatter(
     changing = known | {w.number: "number", w.place: "target"}
     guard_lines, guard = _condition(Emitter(printer, known, prefix="g"), w.guard)
     data = copied_in_place(kernel)
+    index = printer.dialect.index_type(max(p.lines, p.places, p.updates) + s.line_items * s.vector + derived.part)
     return {
-        "index": printer.dialect.index_type(max(p.lines, p.places, p.updates) + s.line_items * s.vector + derived.part),
-        "in_place": f"x{kernel.stores[0].target} != x{data}" if data is not None else "",
+        "index": index,
+        **_places_of(index, s, p, derived),
+        "not_in_place": f"x{kernel.stores[0].target} != x{data}" if data is not None else "",
         "copy": copy,
         "guard_lines": guard_lines,
         "guard": guard,
@@ -101,6 +104,24 @@ def emit_scatter(
             *(text for t in w.initial for text in _change(kernel, printer, changing, body.acc, t, w, s.vector)),
         ],
     }
+
+
+def _places_of(index: str, s: ScatterSchedule, p: ScatterProblem, d: ScatterSizes) -> dict[str, Any]:
+    """Which lines and places a work-item and its work-group own."""
+    share = s.part_items * d.part
+    begin = plus("first_place", f"id / {s.line_items} * {d.part}" if s.part_items > 1 else 0)
+    mine = "id" if s.part_items == 1 else f"id % {s.line_items}"
+    return {
+        "share": share,
+        "my_part": [f"const {index} begin = {begin};", f"const {index} end = {_at_most('begin', d.part, p.places)};"],
+        "last_place": _at_most("first_place", share, p.places),
+        "my_line": plus("first_line", mine if s.line_items > 1 else 0),
+        "is_no_line": f"line >= {d.line_groups}" if d.line_groups % s.line_items else "",
+    }
+
+
+def _at_most(first: str, count: int, end: int) -> str:
+    return f"{first} + {count} < {end} ? {first} + {count} : {end}"
 
 
 def _condition(emitter: Emitter, condition: Expr) -> tuple[list[str], str]:

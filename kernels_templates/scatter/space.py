@@ -41,8 +41,8 @@ class ScatterSizes(Sizes):
     part: int  # places that a work-item owns
 
 
-def problem(kernel: Kernel) -> ScatterProblem:
-    body = kernel.body_as(Scatter)
+def problem(kernel: Kernel[Scatter]) -> ScatterProblem:
+    body = kernel.body
     return ScatterProblem(
         lines=math.prod(v.extent for v in body.lines),
         places=math.prod(v.extent for v in body.places),
@@ -107,6 +107,7 @@ def default(p: ScatterProblem, limits: Limits) -> ScatterSchedule:
 
 FAMILY = Family(
     "scatter",
+    Scatter,
     ScatterSchedule,
     problem,
     objections,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpucomp.codegen.c.constant_matvec import one_by_one, parts_and_sums
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import stage
 from gpucomp.codegen.c.vectors import component, fetch, load_vectors, store_vectors, wide_loads
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Const, Expr, Load, both, index, substitute, var, walk
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def emit_blocks(
-    kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem, derived: BlocksSizes
+    kernel: Kernel[TileTransform], printer: CPrinter, s: BlocksSchedule, p: BlocksProblem, derived: BlocksSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/tile_transform/kernel.j2`` for what each hook is."""
     work = _Work(kernel, printer, s, p)
@@ -66,8 +67,8 @@ class _Source:
 class _Work:
     """What a work-item computes of ``vector`` neighbouring blocks."""
 
-    def __init__(self, kernel: Kernel, printer: CPrinter, s: BlocksSchedule, p: BlocksProblem) -> None:
-        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body_as(TileTransform), s.vector
+    def __init__(self, kernel: Kernel[TileTransform], printer: CPrinter, s: BlocksSchedule, p: BlocksProblem) -> None:
+        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body, s.vector
         self.point, self.lane = var("point", max(1, p.points // s.vector)), var(LANE, s.vector)
         flat = var("flat", max(1, p.points))
         vector = lanes_of(flat, self.point, self.lane, s.vector)
@@ -163,11 +164,12 @@ class _Work:
         emitter = Emitter(self.printer, known, prefix="i")
         text, in_rows = self._conditions(emitter, 0, rows)
         more, in_columns = self._conditions(emitter, 1, columns)
-        text += more
+        text = stage("which rows and columns of the inputs are in the image", [*text, *more])
         shared, loaded = self._of_all_outputs(known)
-        text += shared
+        text += stage("what the stores of all outputs read", shared)
         dialect = self.printer.dialect
         for c in columns:
+            text += ["", f"// column {c} of the inputs, and its sums"]
             for r in rows:
                 guard = " && ".join(names[k] for names, k in ((in_rows, r), (in_columns, c)) if k in names)
                 text += self._load(f"d{r}_{c}", emitter, r, c, guard)
@@ -175,6 +177,7 @@ class _Work:
             for i, head, total in zip(numbers, one_by_one(self.ctype, named, sums), sums, strict=True):
                 text += [*head, f"const {self.ctype} e{i}_{c} = {total};"]
         for i in numbers:
+            text += ["", f"// line {i} of the outputs: sums of those, stored one by one"]
             named, sums = parts_and_sums(dialect, matrix, [f"e{i}_{c}" for c in range(len(matrix[0]))], f"q{i}_")
             for j, (head, total) in enumerate(zip(one_by_one(self.ctype, named, sums), sums, strict=True)):
                 text += head

@@ -39,8 +39,8 @@ class BlocksSizes(Sizes):
     """Nothing: the template reads the schedule alone."""
 
 
-def problem(kernel: Kernel) -> BlocksProblem:
-    body = kernel.body_as(TileTransform)
+def problem(kernel: Kernel[TileTransform]) -> BlocksProblem:
+    body = kernel.body
     used = [sum(x != 0 for x in row) for row in body.matrix]
     moving = [kernel.params[k].dtype.nbytes for k in {t.target for t in kernel.stores} | {0}]
     return BlocksProblem(
@@ -118,6 +118,7 @@ def work(s: BlocksSchedule, p: BlocksProblem) -> Work:
 
 FAMILY = Family(
     "blocks",
+    TileTransform,
     BlocksSchedule,
     problem,
     objections,

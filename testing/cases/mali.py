@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from gpucomp.ir.types import BF16, F16, I8, I32, U8
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from testing.kernels import conv, grouped_conv, into_part, matmul
 
 
-def with_constant_weights(kernel: Kernel) -> Kernel:
+def with_constant_weights(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     return replace(kernel, constants=frozenset({1}))
 
 

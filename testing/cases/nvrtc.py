@@ -1,9 +1,10 @@
 """Kernels of tests/kernels_templates/test_nvrtc.py, each with what is special about it."""
 
 from gpucomp.ir.types import F16
+from gpucomp.kernel import Kernel
 from testing.kernels import conv, matmul, max_pool, reduction, softmax
 
-REAL = {
+REAL: dict[str, Kernel] = {
     "stem": conv((1, 224, 224, 3), 64, (7, 7), stride=2, pad=3),
     "wide": conv((1, 56, 56, 64), 64, (3, 3), pad=1),
     "deep": conv((1, 7, 7, 512), 512, (3, 3), pad=1),

@@ -1,6 +1,7 @@
 """Kernels of tests/kernels_templates/test_on_harness.py, each with what is special about it."""
 
 from gpucomp.ir.types import BF16, F16, I8, I16, I32, U8
+from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from testing.kernels import (
     add_relu,
@@ -22,7 +23,7 @@ ROW = {"lanes": 8, "rows_per_group": 4, "vector": 1, "keep": 1, "splits": 1}
 POINTS = {"threads": 32, "vector": 4, "items": 2}
 
 # what a template can do, each at a schedule that makes it: derived sizes that prove it, kernel, schedule
-FEATURES = {
+FEATURES: dict[str, tuple[dict[str, int], Kernel, dict[str, int]]] = {
     "split-K": ({"tiles_per_split": 4}, matmul(13, 22, 90), TILE | {"splits": 3}),
     "split-K with a tail that has nothing": ({"tiles_per_split": 1}, matmul(5, 7, 13), TILE | {"splits": 4}),
     "split-K of two stages": ({"stages": 2}, matmul(9, 20, 70, batch=(2,)), TILE | {"splits": 2, "stages": 2}),
@@ -66,7 +67,7 @@ FEATURES = {
     ),
 }
 
-RACES = {
+RACES: dict[str, tuple[Kernel, dict[str, int]]] = {
     "loops": (add_relu(5, 11, 4), POINTS),
     "pool": (max_pool((1, 9, 7, 8), 3, 2, 0), POINTS | {"unroll": 1}),
     "rowwise": (softmax(5, 67), ROW | {"lanes": 64, "rows_per_group": 2}),

@@ -81,14 +81,14 @@ SIMT_CASES = {
 }
 
 REFUSED = {  # kernel, and why it is none
-    "eight f16 side by side": (stem((1, 9, 9, 8), 8, (3, 3), dtype=F16, source=F16, planar=False), "of their own"),
-    "nine channels": (stem((1, 9, 9, 9), 8, (3, 3), dtype=F16), "of their own"),
+    "eight f16 side by side": (stem((1, 9, 9, 8), 8, (3, 3), dtype=F16, source=F16, planar=False), "wide enough"),
+    "nine channels": (stem((1, 9, 9, 9), 8, (3, 3), dtype=F16), "wide enough"),
     "a single tap": (stem((1, 9, 9, 3), 8, (1, 1), dtype=F16), "a window of (1, 1)"),
-    "taps that are no neighbours": (stem((1, 9, 9, 3), 8, (3, 3), dilation=2, dtype=F16), "2) apart"),
+    "taps that are no neighbours": (stem((1, 9, 9, 3), 8, (3, 3), dilation=2, dtype=F16), "dilations of (2, 2)"),
     "large patches": (stem((1, 16, 16, 3), 8, (8, 8), stride=8, dtype=F16), "that do not overlap"),
     "filters that are computed": (
         replace(stem((1, 9, 9, 3), 8, (3, 3), dtype=F16), constants=frozenset()),
-        "no constants",
+        "not constants",
     ),
     "pixels that are computed": (scaled(stem((1, 9, 9, 3), 8, (3, 3), math="tf32")), "a is computed"),
     "a wide window": (stem((1, 20, 9, 3), 8, (17, 3), dtype=F16), "at most 16 taps"),

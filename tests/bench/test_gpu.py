@@ -485,7 +485,7 @@ class Nowhere:
         return SimpleNamespace(free=lambda: None)
 
 
-def crew_run(tmp_path, *subjects, deadline_s=60.0):
+def pool_run(tmp_path, *subjects, deadline_s=60.0):
     jobs = [work.Job("stage", f"{n}-{s}", s, limit_s=1.0) for n, s in enumerate(subjects)]
     found = results.Results(tmp_path, "gpu")
     pool = work.WorkerPool(Stage(), Nowhere(), jobs, tmp_path / "work.log")
@@ -508,7 +508,7 @@ def crew_run(tmp_path, *subjects, deadline_s=60.0):
     ],
 )
 def test_what_breaks_a_process_is_named_and_the_others_are_done_in_a_fresh_one(subject, said, tmp_path):
-    complete, found = crew_run(tmp_path, "ok", subject, "ok")
+    complete, found = pool_run(tmp_path, "ok", subject, "ok")
 
     assert complete
     assert said in found[subject]["error"]
@@ -534,7 +534,7 @@ def test_what_runs_when_the_time_is_over_is_cut_off_and_not_blamed(tmp_path, mon
 
 @FORKS
 def test_a_wrong_answer_costs_no_process(tmp_path):
-    _, found = crew_run(tmp_path, "ok", "wrong", "ok")
+    _, found = pool_run(tmp_path, "ok", "wrong", "ok")
 
     assert not found["wrong"]["ok"]
     assert found["0-ok"]["pid"] == found["2-ok"]["pid"]
@@ -542,7 +542,7 @@ def test_a_wrong_answer_costs_no_process(tmp_path):
 
 @FORKS
 def test_nothing_is_started_when_the_time_is_over(tmp_path):
-    complete, found = crew_run(tmp_path, "ok", deadline_s=-1.0)
+    complete, found = pool_run(tmp_path, "ok", deadline_s=-1.0)
 
     assert not complete
     assert found == {}

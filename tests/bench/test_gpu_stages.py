@@ -21,9 +21,9 @@ from bench.gpu.problems import MODELS, problems, supported
 from bench.models import build, inputs
 from gpucomp import config
 from gpucomp.cli.compare import onnxruntime_session
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.targets import cuda, opencl
-from testing import kernel_oracle
 from testing.kernels import conv, matmul, softmax
 from tests.plans import two_layers
 
@@ -216,7 +216,7 @@ def test_torch_computes_each_kernel_s_nodes_as_the_kernel_s_own_oracle_does(redu
         function = Translated(problem.step, given, torch, torch.float64, "cpu")
         with torch.no_grad():
             found = function(*function.arguments)
-        for y, right in zip(found, kernel_oracle.expected(problem.kernel, given), strict=True):
+        for y, right in zip(found, expected(problem.kernel, given), strict=True):
             assert checks.error_of(right, y.numpy()) <= checks.LIMITS[problem.precision], problem.name
 
 
@@ -276,7 +276,7 @@ def test_a_schedule_is_timed_only_when_its_answer_is_right(factor, invalidity, r
     monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
     problem = next(p for p in reduced if p.kernel.family == "norm" and p.precision == "fp32")
     given = problem.inputs()
-    wanted = kernel_oracle.expected(problem.kernel, given)
+    wanted = expected(problem.kernel, given)
     device = Repeating([(w * factor).astype(w.dtype) for w in wanted])
     context = Context(Options(tmp_path))
     first = default(problem.kernel, family_of(problem.kernel), TARGET.limits)

@@ -17,9 +17,10 @@ from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, fe
 from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.kernel_sweep.points import sampled
 from gpucomp.ir.types import F16, I32
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
-from testing.kernel_oracle import expected
 from testing.kernels import (
     attention,
     average_pool,
@@ -234,7 +235,7 @@ def test_texts_of_other_macros_and_flags_share_a_run_of_the_compiler_of_opencl()
     assert len(set(map(id, programs))) == 2
 
 
-SAMPLED = {
+SAMPLED: dict[str, Kernel] = {
     "conv": conv((2, 7, 5, 3), 6, (3, 3), pad=1),
     "batch": matmul(5, 7, 11, batch=(3,), dtype=F16),
     "integers": matmul(5, 7, 11, dtype=I32, acc=I32),

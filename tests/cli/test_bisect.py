@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
+from dataclasses import astuple, replace
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from gpucomp import cli, compiler, lowering, ops, targets
 from gpucomp.cli import compare, cut, reproduce
-from gpucomp.cli.blame import IMPORT, Blame
+from gpucomp.cli.blame import IMPORT, PLAN, Blame, blame
 from gpucomp.cli.compare import Distance, distance
+from gpucomp.cli.cut import Case
 from gpucomp.errors import VerifyError
-from gpucomp.expr.core import Call, call, transform
+from gpucomp.expr.core import Call, call, load, loads, substitute, transform
+from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Node
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.step import KernelStep
+from gpucomp.report.journey import Journey
 from gpucomp.rewrite import pipeline as passes
 from gpucomp.rewrite.rule import apply_rules, rule
+from gpucomp.schedule.scheduled import Scheduled
 
 RNG = np.random.default_rng(11)
 W = {
@@ -186,8 +191,8 @@ def test_a_wrong_pass_over_kernels_is_named(command, monkeypatch):
         return [replace_kernel(step, turned) if isinstance(step, KernelStep) else step for step in steps]
 
     def replace_kernel(step, change):
-        stores = tuple(dataclasses.replace(s, value=change(s.value)) for s in step.kernel.stores)
-        return dataclasses.replace(step, kernel=dataclasses.replace(step.kernel, stores=stores))
+        stores = tuple(replace(s, value=change(s.value)) for s in step.kernel.stores)
+        return replace(step, kernel=replace(step.kernel, stores=stores))
 
     wrong = KernelPass("seeded", seeded)
     monkeypatch.setattr(lowering, "KERNEL_PASSES", (*lowering.KERNEL_PASSES, wrong))
@@ -198,6 +203,103 @@ def test_a_wrong_pass_over_kernels_is_named(command, monkeypatch):
     assert "Wrong after pass `seeded`." in out
     assert "- seeded: right" in out
     assert "- narrow-integers: wrong" in out
+
+
+def patches() -> onnx.ModelProto:
+    """A convolution whose windows do not overlap: the image is read along its columns."""
+    filters = numpy_helper.from_array(RNG.standard_normal((16, 3, 4, 4)).astype(np.float32), "w")
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], strides=[4, 4])],
+        "patches",
+        [info("x", TensorProto.FLOAT, [1, 3, 32, 32])],
+        [info("y", TensorProto.FLOAT, [1, 16, 8, 8])],
+        [filters],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def bytes_product() -> onnx.ModelProto:
+    """A product of bytes by constant bytes."""
+    weights = numpy_helper.from_array(RNG.integers(-99, 99, (32, 24)).astype(np.int8), "w")
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "bytes",
+        [info("x", TensorProto.UINT8, [48, 32])],
+        [info("y", TensorProto.INT32, [48, 24])],
+        [weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def rolled(one: Scheduled) -> Scheduled:
+    """The packed operand is read one place too far."""
+    (last,) = {ld for ld in loads(one.kernel.body.b) if ld.source == one.kernel.inputs - 1}
+    *rest, innermost = last.index
+    further = load(
+        last.source, (*rest, call("mod", innermost + 1, one.kernel.params[last.source].shape[-1])), last.dtype
+    )
+    body = replace(one.kernel.body, b=transform(one.kernel.body.b, lambda node: further if node is last else None))
+    return replace(one, kernel=replace(one.kernel, body=body))
+
+
+def other_signs(one: Scheduled) -> Scheduled:
+    """Signed bytes are read as unsigned ones."""
+    body = replace(one.kernel.body, signed=(False, False))
+    return replace(one, kernel=replace(one.kernel, body=body))
+
+
+def turned_windows(one: Scheduled) -> Scheduled:
+    """Rows and columns of the windows are exchanged in one operand, and not in the other one."""
+    body = one.kernel.body
+    row, column = (axis for axis in body.k if axis.extent == 4)
+    body = replace(body, b=substitute(body.b, {row: column, column: row}))
+    return replace(one, kernel=replace(one.kernel, body=body))
+
+
+AFTER_THE_CHOICE = {
+    "pack-weights": ("cpu", net, rolled),
+    "pack-bytes": ("opencl", bytes_product, other_signs),
+    "order-depth": ("opencl", patches, turned_windows),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_THE_CHOICE)
+def test_a_wrong_pass_after_the_choice_of_a_schedule_is_named(name, command, monkeypatch):
+    target, model, spoil = AFTER_THE_CHOICE[name]
+
+    def wrong(genuine):
+        def run(one):
+            after = genuine(one)
+            return after if after is one else spoil(after)
+
+        return run
+
+    seeded = [replace(p, run=wrong(p.run)) if p.name == name else p for p in lowering.SCHEDULED_PASSES]
+    monkeypatch.setattr(lowering, "SCHEDULED_PASSES", tuple(seeded))
+    monkeypatch.setattr(compiler, "SCHEDULED_PASSES", tuple(seeded))
+    onnx.save(model(), "net.onnx")
+
+    code, out, _ = command("--target", target, "--bisect", "-o", "found")
+
+    assert code == 6
+    assert f"Wrong after pass `{name}`." in out
+
+
+@pytest.mark.parametrize("name", AFTER_THE_CHOICE)
+def test_no_pass_of_a_right_model_is_blamed(name):
+    target, model, _ = AFTER_THE_CHOICE[name]
+    journey, proto, device = Journey(), model(), targets.resolve(target)
+    (spec,) = frontend.load(proto).inputs
+    inputs = {"x": RNG.integers(0, 250, spec.type.shape).astype(spec.type.dtype.numpy)}
+    expected = ReferenceEvaluator(proto).run(None, inputs)[0]
+
+    compiler.lower(proto, device, watch=journey.watch)
+    found = blame(Case(proto, inputs, {"y": expected}), device, "fp32", 1e-4)
+
+    assert name in [stage.name for stage in journey.scheduled if stage.after != stage.before]
+    assert (found.stage, set(found.without.values())) == (PLAN, {"right"})
 
 
 WRONG = {"cpu": ("fadd contract", "fsub contract"), "opencl": ("+ ev0[", "- ev0[")}  # the addend of a product
@@ -214,7 +316,7 @@ def wrong_kernel(monkeypatch, target):
         def wrong(kernel, schedule, target_, name, family):
             source = render(kernel, schedule, target_, name, family)
             text = source.text.replace(*WRONG[target]) if kernel.label.startswith("MatMul") else source.text
-            return dataclasses.replace(source, text=text)
+            return replace(source, text=text)
 
         return engines, wrong
 
@@ -364,7 +466,7 @@ def test_a_shape_is_known_though_its_tensor_is_not():
     ],
 )
 def test_distances(a, b, wanted):
-    assert dataclasses.astuple(distance(np.array(a), np.array(b))) == pytest.approx(dataclasses.astuple(wanted))
+    assert astuple(distance(np.array(a), np.array(b))) == pytest.approx(astuple(wanted))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_bench_prints_nothing_but_json_when_asked(command):
 
 def test_inspect_shows_every_kernel_and_why_it_ends(command):
     command("compile", "model.onnx", "-o", "m.gpuc")
+
     ran = command("inspect", "m.gpuc", "--kernels")
 
     header, first, second, *memory = ran.out.splitlines()

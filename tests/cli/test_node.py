@@ -251,7 +251,10 @@ def test_why_no_record_answers_is_told(inspected, records_of_others):
     lines = inspected(normalized(), "--node", "conv", "--records", str(records_of_others))
 
     said = [line.split(maxsplit=2)[2] for line in lines if line.startswith("  not by ")]
-    assert said[:2] == ["record: this kernel was tuned on no device", "sibling: this kernel was tuned on no device"]
+    assert said[:2] == [
+        "record: this kernel was not tuned on any device",
+        "sibling: this kernel was not tuned on any device",
+    ]
     assert [line.partition(":")[0] for line in said] == ["record", "sibling", "nearest", "portfolio"]
     by = next(n for n, line in enumerate(lines) if line.startswith("  by "))
     assert lines[by + 1].startswith("  not by ")
@@ -259,12 +262,21 @@ def test_why_no_record_answers_is_told(inspected, records_of_others):
 
 def test_without_records_nothing_is_said_to_be_passed_over(inspected):
     assert not [line for line in inspected(normalized(), "--node", "conv") if line.startswith("  not by ")]
+    assert not [line for line in inspected(normalized(), "--kernels") if "no record" in line]
+
+
+def test_the_list_of_kernels_counts_those_without_a_record(inspected, records_of_others):
+    lines = inspected(normalized(), "--kernels", "--records", str(records_of_others))
+
+    (said,) = [line for line in lines if line.startswith("no record is used for ")]
+    launches = sum(line.split()[0].isdecimal() for line in lines[1:])
+    assert said.startswith(f"no record is used for {launches} of {launches} kernels: --node NAME says why")
 
 
 def test_the_terms_of_the_model_come_with_why_no_record_answers(inspected, records_of_others):
     lines = inspected(normalized(), "--why", "--target", "cuda:sm_80", "--records", str(records_of_others))
 
-    assert "  not by     record: this kernel was tuned on no device" in lines
+    assert "  not by     record: this kernel was not tuned on any device" in lines
 
 
 def test_kernels_that_store_parts_of_the_same_concat_are_not_taken_for_each_other(inspected):

@@ -1,4 +1,4 @@
-"""Where halves of runs are exchanged, counted exactly: what the lanes of a warp take together lies in different banks."""
+"""The exchange of half runs avoids bank conflicts: the lanes of a warp access different banks. Counted exactly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_exchange_is_never_worse_than_none(runs):
 
 @pytest.mark.parametrize("runs", [2, 4, 8, 12, 32])
 def test_pairs_are_left_without_conflicts(runs):
-    """Sixteen lanes leave pairs of a fragment: four rows, eight floats of each."""
+    """Sixteen lanes store pairs of a fragment: four rows of eight floats."""
     pitch = 8 * runs + PAD
     terms = best_exchange(runs, pitch)
     for c in range(runs):

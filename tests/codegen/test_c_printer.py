@@ -9,9 +9,9 @@ import pytest
 from gpucomp.expr.core import Expr, axes_of, call, cast, index, literal, load, reduce, select, var
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.types import BF16, BOOL, DTYPES, F4E2M1, F16, F32, F64, I8, I32, I64, U8, U32, DType, TensorType
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.render import render
 from testing import opencl_device
-from testing.kernel_oracle import expected
 from testing.kernels import elementwise
 from testing.tolerance import UNIT_ROUNDOFF, assert_identical, assert_matches
 
@@ -42,7 +42,7 @@ SCHEDULE = {"threads": 64, "vector": 1, "items": 1}
 
 
 def functions_of(dtype: DType) -> list[str]:
-    """The functions that mean something on ``dtype``."""
+    """The functions that are defined for ``dtype``."""
     if dtype is BOOL:
         return sorted(LOGIC | {"eq", "ne", "lt", "le", "max", "min", "add", "mul", "bitand", "bitor", "bitxor"})
     if dtype.is_float:
@@ -92,7 +92,7 @@ def compute(values: list[Expr], inputs: list[np.ndarray], axes: tuple) -> tuple[
 
 
 def assert_close_in_each_octave(actual: np.ndarray, wanted: np.ndarray) -> None:
-    """``assert_matches`` among results of one magnitude: a large one hides no error of a small one."""
+    """``assert_matches`` for results of the same magnitude, so that errors of small results are not hidden."""
     if actual.dtype.name not in UNIT_ROUNDOFF:
         assert_identical(actual, wanted)
         return
@@ -102,14 +102,14 @@ def assert_close_in_each_octave(actual: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def runs_everywhere(fn: str, dtype: DType, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Where numpy's own answer is defined: C leaves some integer results open, and numpy takes what the CPU gives."""
+    """The operands for which numpy's result is defined. C, and so numpy, leaves some integer results undefined."""
     everything = np.ones(a.shape, bool)
     if dtype.is_float or dtype is BOOL:
         return everything
     if fn == "pow":  # through f64 in numpy: exact below 2^53, undefined past the type
         with np.errstate(all="ignore"):
             power = np.power(a.astype(np.float64), b.astype(np.float64))
-        exact = np.abs(b.astype(np.float64)) < 2.0**53  # an odd exponent past that is an even one in f64
+        exact = np.abs(b.astype(np.float64)) < 2.0**53  # larger odd exponents become even in f64
         return exact & (np.abs(power) < min(2.0**53, float(np.iinfo(dtype.numpy).max)))
     if fn in {"shl", "shr"}:
         return b >= 0
@@ -149,7 +149,7 @@ def test_every_conversion_gives_numpy_s_answer(source):
         dtype = object if source.bits == 64 and not source.is_float else None
         values = np.array(numbers, dtype).astype(source.numpy)
     (i,) = axes = axes_of(values.shape)
-    nibbles = {"i4", "u4", "i2", "u2"}  # numpy leaves open what a float becomes
+    nibbles = {"i4", "u4", "i2", "u2"}  # numpy does not define the conversion from floats
     targets = [d for d in DTYPES.values() if not (d.name in nibbles and source.is_float)]
 
     found, wanted = compute([cast(load(0, (i,), source), d) for d in targets], [values], axes)
@@ -210,7 +210,7 @@ def test_reductions_inside_a_value_are_loops_in_order():
 def test_the_branch_not_taken_is_not_read():
     x = np.arange(4, dtype=np.float32)
     (i,) = axes = axes_of((9,))
-    far = load(0, (i * (1 << 40),), F32)  # a fault, were it read
+    far = load(0, (i * (1 << 40),), F32)  # reading it would be a fault
     kernel = elementwise([select(i < 1, far, 2.0)], [TensorType(F32, (4,))], (9,), axes)
 
     (found,) = opencl_device.run(kernel, render(kernel, SCHEDULE, opencl_device.target(), "k0"), [x])
@@ -253,7 +253,7 @@ def test_sums_of_negative_indices_round_down():
 
 @pytest.mark.parametrize("dtype", [U8, I32, I64], ids=str)
 def test_a_chain_of_choices_is_as_long_as_its_links(dtype):
-    """A choice repeats its operands: in one expression each link would double the text, and 49 taps fill the memory."""
+    """A select repeats its operands. In one expression each link would double the text: too much for 49 taps."""
     (i,) = axes = axes_of((5,))
 
     def text_of(count):

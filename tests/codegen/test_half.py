@@ -1,4 +1,4 @@
-"""Half precision in OpenCL: the core language stores and loads it, cl_khr_fp16 computes with it."""
+"""Half precision in OpenCL: the core language loads and stores it, cl_khr_fp16 is needed to compute with it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import pytest
 
 from gpucomp.codegen.c.helpers import FP16
 from gpucomp.ir.types import F16
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 from testing import opencl_device
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, joined, matmul, padded, softmax
 from testing.template_cases import default
 from testing.tolerance import assert_matches
 from tests import opencl_c
 
-KERNELS = {
+KERNELS: dict[str, Kernel] = {
     "vectors": add_relu(5, 16, dtype=F16),
     "elements": add_relu(5, 7, dtype=F16),
     "guarded": padded(11, 2, dtype=F16),

@@ -1,4 +1,4 @@
-"""Rendering: pure, strict, the same macros in both dialects, and text that a person can read."""
+"""Rendering: it is pure and strict, both dialects have the same macros, and the source is readable."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from testing.kernels import (
 )
 
 TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"))
-KERNELS = {
+KERNELS: dict[str, Kernel] = {
     "loops": add_relu(3, 7),
     "contraction": matmul(5, 7, 11),
     "rowwise": softmax(4, 19),
@@ -121,7 +121,7 @@ def test_templates_do_not_render_for_the_cpu():
         render(KERNELS["loops"], {}, Target("cpu", "cpu", "x", "llvm", Limits()), "k0")
 
 
-GOLDEN = {
+GOLDEN: dict[str, tuple[Kernel, dict[str, int]]] = {
     "loops_vector": (add_relu(6, 8), {"threads": 128, "vector": 4, "items": 1}),
     "loops_guarded": (padded(11, 2), {"threads": 64, "vector": 1, "items": 2}),
     "loops_transpose": (transposed(5, 7), {"threads": 64, "vector": 1, "items": 1}),
@@ -159,7 +159,7 @@ GOLDEN = {
 @pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: t.language)
 def test_rendered_text_is_the_golden_one(name, target, golden):
     kernel, schedule = GOLDEN[name]
-    if target.language == "opencl":  # any GPU with OpenCL C 3.0 and a fence of the device
+    if target.language == "opencl":  # any GPU with OpenCL C 3.0 and device-wide fences
         target = dataclasses.replace(target, features=frozenset({"device_fence"})).with_limits(device_fence=True)
 
     golden(render(kernel, schedule, target, "kernel0").text, f"{name}.{'cu' if target.language == 'cuda' else 'cl'}")
@@ -174,7 +174,7 @@ def test_a_work_item_alone_in_its_group_meets_nobody():
 
 
 def test_a_guard_that_differs_from_lane_to_lane_guards_no_vector():
-    """Rows side by side: where the largest of a row is negative its element is read, else another one."""
+    """Lanes are rows, and the load's guard depends on the row's maximum."""
     r, c = var("r", 8), var("c", 3)
     top = hole("top", F32)
     body = Rowwise((r,), (c,), (Statistic(top, "max", load(0, (c, r), F32)),), frozenset({0}))

@@ -1,4 +1,4 @@
-"""Rendered text reads as if written by hand: no idle loops, terms or conditions, and blocks indented as they nest."""
+"""Rendered sources read as if written by hand: no empty loops, terms or conditions, and correct indentation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from gpucomp.codegen.c.text import modulo, over, plus, tidy, times
 from gpucomp.ir.types import F16
+from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 from testing.kernels import add_relu, conv, grouped_conv, matmul, max_pool, softmax
@@ -48,8 +49,8 @@ def faults(text: str) -> list[str]:
     return found
 
 
-# what models of the benchmark are made of, a layer of each kind
-MODELS = {
+# a layer of each kind in the models of the benchmark
+MODELS: dict[str, list[Kernel]] = {
     "resnet": [
         conv((1, 32, 32, 3), 16, (7, 7), stride=2, pad=3),
         max_pool((1, 16, 16, 16), 3, 2, 1),

@@ -20,11 +20,11 @@ import pytest
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import render
 from testing.cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import matmul
 from testing.wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 from tests import nvrtc

@@ -13,9 +13,9 @@ import pytest
 
 from gpucomp.frontend.onnx import load, translate
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.pipeline import run_pipeline
-from testing.kernel_oracle import run_steps
 from tests.fuzz import control, fleet, learned, lists, microsoft, rare
 from tests.fuzz.__main__ import journalled, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome

@@ -14,14 +14,14 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
   __local int tile_a[2][8][20];
   __local int tile_b[2][8][8];
 
-  // this work-item's place in the tile of the result, and the tile's
+  // the position of this work-item in the tile of the result, and that of the tile
   const int id = (int)get_local_id(0);
   const int my_row = id / 4, my_column = id % 4;
   const int tile = (int)get_group_id(0);
   const int first_column = (tile % 2) * 8;
   const int first_row = (tile / 2) * 16;
 
-  // where its parts of the tiles come from
+  // the sources of its parts of the tiles
   const int a_fast = id % 2, a_slow = id / 2;
   int a_row = first_row + a_slow;
   if (a_row > 19) a_row = 19;
@@ -36,7 +36,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
   const int bs1 = b_column + 24;
   const int bs2 = b_column + 36;
 
-  // the sums that it keeps
+  // its sums
   int acc[2][2];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -44,7 +44,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
     for (int j = 0; j < 2; ++j) acc[i][j] = 0;
   }
 
-  // the first tile, by way of registers
+  // the first tile, through registers
   int a_next[4];
   int b_next[4];
   const int a_depth = a_fast * 4;
@@ -94,7 +94,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
   for (int depth = 0; depth < 40; depth += 8) {
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // the next tile sets out to registers while this one is computed with
+    // load the next tile into registers while this one is multiplied
     const int following = depth + 8;
     if (following < 40) {
       const int a_depth = following + a_fast * 4;
@@ -136,7 +136,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
       }
     }
 
-    // what this tile adds to the sums
+    // add the products of this tile to the sums
     int a_part[2];
     int b_part[2];
     #pragma unroll
@@ -150,7 +150,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
       }
     }
 
-    // the next one goes on to shared memory
+    // move the next one to shared memory
     now ^= 1;
     if (following < 40) {
       #pragma unroll
@@ -161,7 +161,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
     }
   }
 
-  // what is stored of each sum
+  // store the sums
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = first_row + my_row * 2 + i;

@@ -12,13 +12,13 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   __local float tile_a[16][36];
   __local float tile_b[16][32];
 
-  // this work-item's place in the tile of the result, and the tile's
+  // the position of this work-item in the tile of the result, and that of the tile
   const int id = (int)get_local_id(0);
   const int my_row = id / 8, my_column = id % 8;
   const int tile = (int)get_group_id(0);
   const int first_row = tile * 32;
 
-  // where its parts of the tiles come from
+  // the sources of its parts of the tiles
   const int a_fast = id % 4, a_slow = id / 4;
   int a_at0[2];
   int a_at1[2];
@@ -38,7 +38,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   const int b_fast = id % 8, b_slow = id / 8;
   const int b_column = b_fast * 4;
 
-  // the sums that it keeps
+  // its sums
   float acc[4][4];
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -47,7 +47,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   }
 
   for (int depth = 0; depth < 144; depth += 16) {
-    // everybody is done with the tile before: the next one takes its place
+    // the previous tile is free: the next one replaces it
     barrier(CLK_LOCAL_MEM_FENCE);
     const int a_depth = depth + a_fast * 4;
     const int a_depth_chunk = a_depth / 4;
@@ -75,7 +75,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // what it adds to the sums
+    // add its products to the sums
     float a_part[4];
     float b_part[4];
     #pragma unroll
@@ -90,7 +90,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
   }
 
-  // what is stored of each sum
+  // store the sums
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = first_row + my_row * 4 + i;

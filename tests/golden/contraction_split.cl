@@ -31,14 +31,14 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   __local float tile_b[2][8][32];
   __local int is_last[1];
 
-  // this work-item's place in the tile of the result, and the tile's
+  // the position of this work-item in the tile of the result, and that of the tile
   const int id = (int)get_local_id(0);
   const int my_row = id / 8, my_column = id % 8;
   const int tile = (int)get_group_id(0);
   const int first_column = (tile % 2) * 32;
   const int first_row = (tile / 2) * 16;
 
-  // where its parts of the tiles come from
+  // the sources of its parts of the tiles
   const int a_fast = id % 2, a_slow = id / 2;
   int a_row = first_row + a_slow;
   if (a_row > 19) a_row = 19;
@@ -48,7 +48,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   int b_column = first_column + b_fast * 4;
   if (b_column > 32) b_column = 32;
 
-  // the sums that it keeps
+  // its sums
   float acc[2][4];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -56,11 +56,11 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     for (int j = 0; j < 4; ++j) acc[i][j] = 0.0f;
   }
 
-  // the part of the depth that is this work-group's
+  // the part of the depth of this work-group
   const int depth_begin = (int)get_group_id(1) * 32;
   const int depth_end = depth_begin + 32 < 104 ? depth_begin + 32 : 104;
 
-  // the first tile, by way of registers
+  // the first tile, through registers
   float a_next[4];
   float b_next[4];
   if (depth_begin < depth_end) {
@@ -84,7 +84,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   for (int depth = depth_begin; depth < depth_end; depth += 8) {
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // the next tile sets out to registers while this one is computed with
+    // load the next tile into registers while this one is multiplied
     const int following = depth + 8;
     if (following < depth_end) {
       const int a_depth = following + a_fast * 4;
@@ -98,7 +98,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       vstore4(bd0 ? vload4(0, x1 + b_column + bd1) : (float4)(0), 0, b_next);
     }
 
-    // what this tile adds to the sums
+    // add the products of this tile to the sums
     float a_part[2];
     float b_part[4];
     #pragma unroll
@@ -112,7 +112,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       }
     }
 
-    // the next one goes on to shared memory
+    // move the next one to shared memory
     now ^= 1;
     if (following < depth_end) {
       if (a_slow < 16) {
@@ -151,7 +151,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
   }
 
-  // what is stored of each sum
+  // store the sums
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = first_row + my_row * 2 + i;

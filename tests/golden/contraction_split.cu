@@ -15,14 +15,14 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   __shared__ __align__(16) float tile_b[2][8][32];
   __shared__ __align__(16) int is_last[1];
 
-  // this thread's place in the tile of the result, and the tile's
+  // the position of this thread in the tile of the result, and that of the tile
   const int id = (int)threadIdx.x;
   const int my_row = id / 8, my_column = id % 8;
   const int tile = (int)blockIdx.x;
   const int first_column = (tile % 2) * 32;
   const int first_row = (tile / 2) * 16;
 
-  // where its parts of the tiles come from
+  // the sources of its parts of the tiles
   const int a_fast = id % 2, a_slow = id / 2;
   int a_row = first_row + a_slow;
   if (a_row > 19) a_row = 19;
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   int b_column = first_column + b_fast * 4;
   if (b_column > 32) b_column = 32;
 
-  // the sums that it keeps
+  // its sums
   __align__(16) float acc[2][4];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -40,11 +40,11 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     for (int j = 0; j < 4; ++j) acc[i][j] = 0.0f;
   }
 
-  // the part of the depth that is this block's
+  // the part of the depth of this block
   const int depth_begin = (int)blockIdx.y * 32;
   const int depth_end = depth_begin + 32 < 104 ? depth_begin + 32 : 104;
 
-  // the first tile, by way of registers
+  // the first tile, through registers
   __align__(16) float a_next[4];
   __align__(16) float b_next[4];
   if (depth_begin < depth_end) {
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   for (int depth = depth_begin; depth < depth_end; depth += 8) {
     __syncthreads();
 
-    // the next tile sets out to registers while this one is computed with
+    // load the next tile into registers while this one is multiplied
     const int following = depth + 8;
     if (following < depth_end) {
       const int a_depth = following + a_fast * 4;
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       *reinterpret_cast<uint4*>(b_next) = bd0 ? *reinterpret_cast<const uint4*>(x1 + b_column + bd1) : make_uint4(0u, 0u, 0u, 0u);
     }
 
-    // what this tile adds to the sums
+    // add the products of this tile to the sums
     __align__(16) float a_part[2];
     __align__(16) float b_part[4];
     #pragma unroll
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       }
     }
 
-    // the next one goes on to shared memory
+    // move the next one to shared memory
     now ^= 1;
     if (following < depth_end) {
       if (a_slow < 16) {
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     }
   }
 
-  // what is stored of each sum
+  // store the sums
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = first_row + my_row * 2 + i;

@@ -6,8 +6,13 @@
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
+  // the point of this work-item
   const int point = (int)get_group_id(0) * 64 + (int)get_local_id(0);
   if (point >= 35) return;
+
+  // the results
   const float e4 = x0[point % 5 * 7 + point / 5];
+
+  // the results to memory
   x1[point] = e4;
 }

@@ -6,8 +6,13 @@
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1) {
+  // the point of this thread
   const int point = (int)blockIdx.x * 64 + (int)threadIdx.x;
   if (point >= 35) return;
+
+  // the results
   const float e4 = x0[point % 5 * 7 + point / 5];
+
+  // the results to memory
   x1[point] = e4;
 }

@@ -8,14 +8,19 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     __global const float* restrict x1,
     __global float* restrict x2,
     __global float* restrict x3) {
+  // the points of this work-item
   const int point = (int)get_group_id(0) * 128 + (int)get_local_id(0);
   if (point >= 12) return;
+
+  // loads of 4 neighbouring elements
   const int e0 = point * 4;
   const int e2 = point % 2 * 4;
   float ev0[4];
   vstore4(vload4(0, x1 + e2), 0, ev0);
   float ev1[4];
   vstore4(vload4(0, x0 + e0), 0, ev1);
+
+  // the results, lane by lane
   float ew0[4];
   float ew1[4];
   #pragma unroll
@@ -25,6 +30,8 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     ew0[lane] = e4;
     ew1[lane] = e3;
   }
+
+  // the results to memory
   vstore4(vload4(0, ew0), 0, x2 + e0);
   vstore4(vload4(0, ew1), 0, x3 + e0);
 }

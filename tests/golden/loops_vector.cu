@@ -8,14 +8,19 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
     const float* __restrict__ x1,
     float* __restrict__ x2,
     float* __restrict__ x3) {
+  // the points of this thread
   const int point = (int)blockIdx.x * 128 + (int)threadIdx.x;
   if (point >= 12) return;
+
+  // loads of 4 neighbouring elements
   const int e0 = point * 4;
   const int e2 = point % 2 * 4;
   __align__(16) float ev0[4];
   *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x1 + e2);
   __align__(16) float ev1[4];
   *reinterpret_cast<uint4*>(ev1) = *reinterpret_cast<const uint4*>(x0 + e0);
+
+  // the results, lane by lane
   __align__(16) float ew0[4];
   __align__(16) float ew1[4];
   #pragma unroll
@@ -25,6 +30,8 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
     ew0[lane] = e4;
     ew1[lane] = e3;
   }
+
+  // the results to memory
   *reinterpret_cast<uint4*>(x2 + e0) = *reinterpret_cast<const uint4*>(ew0);
   *reinterpret_cast<uint4*>(x3 + e0) = *reinterpret_cast<const uint4*>(ew1);
 }

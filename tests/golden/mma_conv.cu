@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     gc_half* __restrict__ x4) {
   unsigned char* const shared = gc_dynamic_shared();
 
-  // where this thread's warp stands in the tile of the result, and the tile in the result
+  // the position of this thread's warp in the tile of the result, and of the tile in the result
   const int id = (int)threadIdx.x;
   const int my_lane = id % 32;
   const int warp = id / 32;
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   const int first_column = 0;
   const int first_row = tile * 32;
 
-  // where its parts of the tiles come from, and where they go in a stage of shared memory
+  // the sources of its parts of the tiles, and their places in a stage of shared memory
   const int a_fast = id % 4, a_slow = id / 4;
   const int a_to = a_slow * 64 + (a_fast * 16 ^ (a_slow >> 1 & 3) * 16);
   int a_span = first_row + a_slow;
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   if (b_span > 2) b_span = 2;
   const int bs0 = b_span * 8;
 
-  // where its lane's part of the first fragments is in a stage
+  // the address of its lane's part of the first fragments in a stage
   const int a_row = a_warp * 16 + my_lane / 8 % 2 * 8 + my_lane % 8;
   const int a_position = my_lane / 16 * 16;
   const int a_at = a_row * 64 + (a_position ^ (a_row >> 1 & 3) * 16);
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   const int b_position = (b_warp * 2 + my_lane / 16) * 16;
   const int b_at = b_row * 64 + (b_position ^ (b_row >> 1 & 3) * 16);
 
-  // the sums that it keeps, in blocks of 16 x 8 as mma deals them to lanes
+  // its sums, in blocks of 16 x 8, divided among lanes as in mma
   float acc[1][2][4];
   #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     for (int r = 0; r < 4; ++r) acc[0][j][r] = 0.0f;
   }
 
-  // the first tiles set out, one to each stage but the last
+  // load the first tiles, one into each stage but the last
   #pragma unroll
   for (int stage = 0; stage < 2; ++stage) {
     const int ahead = stage;
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
 
   #pragma unroll 1
   for (int step = 0; step < 5; ++step) {
-    // a later tile sets out to the stage that is free
+    // load a later tile into the free stage
     const int ahead = step + 2;
     unsigned char* const to = shared + writing * 4096;
     if (ahead < 5) {
@@ -99,17 +99,17 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     }
     gc_cp_async_commit();
 
-    // what this tile adds to the sums
+    // add the products of this tile to the sums
     #pragma unroll
     for (int k = 0; k < 2; ++k) {
       if (k == 1) {
-        // the next tile is there, for everybody, and everybody is done with this one
+        // the next tile has arrived, and this one is free
         gc_cp_async_wait<1>();
         __syncthreads();
         reading = reading == 2 ? 0 : reading + 1;
         writing = writing == 2 ? 0 : writing + 1;
       }
-      // the next step's fragments; past the last tile these are not used
+      // the next step's fragments; past the last tile they are not used
       const unsigned char* const from = shared + reading * 4096;
       const int next = (k + 1) % 2;
       gc_ldmatrix_x4(a_part[(k + 1) % 2][0], from + (a_at ^ next * 32));

@@ -10,8 +10,11 @@ float max_f32(float a, float b) {
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
+  // the points of this work-item
   const int point = (int)get_group_id(0) * 64 + (int)get_local_id(0);
   if (point >= 16) return;
+
+  // loads of 4 neighbouring elements
   const int e5 = point / 4 * 64 + point % 4 * 8;
   float ev0[4];
   vstore4(vload4(0, x0 + e5 + 36), 0, ev0);
@@ -21,6 +24,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   vstore4(vload4(0, x0 + e5 + 4), 0, ev2);
   float ev3[4];
   vstore4(vload4(0, x0 + e5), 0, ev3);
+
+  // the results, lane by lane
   float ew0[4];
   #pragma unroll
   for (int lane = 0; lane < 4; ++lane) {
@@ -29,5 +34,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     const float e11 = max_f32(e10, ev0[lane]);
     ew0[lane] = e11;
   }
+
+  // the results to memory
   vstore4(vload4(0, ew0), 0, x1 + point * 4);
 }

@@ -6,8 +6,11 @@
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1) {
+  // the points of this thread
   const int point = (int)blockIdx.x * 64 + (int)threadIdx.x;
   if (point >= 16) return;
+
+  // loads of 4 neighbouring elements
   const int e5 = point / 4 * 64 + point % 4 * 8;
   __align__(16) float ev0[4];
   *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x0 + e5 + 36);
@@ -17,6 +20,8 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   *reinterpret_cast<uint4*>(ev2) = *reinterpret_cast<const uint4*>(x0 + e5 + 4);
   __align__(16) float ev3[4];
   *reinterpret_cast<uint4*>(ev3) = *reinterpret_cast<const uint4*>(x0 + e5);
+
+  // the results, lane by lane
   __align__(16) float ew0[4];
   #pragma unroll
   for (int lane = 0; lane < 4; ++lane) {
@@ -25,5 +30,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float e11 = gc_max_nan(e10, ev0[lane]);
     ew0[lane] = e11;
   }
+
+  // the results to memory
   *reinterpret_cast<uint4*>(x1 + point * 4) = *reinterpret_cast<const uint4*>(ew0);
 }

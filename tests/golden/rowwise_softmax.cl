@@ -13,15 +13,22 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     __global float* restrict x2) {
   __local float shared_s0[128];
   __local float shared_s1[128];
+
+  // the row of this work-item, and its place among those that share it
   const int id = (int)get_local_id(0);
   const int local_row = id / 32;
   const int lane_id = id % 32;
   const int slot = local_row * 32 + lane_id;
   const int my_row = (int)get_group_id(0) * 4 + local_row;
   const int row = my_row < 5 ? my_row : 5;
+
+  // what stays in registers
   float kept0[4];
+
+  // what is the same for the whole row
   const int r0 = row * 100;
 
+  // s0: the max over the row
   float s0 = (-INFINITY);
   {
     const int step = 0;
@@ -38,6 +45,8 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
       }
     }
   }
+
+  // joined over the 32 work-items that share the row
   shared_s0[slot] = s0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 16; half_way > 0; half_way /= 2) {
@@ -50,6 +59,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   }
   s0 = shared_s0[local_row * 32];
 
+  // s1: the sum over the row
   float s1 = 0.0f;
   {
     const int step = 0;
@@ -63,6 +73,8 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
       }
     }
   }
+
+  // joined over the 32 work-items that share the row
   shared_s1[slot] = s1;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 16; half_way > 0; half_way /= 2) {
@@ -76,9 +88,13 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   s1 = shared_s1[local_row * 32];
 
   if (my_row >= 6) return;
+
+  // what is stored once a row
   if (lane_id == 0) {
     x2[row] = s0;
   }
+
+  // the results of each element
   {
     const int step = 0;
     const int col = lane_id;

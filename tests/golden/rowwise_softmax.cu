@@ -7,14 +7,20 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1,
     float* __restrict__ x2) {
+  // the row of this thread, and its place among those that share it
   const int id = (int)threadIdx.x;
   const int local_row = id / 32;
   const int lane_id = id % 32;
   const int my_row = (int)blockIdx.x * 4 + local_row;
   const int row = my_row < 5 ? my_row : 5;
+
+  // what stays in registers
   float kept0[4];
+
+  // what is the same for the whole row
   const int r0 = row * 100;
 
+  // s0: the max over the row
   float s0 = (-__int_as_float(0x7f800000));
   {
     const int step = 0;
@@ -31,11 +37,14 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
       }
     }
   }
+
+  // joined over the 32 threads that share the row
   for (int mask = 16; mask > 0; mask /= 2) {
     const float other = gc_shfl_xor(s0, mask);
     s0 = gc_max_nan(s0, other);
   }
 
+  // s1: the sum over the row
   float s1 = 0.0f;
   {
     const int step = 0;
@@ -49,15 +58,21 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
       }
     }
   }
+
+  // joined over the 32 threads that share the row
   for (int mask = 16; mask > 0; mask /= 2) {
     const float other = gc_shfl_xor(s1, mask);
     s1 = s1 + other;
   }
 
   if (my_row >= 6) return;
+
+  // what is stored once a row
   if (lane_id == 0) {
     x2[row] = s0;
   }
+
+  // the results of each element
   {
     const int step = 0;
     const int col = lane_id;

@@ -7,6 +7,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
   __local float shared_s0[64];
+
+  // the row of this work-item, and its place among those that share it
   const int id = (int)get_local_id(0);
   const int local_row = id % 16;
   const int lane_id = id / 16;
@@ -14,11 +16,14 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   const int my_row = (int)get_group_id(0) * 16 + local_row;
   const int row = my_row < 39 ? my_row : 39;
 
+  // s0: the sum over the row
   float s0 = 0.0f;
   for (int col = lane_id; col < 13; col += 4) {
     const float e2 = x0[col * 40 + row];
     s0 = s0 + e2;
   }
+
+  // joined over the 4 work-items that share the row
   shared_s0[slot] = s0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 2; half_way > 0; half_way /= 2) {
@@ -32,6 +37,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   s0 = shared_s0[local_row * 4];
 
   if (my_row >= 40) return;
+
+  // what is stored once a row
   if (lane_id == 0) {
     x1[row] = s0;
   }

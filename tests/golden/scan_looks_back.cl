@@ -39,15 +39,21 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   __local float totals[64];
   __local int missing[1];
   __local int takes_down[1];
+
+  // the row of this work-item, and its place among those that share it
   const int id = (int)get_local_id(0);
   const int lane_id = id;
   const int row = (int)get_group_id(0);
   const int r0 = row * 331;
-  const int flags = 2 + (int)get_group_id(0) * 3;  // where this row's begin, behind the arrivals
+
+  // tile by tile along the row; `carry` is the result of all before
+  const int flags = 2 + (int)get_group_id(0) * 3;  // this row's flags come after the arrival counters
   const int own = (int)get_group_id(1);
   for (int tile = own;;) {
     float carry = 0.0f;
     const int first = tile * 128 + lane_id * 2;
+
+    // this work-item's elements of the tile
     float kept[2];
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
@@ -60,8 +66,12 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
         for (int lane = 0; lane < 1; ++lane) kept[access * 1 + lane] = 0.0f;
       }
     }
+
+    // their running results
     #pragma unroll
     for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
+
+    // what the work-items before this one have in this tile
     float total = kept[1];
     const int slot = lane_id;
     totals[slot] = total;
@@ -79,7 +89,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     float prefix = carry + before;
     total = totals[63];
     carry = carry + total;
-    // every work-group leaves its tile's total, then waits for those of the tiles before
+    // every work-group publishes its tile's total, then waits for those of the previous tiles
     if (lane_id == 0) workspace[row * 3 + tile] = carry;
     release_to_device();
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
@@ -100,7 +110,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       tile = next;
       continue;
     }
-    int is_last = 0;  // asked for by the work-item that has the fewest totals to read
+    int is_last = 0;  // the work-item with the fewest totals to read finds out
     if (id == 63) is_last = last_to_arrive(counters + (int)get_group_id(0), 2);
     carry = 0.0f;
     for (int part = lane_id; part < own; part += 64) {
@@ -120,8 +130,12 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
     carry = totals[0];
     prefix = carry + prefix;
+
+    // with all that comes before them
     #pragma unroll
     for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
+
+    // the results to memory
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
       const int place = first + access;
@@ -135,6 +149,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       }
     }
 
+    // the last tile of the row to be done clears the flags for the next launch
     if (takes_down[0]) {
       acquire_from_device();
       #pragma unroll 1

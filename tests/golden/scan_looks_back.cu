@@ -12,15 +12,21 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
   __shared__ __align__(16) float totals[2];
   __shared__ __align__(16) int missing[1];
   __shared__ __align__(16) int takes_down[1];
+
+  // the row of this thread, and its place among those that share it
   const int id = (int)threadIdx.x;
   const int lane_id = id;
   const int row = (int)blockIdx.x;
   const int r0 = row * 331;
-  const int flags = 2 + (int)blockIdx.x * 3;  // where this row's begin, behind the arrivals
+
+  // tile by tile along the row; `carry` is the result of all before
+  const int flags = 2 + (int)blockIdx.x * 3;  // this row's flags come after the arrival counters
   const int own = (int)blockIdx.y;
   for (int tile = own;;) {
     float carry = 0.0f;
     const int first = tile * 128 + lane_id * 2;
+
+    // this thread's elements of the tile
     float kept[2];
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
@@ -33,8 +39,12 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
         for (int lane = 0; lane < 1; ++lane) kept[access * 1 + lane] = 0.0f;
       }
     }
+
+    // their running results
     #pragma unroll
     for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
+
+    // what the threads before this one have in this tile
     float total = kept[1];
     const int warp_lane = lane_id % 32;
     const int warp_place = id % 32;
@@ -55,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       carry = carry + other;
     }
     prefix = prefix + before;
-    // every work-group leaves its tile's total, then waits for those of the tiles before
+    // every work-group publishes its tile's total, then waits for those of the previous tiles
     if (lane_id == 0) workspace[row * 3 + tile] = carry;
     __syncthreads();
     if (id == 0) {
@@ -74,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       tile = next;
       continue;
     }
-    int is_last = 0;  // asked for by the work-item that has the fewest totals to read
+    int is_last = 0;  // the work-item with the fewest totals to read finds out
     if (id == 63) is_last = gc_atomic_inc_wrap_release(counters + (int)blockIdx.x, 2) == 2;
     carry = 0.0f;
     for (int part = lane_id; part < own; part += 64) {
@@ -94,8 +104,12 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       carry = carry + other;
     }
     prefix = carry + prefix;
+
+    // with all that comes before them
     #pragma unroll
     for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
+
+    // the results to memory
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
       const int place = first + access;
@@ -109,6 +123,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       }
     }
 
+    // the last tile of the row to be done clears the flags for the next launch
     if (takes_down[0]) {
       gc_load_acquire(counters + (int)blockIdx.x);
       #pragma unroll 1

@@ -8,13 +8,19 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     const float* __restrict__ x1,
     float* __restrict__ x2) {
   __shared__ __align__(16) float totals[2];
+
+  // the row of this thread, and its place among those that share it
   const int id = (int)threadIdx.x;
   const int lane_id = id;
   const int row = (int)blockIdx.x;
   const int r0 = row * 37;
+
+  // tile by tile along the row; `carry` is the result of all before
   float carry = 0.0f;
   for (int tile = 0; tile < 1; ++tile) {
     const int first = tile * 128 + lane_id * 2;
+
+    // this thread's elements of the tile
     float kept[2];
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
@@ -27,8 +33,12 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
         for (int lane = 0; lane < 1; ++lane) kept[access * 1 + lane] = 0.0f;
       }
     }
+
+    // their running results
     #pragma unroll
     for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
+
+    // what the threads before this one have in this tile
     float total = kept[1];
     const int warp_lane = lane_id % 32;
     const int warp_place = id % 32;
@@ -48,8 +58,12 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       if (part < warp_number) prefix = prefix + other;
     }
     prefix = prefix + before;
+
+    // with all that comes before them
     #pragma unroll
     for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
+
+    // the results to memory
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
       const int place = first + access;

@@ -8,6 +8,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
     const long long* __restrict__ x1,
     const float* __restrict__ x2,
     float* __restrict__ x3) {
+  // the places that are this thread's, and its line
   const int id = (int)threadIdx.x;
   const int first_line = (int)blockIdx.x * 8;
   const int first_place = (int)blockIdx.y * 16;
@@ -15,6 +16,8 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
   const int end = begin + 4 < 13 ? begin + 4 : 13;
   const int line = first_line + id % 8;
   if (line >= 6) return;
+
+  // data to the result, the thread's own places
   if (x3 != x0) {
     #pragma unroll 4
     for (int place = begin; place < end; place += 1) {
@@ -28,6 +31,8 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
       *reinterpret_cast<uint4*>(x3 + place * 24 + line * 4) = *reinterpret_cast<const uint4*>(cw0);
     }
   }
+
+  // update after update: those that fall into this part change it
   #pragma unroll 8
   for (int number = 0; number < 31; ++number) {
     const long long f0 = x1[number];

@@ -12,7 +12,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
   __local float image_tile[864];
   __local float filter_tile[4704];
 
-  // this work-item's columns and outputs, and the tile's
+  // the columns and outputs of this work-item, and those of the tile
   const int id = (int)get_local_id(0);
   const int my_column = id % 4;
   const int my_output = id / 4;
@@ -71,7 +71,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     for (int j = 0; j < 8; ++j) acc[i][j] = 0.0f;
   }
 
-  // tap by tap: the pixels of its outputs, then each channel's filters
+  // for each tap, the pixels of its outputs, then each channel's filters
   const int a_at = ((my_output / 8) * 48 + (my_output % 8) * 2 + 1) * 4;
   #pragma unroll 1
   for (int r = 0; r < 7; ++r) {
@@ -99,7 +99,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     }
   }
 
-  // the outputs to memory
+  // store the outputs
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int output = my_output + i * 8;

@@ -1,4 +1,4 @@
-"""Attention is one kernel of a layer where a target has an engine, with the moves around it folded in."""
+"""Attention becomes one kernel per layer if the target has an engine for it. Movements around it are folded in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_triangular_mask_is_not_read():
 
     kernels = [s.kernel for s in steps if s.kernel and isinstance(s.kernel.body, Attention)]
 
-    assert [k.inputs for k in kernels] == [1] * LAYERS  # queries, keys and values are parts of one
+    assert [k.inputs for k in kernels] == [1] * LAYERS  # queries, keys and values are parts of one array
     assert [problem(k).causal for k in kernels] == [0] * LAYERS
 
 

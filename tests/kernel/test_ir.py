@@ -1,13 +1,14 @@
-"""A body describes itself: its axes, expressions and text, whatever kind it is."""
+"""Every kind of body implements the interface: axes, expressions and text."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
 
+from gpucomp import ops
 from gpucomp.expr.core import Expr, Load, Var, hole, load, loads, transform, var
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import (
@@ -16,18 +17,23 @@ from gpucomp.kernel import (
     Contraction,
     FusedLayer,
     FusedLayers,
+    HostStep,
     Kernel,
+    KernelStep,
     Loops,
     Scan,
     Separable,
     Store,
     canonical,
+    is_step_of,
+    kernel_of,
     rename,
 )
 from gpucomp.kernel.body import Described
 from gpucomp.kernel.passes import split_winograd
 from gpucomp.schedule.analytic import operations, traffic
 from testing import kernels
+from tests.builders import tensor
 
 
 def relu(*shape: int) -> Kernel:
@@ -36,7 +42,7 @@ def relu(*shape: int) -> Kernel:
 
 
 def chain() -> Kernel:
-    """max(max(x + bias, 0) + bias, 0), the image between the two handed on"""
+    """max(max(x + bias, 0) + bias, 0) as two links; the image between them is handed on."""
     link = relu(1, 3, 5, 2)
     links = (FusedLayer(link, (0, 1, HANDED), {}), FusedLayer(link, (HANDED, 1, 2), {}))
     return Kernel("chain", link.params, 1, FusedLayers(links), ())
@@ -57,7 +63,7 @@ KERNELS = {
     "blocks": split_winograd.kernels(CONV, 2)[0],
     "chain": chain(),
 }
-OWN = [name for name in KERNELS if name != "chain"]  # kernels with expressions of their own
+OWN = [name for name in KERNELS if name != "chain"]  # a chain has no expressions
 
 
 def test_every_kind_of_body_is_tested():
@@ -136,7 +142,7 @@ def test_a_scan_says_its_one_axis_as_the_others_do():
 
 @dataclass(frozen=True, eq=False)
 class Doubled(Described):
-    """``acc[cells] = 2 * value[cells]``: a kind that the compiler has never seen."""
+    """``acc[cells] = 2 * value[cells]``: a kind of body that the compiler does not know."""
 
     AXES: ClassVar = {"cells": "i"}
 
@@ -166,7 +172,8 @@ class Doubled(Described):
 
 def test_a_new_kind_of_body_is_printed_renamed_and_counted_where_it_says_how():
     x, acc, type = var("x", 6), hole("acc", F32), TensorType(F32, (6,))
-    kernel = Kernel("doubled", (type, type), 1, Doubled((x,), load(0, (x,), F32), acc), (Store(1, (x,), acc),))
+    body: Any = Doubled((x,), load(0, (x,), F32), acc)  # of a kind that ``Body`` does not list
+    kernel = Kernel("doubled", (type, type), 1, body, (Store(1, (x,), acc),))
 
     found = canonical(kernel)
 
@@ -182,7 +189,16 @@ def test_a_new_kind_of_body_is_printed_renamed_and_counted_where_it_says_how():
 def test_a_body_of_another_kind_than_asked_for_is_an_error():
     kernel = kernels.add_relu(3, 5)
 
-    assert kernel.body_as(Loops) is kernel.body
-    assert KERNELS["separable"].body_as(Contraction) is KERNELS["separable"].body
+    assert kernel_of(kernel, Loops) is kernel
+    assert kernel_of(KERNELS["separable"], Contraction) is KERNELS["separable"]
     with pytest.raises(TypeError, match="kernel elementwise: Contraction expected, Loops found"):
-        kernel.body_as(Contraction)
+        kernel_of(kernel, Contraction)
+
+
+def test_a_step_is_of_the_kind_of_its_kernels_body():
+    step = KernelStep("k0", KERNELS["separable"], (), (), ())
+
+    assert is_step_of(step, Separable)
+    assert is_step_of(step, Contraction)
+    assert not is_step_of(step, Loops)
+    assert not is_step_of(HostStep("k1", ops.Relu(tensor("x", 3)).node), Loops)

@@ -1,4 +1,4 @@
-"""Partition: what is fused, what must not be, and that any graph computes the same after it."""
+"""Partition: what is fused, what must not be, and that every graph gives the same results afterwards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
 from gpucomp.ir.types import F32, I64, U8, TensorType
 from gpucomp.kernel.grouping import MAX_PARAMS, MAX_STORES, Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.lowering import kernels_of
 from gpucomp.targets import resolve
-from testing.kernel_oracle import run_steps
 from tests.graphs import interpret, random_graph, tensor, weight
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
@@ -26,7 +26,7 @@ def rng():
 
 
 def check(graph, rng, policy=None):
-    """The partition of ``graph``, once it is shown to compute what the operators' references say."""
+    """The partition of ``graph``. Asserts that it gives the results of the operators' references."""
     steps = partition(graph, policy)
     inputs = {v.attrs["label"]: rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
     for actual, expected in zip(run_steps(graph, steps, inputs), interpret(graph, inputs), strict=True):
@@ -213,9 +213,9 @@ def test_a_chain_of_three_hundred_operations_is_cut(rng):
 
 
 def choices(links, *, crossed):
-    """A value or its negative, again and again; ``crossed``, two values, each of them one of both.
+    """A chain of Where, each with its own condition at run time.
 
-    Each by a condition of its own that is known at run time.
+    Each selects between a value and its negative. If ``crossed``, there are two values, and each becomes one of both.
     """
     x = tensor("x", 7, 5)
     left, right = ([tensor(f"{side}{k}", 7) for k in range(links)] for side in "lr")
@@ -248,7 +248,7 @@ def test_a_chain_of_choices_is_no_longer_written_out_than_it_is(crossed, target)
 def test_a_chain_of_choices_computes_what_it_says(rng, crossed):
     steps = check(choices(13, crossed=crossed), rng)
 
-    assert (len(steps) > 1) is crossed  # only where a choice between choices doubles
+    assert (len(steps) > 1) is crossed  # only crossed choices double the text
 
 
 def test_a_kernel_is_not_cut_because_another_one_chooses_too_much(rng):
@@ -275,7 +275,7 @@ def test_every_kernel_says_why_it_ends(rng):
 
     steps = check(Graph((x,), (ops.MatMul(a, weight(rng, 3, 2)),)), rng)
 
-    assert steps[0].why == "MatMul starts a kernel of its own"
+    assert steps[0].why == "MatMul starts another kernel"
     assert steps[1].why == "graph output"
 
 
@@ -352,7 +352,7 @@ def test_a_kernel_of_shared_values_is_described_in_few_words(rng):
 
 
 def coded(x):
-    """``x`` as bytes."""
+    """``x`` quantized to bytes."""
     return ops.Cast(ops.Clip(ops.Round(ops.Mul(x, constant(np.float32(9)))), low=0.0, high=255.0), to=U8)
 
 
@@ -423,7 +423,7 @@ def test_what_is_wide_for_other_reasons_is_stored_so(rng, made):
 
 
 def focus(x, axis=3):
-    """The four phases of 2 x 2 pixels side by side: how detectors begin."""
+    """Focus: the four phases of 2 x 2 pixels joined along the channels, as in the first layer of detectors."""
     n, h, w, c = x.shape
     phases = [
         ops.Slice(x, starts=(0, row, column, 0), steps=(1, 2, 2, 1), sizes=(n, h // 2, w // 2, c))

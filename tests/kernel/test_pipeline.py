@@ -1,4 +1,4 @@
-"""The pipeline of kernels: its passes have names, are observed, dumped and checked, and a wrong one is named."""
+"""The kernel pipeline: passes have names, are observed, dumped and verified, and an error names the pass."""
 
 from __future__ import annotations
 
@@ -64,30 +64,30 @@ def test_the_observer_gets_a_record_of_every_pass():
 
 
 def first(change):
-    """A pass that changes the first step."""
+    """A pass that applies ``change`` to the first step."""
     return KernelPass("spoil", lambda steps, setting: [change(steps[0]), *steps[1:]])
 
 
 def stored(**changes):
-    """The first step's store, changed."""
+    """A pass that changes the first step's store."""
     return first(lambda s: replace(s, kernel=replace(s.kernel, stores=(replace(s.kernel.stores[0], **changes),))))
 
 
 FAULTS = {
-    "another order": (KernelPass("spoil", lambda steps, setting: steps[::-1]), "reads a value that no step before it"),
+    "another order": (KernelPass("spoil", lambda steps, setting: steps[::-1]), "that earlier steps have not written"),
     "no result": (KernelPass("spoil", lambda steps, setting: steps[:1]), "no step writes output 'output0'"),
-    "a store to an input": (stored(target=0), "a store to x0; outputs are x2 to x2"),
+    "a store to an input": (stored(target=0), "a store to x0, but the outputs are x2 to x2"),
     "too few indices": (stored(index=()), "a store to x2 with 0 indices"),
     "another type stored": (first(lambda s: replace(s, kernel=replace(s.kernel, stores=tuple(
         replace(one, value=cast(one.value, F16)) for one in s.kernel.stores)))), "a store of f16 to x2"),
-    "a parameter too many": (first(lambda s: replace(s, inputs=s.inputs[:1])), "3 parameters for 1 values"),
-    "a parameter of another size": (first(lambda s: replace(s, inputs=s.inputs[::-1])), "a parameter f32[7,12] for a value"),
-    "a load of nothing": (stored(value=load(9, (), F32)), "a load of x9, of 3 parameters"),
+    "a parameter too many": (first(lambda s: replace(s, inputs=s.inputs[:1])), "3 parameters, but the step reads 1"),
+    "a parameter of another size": (first(lambda s: replace(s, inputs=s.inputs[::-1])), "f32[7,12] is bound to value"),
+    "a load of nothing": (stored(value=load(9, (), F32)), "a load of x9, but there are 3 parameters"),
     "a load with too few indices": (stored(value=load(0, (), F32)), "a load of x0 with 0 indices"),
     "two types of a value": (first(lambda s: replace(s, kernel=replace(s.kernel,
         params=(*s.kernel.params[:2], TensorType(F16, s.kernel.params[2].shape)),
         stores=tuple(replace(one, value=cast(one.value, F16)) for one in s.kernel.stores)))),
-        "for a value that another step has as f16"),
+        "is bound to a value that is f16"),
 }  # fmt: skip
 
 

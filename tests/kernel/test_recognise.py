@@ -1,4 +1,4 @@
-"""Families are read off the structure of the algorithm; every recognised kernel computes what the operator says."""
+"""Families are recognised by the structure of the algorithm, and recognised kernels give the operators' results."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gpucomp.expr.evaluate import evaluate_algorithm
 from gpucomp.ir import F32, TensorType
 from gpucomp.ir.types import F16, I32, I64
 from gpucomp.kernel import Attention, Contraction, Loops, Rowwise, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.recognise import Composed, recognise
-from testing.kernel_oracle import expected
 
 
 def f32(*shape):
@@ -152,7 +152,7 @@ def test_heads_that_share_keys_are_rows():
 
 
 def test_weights_of_another_score_are_no_attention():
-    """The total has to be of the very weights that the values are given."""
+    """The divisor has to be the sum of the same weights that the values are multiplied by."""
     _, algorithm = kernel_of(*CASES["attention"][:3])
     quotient = algorithm.body
     assert isinstance(quotient, Call)

@@ -1,4 +1,4 @@
-"""An engine's named numbers: what their constructor takes, how they are read, which search space they make."""
+"""``Sizes`` and ``Tunables``: their constructors, how numbers are read, and the search space."""
 
 import copy
 import pickle
@@ -104,4 +104,4 @@ def test_tunable_fields_are_the_search_space_in_their_order():
     assert Both(rows=2, unroll=8, ahead=1).numbers == {"rows": 2, "unroll": 8, "ahead": 1}
     assert Wider.choices("columns") == (4, 16)
     with pytest.raises(TypeError, match="missing"):
-        Choice(rows=2)  # choices are no default
+        Choice(rows=2)  # a parameter with choices has no default

@@ -1,4 +1,4 @@
-"""The matrices of Winograd's algorithms: exact in rational numbers, and what f32 makes of them."""
+"""The matrices of Winograd's algorithms: exact in rational arithmetic, and their errors in f32."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_other_points_give_another_algorithm_that_filters_too():
 
 
 class Counted:
-    """A number that counts the operations it came from."""
+    """A number that counts the operations that computed it."""
 
     operations = 0
 

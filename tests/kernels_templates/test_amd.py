@@ -1,4 +1,4 @@
-"""The `amd` engine of contractions: its lane maps on PoCL, and what clang makes of it for the GPUs it is for."""
+"""The `amd` engine of contractions: its lane maps on PoCL, and clang's machine code for AMD GPUs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import F16, F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.amd.space import AmdProblem, registers, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -23,7 +24,6 @@ from gpucomp.targets import amdgcn, opencl
 from testing import opencl_device
 from testing.amd_emulation import emulated, shape_only
 from testing.cases.amd import KERNELS
-from testing.kernel_oracle import expected
 from testing.kernels import attention, conv, matmul, random_inputs, reduction
 from testing.tolerance import assert_matches
 from tests import oclgrind
@@ -49,9 +49,8 @@ def constant(kernel: Kernel) -> Kernel:
 
 
 def compiled(kernel: Kernel, schedule: dict[str, int], inputs=None):
-    """The kernel with its weights packed where they are constant, and its inputs."""
-    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
-    wanted = FAMILY.packing(kernel, s, p)
+    """The kernel with its constant weights packed, and its inputs."""
+    wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel))
     if wanted is None:
         return kernel, inputs
     made = pack(kernel, wanted)
@@ -67,7 +66,7 @@ def default(kernel: Kernel, target=CDNA) -> dict[str, int]:
 
 
 def in_f32(kernel: Kernel) -> Kernel:
-    """With the types that the emulation has: f32 in place of f16."""
+    """``kernel`` with the types of the emulation: f32 instead of f16."""
     return replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
 
 
@@ -251,7 +250,7 @@ WANTED = {
 
 
 def known(arch: str) -> None:
-    """Skips where no clang here compiles for ``arch``."""
+    """Skips the test if no clang here compiles for ``arch``."""
     try:
         amdgcn.resources(
             source_of(constant(matmul(8, 8, 8)), SMALL, CDNA), "gfx90a" if arch.startswith("gfx90") else arch
@@ -310,7 +309,7 @@ JOINED = {
 @needs_clang
 @pytest.mark.parametrize("arch", JOINED)
 def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
-    """Sixteen sums in four loads, where volatile ones each waited for the one before."""
+    """Sixteen sums in four loads. With volatile loads, each would wait for the one before."""
     engine, kernel = FAMILIES["contraction/simt"], matmul(128, 128, 1024)
     schedule = dict.fromkeys((p.name for p in engine.params), 1) | {
         "tile_m": 64,
@@ -362,7 +361,7 @@ def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
     ids=["attention", "rowwise"],
 )
 def test_what_many_work_groups_left_is_not_all_read_ahead(arch, engine, kernel, schedule):
-    """Plain loads of a loop that clang writes out whole would all be under way, in more registers than there are."""
+    """If clang unrolled the whole loop, all its loads would be in flight and need more registers than there are."""
     family = FAMILIES[engine]
     try:
         found = amdgcn.resources(render(kernel, schedule, opencl.manifest(arch), "k0", family), arch)

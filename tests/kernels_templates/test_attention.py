@@ -1,4 +1,4 @@
-"""Fused attention: numpy's answer in every thread order, no races, mistakes that are seen, formulas against ptxas."""
+"""Fused attention: numpy's results in every thread order, no races, mutations are detected, formulas match ptxas."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from gpucomp.expr.core import select, substitute
 from gpucomp.ir.types import F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.precision import retyped
 from gpucomp.kernels_templates.attention.simt.space import registers_taken, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES
@@ -16,7 +17,6 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 from testing.cases.attention import CASES, NAMES, RACES, tile
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import attention, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import SMALLEST, default, spread
@@ -28,7 +28,7 @@ SM_80 = cuda.manifest("sm_80")
 
 
 def loud_inputs(kernel):
-    """Whole numbers, whose scores are in the hundreds and exact, for heads that scale by a power of two."""
+    """Integers whose scores are exact and in the hundreds, for heads with a scale that is a power of two."""
     inputs = random_inputs(kernel)
     if kernel.body.depth[0].extent in (16, 64):
         inputs[:2] = [np.rint(a * 5) if a.dtype == np.float32 else a for a in inputs[:2]]
@@ -75,7 +75,7 @@ def test_a_row_whose_scores_are_all_infinitely_low_is_nan_and_no_other_is(built)
 
 
 def test_scores_that_are_all_the_least_float_weigh_the_same(built):
-    """What exporters add where an axis is padded: times log2(e) it would be -inf."""
+    """Exporters add the least float where an axis is padded. Multiplied by log2(e) it would be -inf."""
     kernel, (source, compiled) = CASES["an added mask"][1], built["an added mask"]
     inputs = random_inputs(kernel)
     inputs[3][4] = np.finfo(np.float32).min
@@ -96,7 +96,7 @@ def test_scores_of_any_size_neither_overflow_nor_vanish(name, built):
 
 # ---- mistakes -----------------------------------------------------------------------------------------------
 
-MISTAKES = {  # case, text, what stands there instead
+MISTAKES = {  # case, text, replacement
     "values keep an old maximum's scale": ("vit", "acc[i][j] *= factor;", ";"),
     "totals keep an old maximum's scale": ("vit", "total[i] *= factor;", ""),
     "a maximum of the first work-item alone": ("one merged operand", "lane < 8; ++lane) {", "lane < 1; ++lane) {"),
@@ -129,7 +129,7 @@ def mistaken():
 def test_a_mistake_in_the_text_is_seen(name, mistaken, built):
     case = MISTAKES[name][0]
     kernel, source = CASES[case][1], built[case][0]
-    inputs = random_inputs(kernel) if "split" in case else loud_inputs(kernel)  # loud: one key outweighs all others
+    inputs = random_inputs(kernel) if "split" in case else loud_inputs(kernel)  # loud: one key has almost all weight
     assert_right(kernel, launched(kernel, *built[case], inputs), inputs)
 
     with pytest.raises((AssertionError, CudaOnCpuError)):
@@ -139,7 +139,7 @@ def test_a_mistake_in_the_text_is_seen(name, mistaken, built):
 # ---- races --------------------------------------------------------------------------------------------------
 
 BARRIER = "__syncthreads();"
-# TileTransform run one after another on the CPU: what orders the sums of one before those of another cannot be missed here.
+# work-groups run one after another on the CPU, so the barrier that orders sums between work-groups is not tested here
 MISSING = [("one work-group", n) for n in range(5)] + [("splits", n) for n in (0, 1, 2, 3, 5, 6)]
 
 
@@ -227,7 +227,7 @@ def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
 
 
 def test_the_smallest_split_with_whole_waves_is_taken():
-    """4 groups on 16 units fill a wave by 4; 8 would fill two no better."""
+    """4 groups on 16 units: a split of 4 fills one wave. A split of 8 would fill two waves, which is no better."""
     limits = replace(SM_80.limits, units=16)
     kernel = attention(1, 4096, 64, 64, heads=4)
 
@@ -249,8 +249,8 @@ def test_defaults_are_legal_for_any_head(head, device):
     ("change", "reason"),
     [
         ({"reg_m": 8, "tile_m": 4}, "must divide"),
-        ({"row_items": 1}, "one work-item a row"),
-        ({"vector": 4}, "one work-item a row"),
+        ({"row_items": 1}, "one work-item per row"),
+        ({"vector": 4}, "one work-item per row"),
         ({"vector": 4, "row_items": 1}, "run one work-item at a time"),
         ({"tile_m": 128, "reg_m": 1, "row_items": 16}, "2048 work-items per work-group"),
         ({"tile_n": 128, "tile_m": 64}, "in one array"),
@@ -275,7 +275,7 @@ def test_vectors_take_all_columns_by_whole_vectors():
 
 
 def test_a_score_that_hides_little_is_not_causal():
-    """Columns that still weigh something may not be skipped."""
+    """Columns whose weight is not zero may not be skipped."""
     kernel = attention(9, 9, 8, 8, causal=0)
     score = kernel.body.score
     visible = replace(kernel, body=replace(kernel.body, score=select(score.condition, score.then, -5.0)))

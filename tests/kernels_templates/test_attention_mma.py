@@ -1,4 +1,4 @@
-"""Fused attention on matrix units: numpy's answer in every thread order, no races, mistakes that are seen, budgets."""
+"""Fused attention on matrix units: numpy's results in every thread order, no races, mutations are detected, budgets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.precision import retyped
 from gpucomp.kernels_templates.attention.mma.space import registers_taken, shared_bytes
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -16,7 +17,6 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
 from testing.cases.attention_mma import CASES, RACES, tile, with_math
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import attention, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default
@@ -62,7 +62,7 @@ def test_a_row_whose_scores_are_all_infinitely_low_is_nan_and_no_other_is(built)
     assert_right(kernel, launched(kernel, *built["bf16"], inputs), inputs)
 
 
-MISTAKES = {  # case, text, what stands there instead
+MISTAKES = {  # case, text, replacement
     "values keep an old maximum's scale": ("vit", "acc[j / 2][i * 2 + j % 2] *= factor;", ";"),
     "totals keep an old maximum's scale": ("vit", "total[i] *= factor;", ""),
     "weights of the other row": ("vit", "+ i % 2 * 2", "+ (1 - i % 2) * 2"),

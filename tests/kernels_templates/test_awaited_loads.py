@@ -1,7 +1,7 @@
-"""Machine code of kernels that start early: no load of what other launches write stands before the wait for them.
+"""Machine code of overlapping launches: loads of values that other launches write come after the wait for them.
 
-ptxas may move a load that it takes for one of a constant (ld.global.nc, in machine code LDG....CONSTANT) to where it likes,
-whatever the order of the text is; the CPU-played device, which runs the text, does not see that.
+ptxas may move loads of constants (ld.global.nc, in machine code LDG....CONSTANT) before the wait. The CPU harness, which
+runs the source, cannot detect that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def listings():
 
 def restricted(text):
     found, count = re.subn(r"^( +const \w+\*) (x\d,)$", r"\1 __restrict__ \2", text, flags=re.MULTILINE)
-    assert count == 3  # pixels, the row that is added, the residual
+    assert count == 3  # pixels, bias, residual
     return found
 
 

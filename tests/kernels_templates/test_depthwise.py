@@ -1,4 +1,4 @@
-"""The depthwise family: windows, strides, dilations and halos against numpy; what it takes and what it leaves alone."""
+"""The depthwise family: windows, strides, dilations and halos compared with numpy; which kernels it accepts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from gpucomp.expr.core import axes_of, load, reduce, var
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.depthwise.space import derive, registers, registers_taken
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
@@ -18,7 +19,6 @@ from testing import opencl_device
 from testing.cases.depthwise import BASE, FEATURES, MODELS
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, depthwise, elementwise, random_inputs
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches
@@ -67,7 +67,7 @@ def test_opencl_text_gives_numpy_s_answer(name):
 
 
 def random_case(draw):
-    """Any window over any image, and a legal schedule for it."""
+    """A random window over a random image, and a legal schedule for it."""
     while True:
         window = draw.choice([(3, 3), (2, 3), (5, 5), (1, 3), (4, 2), (7, 7)])
         image = (draw.choice([1, 2]), draw.randint(1, 14), draw.randint(1, 14), draw.choice([1, 2, 4, 6, 8]))
@@ -99,7 +99,7 @@ def test_windows_and_schedules_drawn_at_random_give_numpy_s_answer():
 
 
 def several_outputs_of_a_channel():
-    """Two results a channel of the image: a channel multiplier."""
+    """A channel multiplier: two results per channel of the image."""
     i, j, c = domain = axes_of((6, 6, 8))
     r, s = var("r0", 3), var("r1", 3)
     value = reduce("sum", (r, s), load(0, (i + r, j + s, c // 2), F32) * load(1, (r, s, c), F32))
@@ -116,7 +116,7 @@ def channels_first():
 
 
 def turned_window():
-    """Rows of the window walk along columns of the image: each tap is read elsewhere for each output."""
+    """Taps move along both the rows and the columns of the image, so this is not a sliding window."""
     i, j, c = domain = axes_of((6, 6, 4))
     r = var("r0", 3)
     value = reduce("sum", (r,), load(0, (i * 2 + r, j + r, c), F32) * load(1, (r, c), F32))
@@ -130,8 +130,8 @@ def turned_window():
         (add_relu(3, 4), "not one sum"),
         (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "no loop over channels"),
         (several_outputs_of_a_channel(), "several outputs share one"),
-        (channels_first(), "both factors change"),
-        (turned_window(), "apart from their place"),
+        (channels_first(), "both factors depend"),
+        (turned_window(), "other than by their place"),
     ],
 )
 def test_what_is_no_depthwise_convolution_stays_with_the_loops(kernel, reason):

@@ -1,6 +1,7 @@
-"""Kernels that start before the launches before them have ended: all that those leave is read after the wait for them.
+"""Overlapping launches: a kernel reads the results of earlier launches only after it has waited for them.
 
-The harness keeps whatever is no constant as poison, results and scratch too, until no thread can go on but by that wait.
+The harness fills everything except constants with poison, also results and scratch memory, until no thread can continue
+without that wait.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan, Separable
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 from testing.cases.early_launches import KERNELS, LOOKS_BACK, MMA_KERNELS, ROWS
 from testing.cuda_on_cpu.harness import CudaOnCpuError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import (
     random_inputs,
 )
@@ -29,13 +30,13 @@ from tests.cuda_on_cpu.kernel_files import broken
 TARGET = cuda.manifest("sm_90a")
 
 
-# the same engine where tiles of b wait as well, go through registers, or meet in a workspace
+# the same engine if tiles of b wait too, if they go through registers, and with a workspace
 MMA = FAMILIES["contraction/mma"]
 OTHERS = MMA_KERNELS | ROWS | LOOKS_BACK
 
 
 def prepared(kernel, family, changes, name):
-    """The source, the kernel as its engine has it packed, and its inputs."""
+    """The source, the packed kernel, and its inputs."""
     schedule = default(kernel, TARGET.limits, family) | changes
     inputs = random_inputs(kernel)
     wanted = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
@@ -95,11 +96,11 @@ def test_a_kernel_that_does_not_wait_is_caught(played):
         launched(own, source, built, inputs)
 
 
-EARLY = {  # engine, the statement that the wait is moved in front of, what the harness says
+EARLY = {  # engine, the statement that the wait is moved to, what the harness reports
     "copies": ("contraction/mma", "int reading = 0", "gc_cp_async: argument 0 is read before gc_grid_wait"),
     "tensor maps": ("contraction/wgmma", "gc_grid_launch_dependents();", "TMA load: argument 0 is read before"),
     "loads": ("pool/window", "*reinterpret_cast<uint4*>(x1", ""),
-    # set as yet, it may be, by the launch before this one, whose last work-group takes them down when it likes
+    # the last work-group of the launch before may not have cleared its flags yet
     "flags": ("looks back", "int is_last = 0;", ""),
 }
 

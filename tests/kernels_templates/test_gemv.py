@@ -1,4 +1,4 @@
-"""The contraction family's `gemv` engine: few rows or columns, both orders of the matrix, on every device there is."""
+"""The contraction family's `gemv` engine: few rows or columns, both layouts of the matrix, on every device."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gpucomp import ops
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.contraction.gemv.space import registers_ahead
@@ -20,7 +21,6 @@ from gpucomp.targets import cuda, opencl, sass
 from testing import opencl_device
 from testing.cases.gemv import CASES, PLACES, WATCHED
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import matmul, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default, spread
@@ -32,7 +32,7 @@ GEMV = FAMILIES["contraction/gemv"]
 
 
 def conv_transposed() -> Kernel:
-    """Of f16, as the partition makes it: a tap's place is less than a row's number, and that is a quotient of the lanes'."""
+    """A ConvTranspose of f16 from the partition. A tap's index depends on the row number, a quotient of the lane index."""
     image, weights = tensor("x", 1, 4, 3, 2, dtype=F16), tensor("w", 4, 2, 3, 1, dtype=F16)
     window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "out": (3, 2)}
     (step,) = partition(graph_of(ops.ConvTranspose(image, weights, group=2, **window)))
@@ -189,7 +189,7 @@ def test_nothing_spills_where_more_reads_would_be_under_way_than_registers_hold(
 
 
 def test_work_groups_of_less_than_a_warp_may_take_all_registers():
-    """ptxas else saves registers for as many of them as a unit may hold, and spills: 80 and 32 bytes."""
+    """Otherwise ptxas leaves registers for as many of them as fit on a unit, and spills 80 and 32 bytes."""
     target = cuda.manifest("sm_89")
     schedule = {"many_items": 1, "depth_items": 4, "accesses": 4, "unroll": 8, "shuffle": 0}
     source = render(matmul(1, 1000, 512), schedule, target, "k0", GEMV)
@@ -207,7 +207,7 @@ STEPS = {"many_items": 2, "depth_items": 64, "accesses": 1, "shuffle": 0}
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 def test_the_reads_of_the_steps_that_are_written_out_are_under_way_together(arch, place, unroll):
-    """An access of the matrix and one of the vector a step. Left to itself ptxas takes 32 registers, and two to four."""
+    """Each step reads the matrix once and the vector once. By itself ptxas takes 32 registers and has 2 to 4 in flight."""
     target = cuda.manifest(arch)
     source = render(PLACES[place], STEPS | {"unroll": unroll}, target, "k0", GEMV)
 
@@ -250,8 +250,8 @@ LEGAL = {"many_items": 4, "depth_items": 64, "accesses": 1, "unroll": 4, "shuffl
         ({"many_items": 64, "depth_items": 256}, CASES["row"], TARGET.limits, "work-items per work-group"),
         ({"depth_items": 16}, CASES["matrix along the depth"], TARGET.limits, "whole warps"),
         ({}, CASES["row"], TARGET.limits, "share no sum"),
-        ({}, CASES["matrix along the depth"], GPU, "shuffles are"),
-        ({}, CASES["matrix along the depth"], opencl.manifest("gfx1030").limits, "shuffles are"),  # though its waves are of 32
+        ({}, CASES["matrix along the depth"], GPU, "shuffles need"),
+        ({}, CASES["matrix along the depth"], opencl.manifest("gfx1030").limits, "shuffles need"),  # though its waves are of 32
         ({"many_items": 64, "depth_items": 16, "shuffle": 0, "accesses": 4}, CASES["eight rows"], TARGET.limits,
          "shared memory"),
         ({"accesses": 4, "unroll": 8, "shuffle": 0}, matmul(8, 96, 32), replace(GPU, registers=128), "registers per work-item"),

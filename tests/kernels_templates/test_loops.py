@@ -1,4 +1,4 @@
-"""The loops family's engines: transposes through tiles, and accesses in flight for points on their own."""
+"""The engines of the loops family: transposes by tiles, and independent points with several accesses in flight."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from gpucomp import ops
 from gpucomp.expr.core import axes_of, call, load, select
 from gpucomp.ir.types import F16, F32, F64, I64, TensorType
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
@@ -15,7 +16,6 @@ from testing import opencl_device
 from testing.cases.loops import BASE, FEATURES, WIDE, batched, heads, of_operator
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, elementwise, padded, random_inputs, transposed
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches
@@ -67,12 +67,12 @@ def two_turned():
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        (add_relu(9, 16), "0 loads along another axis"),
-        (padded(20, 2), "0 loads along another axis"),
-        (two_turned(), "2 loads along another axis"),
-        (guarded(), "under a condition"),
+        (add_relu(9, 16), "0 loads are contiguous along another axis"),
+        (padded(20, 2), "0 loads are contiguous along another axis"),
+        (two_turned(), "2 loads are contiguous along another axis"),
+        (guarded(), "the load is guarded"),
         (transposed(100, 3), "fills no tile"),
-        (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "no one axis"),
+        (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "one common axis"),
     ],
 )
 def test_what_is_no_transpose_stays_with_the_points(kernel, reason):
@@ -137,7 +137,7 @@ def test_large_arrays_have_several_accesses_in_flight_and_small_ones_do_not():
 
 
 def thresholded(kind: str):
-    """Elements above a bound, else zero: the condition is on the element, not on where it lies."""
+    """Elements above a bound, else zero. The condition depends on the element, not on its index."""
     axes = axes_of((7, 24))
     i = axes[0]
     x = load(0, axes, F32)
@@ -217,7 +217,7 @@ def test_gathered_rows_and_resized_images_move_by_sixteen_bytes(name):
     moved = {n: sum(c for i, c in found.items() if i.startswith(n) and ".128" in i) for n in ("LDG", "STG")}
     assert moved == {"LDG": wide, "STG": 1}
     assert sass.count(found, "LDG", "STG") == wide + narrow + 1
-    assert sass.count(found, "CALL") == 0  # of a division that is no multiplication
+    assert sass.count(found, "CALL") == 0  # divisions that are not multiplications are calls
 
 
 def test_indices_wider_than_what_they_gather_do_not_narrow_it():

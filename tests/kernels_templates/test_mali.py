@@ -15,6 +15,7 @@ from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import cast
 from gpucomp.ir.types import F16, F32, F64, I8, I32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.mali.space import MaliProblem, registers
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
@@ -23,7 +24,6 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl, opencl_build
 from testing import opencl_device
 from testing.cases.mali import CASES, KERNELS, TINY, with_constant_weights
-from testing.kernel_oracle import expected
 from testing.kernels import conv, conv_of_bytes, matmul, random_inputs
 from testing.template_cases import SMALLEST
 from testing.tolerance import assert_matches
@@ -40,7 +40,7 @@ def tf32(kernel: Kernel) -> Kernel:
 
 
 def packed(kernel: Kernel, schedule: dict[str, int], inputs: list[np.ndarray]) -> tuple[Kernel, list[np.ndarray]]:
-    """The kernel as it is compiled, and its inputs, with the weights in the engine's order where they are constant."""
+    """The kernel and its inputs. Constant weights are packed for the engine."""
     s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
     wanted = FAMILY.packing(kernel, s, p)
     if wanted is None:
@@ -54,7 +54,7 @@ def default(kernel: Kernel) -> dict[str, int]:
 
 
 def drawn(kernel: Kernel, count: int, seed: int) -> list[dict[str, int]]:
-    """``count`` different legal schedules; every other one is refused with a reason."""
+    """``count`` different random legal schedules. Asserts that illegal ones are refused with a reason."""
     draw, problem, found = random.Random(seed), FAMILY.problem(kernel), []
     while len(found) < count:
         schedule = {p.name: draw.choice(p.choices) for p in FAMILY.params}
@@ -101,7 +101,7 @@ def test_tails_in_every_axis(m, n, k):
 @pytest.mark.parametrize("dtype", [F32, F16], ids=lambda t: t.name)
 @pytest.mark.parametrize("n", [6, 10])
 def test_sums_as_they_are_go_to_memory_in_parts_of_a_vector(n, dtype):
-    """Four columns are one vector of sums; rows of an odd number of pairs take two at a time."""
+    """Four columns are one vector of sums. Rows with an odd number of pairs are stored two columns at a time."""
     kernel = matmul(5, n, 7, dtype=dtype)
     bare = replace(
         kernel, params=kernel.params[:4], stores=(replace(kernel.stores[0], value=cast(kernel.body.acc, dtype)),)
@@ -144,7 +144,7 @@ IMAGES = replace(MALI, limits=replace(MALI.limits, image_width=65536))
 
 
 def run_with_image(kernel: Kernel, schedule: dict[str, int]) -> list[np.ndarray]:
-    """On PoCL, whose images are not made of buffers: the last input is copied into one."""
+    """Runs the kernel on PoCL, which has no images from buffers: the last input is copied into an image."""
     target = opencl_device.target().with_limits(image_width=16384)
     compiled, arrays = packed(kernel, schedule, random_inputs(kernel))
     source = render(compiled, schedule, target, "k0", FAMILY)
@@ -318,7 +318,7 @@ def replaced(old: str, new: str):
 
 
 def shifted_last_row(text):
-    """The last row neither clamped nor guarded where it is stored."""
+    """A mutation: the last row is neither clamped nor guarded when it is stored."""
     text = text.replace(f"min({ROW3[0]}, 4)", ROW3[0]).replace(f"if ({ROW3[1]})", "if (true)")
     return text.replace("x0 + a3_at", "x0 + a0_at")
 
@@ -327,7 +327,7 @@ ROW3 = ("row_block * 4 + 3", "row_block * 4 + 3 < 5")
 
 
 def unmasked(text):
-    """The first row's loads without its halo condition, neither in the address nor in the value."""
+    """A mutation: the first row is loaded without its halo guard, both in the address and in the value."""
     text = text.replace("const int a0_at = a0_in ? a0s5 + at4 : 0;", "const int a0_at = a0s5 + at4;")
     return text.replace("a0_in ? vload4(0, x0 + a0_at) : (float4)(0.0f)", "vload4(0, x0 + a0_at)")
 
@@ -469,7 +469,7 @@ def test_a_schedule_of_another_space_is_refused():
 
 
 def test_offsets_beyond_32_bits_are_computed_in_64():
-    """The right operand has 5 G elements: its rows are further apart than an int times the depth can say."""
+    """The right operand has 5 G elements, so offsets of its rows overflow an int."""
     kernel = matmul(4, 1 << 20, 5000)
     text = render(kernel, BASE, MALI, "k0", FAMILY).text
 

@@ -1,4 +1,4 @@
-"""The contraction engine on matrix units: numpy's answer in every thread order, no races, and mistakes that are seen."""
+"""The contraction engine on matrix units: numpy's results in every thread order, no races, mutations are detected."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from gpucomp.ir.types import BF16, F16, F64, I8, I32, U8
 from gpucomp.kernel import Contraction
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.mma.space import dynamic_shared_bytes, registers, shared_bytes
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
@@ -18,7 +19,6 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 from testing.cases.mma import CASES, PACKED, SM_75, SM_80, SMALL, bytes_of, tile, with_math
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import flat
@@ -45,7 +45,7 @@ def rounded_to_tf32(x):
 
 
 def right_answer(kernel, inputs):
-    """tf32 rounds the two operands and is exact from there."""
+    """numpy's result. tf32 rounds the two operands; the products of rounded operands are exact."""
     if kernel.body.math == "tf32":
         inputs = [*map(rounded_to_tf32, inputs[:2]), *inputs[2:]]
     return expected(kernel, inputs)
@@ -153,7 +153,7 @@ def test_sums_that_matrix_units_truncate_are_not_left_to_them(deep):
 # ---- mistakes -----------------------------------------------------------------------------------------------
 
 WAIT, BARRIER = "gc_cp_async_wait<1>();", "__syncthreads();"
-MISTAKES = {  # what is wrong: case, text, instead, which occurrence
+MISTAKES = {  # mutation: case, text, replacement, which occurrence
     "no wait in front of the loop": ("f16", WAIT, "", 0),
     "no wait in the loop": ("f16", WAIT, "", 1),
     "a wait that lets one more be on its way": ("f16", WAIT, "gc_cp_async_wait<2>();", 1),
@@ -214,7 +214,7 @@ RACES = {
     "one step a stage": ("one step a stage", 2),
     "split-K and slice-K": ("split-K and slice-K", 6),
 }
-# TileTransform run one after another on the CPU: nothing shows the lack of the barrier before one counts itself as arrived.
+# work-groups run one after another on the CPU, so a missing barrier before one counts itself as arrived is not detected
 UNSEEN = {("split-K and slice-K", 4)}
 
 

@@ -1,4 +1,4 @@
-"""CUDA text of every family compiles for every architecture without a GPU, spills nothing, and fits its formulas."""
+"""CUDA sources of every family compile for every architecture, without spills and within the formulas' registers."""
 
 from __future__ import annotations
 

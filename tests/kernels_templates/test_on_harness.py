@@ -1,4 +1,4 @@
-"""The CUDA text of every family, run on the CPU by the harness: numpy's answer, in every thread order, without races."""
+"""CUDA sources of every family, run on the CPU by the harness: numpy's results in every thread order, without races."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 import pytest
 
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 from testing.cases.on_harness import FEATURES, POINTS, RACES
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import (
     joined,
     random_inputs,
@@ -84,14 +84,14 @@ def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, f
 
 
 def test_a_choice_of_inputs_is_one_load_and_no_branch():
-    """Loads in nested branches cost ptxas its convergence registers, and then a stack."""
+    """For loads in nested branches, ptxas runs out of convergence registers and uses the stack."""
     text = render(joined(7, 3, 1, 5, 2), POINTS | {"vector": 1}, TARGET, "k0").text
 
     assert text.count("else") == 0
     assert text.count(" = *") == 1
 
 
-# of the two engines that take every point by itself: feature, text, what stands there instead
+# mutations of the two engines for independent points: feature, text, replacement
 MISTAKES = {
     "a group past the end": ("points into a part by vectors", "point < 26", "point < 27"),
     "a group that is left out": ("points into a part by vectors", "point < 26", "point < 25"),
@@ -133,14 +133,14 @@ def test_a_mistake_in_the_text_is_seen(mistake, features, mistaken):
 
 BARRIER = "__syncthreads();"
 BARRIERS = {"rowwise": 2, "contraction": 4, "contraction of two stages": 3}
-# The one before a work-group counts itself in orders its sums against those that another group reads. TileTransform run one
-# after another on the CPU, so nothing here can show its lack.
+# the barrier before a work-group counts itself as arrived orders its sums for other work-groups. Work-groups run one after
+# another on the CPU, so its absence cannot be detected here
 ARRIVING = {("contraction", 2), ("contraction of two stages", 1)}
 MISSING = [(name, n) for name, count in BARRIERS.items() for n in range(count) if (name, n) not in ARRIVING]
 
 
 def without(text, number):
-    """``text`` without its barrier ``number``."""
+    """``text`` without barrier ``number``."""
     parts = text.split(BARRIER)
     return BARRIER.join([*parts[:number], parts[number] + parts[number + 1], *parts[number + 2 :]])
 

@@ -11,10 +11,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from gpucomp.kernel import Contraction
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
@@ -42,7 +44,7 @@ CONTRACTIONS = {
 
 
 def simple_jobs(family: str) -> list[dict]:
-    """The default and a drawn schedule of every case of a family."""
+    """The default and a random schedule for every case of a family."""
     jobs = []
     for case in (c for c in CASES if c.startswith(family) and not is_empty(CASES[c])):
         kernel = CASES[case]
@@ -66,7 +68,7 @@ def contraction_jobs(part: str) -> list[dict]:
 
 
 def findings(jobs: list[dict], folder: Path) -> list[str]:
-    """What Oclgrind says of the jobs, a paragraph each."""
+    """Oclgrind's output for the jobs, one paragraph each."""
     (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     log = folder / "oclgrind.log"
     # without optimisation: its check of uninitialised values stops at instructions that optimisation leaves
@@ -97,8 +99,10 @@ def findings(jobs: list[dict], folder: Path) -> list[str]:
 
 
 def is_ordered(block: str) -> bool:
-    """A race of what work-groups leave for each other, partial results in the workspace or rows that are read again: the
-    counter's atomic orders them, which Oclgrind does not follow."""
+    """Whether a reported race is between work-groups that a counter's atomic orders, which Oclgrind does not follow.
+
+    They share partial results in the workspace, or rows that are read back.
+    """
     lines = re.findall(r"At line \d+ \(column \d+\) of \S+:\n(.*)", block)
     scratch = [line for line in lines if re.search(r"\b(partial|workspace)\[", line)]
     again = [line for line in lines if "volatile __global const" in line]
@@ -174,7 +178,8 @@ def test_winograd_and_sliding_pools_keep_to_their_memory(tmp_path):
     made = pack(kernel, winograd.packing(kernel, winograd.schedule(schedule), winograd.problem(kernel)))
     inputs = random_inputs(kernel)
     arrays = [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
-    jobs = [(made.kernel, render(made.kernel, schedule, TARGET, "k0", winograd), arrays)]
+    jobs: list[tuple[Kernel, KernelSource, list[np.ndarray]]] = []
+    jobs.append((made.kernel, render(made.kernel, schedule, TARGET, "k0", winograd), arrays))
     pooled = average_pool((1, 5, 7, 6), (3, 2), 2, 1)
     for change in ({}, {"unroll": 0, "tile_y": 1}):
         source = render(pooled, WINDOW | change, TARGET, f"k{len(jobs)}", sliding)

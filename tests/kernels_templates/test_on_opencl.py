@@ -1,7 +1,7 @@
-"""Every family on every OpenCL device here: its default and schedules spread over its space, on awkward sizes, against numpy.
+"""Every family on every OpenCL device here, compared with numpy: default and random schedules, awkward sizes.
 
-PoCL has all of it. The other drivers, which read the same texts with another front end, have each case by their own default
-and a part of the rest: every engine, and schedules that PoCL is not given.
+PoCL runs all cases. Other drivers, which have another compiler front end, run each case with their own default, and a part
+of the other schedules: every engine, and schedules that PoCL does not run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bench.kernel_sweep.play import by_opencl, prepared
 from gpucomp.errors import ScheduleError, UnsupportedError
 from gpucomp.ir.types import F64
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 from testing import opencl_device, opencl_drivers
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs
 from testing.opencl_drivers import DRIVERS, DriverError
 from testing.template_cases import CASES, default, is_empty, spread
@@ -32,11 +32,11 @@ from tests.opencl_params import DEVICES, OTHERS
 
 WHOLE = [case for case in CASES if not is_empty(CASES[case])]
 DRAWS = 100  # of cases for one that fits
-PART = 4  # of the cases, one in so many is run by a schedule of a GPU's on a device other than PoCL
+PART = 4  # devices other than PoCL run one of this many cases with a GPU's schedule
 
 
 def shared_out(cases, part=PART):
-    """All of ``cases`` for PoCL, one in ``part`` for each other device, no two of which have the same ones."""
+    """All ``cases`` for PoCL, and one in ``part`` for each other device. Devices have different cases."""
     own = {name: cases[k::part] for k, name in enumerate(DRIVERS)}
     return [opencl_params.param(name, case) for name in ("pocl", *DRIVERS) for case in own.get(name, cases)]
 
@@ -78,7 +78,7 @@ def test_the_default_for_a_gpu_gives_numpy_s_answer(device, case):
 
 @pytest.mark.parametrize(("device", "case"), shared_out(WHOLE))
 def test_schedules_over_the_whole_space_give_numpy_s_answer(device, case):
-    """Of a GPU's, whose threads a CPU plays one after another; what PoCL could not compute with at all is not among them."""
+    """Schedules of a GPU's space, whose work-items a CPU runs one after another. Those that PoCL cannot run are left out."""
     kernel, gpu = CASES[case], opencl_device.gpu(device)
     besides = [opencl_device.target().limits] if device == "pocl" else []
 
@@ -90,8 +90,11 @@ def test_schedules_over_the_whole_space_give_numpy_s_answer(device, case):
 @pytest.mark.parametrize("engine", CELLS["pocl"])
 @pytest.mark.parametrize("device", OTHERS)
 def test_every_engine_gives_float64_s_answer(device, engine, way):
-    """A random kernel in a dtype that differs by device, by the default for a GPU or a random schedule, of several splits
-    where the engine has them and the device lets them meet; ``bench.kernel_sweep`` has the rest on PoCL."""
+    """A random kernel by the default for a GPU or by a random schedule, in a dtype that depends on the device.
+
+    The schedule has several splits if the engine and the device support them. ``bench.kernel_sweep`` runs the rest on
+    PoCL.
+    """
     target = opencl_device.gpu(device)
     dtypes = [dtype for dtype in CELLS["pocl"][engine] if dtype != "f64" or "fp64" in target.features]
     cell = Cell("pocl", engine, dtypes[len(device + way) % len(dtypes)])

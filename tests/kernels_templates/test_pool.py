@@ -1,4 +1,4 @@
-"""The pool family's window engine: pooling through the register window of depthwise convolutions, against numpy."""
+"""The pool family's window engine, compared with numpy: pooling by the register window of depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from gpucomp.expr.core import axes_of, hole, load, var
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.depthwise.space import registers_taken
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
@@ -16,7 +17,6 @@ from testing import opencl_device
 from testing.cases.pool import FEATURES
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import average_pool, max_pool, random_inputs
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches

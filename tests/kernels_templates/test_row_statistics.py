@@ -1,6 +1,7 @@
-"""Statistics of the rows that a contraction has stored: numpy's answer by every engine that computes them, on all devices.
+"""Row statistics after a contraction: numpy's results by every engine that computes them, on all devices.
 
-Of a row the mean and 1 / deviation. Each mistake in the text is seen: as other numbers, as a race, as a counter left over.
+The statistics are the mean and 1 / deviation. Every mutation of the source is detected: by wrong numbers, by a race, or by
+a counter that is not reset.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gpucomp.expr.core import call, cast
 from gpucomp.ir.types import F16, F32, I8, I32, TensorType
 from gpucomp.kernel import Contraction, RowStatistics, Store
 from gpucomp.kernel.forms.row_statistics import tail_sizes
+from gpucomp.kernel.interpreter import expected, row_statistics
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import ENGINES, engines_of
 from gpucomp.kernels_templates.render import render
@@ -24,7 +26,6 @@ from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.cases.row_statistics import CASES, MMA, SIMT, TILE, WARPS, WGMMA, S, residual
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected, row_statistics
 from testing.kernels import matmul, random_inputs, with_inverse_rms, with_row_statistics
 from testing.launches import in_any_order, launched
 from testing.template_cases import default
@@ -43,7 +44,7 @@ def to_tf32(x):
 
 
 def prepared(name):
-    """The kernel as its engine takes it, inputs for the oracle, and those that it is given."""
+    """The packed kernel, the inputs for the oracle, and the inputs of the launch."""
     family, kernel, schedule = CASES[name]
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
@@ -62,7 +63,7 @@ def source_of(name):
 
 
 def assert_right(name, inputs, found, terms):
-    """What is stored is numpy's, and statistics are of just that: a sum that is rounded the other way changes them."""
+    """Results match numpy, and statistics match the stored results, which may be rounded differently than numpy's."""
     kernel = CASES[name][1]
     right, known = expected(kernel, inputs), [array.copy() for array in found]
     row_statistics(kernel, inputs, known)
@@ -107,7 +108,7 @@ def test_cases_walk_rows_in_every_way():
 
 
 def test_a_row_far_from_zero_keeps_its_deviation():
-    """Of squares less the square of the mean nothing would be left: the deviation is a millionth of the mean."""
+    """The deviation is a millionth of the mean, so the mean of squares minus the squared mean would cancel completely."""
     kernel, _, _ = prepared("simt")
     inputs = random_inputs(kernel)
     inputs[0][:] = 0
@@ -210,7 +211,7 @@ def test_a_missing_wait_is_a_race_and_there_is_none_otherwise(mistake, watched):
         launched(kernel, *watched[mistake], given)
 
 
-ARRIVALS = {  # where work-groups share rows: what each meets by, its flag, and how the last to have stored is told
+ARRIVALS = {  # if work-groups share rows: how they synchronise, the flag, and how the last one is recognised
     "simt": ("__syncthreads();", "is_last[0]", "tile / 3, 2) == 2"),
     "simt, split": ("__syncthreads();", "is_last[0]", "6 + tile / 3, 2) == 2"),
     "simt, split and sliced": ("__syncthreads();", "is_last[0]", "6 + tile / 3, 2) == 2"),
@@ -234,7 +235,7 @@ ARRIVALS = {  # where work-groups share rows: what each meets by, its flag, and 
     ),
     "wgmma, everything": ("gc_named_barrier(1, 256);", "*last_of_rows", "first_row / 128, 1) == 1"),
 }
-ALONE = {  # where a work-group stores whole rows: what it meets by
+ALONE = {  # if a work-group stores whole rows: how its work-items synchronise
     "simt, one tile of columns": "__syncthreads();",
     "mma, depth shared": "__syncthreads();",
     "wgmma, one tile of columns": "gc_named_barrier(1, 256);",
@@ -248,7 +249,7 @@ OWN_ROWS = "// these rows are stored: their statistics"
 
 
 def arrival(text, heading):
-    """The calls from the fence in front of stores by TMA, where there are such, to ``heading``; the statements behind it."""
+    """The calls from the fence before TMA stores (if there are any) to ``heading``, and the statements after it."""
     lines = [line.strip() for line in text.splitlines()]
     first = lines.index(heading)
     leaves = "gc_fence_proxy_async();"
@@ -266,7 +267,7 @@ def tma_calls(name):
 
 @pytest.mark.parametrize("name", ARRIVALS)
 def test_stores_are_seen_by_all_before_a_work_group_counts_itself(name):
-    """Blocks run one after another on the CPU: what orders one's stores and another's reads shows in the text alone."""
+    """On the CPU, blocks run one after another, so fences between them can only be checked in the source."""
     meet, flag, counted = ARRIVALS[name]
 
     calls, statements = arrival(source_of(name).text, SHARED_ROWS)
@@ -303,7 +304,7 @@ def test_what_is_read_again_is_not_restrict_and_the_rest_is(name):
 
 
 def ways(names):
-    """How wgmma cases share the depth, share loads and store."""
+    """How wgmma cases split the depth, share loads, and store."""
     schedules = [schedule for family, _, schedule in map(CASES.get, names) if family is WGMMA]
     return {(s["splits"] > 1, s["multicast"], s["tma_store"]) for s in schedules}
 
@@ -325,7 +326,7 @@ def test_arrivals_are_of_every_way_that_wgmma_can_share_and_store():
     ("change", "reason"),
     [
         ({}, ""),
-        ({"splits": 2, "tma_store": 1}, "the parts of a split sum are added up in order of the rows"),
+        ({"splits": 2, "tma_store": 1}, "the parts of a split sum are added in the order of the rows"),
         ({"splits": 2, "multicast": 1}, "a cluster shares the depth or the loads, not both"),
         ({"splits": 2, "multicast": 2}, "a cluster shares the depth or the loads, not both"),
     ],
@@ -360,7 +361,7 @@ def test_wgmma_has_no_fences_but_those_whose_lack_is_seen():
 
 @pytest.fixture(scope="module")
 def unfenced():
-    """By case and fence: the kernel's source, and what is compiled of it without that fence."""
+    """By case and fence: the kernel's source, and the source compiled without that fence."""
     sources = {name: source_of(name) for name in ("wgmma, tma store", "wgmma, everything")}
     keys = list(itertools.product(sources, PLAYED_FENCES))
     built = compile_many([(broken(sources[name].text, replace=fence), sources[name].name) for name, fence in keys])
@@ -406,7 +407,7 @@ def test_rows_are_numpy_s_in_opencl(name):
 
 @pytest.mark.parametrize("shape", [(5, 11, 13), (13, 70, 9)])
 def test_rows_are_numpy_s_by_the_default_for_pocl(shape):
-    """A work-item alone, in one tile of columns and in several."""
+    """One work-item, with one tile of columns and with several."""
     kernel, target = with_row_statistics(one_result(matmul(*shape))), opencl_device.target()
     inputs = random_inputs(kernel)
     source = render(kernel, default(kernel, target.limits), target, "k0")
@@ -442,7 +443,7 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
 @pytest.mark.parametrize("k_steps", [4, 8])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_sums_of_other_work_groups_are_read_part_by_part_where_all_warps_stay(arch, k_steps):
-    """Of four parts ptxas else reads all at once: 128 registers of 512 work-items, and 288 or 320 bytes of spills."""
+    """Otherwise ptxas reads all four parts at once: 128 registers per work-item (of 512) and 288 or 320 bytes of spills."""
     schedule = WARPS | {"warp_m": 32, "warp_n": 32, "warps_m": 2, "warps_n": 4, "warps_k": 2, "splits": 4, "raster": 8}
     schedule |= {"k_steps": k_steps}
     kernel, target = with_inverse_rms(one_result(matmul(1225, 112, 288, dtype=F16))), cuda.manifest(arch)
@@ -471,7 +472,7 @@ def test_engines_that_end_with_their_stores_say_so():
 
 
 def test_bytes_keep_their_words_beside_row_statistics():
-    """Sums of i32 are scaled and stored as floats, whose rows have statistics; operands are words of four bytes."""
+    """i32 sums are scaled and stored as floats, and row statistics are computed from these. Operands are words."""
     kernel = matmul(13, 40, 32, dtype=I8, acc=I32, b_transposed=True)
     i, j = kernel.stores[0].index
     value = cast(kernel.body.acc, F32) * 0.01

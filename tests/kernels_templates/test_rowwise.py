@@ -1,4 +1,4 @@
-"""The rowwise family: who shares a row, what is kept, how wide it reads; and the mistakes that its tests have to see."""
+"""The rowwise family: which work-items share a row, what is kept in registers, wide reads; and mutations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
@@ -17,7 +18,6 @@ from testing import opencl_device
 from testing.cases.rowwise import BASE, FEATURES, LONG
 from testing.cuda_on_cpu.errors import CudaOnCpuError
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import layer_norm, random_inputs, reduction, softmax
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches
@@ -127,7 +127,7 @@ def test_a_sum_that_two_stages_need_is_kept_once():
 @pytest.mark.skipif(sass.disassembler() is None, reason="nvdisasm is not installed")
 @pytest.mark.parametrize(("keep", "least", "most"), [(1, 12, 12), (2, 24, 24)])
 def test_what_a_row_s_results_read_is_under_way_with_the_row_itself(keep, least, most):
-    """x, the residual; scale and shift: six accesses of each. Left to itself ptxas asks for the latter between stores."""
+    """x, the residual, scale and shift: six accesses of each. By itself ptxas reads the last two between stores."""
     source = render(layer_norm(128, 768), BASE | {"lanes": 32, "vector": 4, "keep": keep}, TARGET, "k0")
 
     cubin, _ = cuda.compile_source(source, TARGET)
@@ -170,7 +170,7 @@ def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
 
 
 def test_results_of_many_warps_are_not_read_together_into_spills():
-    """ptxas wrote out all 31 reads of four rows, where 1024 work-items have 64 registers each."""
+    """With 1024 work-items of 64 registers, ptxas would unroll all 31 reads of four rows, and spill."""
     kernel, target = reduction("sum", 1280, 49, rows_inside=True), cuda.manifest("sm_120")
     (store,) = kernel.stores
     kernel = replace(kernel, stores=(replace(store, value=store.value / 49.0),))
@@ -195,13 +195,13 @@ def test_results_of_many_warps_are_not_read_together_into_spills():
 )
 def test_registers_and_shared_memory_agree_with_the_formulas(kernel, schedule):
     source = render(kernel, schedule, TARGET, "k0")
-    s, p = FAMILY.schedule(schedule), problem(kernel)
+    sizes, numbers = problem(kernel), FAMILY.schedule(schedule)
 
     used = cuda.resources(cuda.compile_source(source, TARGET)[1])["k0"]
 
-    assert 0 <= shared_bytes(s, p, shuffles=True) - used.shared_bytes < 16
+    assert 0 <= shared_bytes(numbers, sizes, shuffles=True) - used.shared_bytes < 16
     assert used.spill_stores == used.stack_bytes == 0
-    assert registers(s, p) - OTHER_REGISTERS <= used.registers <= registers_taken(s, p)
+    assert registers(numbers, sizes) - OTHER_REGISTERS <= used.registers <= registers_taken(numbers, sizes)
 
 
 # ---- seeded mistakes ----

@@ -1,4 +1,4 @@
-"""The scan family: who shares a row, how tiles follow each other, in which order; and the mistakes its tests have to see."""
+"""The scan family: which work-items share a row, the order of tiles, look-back; and mutations that must be detected."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scan.space import depth, derive, taking_down
@@ -16,7 +17,6 @@ from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
 from testing.cases.scan import BACK, BASE, BOTH, LONG_ROWS, LOOKING_BACK, PLAIN
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs, scan
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches
@@ -80,7 +80,7 @@ def test_the_processor_gives_numpy_s_answer(name, library):
 
 @pytest.mark.parametrize("look_back", [0, 1])
 def test_a_sum_is_as_near_as_its_schedule_says(look_back):
-    """Numbers of one sign, where errors of adding one by one would pile up."""
+    """Numbers of one sign, for which errors of a sequential sum would accumulate."""
     shape = {"look_back": look_back, "lanes": 64, "rows_per_group": 1, "vector": 4}
     kernel, schedule = scan("sum", 1, 4096), BASE | shape
     x = (1 + np.random.default_rng(0).random((1, 4096))).astype(np.float32)
@@ -107,7 +107,7 @@ LOOKING_WARPS = (scan("sum", 2, 150), BACK | {"lanes": 64, "rows_per_group": 2, 
 
 
 def together(source):
-    """``source`` with all its work-groups in one cluster, which the played device runs in turns, not one after another."""
+    """``source`` with all work-groups in one cluster, which the CPU harness runs interleaved."""
     starts = itertools.count(step=1024)
 
     def moved(array):  # what a cluster's blocks have each for itself is dynamic there
@@ -120,7 +120,7 @@ def together(source):
     return replace(source, text=text, geometry=geometry)
 
 
-# what work-groups do in front of each other's eyes, wrongly: a pattern of the text, and what stands in its place
+# mutations of the communication between work-groups: a pattern of the source, and its replacement
 RACES = {
     "the flag before the totals": (
         r"( *if \(lane_id == 0\) workspace\[.*\n)( *__syncthreads\(\);\n)( *if \(id == 0\) \{\n *gc_store_release.*\n)",
@@ -147,13 +147,13 @@ def changed(source, old, new):
 
 @pytest.fixture(scope="module")
 def watched():
-    """Texts as they are, with one barrier less (by its number) and with one of ``RACES``, under ThreadSanitizer."""
+    """Sources built with ThreadSanitizer: unchanged, without one barrier (by its number), and with one of ``RACES``."""
     cases = {"warps": WARPS, "apart": APART, "looks": LOOKS, "looks together": LOOKS, "warps together": LOOKING_WARPS}
     sources = {}
     for i, (name, case) in enumerate(cases.items()):
         source = render(*case, TARGET, f"r{i}")
         sources[name, None] = source = together(source) if "together" in name else source
-        if name == "warps together":  # who looks too early finds nothing at once
+        if name == "warps together":  # a work-item that looks too early finds nothing
             source = changed(source, *IMPATIENT)
         parts = source.text.split(BARRIER) if name != "looks together" else [source.text]
         for n in range(len(parts) - 1):
@@ -206,7 +206,7 @@ NEVER = 1 << 30
 
 @pytest.fixture(scope="module")
 def mistaken():
-    """Texts that look back, wrongly: in turns with others, or after those that come before in the order."""
+    """Mutated sources with look-back: interleaved with other work-groups, or after those before in the order."""
     source = render(*LOOKS, TARGET, "m0")
     never, at_once = (ATTEMPTS, str(NEVER)), (r"gc_is_set\(.*\)\) continue", "true) continue")
     # the played device releases barriers of all work-groups at a time: the first is behind the others by so many
@@ -247,7 +247,7 @@ def test_a_work_group_waits_and_not_for_ever(mistaken):
         ({"vector": 2}, "vectors of 2 do not divide the 37 columns"),
         ({"vector": 8, "accesses": 8}, "64 elements of a tile per work-item, 32 can be held"),
         ({"lanes": 1024}, "4096 work-items per work-group"),
-        ({"look_back": 1, "lanes": 32, "rows_per_group": 1}, "a row of one tile has none to look back at"),
+        ({"look_back": 1, "lanes": 32, "rows_per_group": 1}, "a row of one tile has no tile to look back at"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_reason(change, reason):
@@ -290,7 +290,7 @@ def test_defaults_read_sixteen_bytes_and_spill_nothing():
         used = cuda.resources(log)["k0"]
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
         found = sass.instructions(cubin)
-        # but for what work-groups leave for each other
+        # except for values that work-groups exchange
         if found is None:
             continue
         assert sass.wide_share({n: k for n, k in found.items() if "STRONG" not in n}) == 1.0

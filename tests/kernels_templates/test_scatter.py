@@ -1,6 +1,6 @@
-"""The scatter family: equal places in the order of their updates, nothing outside, whoever shares the work.
+"""The scatter family: updates of the same place run in order, and nothing outside is written, under every schedule.
 
-Sums are compared bit by bit: the order is that of the updates in every schedule, on every back end.
+Sums are compared bit by bit, because their order is the same in every schedule and on every back end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 
 from gpucomp.ir.types import BOOL
 from gpucomp.kernel.forms.scatter import copied_in_place
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, ScatterProblem, most_parts
@@ -20,7 +21,6 @@ from gpucomp.targets import cuda, sass
 from testing import opencl_device
 from testing.cases.scatter import BASE, FEATURES
 from testing.cuda_on_cpu.harness import RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import scatter
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_identical
@@ -35,7 +35,7 @@ def problem(kernel):
 
 
 def inputs_of(kernel):
-    """Places that repeat, count from the end, and lie outside on both sides."""
+    """Indices that repeat, that are negative, and that are out of bounds on both sides."""
     rng = np.random.default_rng(0)
     extent = max(v.extent for v in kernel.body.places)
     arrays = []

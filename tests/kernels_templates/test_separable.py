@@ -1,4 +1,4 @@
-"""Depthwise separable convolutions as one kernel: both engines against numpy, what they take, registers, mistakes."""
+"""Depthwise separable convolutions as one kernel: both engines compared with numpy, refusals, registers, mutations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
@@ -19,7 +20,6 @@ from testing import opencl_device
 from testing.cases.separable import FEATURES, MMA, MODELS, SIMT, M, S
 from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
 from testing.cuda_on_cpu.harness import ORDERS, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import random_inputs, separable
 from testing.tolerance import assert_matches
 from tests import nvrtc
@@ -28,9 +28,9 @@ TARGET = cuda.manifest("sm_80")
 
 
 def prepared(family, kernel, schedule):
-    """The kernel with its filters laid out, and what it reads."""
-    s, p = family.schedule(schedule), family.problem(kernel)
-    made, inputs = pack(kernel, family.packing(kernel, s, p)), random_inputs(kernel)
+    """The kernel with packed filters, and its inputs."""
+    packing = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
+    made, inputs = pack(kernel, packing), random_inputs(kernel)
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 
@@ -103,13 +103,15 @@ def random_case(draw, family):
         kernel = separable(image, draw.choice([1, 5, 16, 27]), window, stride=stride, pad=pad, math=math, **dtype)
         if family.accepts(kernel, TARGET.features):
             continue
-        schedule = {p.name: draw.choice(p.choices) for p in family.params}
-        problem = family.problem(kernel)
-        s, p = family.schedule(schedule), problem
-        if family.reasons(schedule, problem, TARGET.limits) or family.derive(s, p).trips > 4:
+        drawn = {p.name: draw.choice(p.choices) for p in family.params}
+        problem, schedule = family.problem(kernel), family.schedule(drawn)
+        if family.reasons(drawn, problem, TARGET.limits):
             continue
-        if family.geometry(s, p).items[0] * family.derive(s, p).tiles <= 4096:
-            return family, kernel, schedule
+        derived = family.derive(schedule, problem)
+        if derived.trips > 4:
+            continue
+        if family.geometry(schedule, problem).items[0] * derived.tiles <= 4096:
+            return family, kernel, drawn
 
 
 def test_windows_and_schedules_drawn_at_random_give_numpy_s_answer():
@@ -142,15 +144,18 @@ def test_what_is_ranked_first_spills_nothing_and_fits_its_formula(arch):
     for kernel in (one, halved(other)):
         engines = rank.problems(kernel, engines_of(kernel, target.features))
         found = rank.best(kernel, engines, target.limits, target.device)[0]
-        s, p = found.family.schedule(found.schedule), found.family.problem(kernel)
-        packed = pack(kernel, found.family.packing(kernel, s, p)).kernel
-        source = render(packed, found.schedule, target, "k0", found.family)
+        family, problem = found.family, found.family.problem(kernel)
+        schedule = family.schedule(found.schedule)
+        packed = pack(kernel, family.packing(kernel, schedule, problem)).kernel
+        source = render(packed, found.schedule, target, "k0", family)
 
         used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
 
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, (kernel.label, found.schedule)
-        assert used.registers <= min(found.family.taken(s, p), target.limits.registers_for(source.geometry.items[0]))
-        assert found.family is (MMA if kernel.params[0].dtype is F16 else SIMT)
+        assert used.registers <= min(
+            family.taken(schedule, problem), target.limits.registers_for(source.geometry.items[0])
+        )
+        assert family is (MMA if kernel.params[0].dtype is F16 else SIMT)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +204,7 @@ def test_what_is_ranked_first_spills_nothing_and_fits_its_formula(arch):
     ids=["512 work-items have 128", "two windows of 16 bytes"],
 )
 def test_spills_are_foreseen(family, kernel, schedule, limits, registers):
-    """ptxas wrote 16 bytes (sm_86) and 12 (sm_75) of these to memory."""
+    """ptxas spills 16 bytes (sm_86) and 12 bytes (sm_75) of these."""
     p = family.problem(kernel)
 
     assert family.registers(family.schedule(schedule), p) > registers

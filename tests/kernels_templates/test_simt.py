@@ -7,6 +7,7 @@ import random
 import pytest
 
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernels_templates.contraction.simt.space import (
     PLAIN,
     registers,
@@ -20,7 +21,6 @@ from gpucomp.targets import cuda
 from testing import opencl_device
 from testing.cases.simt import FEATURES, LATE, TILE
 from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.launches import in_any_order, launched
 from testing.template_cases import default
@@ -88,7 +88,7 @@ def test_features_are_what_they_say():
     assert sizes("copies across").a.vector == 4
 
 
-# a change of the text, each of which a kind of test has to see: numbers, or a race
+# mutations of the source, and how each must be detected: by wrong numbers or by a race
 BUGS = {
     "a wait that leaves one copy too many": ("gc_cp_async_wait<1>", "gc_cp_async_wait<2>", "numbers"),
     "no wait": ("gc_cp_async_wait<1>();", "", "numbers"),
@@ -188,7 +188,7 @@ def test_sums_that_fit_where_they_are_joined_are_legal(change):
         ({}, matmul(99, 99, 99, dtype=F16), "sm_80", "cannot be copied"),
         ({"stages": 1}, matmul(99, 99, 99), "sm_80", "second stage"),
         ({"slices": 4, "tile_k": 8, "tile_m": 64, "tile_n": 128}, matmul(99, 99, 99), "sm_80", "arrays of fixed size"),
-        ({"lanes": 4, "slices": 2}, matmul(99, 99, 99), "sm_80", "one slice"),
+        ({"lanes": 4, "slices": 2}, matmul(99, 99, 99), "sm_80", "a single slice"),
         (JOINED, matmul(99, 99, 99), "sm_80", "about 282 registers"),
     ],
 )
@@ -200,7 +200,7 @@ def test_what_cannot_run_is_objected_to(change, kernel, arch, reason):
 
 
 def drawn(kernel, target, count, seed):
-    """``count`` legal schedules of sizes that somebody would try: whole warps, no more than 64 sums a work-item."""
+    """``count`` legal schedules of reasonable sizes: whole warps, at most 64 sums per work-item."""
     draw, problem, found = random.Random(seed), SIMT.problem(kernel), []
     while len(found) < count:
         s = {p.name: draw.choice(p.choices) for p in SIMT.params} | {"lanes": 1}
@@ -229,7 +229,7 @@ def test_shared_memory_and_registers_agree_with_the_formulas(arch):
 
 
 def test_ptxas_spills_nothing_for_one_work_group_more(monkeypatch):
-    """Left to itself it takes 64 registers of 256 work-items and spills 12 bytes (nvrtc 13.5)."""
+    """By itself ptxas takes 64 registers for each of 256 work-items and spills 12 bytes (nvrtc 13.5)."""
     target, kernel = cuda.manifest("sm_80"), conv((1, 14, 14, 384), 64, (1, 1))
     schedule = PLAIN | {"tile_m": 64, "tile_n": 32, "tile_k": 128, "reg_m": 8, "reg_n": 1, "splits": 32}
     source = render(kernel, schedule | {"stages": 2, "asynchronous": 1, "fragments": 2}, target, "k0", SIMT)
@@ -243,7 +243,7 @@ def test_ptxas_spills_nothing_for_one_work_group_more(monkeypatch):
 
 
 def test_a_loop_of_few_stages_is_not_written_out():
-    """ptxas writes out one of three trips: 184 registers on sm_86, and 16 bytes of spills on sm_80."""
+    """Otherwise ptxas unrolls a loop of three iterations: 184 registers on sm_86, and 16 bytes of spills on sm_80."""
     kernel, schedule = matmul(3136, 58, 24), PLAIN | {"tile_m": 32, "tile_n": 32, "tile_k": 8, "reg_m": 4, "reg_n": 4}
     schedule |= {"asynchronous": 1, "stages": 4}
     s, p = SIMT.schedule(schedule), SIMT.problem(kernel)
@@ -263,7 +263,7 @@ def test_a_loop_of_few_stages_is_not_written_out():
     ids=["eight splits", "two", "none", "64 sums"],
 )
 def test_128_sums_that_are_joined_with_other_work_groups_may_have_all_registers(change, joined):
-    """Eight splits spill 8 bytes on sm_89, by 204 registers without what is read of the others."""
+    """Eight splits would spill 8 bytes on sm_89, with 204 registers before the reads of other parts are counted."""
     kernel, target = conv((1, 16, 16, 256), 256, (3, 3), pad=1), cuda.manifest("sm_89")
     schedule = PLAIN | {
         "tile_m": 64,
@@ -285,7 +285,7 @@ def test_128_sums_that_are_joined_with_other_work_groups_may_have_all_registers(
 
 
 def test_addresses_of_many_columns_of_pixels_are_counted():
-    """64 of them, with halo tests, spilled 1900 bytes on sm_86 by 16 x 4 sums and four slices."""
+    """64 of them, with halo tests, spill 1900 bytes on sm_86 with 16 x 4 sums and four slices."""
     schedule = PLAIN | {"tile_m": 64, "tile_n": 4, "tile_k": 32, "reg_m": 16, "reg_n": 4, "slices": 4, "splits": 16}
     schedule |= {"asynchronous": 1, "stages": 4}
     deep, limits = conv((1, 64, 64, 31), 64, (3, 3), pad=1), cuda.manifest("sm_86").limits

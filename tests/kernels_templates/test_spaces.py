@@ -1,4 +1,4 @@
-"""Every family's space: defaults legal everywhere, objections with a reason, schedules that fit what they promise."""
+"""Every family's space: defaults are legal everywhere, objections have a reason, and schedules fit in the device."""
 
 from __future__ import annotations
 
@@ -58,22 +58,21 @@ def test_defaults_are_legal_at_sizes_no_machine_has():
 
 @pytest.mark.parametrize("case", [case for case, kernel in CASES.items() if not is_empty(kernel)])
 def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
-    """Of every engine that OpenCL has: the default has no counters, and a schedule that has some is legal with a fence alone."""
+    """For every OpenCL engine: the default has no counters, and schedules with counters are only legal with a fence."""
     kernel, target = CASES[case], opencl.manifest("gfx90a")
     without = replace(target.limits, device_fence=False)
     for family in engines_of(kernel, target.features):
         problem = family.problem(kernel)
-        p = problem
-        schedule = family.default(p, without).numbers
+        schedule = family.default(problem, without).numbers
         if not family.reasons(schedule, problem, target.limits):
             assert family.reasons(schedule, problem, without) == []
-            assert family.geometry(family.schedule(schedule), p).counter_bytes == 0
+            assert family.geometry(family.schedule(schedule), problem).counter_bytes == 0
         rng = random.Random(case)
         for _ in range(200):
             drawn = {param.name: rng.choice(param.choices) for param in family.params}
             if family.reasons(drawn, problem, target.limits):
                 continue
-            meets = family.geometry(family.schedule(drawn), p).counter_bytes > 0
+            meets = family.geometry(family.schedule(drawn), problem).counter_bytes > 0
             refused = family.reasons(drawn, problem, without)
             assert bool(refused) == meets
             assert not refused or "no fence that orders memory between them" in refused[0]
@@ -100,7 +99,7 @@ def test_a_launch_is_skipped_only_when_there_is_nothing_to_store(case):
     ],
 )
 def test_pocl_computes_with_vectors_that_the_processor_has(name, kernel, param):
-    """Wider ones end PoCL 3.0 and the process with it, where its LLVM does not know the processor."""
+    """PoCL 3.0 aborts the process for wider vectors if its LLVM does not know the processor."""
     family, narrow = FAMILIES[name], opencl.manifest("pocl").limits
     problem, wide = family.problem(kernel), replace(narrow, vector_bytes=64)
     schedule = {**family.default(problem, wide).numbers, param: 16}

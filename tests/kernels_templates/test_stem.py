@@ -1,4 +1,4 @@
-"""Convolutions of few channels: numpy's answer in every thread order, edges, odd sizes, seeded mistakes, refusals."""
+"""Convolutions of few channels: numpy's results in every thread order, edges, odd sizes, mutations, refusals."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gpucomp.ir.types import F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.stem_mma import space as stem_mma
 from gpucomp.kernels_templates.contraction.stem_simt import space as stem_simt
@@ -21,7 +22,6 @@ from gpucomp.targets import cuda, opencl
 from testing import opencl_device
 from testing.cases.stem import MMA_CASES, REFUSED, SIMT_CASES, SIMT_SMALL, SM_75, SM_80, SMALL
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs, stem
 from testing.launches import in_any_order, launched
 from testing.tolerance import assert_matches
@@ -35,9 +35,8 @@ shared_of = {"contraction/stem_mma": stem_mma.shared_bytes, "contraction/stem_si
 
 
 def compiled(family, kernel, schedule, inputs):
-    """The kernel with its filters laid out, and its inputs."""
-    s, p = family.schedule(schedule), family.problem(kernel)
-    made = pack(kernel, family.packing(kernel, s, p))
+    """The kernel with packed filters, and its inputs."""
+    made = pack(kernel, family.packing(kernel, family.schedule(schedule), family.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 
@@ -145,7 +144,7 @@ def test_the_text_reads_like_one_written_by_hand(golden):
 
 # ---- mistakes ----
 
-MISTAKES = {  # what is wrong: engine, case, text, instead
+MISTAKES = {  # mutation: engine, case, text, replacement
     "a pixel right of the image": (MMA, "7 x 7 by 2", "e5 < 20", "e5 < 24"),
     "a pixel left of the image": (MMA, "7 x 7 by 2", "0 <= e5", "-4 <= e5"),
     "a pixel above the image": (MMA, "7 x 7 by 2", "0 <= e0", "-1 <= e0"),
@@ -283,7 +282,7 @@ def test_default_schedules_take_no_more_than_is_reckoned(arch):
     ],
 )
 def test_rows_of_taps_are_not_written_out_into_spills(arch, kernel, tile):
-    """ptxas took 255 registers for the first, and spilled; and more than the 64 that 1024 work-items have each."""
+    """Otherwise ptxas takes 255 registers for the first and spills, and more than the 64 that each of 1024 work-items has."""
     schedule, target = dict(zip((p.name for p in SIMT.params), tile, strict=True)), cuda.manifest(arch)
 
     _, log = cuda.compile_source(source_of(SIMT, kernel, schedule, target), target)

@@ -1,4 +1,4 @@
-"""Templates that read like C: what is decided is decided in emit.py, and a printed kernel says at its stages what it does."""
+"""Templates read like C: decisions are in emit.py, and the stages of a rendered kernel have comments."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Winograd's convolutions in three launches: the blocks family, and the steps that the pass ``split_winograd`` makes."""
+"""Winograd convolutions in three launches: the family ``blocks``, and the steps of the pass ``split_winograd``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gpucomp import compiler, lowering
 from gpucomp.codegen.c.vectors import HEX
 from gpucomp.ir.graph import constant, input_value
 from gpucomp.ir.types import F16
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import KernelStep
@@ -25,8 +26,7 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
 from testing import opencl_device
-from testing.cases.blocks import CASES, ODD, fixed, transforms
-from testing.kernel_oracle import UNWRITTEN, expected
+from testing.cases.tile_transform import CASES, ODD, fixed, transforms
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches, winograd_bound
 from tests import oclgrind, opencl_c
@@ -40,7 +40,7 @@ MALI = opencl.manifest("mali")
 RUNS = [(name, winograd_steps.possible(kernel)[number % 2 - 1]) for number, (name, kernel) in enumerate(CASES.items())]
 
 
-def step_of(kernel: Kernel) -> tuple[KernelStep, list[np.ndarray]]:
+def step_of(kernel: Kernel[Contraction]) -> tuple[KernelStep[Contraction], list[np.ndarray]]:
     inputs = random_inputs(kernel)
     values = [
         constant(a) if k in kernel.constants else input_value(f"x{k}", t)
@@ -56,7 +56,7 @@ def chosen(kernel: Kernel):
 
 
 def run(kernel: Kernel, inputs) -> list[np.ndarray]:
-    """On PoCL, by the schedule that a Mali gets."""
+    """Runs the kernel on PoCL with the schedule for a Mali."""
     family, schedule, packing = chosen(kernel)
     if packing is not None:
         made = pack(kernel, packing)
@@ -65,7 +65,7 @@ def run(kernel: Kernel, inputs) -> list[np.ndarray]:
     return opencl_device.run(kernel, source, inputs)
 
 
-def convolved(kernel: Kernel, outputs: int) -> list[np.ndarray]:
+def convolved(kernel: Kernel[Contraction], outputs: int) -> list[np.ndarray]:
     step, inputs = step_of(kernel)
     known = dict(zip(step.inputs, inputs, strict=True))
     for part in winograd_steps.in_three(step, outputs):
@@ -74,8 +74,8 @@ def convolved(kernel: Kernel, outputs: int) -> list[np.ndarray]:
     return [known[v] for v in step.outputs]
 
 
-def assert_right(kernel: Kernel, outputs: int) -> None:
-    """Within the bounds of Winograd's sums, where the kernel writes; elsewhere as it was."""
+def assert_right(kernel: Kernel[Contraction], outputs: int) -> None:
+    """The elements that the kernel writes are within the error bounds of Winograd's sums. All others are unchanged."""
     (found,), (right,) = convolved(kernel, outputs), expected(kernel, random_inputs(kernel))
     written = right != UNWRITTEN
     np.testing.assert_array_equal(found[~written], right[~written])
@@ -153,8 +153,10 @@ def text_of(kernel: Kernel, **schedule) -> str:
 
 
 def live_registers(text: str) -> int:
-    """32-bit registers that named vectors of floats take at the most: each from its declaration to its last use, part by
-    part, as the statements stand."""
+    """The most 32-bit registers that named vectors of floats need at once, in the order of the statements.
+
+    Each part of a vector is live from its declaration to its last use.
+    """
     most = 0
     for part in re.split(r"\n  (?:if|\} else)", text):
         declared, last = {}, {}
@@ -261,7 +263,7 @@ def test_defaults_are_legal(channels, limits):
 # ---- the choice ----
 
 
-def parts(kernel: Kernel, target=MALI) -> list[str]:
+def parts(kernel: Kernel[Contraction], target=MALI) -> list[str]:
     step, _ = step_of(kernel)
     return [s.kernel.label for s in winograd_steps.split([step], setting(graph_of(*step.outputs), target))]
 
@@ -271,13 +273,13 @@ def parts(kernel: Kernel, target=MALI) -> list[str]:
     [
         (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1)), "F(4, 3)"),
         (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1, dtype=F16)), "F(4, 3)"),
-        (conv((1, 28, 28, 128), 128, (3, 3), pad=1), ""),  # its filters are no constants
+        (conv((1, 28, 28, 128), 128, (3, 3), pad=1), ""),  # its filters are not constants
         (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1, stride=2)), ""),
         (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=2, dilation=2)), ""),
         (fixed(conv((1, 28, 28, 128), 128, (1, 1))), ""),
         (fixed(conv((1, 28, 28, 128), 128, (5, 5), pad=2)), ""),
         (fixed(grouped_conv((1, 28, 28, 128), 2, 64, (3, 3), pad=1)), ""),
-        (fixed(conv((1, 56, 56, 3), 64, (3, 3), pad=1)), ""),  # few products to save, many outputs to make
+        (fixed(conv((1, 56, 56, 3), 64, (3, 3), pad=1)), ""),  # saves few products, transforms many outputs
         (fixed(conv((1, 5, 5, 8), 8, (3, 3), pad=1)), ""),  # three launches take longer
         (fixed(matmul(64, 64, 64)), ""),
     ],
@@ -299,7 +301,7 @@ def test_other_devices_have_local_memory(target):
 
 
 def test_a_model_runs_with_its_convolution_in_three():
-    """From the graph to the arena: what is between the steps has its place there, and is gone after them."""
+    """From the graph to the arena: the values between the steps are temporaries."""
     rng = np.random.default_rng(3)
     made = {"w": rng.standard_normal((9, 16, 3, 3)).astype(np.float32), "b": rng.standard_normal(9).astype(np.float32)}
     nodes = [
@@ -309,7 +311,7 @@ def test_a_model_runs_with_its_convolution_in_three():
     ]
     onnx_model = model(nodes, [value("x", (1, 16, 11, 13))], [value("y", None)], made)
     x = rng.standard_normal((1, 16, 11, 13)).astype(np.float32)
-    slow = replace(MALI.device, launch_us=0.01, fma=1)  # where products are dear
+    slow = replace(MALI.device, launch_us=0.01, fma=1)  # products are expensive
     device = replace(opencl_device.target(), features=frozenset({"fp64", "mali"}), limits=MALI.limits, device=slow)
 
     executable = compiler.finish(compiler.lower(onnx_model, device), device, "fp32", lambda *told: None)

@@ -1,4 +1,4 @@
-"""The wgmma engine: numpy's answer on the CPU in any thread order, each mistake in the text seen, a whole model."""
+"""The wgmma engine on the CPU harness: numpy's results in any thread order, mutations are detected, a whole model."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 import gpucomp
 from gpucomp import compiler
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.render import render
 from testing.cases.wgmma import CASES
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import random_inputs
 from testing.tolerance import assert_matches
 from testing.wgmma_kernels import (
@@ -27,7 +27,7 @@ from tests.cuda_on_cpu.kernel_files import broken
 
 
 def prepared(kernel, schedule):
-    """The kernel and inputs that the engine is given: ``b`` packed where it asks for it. f32 as tf32 holds it."""
+    """The kernel and inputs for the engine: ``b`` is packed if the engine requires it, and f32 is rounded to tf32."""
     inputs = random_inputs(kernel)
     if kernel.body.math == "tf32":
         inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
@@ -39,7 +39,7 @@ def prepared(kernel, schedule):
 
 
 def to_tf32(x):
-    """Rounded to 10 bits of fraction, ties to even: products of such numbers are exact in f64, so the oracle's."""
+    """Rounds to 10 bits of fraction, ties to even. Products of such numbers are exact in the oracle's f64."""
     bits = x.view(np.uint32)
     return ((bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
 

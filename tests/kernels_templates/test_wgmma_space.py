@@ -1,4 +1,4 @@
-"""What the wgmma engine takes and refuses, what it chooses, and what ptxas and nvdisasm say of it."""
+"""Which kernels the wgmma engine accepts, its schedules, and its registers and machine code by ptxas and nvdisasm."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ from testing.wgmma_kernels import (
         (matmul(64, 64, 64, dtype=F16, b_transposed=True, a_transposed=True), "a is not contiguous in depth"),
         (matmul(64, 64, 63, dtype=F16, b_transposed=True), "rows of a do not start at multiples of 16 bytes"),
         (matmul(1, 64, 63, dtype=F16, b_transposed=True), "rows of b do not start at multiples of 16 bytes"),
-        (constant_b(matmul(1, 64, 63, dtype=F16)), "a depth of 63 f16 is no multiple of 16 bytes"),
+        (constant_b(matmul(1, 64, 63, dtype=F16)), "a depth of 63 f16 is not a multiple of 16 bytes"),
         (matmul(64, 64, 64, b_transposed=True), "does not multiply f32 by f32 into f32 (strict)"),
         (with_math(matmul(64, 64, 64, b_transposed=True)), ""),
         (with_math(matmul(64, 64, 64, b_transposed=True), "3xtf32"), "into f32 (3xtf32)"),
         (matmul(64, 64, 64, dtype=F64, acc=F64, b_transposed=True), "does not multiply f64"),
         (matmul(64, 64, 0, dtype=F16, b_transposed=True), "nothing to multiply"),
         (image((1, 9, 9, 8), 8, (3, 3), pad=1, dtype=F16), ""),
-        (image((1, 9, 9, 4), 8, (3, 3), pad=1, dtype=F16), "4 channels of f16 are no multiple of 16 bytes"),
+        (image((1, 9, 9, 4), 8, (3, 3), pad=1, dtype=F16), "4 channels of f16 are not a multiple of 16 bytes"),
         (image((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16), "not the pixels of an NHWC image"),
-        (image((1, 30, 30, 8), 8, (1, 1), stride=9, dtype=F16), "one load walks by 1 to 8"),
+        (image((1, 30, 30, 8), 8, (1, 1), stride=9, dtype=F16), "one load supports 1 to 8"),
         (image((1, 30, 300, 8), 8, (1, 2), dilation=256, dtype=F16), "too large for one load"),
-        (image((1, 9, 9, 8), 8, (3, 3), pad=129, dtype=F16), "moved by more than 127 pixels"),
+        (image((1, 9, 9, 8), 8, (3, 3), pad=129, dtype=F16), "more than 127 pixels from the image's edge"),
         (constant_b(with_math(grouped_conv((1, 5, 6, 8), 2, 5, (2, 2)))), "not the pixels of an NHWC image"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_condition_that_is_no_edge_is_refused():
 
     found = form_of_a(replace(kernel, body=replace(body, a=narrower)))
 
-    assert found == Refusal("a has a condition that is no edge of the image")
+    assert found == Refusal("a has a guard that is not an edge of the image")
 
 
 def test_rows_that_overlap_are_no_matrix():
@@ -159,12 +159,12 @@ def test_weights_are_packed_by_columns():
             {"tile_m": 256, "consumers": 2, "tile_n": 256, "setmaxnreg": 1},
             "about 288 registers per work-item, there are 232",
         ),
-        ({"setmaxnreg": 1}, "1 warpgroup that multiplies has all registers it can use"),
+        ({"setmaxnreg": 1}, "1 warpgroup that multiplies has all the registers it can use"),
         ({"multicast": 1}, ""),
         ({"multicast": 2, "tile_n": 8}, ""),
-        ({"multicast": 1, "tile_n": 8}, "half of 8 columns of b is no multiple of 8"),
+        ({"multicast": 1, "tile_n": 8}, "half of 8 columns of b is not a multiple of 8"),
         ({"multicast": 2, "splits": 2}, "a cluster shares the depth or the loads, not both"),
-        ({"tma_store": 1}, "the result is no matrix of f16, bf16 or f32 with rows of whole 16 bytes"),
+        ({"tma_store": 1}, "TMA cannot store the result: not a matrix of f16, bf16 or f32 with rows of whole 16 bytes"),
         ({"tile_m": 128, "consumers": 2, "tile_n": 256, "stages": 4}, ""),
         ({"tile_m": 128, "consumers": 2, "tile_n": 256, "stages": 5}, "B of shared memory, the device has 232448 B"),
         ({"overlap": 1}, ""),
@@ -182,7 +182,7 @@ def test_schedules_that_cannot_run_say_why(change, reason):
     ("kernel", "change", "reason"),
     [
         (one_result(LARGE), {}, ""),
-        (one_result(LARGE), {"splits": 2}, "added up in order of the rows"),
+        (one_result(LARGE), {"splits": 2}, "added in the order of the rows"),
         (one_result(LARGE), {"tile_n": 8}, "stmatrix takes 16 columns at a time"),
         (with_math(one_result(matmul(64, 44, 64, b_transposed=True))), {"tile_n": 8}, ""),
         (with_math(one_result(matmul(64, 42, 64, b_transposed=True))), {}, "rows of whole 16 bytes"),
@@ -192,7 +192,7 @@ def test_schedules_that_cannot_run_say_why(change, reason):
             {},
             "rows of whole 16 bytes",
         ),
-        (matmul(64, 64, 64, dtype=F16, b_transposed=True), {}, "the result is no matrix"),
+        (matmul(64, 64, 64, dtype=F16, b_transposed=True), {}, "TMA cannot store the result"),
     ],
 )
 def test_what_leaves_by_tma_is_one_aligned_matrix(kernel, change, reason):
@@ -209,7 +209,7 @@ def test_a_result_says_why_it_is_no_matrix():
     assert result_matrix(half) == Refusal("there are 2 results")
     assert result_matrix(one_result(narrow)) == Refusal("the result is i8, not f16, bf16, f32")
     nchw = conv((2, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
-    assert result_matrix(nchw) == Refusal("the result does not lie in memory as a matrix")
+    assert result_matrix(nchw) == Refusal("the result is not a matrix in memory")
     one_image = conv((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
     assert result_matrix(one_image) == Refusal("the result is not contiguous in its columns")
 
@@ -226,7 +226,7 @@ def test_too_many_tiles_and_threads_are_refused():
 
 
 def ptxas(kernel, schedule):
-    """What ptxas took for the kernel, its weights packed where the engine asks for it; and the log."""
+    """The registers that ptxas takes for the kernel, with packed weights if the engine requires it; and the log."""
     wanted = FAMILY.packing(kernel, FAMILY.schedule(schedule), problem_of(kernel))
     source = render(pack(kernel, wanted).kernel if wanted else kernel, schedule, TARGET, "k0", FAMILY)
     assert not [r for m in source.tensor_maps for r in m.objections()]
@@ -247,7 +247,7 @@ def test_defaults_are_legal_and_spill_nothing(name):
 
 
 def assert_registers(used, schedule, p):
-    """The formula's; with setmaxnreg all that a launch leaves a thread, or the consumers would wait for more forever."""
+    """Registers match the formula. With setmaxnreg they are all that a launch has, else consumers would wait forever."""
     s = FAMILY.schedule(schedule)
     if s.setmaxnreg:
         assert used.registers == wgmma.launch_registers(s, TARGET.limits), schedule
@@ -304,7 +304,7 @@ def test_machine_code_has_what_the_schedule_says():
         ({"multicast": 1}, ("UTMALDG", "MULTICAST")),
         ({"tma_store": 1}, ("UTMASTG",)),
         ({"tma_store": 1}, ("STSM",)),
-        # who waits for the whole store, and not for its reads alone, forgets what the first-level cache has of the result
+        # waiting for the whole store, not only for its reads, invalidates the result in the first-level cache
         ({"tma_store": 1}, ("CCTL", "IVALL")),
     ):
         assert has(machine_code(kernel, TWO | change), *parts)

@@ -1,4 +1,4 @@
-"""The contraction family's `winograd` engine against the oracle: awkward sizes, every thread order, seeded mistakes."""
+"""The contraction family's `winograd` engine, compared with the oracle: awkward sizes, thread orders, mutations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from gpucomp.device.device import typical
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.winograd.space import (
     PLENTY,
@@ -28,7 +29,6 @@ from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
 from testing.cases.winograd import CASES, FOUR, ODD, SMALL
 from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import winograd_bound
 from tests import nvrtc
@@ -43,9 +43,8 @@ def constant(kernel):
 
 
 def compiled(kernel, schedule, inputs):
-    """The kernel with its filters transformed, and its inputs."""
-    s, p = FAMILY.schedule(schedule), FAMILY.problem(kernel)
-    made = pack(kernel, FAMILY.packing(kernel, s, p))
+    """The kernel with transformed filters, and its inputs."""
+    made = pack(kernel, FAMILY.packing(kernel, FAMILY.schedule(schedule), FAMILY.problem(kernel)))
     return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 
@@ -62,12 +61,12 @@ def launch(kernel, schedule, source, built, order="forward"):
         [np.full(g.workspace_bytes, 255, np.uint8), np.zeros(g.counter_bytes, np.uint8)] if g.counter_bytes else []
     )
     built.run(g.groups, g.items, [*arrays, *outputs, *scratch], order=order, seed=5)
-    assert not scratch or not scratch[1].any()  # counters are left as they were found
+    assert not scratch or not scratch[1].any()  # counters are zero again
     return outputs[0]
 
 
 def error_of(kernel, found):
-    """Relative, in the L2 norm, over what the kernel writes; elements that it must not write are as they were."""
+    """The relative error in the L2 norm of the elements that the kernel writes. All others must be unchanged."""
     (right,) = expected(kernel, random_inputs(kernel))
     written = right != UNWRITTEN
     np.testing.assert_array_equal(found[~written], right[~written])
@@ -129,7 +128,7 @@ def test_no_two_threads_race(schedule):
 
 
 def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
-    """Of F(2, 3). That of F(4, 3) is three times as large, as its bound says."""
+    """This is about F(2, 3). The error of F(4, 3) is three times as large, within its bound."""
     kernel = conv((1, 6, 6, 128), 16, (3, 3))  # without the border, where direct sums have fewer terms
     sources = [source_of(kernel, FEW), source_of(kernel, FOUR, "k1")]
     built, four = compile_many([(s.text, s.name) for s in sources])
@@ -145,9 +144,9 @@ def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
     assert found < error_of(kernel, launch(kernel, FOUR, sources[1], four)) < bound_of(kernel, FOUR)
 
 
-OUTPUTS = "    // A^T times what is there, for each output\n"
-IN_ROWS = "    // rows of B^T d times B, where they lie\n"
-NEXT = "    // the next channels set out while these are computed with\n"
+OUTPUTS = "    // A^T times these values, for each output\n"
+IN_ROWS = "    // rows of B^T d times B, in place\n"
+NEXT = "    // load the next channels while these are multiplied\n"
 ROWS = "    #pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      {\n        const float d0 = tile_v"
 MISTAKES = {
     "a sign of the pixels' transform": ("two stages", "= d3 - d1", "= d1 - d3"),
@@ -233,11 +232,12 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
     found = nvrtc.compile(cuda.prelude() + "\n".join(texts), arch).kernels
 
     assert len(schedules) == len(TILES)
-    for name, schedule in schedules.items():
-        s, p = FAMILY.schedule(schedule), problem
+    for name, numbers in schedules.items():
+        schedule = FAMILY.schedule(numbers)
         assert found[name].spill_store_bytes == found[name].spill_load_bytes == 0
-        assert found[name].registers <= registers_taken(s, p)
-        assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
+        assert found[name].registers <= registers_taken(schedule, problem)
+        shared = shared_bytes(schedule, problem)
+        assert shared - 16 < found[name].shared_bytes <= shared
 
 
 @pytest.mark.parametrize(
@@ -307,8 +307,8 @@ PROBLEM = FAMILY.problem(constant(ODD))
         ({"channels": 8}, {"shared_bytes": 16384}, "25600 B of shared memory, the device has 16384 B"),
         ({"channels": 8, "stages": 2}, {"shared_bytes": 1 << 20}, "51200 B of shared memory in arrays of fixed size"),
         ({}, {"registers": 96}, "about 108 registers"),
-        ({"positions": 6}, {}, "positions=6 is no part of a line of F(2, 3)'s positions"),
-        ({"outputs": 4}, {}, "the outputs of F(4, 3) are made of whole lines, positions=6"),
+        ({"positions": 6}, {}, "positions=6 does not divide a line of F(2, 3)'s positions"),
+        ({"outputs": 4}, {}, "the outputs of F(4, 3) are computed from whole lines, positions=6"),
         (FOUR | {"columns": 16, "reg_b": 8}, {}, "96 columns to read, 64 rows to transform at a time, 48 work-items"),
         (FOUR | {"columns": 64}, {}, "about 196 registers per work-item, 384 of them may have 168"),
     ],
@@ -361,13 +361,13 @@ def with_math(kernel, math):
             (),
             "pixels and filters are f32, not f16 and f16",
         ),
-        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), (), "only 3 x 3, 1 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), (), "only 3 x 3, 1 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (5, 3), pad=1)), (), "only 3 x 3, 1 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), (), "3 x 3, steps of 1 and no dilation"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), (), "3 x 3, steps of 1 and no dilation"),
+        (constant(conv((2, 9, 7, 12), 20, (5, 3), pad=1)), (), "3 x 3, steps of 1 and no dilation"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, nchw=True)), (), "NHWC"),
         (constant(conv((2, 9, 7, 3), 20, (3, 3), pad=1)), (), "3 channels"),
         (constant(matmul(5, 6, 7)), (), "while it is loaded"),
-        (ODD, (), "no constants"),
+        (ODD, (), "not constants"),
         (constant(conv((2, 9, 7, 12), 0, (3, 3), pad=1)), (), "nothing to multiply"),
     ],
 )

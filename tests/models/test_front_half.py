@@ -11,9 +11,9 @@ from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.pipeline import run_pipeline
-from testing.kernel_oracle import run_steps
 
 MOST_KERNELS = {
     "resnet18": 23,

@@ -7,9 +7,9 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.ir import F32, Graph, TensorType, format_graph, input_value, verify
 from gpucomp.kernel.grouping import MAX_PARAMS
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.concat import WIDEST, share_prefixes, split_wide
-from testing.kernel_oracle import run_steps
 
 
 def tensor(name, *shape):

@@ -12,7 +12,7 @@ from gpucomp.ir.types import F16, F32, F64, I8, I16, I32, I64, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule import analytic
 from gpucomp.schedule.analytic import floor_us, math_of, operations, traffic
-from testing.kernels import add_relu, axes_of, conv, matmul, max_pool, reduction, softmax
+from testing.kernels import add_relu, attention, axes_of, conv, matmul, max_pool, reduction, softmax
 
 H200 = CUDA["sm_90a"]
 
@@ -48,6 +48,7 @@ def test_every_byte_moves_once():
     assert traffic(matmul(3, 5, 7)) == 4 * (21 + 35 + 5 + 15 + 15)
     assert traffic(matmul(3, 5, 7, dtype=F16)) == 2 * (21 + 35 + 5 + 15 + 15)
     assert traffic(softmax(4, 9)) == 4 * (36 + 36 + 4)
+    assert traffic(attention(1, 4, 64, 8)) == 4 * 2 * (64 + 4 * 64 + 4 * 8 + 8)  # deeper than its values are long
 
 
 def test_what_is_not_loaded_does_not_count():
@@ -61,7 +62,7 @@ def test_what_is_not_loaded_does_not_count():
 
 
 def half_bytes(kernel):
-    """The same with a left operand that is no byte any more once its offset is added."""
+    """The same kernel with a left operand that does not fit in a byte after its offset is added."""
     return dataclasses.replace(kernel, body=dataclasses.replace(kernel.body, a=kernel.body.a + 119))
 
 
@@ -89,7 +90,7 @@ def test_relaxed_f32_may_use_tensor_cores_and_strict_may_not():
         dataclasses.replace(strict, body=dataclasses.replace(strict.body, math=m)) for m in ("tf32", "3xtf32")
     )
 
-    assert math_of(relaxed, CUDA["sm_75"]) == "fma"  # it has none of that kind
+    assert math_of(relaxed, CUDA["sm_75"]) == "fma"  # it has no such matrix cores
     floors = [floor_us(k, H200) for k in (strict, tripled, relaxed)]
     assert floors == sorted(floors, reverse=True)
     assert floors[0] / floors[2] == pytest.approx(1024 / 128, rel=0.01)

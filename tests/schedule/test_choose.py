@@ -1,4 +1,4 @@
-"""Who answers: the first engine with a legal answer, the fastest of those that estimate, records before either."""
+"""Which tier and engine answer: records first, then the engine with the lowest estimate, then the first legal one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KERNEL = matmul(64, 96, 32)
 
 
 def engine(name, estimate=None, *, legal=True):
-    """The simt engine under another name; with ``estimate`` microseconds, or none."""
+    """The simt engine under another name, with an estimate of ``estimate`` microseconds or without one."""
 
     def objections(s, p, limits):
         return iter(() if legal else ("it cannot",))
@@ -75,7 +75,7 @@ def test_a_record_comes_before_the_model():
 
 
 def slowed(name, factor):
-    """The simt engine under another name, with so many times the work by its own account."""
+    """The simt engine under another name that declares a multiple of the work."""
 
     def work(s, p):
         found = SIMT.work(s, p)

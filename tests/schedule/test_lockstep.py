@@ -1,4 +1,4 @@
-"""What lockstep says of many schedules is what the same functions say of each of them."""
+"""Lockstep gives the same results for many schedules as calling the functions for each of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engines():
 
 
 def over(function, **columns):
-    """``function`` of each place, by lockstep, and the number of its parts."""
+    """The results of ``function`` by lockstep, and the number of parts that it was run in."""
     found = {name: np.array(values) for name, values in columns.items()}
     result, parts = np.full(len(next(iter(found.values()))), np.nan), 0
     for rows, value in lockstep(lambda numbers: function(SimpleNamespace(**numbers)), found):

@@ -1,4 +1,4 @@
-"""Terms of a launch that move the way a device moves, of one schedule and of many at once."""
+"""The terms of a launch change as they do on a device, for one schedule and for many at once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_a_schedule_says_of_its_work_groups_is_used():
 
 
 def test_one_work_group_more_than_a_wave_costs_another_wave():
-    """One to a unit: 233472 bytes of shared memory are all there are."""
+    """Each unit holds one: a work-group needs all 233472 bytes of shared memory."""
     work = Work(1e6, 0, shared_bytes=200_000, math="f16", chains=32)
     one, two, more = (us(n, work) - H200.launch_us for n in (132, 133, 264))
 

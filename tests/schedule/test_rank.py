@@ -1,4 +1,4 @@
-"""The analytic order of schedules: what runs, what is known to be fast, what follows from a device's sizes."""
+"""Ranking by the analytic model: legal schedules, schedules known to be fast, and effects of a device's size."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def first(kernel, family, arch="sm_80"):
 
 
 def fastest(found, **wanted):
-    """Microseconds of the fastest schedule with these parameters."""
+    """The predicted time of the fastest schedule with these parameters, in microseconds."""
     columns = points.columns(found.family, found.values)
     return found.us[np.logical_and.reduce([columns[name] == value for name, value in wanted.items()])].min()
 
@@ -137,7 +137,7 @@ def test_a_matrix_read_once_takes_about_as_long_as_its_bytes():
 
 
 def test_every_engine_says_what_it_does_but_the_one_whose_parts_keep_it_linear():
-    """A scatter's work-groups are as many as leave its time linear in data and updates: no matter of speed alone."""
+    """The number of a scatter's work-groups keeps its time linear in data and updates, so it is not ranked by speed."""
     assert [title for title, family in FAMILIES.items() if not rank.can_rank(family)] == ["scatter"]
 
 
@@ -184,7 +184,7 @@ def test_what_memory_bounds_takes_as_long_as_its_bytes_in_whole_accesses():
 
 
 def test_points_that_lie_apart_cost_whole_sectors():
-    """So a transpose goes to tiles, but where a side is so short that neighbours share sectors anyway."""
+    """So a transpose uses tiles, unless a side is so short that adjacent elements share sectors anyway."""
     target = cuda.manifest("sm_90a")
     turned, straight = transposed(512, 3000), add_relu(512, 3000)
 
@@ -243,7 +243,7 @@ def test_a_long_row_of_a_scan_is_looked_back_at_and_short_or_many_rows_are_not(a
 
 
 def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
-    """As the text does in OpenCL, and in CUDA for work-groups that are no whole warps or of numbers that do not shuffle."""
+    """OpenCL has no shuffles. In CUDA they need whole warps and a type that can be shuffled."""
     for family, kernel, wide, schedule in (
         (
             SCAN,

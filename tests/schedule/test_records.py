@@ -1,4 +1,4 @@
-"""The tiers that ask records: this device, a sibling, a near problem; never a stale, illegal or broken one."""
+"""The tiers that read records: this device, a sibling, a near problem; never a stale, illegal or damaged record."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_of_equally_near_problems_the_surest_gain_answers():
     assert picks.nearest(dict(FAMILY.problem(KERNEL).numbers), FAMILY.title, unnamed) == sure
 
 
-# leave one device out: what a device that nothing is known of gets from the records of the others
+# leave one device out: the schedules that a device without records gets from the records of others
 
 GPUS = [("sm_89", "NVIDIA L4 | 13010"), ("sm_89", "NVIDIA GeForce RTX 4090 | 13010"), ("sm_80", "NVIDIA A100 | 13010")]
 LAYERS = [matmul(m, n, k) for m, n, k in ((197, 768, 768), (49, 512, 2304), (1, 1000, 2048))]
@@ -96,7 +96,7 @@ SIMT = FAMILIES["contraction/simt"]
 
 
 def gpu_pick(number, kernel):
-    """A pick of its own for each device and kernel: another legal schedule for each."""
+    """A different legal schedule as the pick for each device and kernel."""
     arch, name = GPUS[number]
     problem, limits = SIMT.problem(kernel), cuda.manifest(arch).limits
     legal = itertools.islice(SIMT.legal(problem, limits), 40)
@@ -124,7 +124,7 @@ def test_a_device_that_is_left_out_is_answered_for_by_those_of_its_architecture(
         (expected,) = [p for p in siblings if p.kernel == layer.digest]
         assert (same.tier, same.schedule, same.pick) == ("sibling", expected.schedule, expected)
         assert same.said == f"sibling: {quote(expected.device['name'])}"
-        if named:  # another device's pick for another problem is two steps away
+        if named:  # picks of another device for another problem are not used
             assert close.pick is None
         else:
             assert (close.tier, close.pick) == ("nearest", expected)
@@ -167,7 +167,7 @@ def test_the_nearest_problem_answers_for_one_without_a_record():
 
 
 def test_where_the_nearest_problem_s_default_won_a_problem_has_its_own():
-    """And not what a problem further off was found to want."""
+    """The pick of a problem that is further away is not used."""
     near, nearer = matmul(29, 61, 31), matmul(29, 54, 31)
 
     assert chosen(pick(near), pick(nearer, ratio=1.0))[0] in ("analytic", "default")
@@ -185,14 +185,14 @@ def test_a_problem_that_is_far_off_is_not_near():
     assert chosen(pick(matmul(29, 530, 31)))[0] in ("analytic", "default")
 
 
-# what most agree on
+# the schedule that most picks share
 
 
-FAR_OFF = [matmul(29, n, 31) for n in (90, 110, 130)]  # not near 53, and not too far
+FAR_OFF = [matmul(29, n, 31) for n in (90, 110, 130)]  # between ``NEAR`` and ``FAR`` from 53
 
 
 def common(number, **changes):
-    """A pick of the same schedule for another kernel and another device each."""
+    """Picks with the same schedule, each for another kernel and another device."""
     return pick(FAR_OFF[number], schedule=another(), device=other(name=f"device {number}"), **changes)
 
 
@@ -229,7 +229,7 @@ def test_the_same_kernel_on_many_devices_is_no_agreement():
 
 
 def test_variants_of_one_problem_are_no_agreement():
-    """The same product with other epilogues, thrice."""
+    """The same product with three epilogues counts as one problem."""
     variants = [pick(FAR_OFF[0], schedule=another(), digest=f"epilogue {n}") for n in range(3)]
 
     assert chosen(*variants)[0] in ("analytic", "default")
@@ -247,7 +247,7 @@ SCHEDULES = functools.cache(lambda family: dict(family.default(family.problem(IM
 
 
 def engine_pick(family, kernel):
-    """A clear gain on another device, with the schedule that the engine has for ``IMAGE`` by default."""
+    """A pick with a clear gain on another device. Its schedule is the engine's default for ``IMAGE``."""
     return Pick(kernel.digest, dict(family.problem(kernel).numbers), other(name="z"), family.title, SCHEDULES(family),
                 engine_hash(family), "source", 0.7)  # fmt: skip
 
@@ -310,7 +310,7 @@ MODEL = "matmul m=29 n=53 k=31 relu=1"
 
 @pytest.fixture
 def tuned(tmp_path):
-    """A file with one pick, for the model's only kernel on this machine, as the tuner writes it."""
+    """A record file with one pick, for the model's only kernel on this machine, as the tuner writes it."""
     target = cpu.host()
     lowered = compiler.lower(specs.model(MODEL), target)
     (task,) = tasks_of(lowered, target)
@@ -369,7 +369,7 @@ def test_a_record_of_another_source_is_stale_whatever_its_template(tuned):
      ({"template": "older", "source": "0" * 16}, False)],
 )  # fmt: skip
 def test_a_sibling_s_record_is_stale_where_both_its_source_and_its_engine_are_others(tuned, changes, answers):
-    """The same text is the same program, whatever has changed; another one may be for another number of cores."""
+    """The same source is the same program. A different source may only be for another number of cores."""
     path, fields = tuned
     path.unlink()
     untuned = info()
@@ -455,7 +455,7 @@ WIDE = "matmul m=512 n=384 k=40"
 
 
 def parts_of(picks, target=None):
-    """The tier that answers for ``WIDE``, here or on ``target``, and the parts that threads share."""
+    """The tier that answers for ``WIDE``, here or on ``target``, and the number of parts of its schedule."""
     target = target or cpu.host()
     lowered = compiler.lower(specs.model(WIDE), target)
     ((found, _),) = ((item, step) for step, item in compiler.again(lowered, target, picks).rendered.items())
@@ -463,7 +463,7 @@ def parts_of(picks, target=None):
 
 
 def wide_pick(*, few, name=None, **changes):
-    """A pick for ``WIDE`` whose schedule makes one part, or many; measured here, or on the device of that ``name``."""
+    """A pick for ``WIDE`` whose schedule makes one part or many, measured here or on the device ``name``."""
     target = cpu.host()
     (task,) = tasks_of(compiler.lower(specs.model(WIDE), target), target)
     family, default, problem = (
@@ -471,7 +471,7 @@ def wide_pick(*, few, name=None, **changes):
         dict(task.default.schedule),
         task.problem(task.default.family),
     )
-    schedule = default | {"tile_m": 512, "panels": 32, "nv": 3, "mr": 2}  # whatever the width of vectors
+    schedule = default | {"tile_m": 512, "panels": 32, "nv": 3, "mr": 2}  # for vectors of any width
     if not few:
         schedule = next(
             s
@@ -487,7 +487,7 @@ def wide_pick(*, few, name=None, **changes):
 
 @pytest.mark.parametrize("name", ["a sibling with 2 cores", None])
 def test_a_sibling_s_pick_does_not_leave_the_threads_of_a_larger_processor_idle(name):
-    """A tile as large as the whole result is fine on one thread. On this very device it was measured so."""
+    """A tile as large as the whole result is fine on one thread, and on the device where it was measured."""
     untuned = parts_of(Picks())
     assert untuned[0] not in ("record", "sibling")
     assert parts_of(Picks.of([wide_pick(few=True, name=name)])) == (untuned if name else ("record", 1))
@@ -497,7 +497,7 @@ def test_a_sibling_s_pick_does_not_leave_the_threads_of_a_larger_processor_idle(
 
 
 def counted(monkeypatch):
-    """The tiers whose answers are rendered from now on, in order, each text once."""
+    """The tiers whose answers are rendered from now on, in order, without duplicates."""
     found, render = [], compiler._rendered
 
     def rendered(one, target, seen):
@@ -511,13 +511,13 @@ def counted(monkeypatch):
 
 
 def near(found):
-    """``found`` as if it were for a problem that is a little larger."""
+    """``found`` changed to be for a slightly larger problem."""
     return dataclasses.replace(found, kernel="another", problem=found.problem | {"m": 515})
 
 
 @pytest.mark.parametrize("here", [True, False])
 def test_a_near_pick_of_this_very_device_may_leave_threads_idle(here):
-    """It was measured on them; that of a sibling, where the target is but a kind of device, was not."""
+    """It was measured on these threads. A sibling's pick was not, also if the target is only a kind of device."""
     target = cpu.host() if here else dataclasses.replace(cpu.host(), identity="")
 
     found = parts_of(Picks.of([near(wide_pick(few=True))]), target)
@@ -554,7 +554,7 @@ NEAR_ONE = matmul(29, 54, 31)
 @pytest.mark.parametrize(
     ("picks", "reason"),
     [
-        ([], "record: this kernel was tuned on no device"),
+        ([], "record: this kernel was not tuned on any device"),
         ([pick(device=other(name="z", arch="znver5"))], "record: this kernel was tuned on other devices only: 'z'"),
         ([pick(device=other(name="z", arch="znver5"))], "sibling: this kernel was not tuned on another device of"),
         ([pick(engine="abacus")], f"record: {MINE}: its engine abacus does not run this kernel here"),

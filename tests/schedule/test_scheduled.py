@@ -1,4 +1,4 @@
-"""Passes from a chosen schedule to the kernel that is rendered: named, documented, observed, dumped and checked."""
+"""Passes after a schedule is chosen: they are named, documented, observed, dumped and verified."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from gpucomp import cli, compiler, config, lowering, ops, targets
 from gpucomp.errors import VerifyError
 from gpucomp.expr.core import cast, hole, load, var
 from gpucomp.frontend import onnx as frontend
-from gpucomp.ir.graph import constant
+from gpucomp.ir.graph import constant, input_value
 from gpucomp.ir.types import F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.kernel.forms.packed_int8 import PackedInt8
+from gpucomp.kernel.interpreter import expected, run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.pack_weights import packed_constant
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render, render_scheduled
 from gpucomp.lowering import SCHEDULED_PASSES, scheduled
+from gpucomp.ops.interpreter import interpret
+from gpucomp.planning import make_plan
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.scheduled import Scheduled, ScheduledPass, run_scheduled_passes
-from testing.kernel_oracle import expected
+from gpucomp.schedule.space import Family
 from testing.kernels import conv, matmul, random_inputs
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, tensor
@@ -55,7 +58,7 @@ EXAMPLES = {
     "pack-bytes": (bytes_along_the_depth(), SIMT),
     "order-depth": (PATCHES, SIMT),
 }
-REFUSALS = {
+REFUSALS: dict[str, dict[str, tuple[Kernel, Family]]] = {
     "pack-weights": {"nothing is constant": (matmul(33, 24, 72), MMA)},
     "pack-bytes": {
         "the numbers are f32": (matmul(5, 6, 8), SIMT),
@@ -73,7 +76,7 @@ def chosen(kernel: Kernel, family) -> Scheduled:
 
 
 def outputs(one: Scheduled, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """What the kernel to be rendered computes of the step's inputs: packed, and bytes seen as words where it does."""
+    """The results of the kernel to render, on the step's inputs: with its packed constant, and with bytes as words."""
     if one.packed is not None:
         operand = packed_constant(one.packed, inputs)
         inputs = [*(inputs[k] for k in one.packed.kept), operand]
@@ -102,9 +105,7 @@ def test_a_pass_changes_its_example(name):
     assert BY_NAME[name].run(replace(after, choice=replace(after.choice, packing=None))).kernel is after.kernel
 
 
-@pytest.mark.parametrize(
-    "name", ["pack-weights", "order-depth"]
-)  # words are tried in tests/kernels_templates/test_words
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_a_pass_keeps_what_the_kernel_computes(name):
     one = chosen(*EXAMPLES[name])
     inputs = random_inputs(one.kernel)
@@ -122,7 +123,7 @@ def test_a_pass_leaves_other_kernels_the_same_object(name, reason):
 
 @pytest.mark.parametrize("name", ["pack-bytes", "order-depth"])
 def test_rendering_rewrites_nothing(name):
-    """A kernel that has not been through the passes is refused; alone, it is rendered after them, to the same text."""
+    """Rendering refuses a kernel before the passes. A kernel alone is rendered after them, to the same source."""
     kernel, family = EXAMPLES[name]
     one = chosen(kernel, family)
     ready = scheduled(one.step, one.choice).kernel
@@ -137,7 +138,7 @@ def test_rendering_rewrites_nothing(name):
 
 
 def network():
-    """Two products by the same weights of the same shape: one kernel, whose operand is packed once."""
+    """Two products of the same shape by the same weights: one kernel, and one packed constant."""
     x, w = tensor("x", 33, 72), constant(np.random.default_rng(3).standard_normal((72, 72)).astype(np.float32))
     return graph_of(ops.MatMul(ops.Softmax(ops.MatMul(x, w), axis=1), w))
 
@@ -156,7 +157,7 @@ def test_equal_kernels_share_one_and_constants_too():
 
 
 def test_what_is_rendered_is_what_the_passes_gave(monkeypatch):
-    """A pass that turns every label shows in every source, and in no other way."""
+    """All sources have the label that a pass sets."""
     label = ScheduledPass("label", lambda one: replace(one, kernel=replace(one.kernel, label="turned")))
     monkeypatch.setattr(lowering, "SCHEDULED_PASSES", (*SCHEDULED_PASSES, label))
     monkeypatch.setattr(compiler, "SCHEDULED_PASSES", (*SCHEDULED_PASSES, label))
@@ -190,10 +191,10 @@ def spoiled(change):
 
 FAULTS = {
     "a parameter too many": (
-        spoiled(lambda k: replace(k, params=(*k.params, k.params[-1]), outputs=k.outputs + 1)), "parameters where",
+        spoiled(lambda k: replace(k, params=(*k.params, k.params[-1]), outputs=k.outputs + 1)), "parameters, but",
     ),
     "a parameter of other bytes": (
-        spoiled(lambda k: replace(k, params=(TensorType(F32, (1,) * len(k.params[0].shape)), *k.params[1:]))), "x0 is a f32[1,1]",
+        spoiled(lambda k: replace(k, params=(TensorType(F32, (1,) * len(k.params[0].shape)), *k.params[1:]))), "x0 is f32[1,1]",
     ),
     "a load of nothing": (
         spoiled(lambda k: replace(k, stores=(replace(k.stores[0], value=load(9, (), F32)),))), "a load of x9",
@@ -210,6 +211,32 @@ def test_the_pass_that_breaks_a_rule_is_named(fault):
         run_scheduled_passes(program, [spoil])
 
     assert "after pass 'spoil'" in str(refused.value)
+
+
+def quantized_product():
+    """A product of bytes by constant bytes, of a depth that is no multiple of four."""
+    x = input_value("x", TensorType(U8, (9, 27)))
+    w = constant(np.random.default_rng(4).integers(-99, 99, (27, 12)).astype(np.int8))
+    return graph_of(ops.MatMul(ops.Cast(x, to=I32), ops.Cast(w, to=I32)))
+
+
+def test_the_steps_of_a_model_have_the_kernels_that_are_rendered(tmp_path):
+    """What is dumped, planned, printed and interpreted is one: bytes by words, weights in their order."""
+    graph, target = quantized_product(), targets.resolve("opencl:generic")
+    steps = lowering.kernels_of(graph, target)
+
+    with config.using(dump=tmp_path):
+        laid_out, rendered = compiler.render(steps, target, compiler.silent)
+    plan, weights = make_plan(graph, laid_out, rendered, target)
+
+    (step,) = laid_out
+    assert isinstance(step.kernel.body, PackedInt8)
+    assert step.kernel.text.splitlines()[0] in (tmp_path / "scheduled-03-order-depth.txt").read_text()
+    assert [w.nbytes for w in weights.values()] == [step.kernel.params[1].nbytes] == [28 * 12]
+    assert plan.kernels[0].operations == step.kernel.operations(lambda *exprs: 0) == 2 * 9 * 12 * 28
+    x = np.random.default_rng(5).integers(0, 255, (9, 27)).astype(np.uint8)
+    (found,), (right,) = run_steps(graph, laid_out, {"x": x}), interpret(graph, {"x": x})
+    np.testing.assert_array_equal(found, right)
 
 
 def test_words_are_no_fault():

@@ -1,4 +1,4 @@
-"""The records that come with the package answer: an engine's change that leaves them behind is seen here."""
+"""The records that come with the package are used. These tests fail if an engine changes and its records do not."""
 
 from __future__ import annotations
 

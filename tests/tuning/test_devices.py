@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gpucomp import targets
+from gpucomp.kernel.interpreter import expected
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import devices, worker
 from gpucomp.tuning.checks import error_of, run_checked
 from gpucomp.tuning.setups import setup
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, matmul, random_inputs
 from tests.fake_cupy import FakeCupy
 from tests.fake_driver.cubins import cubin

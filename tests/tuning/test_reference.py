@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gpucomp.ir.types import F16, F32, I8, I32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.tuning import reference
 from gpucomp.tuning.checks import error_of, limit
 from gpucomp.tuning.setups import poisoned
 from testing import kernels
-from testing.kernel_oracle import expected
 from testing.tolerance import assert_matches
 
 CASES = {

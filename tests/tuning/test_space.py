@@ -8,6 +8,7 @@ import pytest
 
 from gpucomp.device.limits import Limits
 from gpucomp.errors import UsageError
+from gpucomp.kernel import Loops
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import Family, Work
@@ -35,9 +36,10 @@ def family(tiles=(8, 16, 24, 32), depths=(1, 2, 4), **given):
 
     return Family(
         name="toy",
+        body=Loops,
         emit=lambda kernel, *others: "",
         space=Toy,
-        problem=lambda kernel: Extent(n=1),
+        sizes=lambda kernel: Extent(n=1),
         objections=objections,
         derive=lambda s, p: Sizes(),
         geometry=lambda s, p: Geometry((-(-p.n // s.tile), 1, 1), (s.tile, s.depth, 1)),

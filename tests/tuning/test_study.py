@@ -12,6 +12,7 @@ import pytest
 
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import RecordError, ScheduleError
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.step import KernelStep
 from gpucomp.schedule.choose import choose
 from gpucomp.tuning import checks, choice, records, worker
@@ -23,7 +24,6 @@ from gpucomp.tuning.samplers.points import EnginePoints
 from gpucomp.tuning.space import Candidates
 from gpucomp.tuning.study import Rules, Study, Tools
 from gpucomp.tuning.tasks import Candidate, Progress, Task
-from testing.kernel_oracle import expected
 from testing.kernels import add_relu, matmul
 from tests.tuning.fakes import TARGET, Builders, Device, Runner
 

@@ -280,6 +280,26 @@ def test_the_command_tunes_goes_on_and_says_what_it_found(tmp_path, quick, comma
     assert (code, "no such kernel" in err) == (2, True)
 
 
+def test_a_place_that_holds_no_records_is_a_wrong_use(command, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(specs.model(KERNEL).SerializeToString())
+
+    for arguments in (["refresh", "m.onnx"], ["refresh", "m.onnx", "m.onnx"], ["prune", "m.onnx"]):
+        code, _, err = command("records", *arguments)
+        assert code == 2
+        assert (
+            "error GPC2005: PLACE 'm.onnx': a .jsonl file or a folder of records expected; for example: gpucomp" in err
+        )
+    code, _, err = command("records", "refresh", "m.jsonl")
+    assert (code, "GPC2000: records refresh 'm.jsonl': no model given; for example: gpucomp" in err) == (2, True)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_records(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(RecordError, match="cannot be opened"):
+        records.write(tmp_path / "file" / "tuning.jsonl", [])
+
+
 def test_only_a_few_files_of_a_model_are_on_the_disk_at_a_time(tmp_path):
     class Exe:
         inputs, plan = (), SimpleNamespace(launches=())

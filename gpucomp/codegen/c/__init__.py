@@ -1,1 +1,1 @@
-"""CUDA C++ and OpenCL C: printing of expressions and statements, and what the templates are given."""
+"""CUDA C++ and OpenCL C: prints expressions and statements, and prepares what the templates read."""

@@ -1,11 +1,12 @@
-"""Operands that go from memory to shared memory as they are, by asynchronous copies: which can, and the text for it.
+"""Asynchronous copies of operands from global to shared memory: which are possible, and the text that does them.
 
-An element can be copied when nothing is computed with it on its way: it is one load, perhaps guarded by a condition
-whose other side is zero, perhaps widened exactly (f16 to f32), which whoever reads the shared tile does instead.
-Neighbours that one copy of 4, 8 or 16 bytes moves are a *chunk*: contiguous, aligned, under one guard.
+An element can be copied if nothing is computed from it on the way. It is one load, which a condition may guard (the
+value is zero where the condition is false) and which may be widened exactly (f16 to f32). Code that reads the shared
+tile widens the element instead. A *chunk* is the neighbouring elements that one copy of 4, 8 or 16 bytes moves. They
+are contiguous and aligned, and one condition guards all of them.
 
-Where a template stands is split as for every loader: what depends on the span alone (rows of ``a``, columns of ``b``)
-is computed before the loop over depth, what depends on the depth alone once a depth step.
+As in every loader, index arithmetic is split. What depends on the span alone (rows of ``a``, columns of ``b``) is
+computed before the loop over depth, what depends on the depth alone once per depth step.
 """
 
 from __future__ import annotations
@@ -42,14 +43,16 @@ from gpucomp.kernel.forms.operand import count, places
 class Copy:
     """The text that moves the chunks of one operand, for ``CopyLoader.span_steps`` chunks along the span.
 
-    span_lines    what depends on the span alone; reads ``<name>_span``, in elements, or chunks where they lie along it
-    arrays        its results as (array, C type, value); they are arrays for more than one span step, and then read as
-                  ``array[<name>_i]``; with one step the lines' own names are read
-    spans_used    whether ``lines`` read the span itself: ``<name>_span``, or ``<name>_spans[<name>_i]`` of several
-    depth_lines   what depends on the depth alone; reads the names that the caller gave
-    lines         the rest, of each chunk
-    address       C text of the chunk's first byte in memory; aligned even where nothing is to be read
-    valid         C text of the condition under which it is read; zeros stand in its place elsewhere
+    span_lines    statements that depend on the span alone. They read ``<name>_span``, which counts elements, or chunks
+                  if chunks run along the span
+    arrays        their results as (array, C type, value). With several span steps each result is an array, read as
+                  ``array[<name>_i]``; with one step the names in ``span_lines`` are read instead
+    spans_used    whether ``lines`` read the span itself: ``<name>_span``, or ``<name>_spans[<name>_i]`` if there are
+                  several steps
+    depth_lines   statements that depend on the depth alone; they read the names that the caller gave
+    lines         the other statements, for each chunk
+    address       C text of the address of the chunk's first byte; it is aligned even where nothing is read
+    valid         C text of the condition under which the chunk is read; otherwise it is filled with zeros
     """
 
     name: str
@@ -71,13 +74,14 @@ class Copy:
 
 @dataclass(frozen=True)
 class Walk:
-    """Where the template stands: the axes of one operand as flat indices, made of variables that its text names.
+    """The template's current position: the axes of one operand as flat indices over variables that the text names.
 
-    span          flat index along the span in chunks (or elements, where chunks lie along the depth): one variable,
-                  ``<name>_span`` in the text; never past the end
-    depth         the same along the depth, of ``depth_names``' variables; may be past the end, where zeros are read
-    depth_names   what the text calls the variables of ``depth``
-    depth_limit   how many of ``depth`` there are; ``None`` when it never is past the end
+    span          flat index along the span, ``<name>_span`` in the text. It counts chunks, or elements if chunks run
+                  along the depth, and is never past the end
+    depth         flat index along the depth, of the variables in ``depth_names``. It may be past the end, where zeros
+                  are read
+    depth_names   the names of these variables in the text
+    depth_limit   the number of valid values of ``depth``; ``None`` if it is never past the end
     batch         the batch index, ``batch`` in the text
     """
 
@@ -98,15 +102,15 @@ def place(
     width: int,
     lane: Var,
 ) -> Expr:
-    """``value`` on the walk's variables and ``lane``, with one flat offset a load and zero past the end of the depth.
+    """Rewrites ``value`` in the variables of ``walk`` and ``lane``; each load has one flat offset.
 
-    ``axes`` are the operand's span, depth and batch. Offsets and guards come in parts: of the span, of the depth, of
-    both.
+    The result is zero past the end of the depth. ``axes`` are the operand's span, depth and batch. Offsets and guards
+    are grouped into parts that depend on the span, on the depth, or on both.
     """
     span_axes, depth_axes, batch_axes = axes
     depth_width, span_width = (width, 1) if by_depth else (1, width)
     flat_span, flat_depth = var("flat_span", walk.span.extent * span_width), var("flat_depth", count(depth_axes))
-    # one variable first, so that an offset along all depth axes is found to be one; then what it is made of
+    # with a single variable, an offset along all depth axes is recognized as one; it is replaced below
     chunk = var("depth", 1 + int(bounds(walk.depth)[1]))
     at = places(span_axes, flat_span) | places(depth_axes, flat_depth) | places(batch_axes, walk.batch)
     placed = {
@@ -124,9 +128,10 @@ def place(
 def hoisted(
     printer: CPrinter, exprs: Sequence[Expr], walk: Walk, name: str, span_steps: int
 ) -> tuple[list[str], list[tuple[str, str, str]], list[str], dict[Expr, str], bool]:
-    """What leaves the loops: span lines, arrays, depth lines, the names of all that, whether the span itself is read.
+    """What is computed outside the innermost loop.
 
-    See ``Copy`` for what each is.
+    Returns the span lines, the arrays, the depth lines, the names of all these values, and whether the span itself is
+    read. ``Copy`` explains them.
     """
     outer, inner = frozenset({walk.span, walk.batch}), frozenset(walk.depth.free)
     known: dict[Expr, str] = {walk.span: f"{name}_span", walk.batch: "batch"}
@@ -157,7 +162,7 @@ def copy_loader(
     width: int,
     span_steps: int,
 ) -> Copy:
-    """The text that copies chunks of ``width`` elements of an operand which ``copyable`` allows that width."""
+    """The text that copies an operand in chunks of ``width`` elements. ``copyable`` must allow that width."""
     value, lane = stored(value), var(LANE, width)
     first: dict[Expr, Expr] = {lane: index(0)}
     element = place(kernel, value, axes, walk, by_depth=by_depth, width=width, lane=lane)
@@ -166,7 +171,7 @@ def copy_loader(
     read, guards = found
     offset = substitute(read.index[0], first)
     valid = both([substitute(g, first) for g in guards]) if guards else literal(True, BOOL)
-    # regrouped once more: without the lane, parts may have become constants
+    # parts may have become constants without the lane, so they are grouped again
     offset, valid = _regrouped(offset, valid, walk)
     span_lines, arrays, depth_lines, known, spans_used = hoisted(printer, [offset, valid], walk, name, span_steps)
     lines, (at, condition) = Emitter(printer, known, prefix=f"{name}e").values([offset, valid])

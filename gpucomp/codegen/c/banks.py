@@ -1,8 +1,9 @@
-"""Banks of shared memory: how rows of staged sums lie so that the lanes of a warp read and write them side by side.
+"""Avoids bank conflicts in shared memory, for rows of sums that the lanes of a warp write and then read.
 
-A lane leaves pairs of neighbouring sums and takes runs of eight, as two accesses of 16 bytes. Eight lanes' first halves
-stand 32 bytes apart, so that every other 16 bytes of the banks would be asked for twice: some runs lie with their halves
-exchanged. Pairs stay in their runs, which rows of an odd number of runs leave to banks of their own either way.
+A lane writes pairs of neighbouring sums and reads runs of eight, each in two accesses of 16 bytes. The first halves of
+eight lanes' runs are 32 bytes apart, so one access of the eight lanes would use only every other 16 bytes of the banks,
+twice each. The halves of some runs are therefore exchanged. Pairs stay within their runs; writing them has no conflicts
+either way, if rows have an odd number of runs.
 """
 
 from __future__ import annotations
@@ -10,14 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-HALF, UNITS, LANES, WARP = (
-    4,
-    8,
-    8,
-    32,
-)  # floats of half a run; 16-byte units of the banks; lanes of one access, of a warp
+# floats in half a run; 16-byte units in the banks; lanes of one access; lanes of a warp
+HALF, UNITS, LANES, WARP = 4, 8, 8, 32
 
-# whose sum is odd where halves are exchanged: run `c` of a row, and the row, each divided by a number
+# Halves are exchanged where the sum of the terms is odd. A term is the run `c` of a row, or the row, and its divisor.
 Terms = tuple[tuple[str, int], ...]
 CHOICES: tuple[Terms, ...] = ((), (("c", 4),), (("row", 1),), (("c", 1),), (("c", 4), ("row", 1)), (("row", 2),))
 
@@ -28,9 +25,9 @@ def exchanged(terms: Terms, c: int, row: int) -> int:
 
 
 def accesses(terms: Terms, runs: int, pitch: int) -> int:
-    """Times that the banks are gone through until every lane of a warp has the first half of a run; 4 is the least.
+    """Passes over the banks until every lane of a warp has the first half of a run; the least is 4.
 
-    Lane ``i`` takes run ``i % runs`` of row ``i // runs``; rows are ``pitch`` floats apart.
+    Lane ``i`` reads run ``i % runs`` of row ``i // runs``; rows are ``pitch`` floats apart.
     """
     total = 0
     for first in range(0, WARP, LANES):
@@ -45,7 +42,10 @@ def best_exchange(runs: int, pitch: int) -> Terms:
 
 
 def half_offset(terms: Terms, texts: Mapping[str, str]) -> str:
-    """C text of where the first half of a run begins in it, in floats, given those of ``c`` and ``row``."""
+    """C text of the offset of a run's first half within the run, in floats.
+
+    ``texts`` has the texts of ``c`` and ``row``.
+    """
     if not terms:
         return "0"
     parts = [f"{texts[name]} / {divisor}" if divisor > 1 else texts[name] for name, divisor in terms]

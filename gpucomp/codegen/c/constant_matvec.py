@@ -1,4 +1,4 @@
-"""Products of a constant matrix and a vector as C statements: what ``winograd_matrices.linear`` shares has a name."""
+"""Products of a constant matrix and a vector as C statements. Terms that ``linear`` shares get a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class _Text:
-    """A value as C text. One that is computed with is named first, in ``named``: no sum is computed twice."""
+    """A value as C text. It is named, in ``named``, when it becomes an operand, so that no sum is computed twice."""
 
     dialect: Dialect
     named: dict[str, str]
@@ -49,16 +49,20 @@ class _Text:
 def parts_and_sums(
     dialect: Dialect, matrix: Rows, values: Sequence[str], prefix: str
 ) -> tuple[dict[str, str], list[str]]:
-    """``matrix @ values``, which are names: the text of each shared part by its name, in order, and of each element."""
+    """The product ``matrix @ values`` as C text; ``values`` are names.
+
+    Returns the text of each shared part by its name, in order of computation, and the text of each element of the
+    result.
+    """
     named: dict[str, str] = {}
     found = linear(matrix, [_Text(dialect, named, prefix, v, [v]) for v in values])
     return named, [value.text for value in found]
 
 
 def sums_of(dialect: Dialect, ctype: str, matrix: Rows) -> Callable[[Sequence[str], Sequence[str]], list[str]]:
-    """``(values, targets)`` to the statements that set ``targets`` to ``matrix @ values``, which are names.
+    """A function of (values, targets), both names: the statements that set ``targets`` to ``matrix @ values``.
 
-    All that several targets share is computed before the first is set: they may be the values themselves.
+    All shared parts are computed before the first target is set, so the targets may be the values themselves.
     """
 
     def lines(values: Sequence[str], targets: Sequence[str]) -> list[str]:
@@ -70,7 +74,10 @@ def sums_of(dialect: Dialect, ctype: str, matrix: Rows) -> Callable[[Sequence[st
 
 
 def one_by_one(ctype: str, named: Mapping[str, str], texts: Sequence[str]) -> list[list[str]]:
-    """For each of ``texts``, the declarations of the parts that it needs and none before it did: few are alive at once."""
+    """For each of ``texts``, declarations of the parts that it needs and no earlier text needed.
+
+    Declared this late, few parts are alive at once.
+    """
     written: set[str] = set()
 
     def needed(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What CUDA C++ and OpenCL C spell differently, as data: types, literals, conversions. Macros live in the templates."""
+"""Differences between CUDA C++ and OpenCL C as data: types, literals, conversions. Macros are in the templates."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ INT32 = (-(1 << 31), (1 << 31) - 1)
 class Dialect:
     """One C dialect.
 
-    values      type of an element in registers; f16 and the like are computed in float
-    storage     type of an element in memory, where it differs
-    converted   types that are stored but not computed with: each access converts, as OpenCL's ``vload_half`` does
-    unsigned    the unsigned twin of an integer type, for arithmetic that wraps
-    widen       function from storage to register, where they differ
-    narrow      function from register to storage
-    suffix      of 64-bit literals
-    qualifier   in front of a helper function
-    space       in front of a pointer to memory
-    single      behind the name of a function of the C library for floats
-    aligned     in front of an array that is moved 16 bytes at a time
-    vloads      memory is moved by ``vloadN`` and ``vstoreN``, else through pointers to words
-    shuffles    lanes exchange values without memory
-    volatiles   vectors go through pointers to what other work-groups change
-    extensions  f64 and fences are a device's own: a kernel that needs them brings what it has for them
-    prelude     the conversions of f16 and bf16 stand in a prelude, else in the kernels that need them
+    template    the file of the dialect's macros
+    values      the C type of an element in registers; f16 and smaller floats are computed in float
+    storage     the C type of an element in memory, if it differs
+    widen       the function that converts a stored element to a value, if they differ
+    narrow      the function that converts a value to a stored element
+    long_suffix the suffix of 64-bit literals
+    qualifier   text before a helper function
+    infinity, nan           literals of float
+    float_bits, bits_float  functions that reinterpret a float as an unsigned integer, and back
+    converted   types that are stored but not computed with; each access converts, as OpenCL's ``vload_half`` does
+    space       text before a pointer to global memory
+    single      suffix of the C library's functions for float
+    aligned     text before an array that is moved 16 bytes at a time
+    vloads      memory is moved by ``vloadN`` and ``vstoreN``; otherwise through pointers to words
+    shuffles    lanes can exchange values without memory
+    volatiles   data of other work-groups of the launch can be loaded as vectors; otherwise only element by element
+    extensions  f64 and device-scope fences depend on the device; a kernel that needs them defines them itself
+    prelude     conversions of f16 and bf16 are in a prelude; otherwise in the kernels that need them
     """
 
     name: str
@@ -59,7 +61,7 @@ class Dialect:
     prelude: bool
 
     def value_type(self, dtype: DType) -> str:
-        """The C type that holds a value of ``dtype`` while it is computed with."""
+        """The C type of a value of ``dtype`` in a register."""
         return self.values[computed_in(dtype)]
 
     def storage_type(self, dtype: DType) -> str:
@@ -67,15 +69,15 @@ class Dialect:
         return self.storage.get(dtype) or self.values[dtype]
 
     def moved_type(self, dtype: DType) -> str:
-        """The C type of an element that ``fetch`` and ``put`` move: a value where the access converts."""
+        """The C type of an element that ``fetch`` and ``put`` move: the value's type if the access converts."""
         return self.value_type(dtype) if dtype in self.converted else self.storage_type(dtype)
 
     def read_pointer(self, dtype: DType) -> str:
-        """The C type of a pointer to elements of ``dtype`` that are read."""
+        """The C type of a pointer to elements of ``dtype`` in memory that is only read."""
         return f"{self.space}const {self.storage_type(dtype)}*"
 
     def function(self, name: str, dtype: DType) -> str:
-        """The C library's function for ``dtype``: CUDA has ``expf`` beside ``exp``, OpenCL overloads."""
+        """The C library's function for ``dtype``: CUDA has ``exp`` and ``expf``, OpenCL overloads ``exp``."""
         return name if dtype is F64 else name + self.single
 
     def index_type(self, extent: int) -> str:
@@ -83,9 +85,9 @@ class Dialect:
         return "int" if extent <= INT32[1] else self.values[I64]
 
     def copy(self, target: str, source: str, dtype: DType, width: int, guard: str = "") -> list[str]:
-        """Statements that move ``width`` stored elements at once, between memory and an array of the work-item.
+        """Statements that move ``width`` stored elements at once between memory and a private array.
 
-        Where there is a ``guard`` and it is false, zeros are stored and the source is not read.
+        If ``guard`` is given and false at run time, zeros are stored and the source is not read.
         """
         if self.vloads:
             vector = str(width) if width > 1 else ""
@@ -109,7 +111,7 @@ class Dialect:
     def fetch(self, array: str, source: str, dtype: DType, width: int, guard: str = "") -> list[str]:
         """Statements that fill an array of ``width`` elements of ``moved_type`` from memory at ``source``.
 
-        Zeros, where there is a ``guard`` and it is false.
+        If ``guard`` is given and false at run time, the elements are zeros.
         """
         if dtype not in self.converted:
             return self.copy(array, source, dtype, width, guard)
@@ -119,29 +121,29 @@ class Dialect:
         return [f"vstore{width}({loaded}, 0, {array});"]
 
     def put(self, target: str, array: str, dtype: DType, width: int) -> list[str]:
-        """``fetch`` the other way."""
+        """The reverse of ``fetch``: statements that write an array of ``width`` elements of ``moved_type`` to memory."""
         if dtype not in self.converted:
             return self.copy(target, array, dtype, width)
         return [f"vstore_half{width}_rte(vload{width}(0, {array}), 0, {target});"]
 
     def leave(self, target: str, source: str) -> str:
-        """The statement that leaves four sums of 4 bytes for other work-groups of the launch."""
+        """The statement that stores four sums of 4 bytes for other work-groups of the launch to read."""
         if self.vloads:
             return f"vstore4(vload4(0, {source}), 0, {target});"
         return f"gc_store16_volatile({target}, *reinterpret_cast<const uint4*>({source}));"
 
     def found(self, array: str, source: str) -> str:
-        """The statement that fills ``array`` with what ``leave`` left."""
+        """The statement that fills ``array`` with what ``leave`` stored."""
         if self.vloads:
             return f"vstore4(vload4(0, {source}), 0, {array});"
         return f"*reinterpret_cast<uint4*>({array}) = gc_load16_volatile({source});"
 
     def aligned_array(self, ctype: str, name: str, width: int, initial: str = "") -> str:
-        """An array of the work-item that ``copy`` may move."""
+        """The declaration of a private array that ``copy`` can move."""
         return f"{self.aligned}{ctype} {name}[{width}]{initial};"
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
-        """``value`` exactly as ``dtype`` holds it: shortest decimal that reads back the same."""
+        """``value`` as ``dtype`` represents it: the shortest decimal that reads back the same."""
         if dtype is BOOL:
             return "true" if value else "false"
         if dtype.is_float:
@@ -176,7 +178,7 @@ class Dialect:
 
 
 def computed_in(dtype: DType) -> DType:
-    """The type whose C type holds a value of ``dtype`` in a register, exactly."""
+    """The type whose C type represents a value of ``dtype`` in a register exactly."""
     if dtype.is_float and dtype.bits < 32:
         return F32
     if dtype.storage_only:

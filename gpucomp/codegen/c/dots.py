@@ -1,6 +1,6 @@
-"""Dot products of four bytes added to an i32 sum: what each kind of device calls them, and what they are without.
+"""Dot products of four bytes added to an i32 sum: the instructions of each kind of device, and plain C for all others.
 
-All give the same number to the bit: sums wrap, none saturates.
+All give the same result to the bit: sums wrap, none saturates.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.kernel.forms.packed_int8 import WORD, PackedInt8
 
-Product = Callable[[str, str, str], str]  # of the texts of a sum and two factors: the statement that adds to the sum
-TOP_BITS = "(int)0x80808080"  # of four bytes: as an exclusive or, u8 less 128 each; as a factor, four times -128
+Product = Callable[[str, str, str], str]  # (sum, factor, factor), as text, to the statement that adds their product
+# the top bit of each of four bytes: as an exclusive or it subtracts 128 from each u8; as a factor it is -128 four times
+TOP_BITS = "(int)0x80808080"
 
 
 @dataclass(frozen=True)
 class Dot:
     """A device's dot product of bytes.
 
-    texts      of the sum ``{c}`` with four products added, by whether the bytes of ``{a}`` and of ``{b}`` are signed
-    extension  of OpenCL that has it
-    vectors    whether its operands are ``char4`` and ``uchar4``, not words
+    texts      the text of ``{c}`` plus four products, by whether the bytes of ``{a}`` and of ``{b}`` are signed
+    extension  the OpenCL extension that defines it
+    vectors    whether its operands are ``char4`` and ``uchar4`` instead of words
     """
 
     texts: dict[tuple[bool, bool], str]
@@ -29,43 +30,53 @@ class Dot:
     vectors: bool = False
 
     def text(self, a: str, b: str, c: str, signed: tuple[bool, bool]) -> str:
-        """C text of the sum, of operands as this dot product takes them: both signed alike, or one that it has."""
+        """C text of the sum. ``signed`` must be a combination that this dot product has."""
         return self.texts[signed].format(a=a, b=b, c=c)
 
 
 BOTH, NONE, FIRST, SECOND = (True, True), (False, False), (True, False), (False, True)
+EACH = {BOTH: ("true", "true"), NONE: ("false", "false"), FIRST: ("true", "false"), SECOND: ("false", "true")}
+
+DP4A = {signed: f"gc_dot4<{a}, {b}>({{a}}, {{b}}, {{c}})" for signed, (a, b) in EACH.items()}
+SUDOT4 = {  # v_dot4_i32_iu8 (RDNA3)
+    signed: f"__builtin_amdgcn_sudot4({a}, {{a}}, {b}, {{b}}, {{c}}, false)" for signed, (a, b) in EACH.items()
+}
+SDOT4 = {  # v_dot4_i32_i8 and v_dot4_u32_u8
+    BOTH: "__builtin_amdgcn_sdot4({a}, {b}, {c}, false)",
+    NONE: "(int)__builtin_amdgcn_udot4((uint){a}, (uint){b}, (uint){c}, false)",
+}
+ARM_DOT_ACC = dict.fromkeys((BOTH, NONE), "arm_dot_acc({a}, {b}, {c})")
+ARM_DOT = dict.fromkeys((BOTH, NONE), "{c} + arm_dot({a}, {b})")
+KHR_DOT = {
+    BOTH: "{c} + dot_4x8packed_ss_int(as_uint({a}), as_uint({b}))",
+    NONE: "{c} + (int)dot_4x8packed_uu_uint(as_uint({a}), as_uint({b}))",
+    FIRST: "{c} + dot_4x8packed_su_int(as_uint({a}), as_uint({b}))",
+    SECOND: "{c} + dot_4x8packed_us_int(as_uint({a}), as_uint({b}))",
+}
 DOTS = {  # by the feature that a device has, the best first
-    "dp4a": Dot({s: f"gc_dot4<{str(s[0]).lower()}, {str(s[1]).lower()}>({{a}}, {{b}}, {{c}})"
-                 for s in (BOTH, NONE, FIRST, SECOND)}),
-    # v_dot4_i32_iu8 (RDNA3), v_dot4_i32_i8 and v_dot4_u32_u8
-    "sudot4": Dot({s: f"__builtin_amdgcn_sudot4({str(s[0]).lower()}, {{a}}, {str(s[1]).lower()}, {{b}}, {{c}}, false)"
-                   for s in (BOTH, NONE, FIRST, SECOND)}),
-    "sdot4": Dot({BOTH: "__builtin_amdgcn_sdot4({a}, {b}, {c}, false)",
-                  NONE: "(int)__builtin_amdgcn_udot4((uint){a}, (uint){b}, (uint){c}, false)"}),
-    "arm_dot_acc": Dot(dict.fromkeys((BOTH, NONE), "arm_dot_acc({a}, {b}, {c})"),
-                       "cl_arm_integer_dot_product_accumulate_int8", vectors=True),
-    "arm_dot": Dot(dict.fromkeys((BOTH, NONE), "{c} + arm_dot({a}, {b})"), "cl_arm_integer_dot_product_int8", vectors=True),
-    "khr_dot": Dot({BOTH: "{c} + dot_4x8packed_ss_int(as_uint({a}), as_uint({b}))",
-                    NONE: "{c} + (int)dot_4x8packed_uu_uint(as_uint({a}), as_uint({b}))",
-                    FIRST: "{c} + dot_4x8packed_su_int(as_uint({a}), as_uint({b}))",
-                    SECOND: "{c} + dot_4x8packed_us_int(as_uint({a}), as_uint({b}))"}, "cl_khr_integer_dot_product"),
-}  # fmt: skip
+    "dp4a": Dot(DP4A),
+    "sudot4": Dot(SUDOT4),
+    "sdot4": Dot(SDOT4),
+    "arm_dot_acc": Dot(ARM_DOT_ACC, "cl_arm_integer_dot_product_accumulate_int8", vectors=True),
+    "arm_dot": Dot(ARM_DOT, "cl_arm_integer_dot_product_int8", vectors=True),
+    "khr_dot": Dot(KHR_DOT, "cl_khr_integer_dot_product"),
+}
 
 
 def enabled(dot: Dot) -> str:
-    """The line in front of an OpenCL kernel that calls ``dot``."""
+    """The pragma before an OpenCL kernel that calls ``dot``, if ``dot`` needs one."""
     return f"#pragma OPENCL EXTENSION {dot.extension} : enable\n" if dot.extension else ""
 
 
 def dot_of(features: Collection[str]) -> Dot | None:
-    """The dot product of a device with ``features``."""
+    """The best dot product of a device with ``features``."""
     return next((dot for feature, dot in DOTS.items() if feature in features), None)
 
 
 def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
-    """How a template multiplies: a dot product of ``PackedInt8``, else as C does.
+    """How a template multiplies: a dot product if ``body`` is a ``PackedInt8``, otherwise C's ``*``.
 
-    The factor ``b`` and the sum may be vectors of ``lanes``, of OpenCL. Writes the helper that the statements call.
+    In OpenCL the factor ``b`` and the sum may be vectors of ``lanes``. Adds the helper that the statements call.
     """
     if not isinstance(body, PackedInt8):
         return lambda c, a, b: f"{c} += {a} * {b};"
@@ -80,7 +91,10 @@ def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
 
 
 def _native(dot: Dot, signed: tuple[bool, bool]) -> str:
-    """Where the device multiplies no signed bytes by unsigned ones, ``u = s + 128``: it takes two of its dot products."""
+    """The helper's body by the device's instruction.
+
+    A device without products of signed and unsigned bytes computes u as s + 128: two of its dot products.
+    """
 
     def call(a: str, b: str, c: str, signed: tuple[bool, bool]) -> str:
         kind = "as_char4" if signed[0] else "as_uchar4"

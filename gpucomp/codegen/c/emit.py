@@ -1,6 +1,6 @@
 """Statements for one work-item: values and stores of a kernel's expressions, a vector of lanes at a time.
 
-Templates decide where work-items stand; this module writes what each of them does, through ``c_printer``.
+Templates decide which elements a work-item computes; this module writes the statements, through ``c.printer``.
 """
 
 from __future__ import annotations
@@ -39,13 +39,22 @@ class FlatStore:
     value: Expr
 
 
+@dataclass(frozen=True)
+class StoreStages:
+    """The statements of stores in the order in which they are printed."""
+
+    loads: list[str]  # of vectors, with the offsets that all lanes share
+    values: list[str]  # with the other loads; stores that are not of whole vectors
+    writes: list[str]
+
+
 def flat_stores(stores: Iterable[Store], rewriter: Rewriter) -> list[FlatStore]:
     return [FlatStore(s.target, rewriter.offset(s.target, s.index), rewriter(s.value)) for s in stores]
 
 
 @dataclass
 class Emitter:
-    """Writes statements into one scope. ``bindings``: what the surrounding text already computed, by name."""
+    """Writes statements into one scope. ``bindings`` names the values that the surrounding text has computed."""
 
     printer: CPrinter
     bindings: Mapping[Expr, str]
@@ -57,27 +66,27 @@ class Emitter:
         self._lowering = self.printer.lowering(self.bindings, prefix=self.prefix, unroll_limit=self.unroll_limit)
 
     def hoist(self, parts: Iterable[Expr]) -> list[str]:
-        """Statements that compute ``parts`` once; what is written later knows them."""
+        """Statements that compute ``parts`` once; later statements use the results."""
         operands = [self._lowering.lower(part) for part in parts]
         return self.printer.block(self._lowering.take(), later=operands)
 
     def named(self, parts: Iterable[Expr]) -> tuple[list[str], dict[Expr, str]]:
-        """``hoist``, with the name of each part, for scopes further in."""
+        """Like ``hoist``, and returns the name of each part, for inner scopes."""
         kept = list(parts)
         lines = self.hoist(kept)
         names = {part: self._lowering.lower(part) for part in kept}
         return lines, {part: operand.name for part, operand in names.items() if isinstance(operand, Ref)}
 
     def values(self, exprs: Sequence[Expr]) -> tuple[list[str], list[str]]:
-        """Statements, then the text of each expression, to be used once and at once."""
+        """Statements, and the text of each expression. Each text may be used once, right after the statements."""
         operands = [self._lowering.lower(e) for e in exprs]
         lines = self.printer.block(self._lowering.take(), results=operands)
         return lines, [self.printer.operand(o) for o in operands]
 
     def lanes(self, exprs: Sequence[Expr], lane: Var, width: int) -> tuple[list[str], list[str], list[str]]:
-        """Statements in front of the loop over ``lane``, statements inside it, and each expression's text there.
+        """Statements before the loop over ``lane``, statements inside it, and each expression's text there.
 
-        Vector loads and all that does not depend on the lane stand in front.
+        Vector loads and everything that does not depend on the lane come before the loop.
         """
         printer = self.printer
         varying = {e for e, text in self.bindings.items() if e is not lane and _names_lane(text)}
@@ -90,7 +99,7 @@ class Emitter:
         obeyed: dict[Expr, tuple[Expr, ...]] = {}
         for found in vector_loads(exprs, lane, width):
             if any(map(varies, found.guards)):
-                continue  # one lane may read where its neighbour must not
+                continue  # the condition differs between lanes: one may read where its neighbour must not
             name = f"{self.prefix}v{len(replaced)}"
             _, dtype = printer.params[found.load.source]
             lines, place, guard = self._source(found.load, found.guards, lane)
@@ -104,10 +113,11 @@ class Emitter:
         return head, lines, texts
 
     def moved(self, expr: Expr, to: str, lane: Var | None = None, width: int = 1, *, late: bool = False) -> list[str]:
-        """Statements that move ``width`` elements to the pointer ``to`` as they are; none when they cannot be.
+        """Statements that move ``width`` elements to the pointer ``to`` unchanged; none if that is not possible.
 
-        That takes a load alone, its lanes side by side and its bits those of the value, which may be zero under
-        guards. ``late``: by an asynchronous copy, which the caller commits and awaits.
+        It is possible for a single load whose lanes are adjacent and whose stored bits are the value's. The load may be
+        guarded; the value is zero where the guard is false. ``late`` uses an asynchronous copy, which the caller
+        commits and awaits.
         """
         found = pure_load(expr, lane, width)
         if found is None:
@@ -122,12 +132,12 @@ class Emitter:
         return [*lines, *dialect.copy(to, place, dtype, width, guard)]
 
     def place(self, load: Load, lane: Var) -> tuple[list[str], str]:
-        """Statements, then where the first lane of ``load`` lies."""
+        """Statements, and the text of the address of ``load``'s first lane."""
         lines, place, _ = self._source(load, (), lane)
         return lines, place
 
     def _source(self, load: Load, guards: Sequence[Expr], lane: Var | None) -> tuple[list[str], str, str]:
-        """Statements, then where the first lane of ``load`` lies, and the text of its guards if there are any."""
+        """Statements, the address of ``load``'s first lane, and the text of its guards; empty if there are none."""
         start = substitute(load.index[0], {lane: index(0)}) if lane is not None else load.index[0]
         operands: list[Operand] = [self._lowering.lower(e) for e in (start, *([both(guards)] if guards else []))]
         lines = self.printer.block(self._lowering.take(), results=operands)
@@ -143,12 +153,16 @@ class Emitter:
 
     def store(self, stores: Sequence[FlatStore], lane: Var | None = None, width: int = 1) -> list[str]:
         """Statements that compute and write ``stores``; every load comes before the first write."""
+        found = self.store_stages(stores, lane, width)
+        return [*found.loads, *found.values, *found.writes]
+
+    def store_stages(self, stores: Sequence[FlatStore], lane: Var | None = None, width: int = 1) -> StoreStages:
+        """``store``, stage by stage."""
         printer = self.printer
         if lane is None or width == 1:
             lines, texts = self.values([e for s in stores for e in (s.offset, printer.written(s.target, s.value))])
-            for number, s in enumerate(stores):
-                lines.append(printer.store(s.target, texts[2 * number], texts[2 * number + 1]))
-            return lines
+            writes = [printer.store(s.target, *texts[2 * n : 2 * n + 2]) for n, s in enumerate(stores)]
+            return StoreStages([], lines, writes)
         vectors = [s for s in stores if is_aligned(s.offset, lane, width)]
         others = [s for s in stores if s not in vectors]
         starts, starting = self._placed([substitute(s.offset, {lane: index(0)}) for s in vectors])
@@ -165,17 +179,17 @@ class Emitter:
             tail += printer.dialect.put(f"{name} + {offset}", array, dtype, width)
         for value, offset, s in zip(texts[len(vectors) :], texts[len(stores) :], others, strict=False):
             body.append(printer.store(s.target, offset, value))
-        return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
+        return StoreStages([*starts, *head], [*arrays, *lane_loop(body, width)], tail)
 
     def kept(self, target: int, value: Expr, array: str, lane: Var, width: int) -> list[str]:
-        """Statements that leave ``width`` lanes of ``value`` in ``array`` as elements of ``params[target]``."""
+        """Statements that write ``width`` lanes of ``value`` to ``array``, as elements of ``params[target]``."""
         printer, dtype = self.printer, self.printer.params[target][1]
         head, body, (text,) = self.lanes([printer.written(target, value)], lane, width)
         return [*head, *lane_loop([*body, f"{array}[{LANE}] = {printer.put(text, dtype)};"], width)]
 
 
 def _without_guards(expr: Expr, obeyed: Mapping[Expr, tuple[Expr, ...]]) -> Expr:
-    """``expr`` without the conditions that each vector load obeyed already: its zeros are where they do not hold."""
+    """``expr`` without the conditions that its vector loads have applied: they give zeros where these are false."""
 
     def change(node: Expr) -> Expr | None:
         if not isinstance(node, Select) or not is_zero(node.otherwise):
@@ -189,7 +203,7 @@ def _without_guards(expr: Expr, obeyed: Mapping[Expr, tuple[Expr, ...]]) -> Expr
 
 
 def lane_loop(body: Sequence[str], width: int, *, unrolled: bool = True) -> list[str]:
-    """``body`` for each lane."""
+    """A loop that runs ``body`` for each lane."""
     return [
         *(["#pragma unroll"] if unrolled else []),
         f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {{",
@@ -199,12 +213,12 @@ def lane_loop(body: Sequence[str], width: int, *, unrolled: bool = True) -> list
 
 
 def _names_lane(text: str) -> bool:
-    """Whether the text of something that is known is another one in every lane: an element of an array by lane."""
+    """Whether the text differs between lanes: it is an element of an array, indexed by the lane."""
     return re.search(rf"\b{LANE}\b", text) is not None
 
 
 def _invariant(exprs: Sequence[Expr], lane: Var) -> list[Expr]:
-    """The largest parts that no lane changes."""
+    """The largest subexpressions that do not depend on the lane."""
     everything = frozenset(v for e in exprs for v in e.free) - {lane}
     bound = frozenset(a for e in exprs for n in walk(e) if isinstance(n, Reduce) for a in n.axes)
     return parts_within(exprs, everything - bound)

@@ -1,4 +1,4 @@
-"""What the engines of contractions and attention do with their sums: the stores, a run of columns of a row at a time."""
+"""The stores of contractions and attention: what is done with the sums of a row, for a run of columns at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpucomp.kernel.forms.operand import ACCESS_BYTES, count, places
 
 
 def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, str]]:
-    """The parameters of work-groups that share a sum: partial results and arrivals; none where nothing is split."""
+    """Extra parameters of work-groups that share a sum: partial results and arrival counters; otherwise none."""
     if splits == 1:
         return []
     add_fences(printer)
@@ -29,10 +29,10 @@ def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, 
 
 
 def left_sums(printer: CPrinter, dtype: DType, splits: int, run: int) -> dict[str, Any]:
-    """How partial sums of ``run`` neighbours go to the workspace and back: four ``left_at_once``, or one at a time.
+    """How ``run`` neighbouring partial sums are moved to the workspace and back: ``left_at_once`` is four or one.
 
-    Each access has an address: of 64 that are uniform but for the work-item's part, clang 19 holds more than an AMD GPU has
-    scalar registers for.
+    With one access per sum, clang 19 keeps the uniform part of every address in scalar registers; for 64 addresses an
+    AMD GPU does not have enough of them.
     """
     whole = splits > 1 and dtype.nbytes == 4 and run % 4 == 0
     return {"left_at_once": 4 if whole else 1, "leave": printer.dialect.leave, "found": printer.dialect.found}
@@ -42,12 +42,13 @@ def left_sums(printer: CPrinter, dtype: DType, splits: int, run: int) -> dict[st
 class Epilogue:
     """The statements of a kernel's stores.
 
-    row_lines  once a row
-    store      once a run of columns
+    row_lines  statements that run once per row
+    store      statements that run once per run of columns
     col        the number of the run
     exprs      offsets and values of the stores
-    row_parts  the parts of them that ``row_lines`` computes
-    early      statements that fetch what the stores read besides, ``early_count`` times 16 bytes, into ``early[0]``, ...
+    row_parts  the subexpressions of these that ``row_lines`` computes
+    early      statements that fetch, ahead of time, what the stores read besides the sums: ``early_count`` times 16
+               bytes, into ``early[0]``, ...
     """
 
     row_lines: list[str]
@@ -60,7 +61,7 @@ class Epilogue:
 
 
 def epilogue(
-    kernel: Kernel,
+    kernel: Kernel[Contraction | Attention],
     printer: CPrinter,
     batch: Expr,
     width: int,
@@ -71,13 +72,13 @@ def epilogue(
 ) -> Epilogue:
     """The stores of a contraction or an attention, for a run of ``width`` columns of a row.
 
-    They read ``batch`` (where that is a variable), ``row``, ``col``, which counts runs, and the result, whose text is
-    ``acc``: of one ``lane`` where a run has several. ``column(col, width)`` gives other texts for where the run is.
-    ``into`` is an array of ``width`` elements that the one store's values go to instead of memory. With ``fetched_early``
-    the stores take what ``early`` fetched, as residuals, where there is such: the template says when.
+    They read ``batch`` (if it is a variable), ``row``, ``col`` (the number of the run) and the result. The result's
+    text is ``acc``, for one ``lane`` if a run has several. ``column(col, width)`` gives other texts for the position of
+    the run. ``into`` is an array of ``width`` elements that receives the values of the only store, instead of memory.
+    With ``fetched_early`` the stores use what ``early`` fetched, such as residuals; the template decides when to fetch
+    it.
     """
     body = kernel.body
-    assert isinstance(body, (Contraction, Attention))
     row_axes, column_axes = (body.m, body.n) if isinstance(body, Contraction) else (body.rows, body.values)
     rows, columns = count(row_axes), count(column_axes)
     row, col, lane = var("row", max(1, rows)), var("col", max(1, columns // width)), var(LANE, width)
@@ -112,9 +113,11 @@ def epilogue(
 def _fetched_early(
     printer: CPrinter, stores: Sequence[FlatStore], known: Mapping[Expr, str], row: Var, lane: Var, width: int
 ) -> tuple[list[str], list[str], dict[Expr, str], list[FlatStore]]:
-    """``early``, what takes over from it in front of the stores, what is known then, and the stores that read that.
+    """Loads that can be fetched ahead of the stores.
 
-    What is fetched are 16 bytes of the row. What all rows read, as a bias, is in the cache.
+    Returns the statements that fetch, the statements that unpack before the stores, the known values after these, and
+    the stores that read them. Only loads of 16 bytes that depend on the row are fetched early: what all rows read, such
+    as a bias, is in the cache.
     """
     emitter = Emitter(printer, known, prefix="p")
     early, taken, held = list[str](), list[str](), dict[Expr, str]()

@@ -1,6 +1,6 @@
-"""The floats of 8 and 4 bits as numbers: where their exponent starts and which codes are special. No code is written here.
+"""Layouts of the 8-bit and 4-bit floats: field widths, the bias, and special codes. Emits no code.
 
-``f8e8m0fnu`` is none of them: it has an exponent alone, and conversions of its own beside theirs.
+``f8e8m0fnu`` is not covered: it has only an exponent, and conversions of its own in ``helpers``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from gpucomp.ir.types import DType, finfo
 
 @dataclass(frozen=True)
 class Float8:
-    """A sign bit, exponent bits with ``bias``, and ``mantissa`` bits; codes are given without the sign.
+    """A sign bit, exponent bits with ``bias``, and ``mantissa`` bits. Codes are given without the sign.
 
-    sign            the sign's bit
-    smallest        the least number above zero, and the unit of all denormals
+    sign            the mask of the sign bit
+    smallest        the smallest number above zero; denormals are multiples of it
     largest         the code of the largest finite number
-    over            the code of what lies beyond it after rounding: NaN, infinity where the format has one, or the largest
-                    number where it has neither
-    nan             the code of NaN, or of zero where the format has none
-    negative_zero   whether the format has one; where it has none, that code is the only NaN and NaN has no sign
+    over            the code of numbers that are too large after rounding: NaN, or infinity if the format has one, or
+                    the largest number if it has neither
+    nan             the code of NaN, or the code 0 if the format has none
+    negative_zero   whether the format has a negative zero; if not, that code is the only NaN and NaN has no sign
     """
 
     sign: int
@@ -37,13 +37,13 @@ class Float8:
 
     @property
     def infinity(self) -> int | None:
-        """The code of infinity, where there is one."""
+        """The code of infinity, or ``None`` if the format has none."""
         return self.over if self.over not in (self.nan, self.largest) else None
 
 
 @cache
 def layout(dtype: DType) -> Float8:
-    """How ``dtype`` is laid out, as its numpy type says."""
+    """The layout of ``dtype``, found from its numpy type."""
     info = finfo(dtype.numpy)
 
     def code(value: float) -> int:

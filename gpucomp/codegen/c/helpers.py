@@ -1,6 +1,6 @@
-"""Device functions that rendered kernels call where C's own operators mean something else than the expressions do.
+"""Device functions for operations where C's own operators differ from the expressions' meaning.
 
-Each is emitted only into the kernels that call it. The numpy meaning in ``expr.functions`` is what they spell.
+A kernel gets only the functions that it calls. They compute what numpy does in ``expr.functions``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _function(dialect: Dialect, dtype: DType, name: str, parameters: str, body: 
 
 
 def _max(dialect: Dialect, dtype: DType, sign: str = ">") -> str:
-    nan = " || a != a" if dtype.is_float else ""  # NaN wins, whichever operand it is
+    nan = " || a != a" if dtype.is_float else ""  # the result is NaN if either operand is
     return f"return a {sign} b{nan} ? a : b;"
 
 
@@ -123,14 +123,14 @@ BODIES: dict[str, tuple[str, Body]] = {
 
 
 def function_helper(dialect: Dialect, fn: str, dtype: DType) -> tuple[str, str]:
-    """Name and definition of the helper that spells ``fn`` on ``dtype``."""
+    """Name and definition of the helper that computes ``fn`` of ``dtype``."""
     parameters, body = BODIES[fn]
     name = f"{fn}_{dtype}"
     return name, _function(dialect, dtype, name, parameters, body(dialect, dtype))
 
 
 def float_to_integer(dialect: Dialect, source: DType, target: DType) -> tuple[str, str]:
-    """Conversion that rounds to zero, saturates and turns NaN into 0."""
+    """A conversion that rounds toward zero, saturates, and turns NaN into 0."""
     info = np.iinfo(target.numpy)
     t = dialect.value_type(target)
     low, high = dialect.literal(float(info.min), source), dialect.literal(float(info.max), source)
@@ -143,7 +143,10 @@ def float_to_integer(dialect: Dialect, source: DType, target: DType) -> tuple[st
 
 
 def double_to_half(dialect: Dialect) -> tuple[str, str]:
-    """f64 to a float that rounds to the same half: to odd, so that the second rounding sees what the first cut."""
+    """Converts f64 to a float that rounds to the same half.
+
+    It rounds to odd, so that the second rounding still sees whether the first one dropped bits.
+    """
     body = f"""
 const float near = (float)a;
 const {dialect.values[DTYPES["u32"]]} bits = {dialect.float_bits}(near);
@@ -157,7 +160,7 @@ FP16 = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
 
 
 def round_to_half(dialect: Dialect, *, native: bool) -> tuple[str, str]:
-    """A float rounded to the nearest half. The OpenCL core rounds on the way to memory alone, cl_khr_fp16 anywhere."""
+    """Rounds a float to the nearest half. Core OpenCL can do that only through memory, cl_khr_fp16 in registers."""
     through = """
 ushort bits;
 vstore_half_rte(a, 0, (half*)&bits);
@@ -168,7 +171,7 @@ return vload_half(0, (const half*)&bits);"""
 
 
 def _bf16(dialect: Dialect) -> dict[str, str]:
-    """Conversions that OpenCL C does not have, by the bits."""
+    """Conversions of bf16 by its bits, which OpenCL C does not have."""
     to_bf16 = """
 const uint bits = as_uint(a);
 if (a != a) return (ushort)((bits >> 16) | 0x40U);
@@ -180,9 +183,9 @@ return (ushort)((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);"""
 
 
 def _exponent(dialect: Dialect, dtype: DType) -> dict[str, str]:
-    """The conversions of f8e8m0: an f32's exponent field, its code 0 a denormal there.
+    """The two conversions of f8e8m0, which is an f32's exponent field; its code 0 is a denormal f32.
 
-    Rounded as ml_dtypes does: ties up, and what lies between codes 0 and 1 to 1.
+    Rounding is that of ml_dtypes: ties go up, and numbers between codes 0 and 1 become 1.
     """
     name, u8, uint = dtype.name, dialect.storage_type(dtype), dialect.values[DTYPES["u32"]]
     widen = f"""if (a == 255) return {dialect.nan};
@@ -197,10 +200,10 @@ return bits < 0x800000U ? bits > 0x400000U : (bits + 0x400000U) >> 23;"""
 
 
 def _f8(dialect: Dialect, dtype: DType) -> dict[str, str]:
-    """The two conversions of a float of 8 or 4 bits, from its exponent bits, bias and special codes.
+    """The two conversions of an 8-bit or 4-bit float, from its exponent bits, bias and special codes.
 
-    Narrowing rounds to nearest even; beyond the largest value it gives what numpy's ``astype`` gives: NaN, infinity
-    where the format has one, or the largest number where it has neither.
+    Narrowing rounds to nearest even. Numbers beyond the largest become what numpy's ``astype`` gives: NaN, or infinity
+    if the format has one, or the largest number if it has neither.
     """
     if dtype is F8E8M0:
         return _exponent(dialect, dtype)
@@ -242,7 +245,7 @@ if (code > {finite}U) return {over_text};
 
 
 def _nibble(dialect: Dialect, dtype: DType) -> dict[str, str]:
-    """The number in the low four or two bits of a byte: what the high ones hold differs from writer to writer."""
+    """Reads the number in the low four or two bits of a byte. Writers fill the high bits differently."""
     sign = 1 << (dtype.bits - 1)
     name, stored, t = f"{dtype}_to_int", dialect.storage_type(dtype), dialect.value_type(dtype)
     masked = f"a & {2 * sign - 1}"
@@ -251,7 +254,7 @@ def _nibble(dialect: Dialect, dtype: DType) -> dict[str, str]:
 
 
 def storage_helper(dialect: Dialect, dtype: DType, name: str) -> str | None:
-    """The definition of a storage conversion; ``None`` where the prelude has it."""
+    """The definition of a storage conversion, or ``None`` if the prelude has it."""
     if dtype in (F16, BF16):
         return None if dialect.prelude else _bf16(dialect)[name]
     return (_f8 if dtype.is_float else _nibble)(dialect, dtype)[name]

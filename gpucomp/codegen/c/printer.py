@@ -1,8 +1,8 @@
-"""Spells lowered expressions (``expr.lower``) as CUDA C++ or OpenCL C statements. Loops over work belong to templates.
+"""Prints lowered expressions (``expr.lower``) as CUDA C++ or OpenCL C statements. Loops over work belong to templates.
 
-Index arithmetic is printed in ``int`` where intervals prove that it fits, in 64 bits otherwise. Integer arithmetic
-that used once and reads no memory is written in place; everything else is one statement an operation, so that a value
-used twice is computed once.
+Index arithmetic is printed in ``int`` if intervals prove that it fits, otherwise in 64 bits. Integer arithmetic that is
+used once and reads no memory is printed in place. Every other operation is a statement of its own, so that a value used
+twice is computed once.
 """
 
 from __future__ import annotations
@@ -45,29 +45,30 @@ OPERATORS = {
     "xor": ("!=", EQUALITY),
 }
 LIBRARY = {
-    "abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "rint", "sqrt": "sqrt", "exp": "exp", "log": "log",
-    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh",
-    "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "pow": "pow",
-    "fmod": "fmod",
-}  # fmt: skip
-EXACT = frozenset(
-    {"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"}
-)  # of 16-bit floats: no rounding
+    **{name: name for name in ("floor", "ceil", "sqrt", "exp", "log", "erf", "pow", "fmod")},
+    **{name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan")},
+    **{name: name for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
+    "abs": "fabs",
+    "round": "rint",
+}
+# functions of 16-bit floats whose result needs no rounding
+EXACT = frozenset({"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"})
 WHOLE = frozenset({"floor", "ceil", "round"})  # the identity on integers
-LONGEST_INLINE = 200  # characters: choices repeat their operands, and a chain of them would double with every link
+LONGEST_INLINE = 200  # characters; some texts repeat their operands, so a chain of them would double at every step
 
 
 class CPrinter:
     """Prints the blocks of one kernel. ``helpers`` are the device functions that they call, in order of first use.
 
-    ``params`` names the kernel's parameters: a ``Load``'s source is a position in it, its index one flat offset.
+    ``params`` are the names and types of the kernel's parameters. The source of a ``Load`` is a position in it, its
+    index one flat offset.
     """
 
     def __init__(self, dialect: Dialect, params: Sequence[tuple[str, DType]], features: frozenset[str]) -> None:
         self.dialect, self.params, self.features = dialect, params, features
         self.helpers: dict[str, str] = {}
         self._intervals: dict[Expr, Interval] = {}
-        self._types: dict[str, str] = {}  # of a 64-bit integer name: the C type that holds it
+        self._types: dict[str, str] = {}  # the C type of each name of a 64-bit integer
         self._inline: dict[str, Text] = {}
         self._natural: set[str] = set()  # names of integers that are never negative
         for _, dtype in params:
@@ -91,7 +92,7 @@ class CPrinter:
         return INT32[0] <= low and high <= INT32[1]
 
     def declare(self, expr: Expr, name: str) -> str:
-        """Remember that the surrounding text holds ``expr`` under ``name``, in the type ``ctype`` gives it."""
+        """Records that the surrounding text calls ``expr`` ``name``; its C type is ``ctype(expr)``."""
         self._inline.pop(name, None)
         self._types[name] = self.ctype(expr)
         self._note_sign(expr, name)
@@ -102,13 +103,13 @@ class CPrinter:
         (self._natural.add if natural else self._natural.discard)(name)
 
     def _forget(self, name: str) -> None:
-        """Names are unique in a scope, not in a kernel: what another scope knew of ``name`` is void."""
+        """Discards what another scope knew of ``name``: names are unique in a scope, but not in a kernel."""
         self._inline.pop(name, None)
         self._types.pop(name, None)
         self._natural.discard(name)
 
     def lowering(self, bindings: Mapping[Expr, str], *, prefix: str = "e", unroll_limit: int = 16) -> Lowering:
-        """A ``Lowering`` whose ``bindings`` this printer knows the types of."""
+        """A ``Lowering`` with ``bindings``, whose types this printer then knows."""
         for expr, name in bindings.items():
             self.declare(expr, name)
         return Lowering(bindings, prefix=prefix, unroll_limit=unroll_limit)
@@ -124,9 +125,9 @@ class CPrinter:
     # ---- statements ----
 
     def block(self, block: Block, results: Iterable[Operand] = (), later: Iterable[Operand] = ()) -> list[str]:
-        """The statements as lines. ``results`` are printed by the caller right behind, ``later`` in other scopes.
+        """The statements as lines. The caller prints ``results`` right after them, and ``later`` in other scopes.
 
-        Integer arithmetic used once may then stand in place in the text of a result (``operand``).
+        Integer arithmetic that is used once may be printed within the text of a result (``operand``).
         """
         uses: Counter[str] = Counter()
         _count(block, uses)
@@ -134,11 +135,11 @@ class CPrinter:
         for operand in near:
             uses[_name(operand)] += 1
         for operand in later:
-            uses[_name(operand)] += 2  # keeps its own statement
+            uses[_name(operand)] += 2  # it keeps its own statement
         return self._statements(block, uses, Counter(map(_name, near)))
 
     def operand(self, operand: Operand, above: int = 0) -> str:
-        """The text of an operand, in parentheses where its operator binds weaker than ``above``."""
+        """The text of an operand, in parentheses if its operator binds weaker than ``above``."""
         text, precedence = self._text(operand)
         return f"({text})" if precedence < above else text
 
@@ -192,7 +193,7 @@ class CPrinter:
         self._forget(target.name)
         if (stored := self._stored_type(statement)) is not None:
             return self._one_load(statement, stored, uses)
-        # a 64-bit integer branch is rare and its interval is not at hand: it keeps 64 bits
+        # a 64-bit integer from a branch is rare, and its interval is not known here: it stays in 64 bits
         ctype = self._types[target.name] = self.dialect.value_type(target.dtype)
         then = self._statements(statement.then, uses, Counter([_name(statement.then_value)]))
         otherwise = self._statements(statement.otherwise, uses, Counter([_name(statement.otherwise_value)]))
@@ -217,7 +218,7 @@ class CPrinter:
         ]
 
     def _stored_type(self, statement: If) -> DType | None:
-        """What every branch loads, when each ends in nothing but a load, all of them of one type; else ``None``."""
+        """The type that all branches load, if each of them is one load after index arithmetic; otherwise ``None``."""
         found: set[DType | None] = set()
         for branch, value in (
             (statement.then, statement.then_value),
@@ -237,8 +238,10 @@ class CPrinter:
         return found.pop() if len(found) == 1 else None
 
     def _one_load(self, statement: If, stored: DType, uses: Counter[str]) -> list[str]:
-        """Conditions choose an address, and one load follows. Branches that load cost a GPU divergence, and its stack
-        where they are nested deeply; the branches of ``_stored_type`` are index arithmetic, which is harmless untaken.
+        """Lets the conditions choose an address, and loads once.
+
+        On a GPU, branches that load diverge, and deeply nested ones use the stack. The branches that ``_stored_type``
+        accepts are index arithmetic, which is safe to compute even if the branch is not taken.
         """
         target = statement.target
         ctype = self._types[target.name] = self.dialect.value_type(target.dtype)
@@ -246,7 +249,7 @@ class CPrinter:
         return [*lines, f"const {ctype} {target.name} = {self._read(address, '', stored)};"]
 
     def _address(self, statement: If, stored: DType, uses: Counter[str]) -> tuple[list[str], str]:
-        """The name of the address that ``statement`` loads from, and the lines that compute it."""
+        """The lines that compute the address that ``statement`` loads from, and the name of the address."""
         lines, places = [], []
         for branch in (statement.then, statement.otherwise):
             *before, last = branch.statements
@@ -265,7 +268,7 @@ class CPrinter:
         return lines, name
 
     def _single_load(self, statement: If, then: list[str], otherwise: list[str]) -> str | None:
-        """The load's text when a branch is one load and nothing else: ``inside ? x[i] : 0`` says it in a line."""
+        """The load's text if the branch is one load and nothing else; it is printed as ``inside ? x[i] : 0``."""
         value = statement.then_value
         if otherwise or len(then) != 1 or not isinstance(value, Ref):
             return None
@@ -277,7 +280,7 @@ class CPrinter:
     # ---- expressions ----
 
     def combine(self, op: str, dtype: DType, a: str, b: str) -> str:
-        """``op(a, b)`` of a reduction, of two values by name."""
+        """The text of the reduction ``op`` of two named values."""
         return self._call(REDUCTIONS[op], dtype, [Ref(a, dtype), Ref(b, dtype)])[0]
 
     def _expression(self, expr: Expr, operands: Sequence[Operand]) -> Text:
@@ -306,7 +309,7 @@ class CPrinter:
         return self._read(name, offset, dtype)
 
     def _read(self, pointer: str, offset: str, dtype: DType) -> str:
-        """What stands ``offset`` elements behind ``pointer``, or right at it, as a value."""
+        """The element ``offset`` elements after ``pointer`` (at ``pointer`` if empty), as a value."""
         if dtype in self.dialect.converted:
             return f"vload_half({offset or 0}, {pointer})"
         return self.widened(f"{pointer}[{offset}]" if offset else f"*{pointer}", dtype)
@@ -319,7 +322,7 @@ class CPrinter:
         return f"{name}[{offset}] = {self.narrowed(value, dtype)};"
 
     def written(self, target: int, value: Expr) -> Expr:
-        """``value`` without a rounding that its store to parameter ``target`` makes anyway."""
+        """``value`` without a final rounding that its store to parameter ``target`` does anyway."""
         dtype = self.params[target][1]
         rounds = dtype in self.dialect.converted or (dtype in (F16, BF16) and dtype in self.dialect.narrow)
         if rounds and isinstance(value, Cast) and value.dtype is dtype and value.value.dtype is F32:
@@ -327,7 +330,7 @@ class CPrinter:
         return value
 
     def fetched(self, text: str, dtype: DType) -> str:
-        """An element that ``Dialect.fetch`` brought, as a value."""
+        """An element that ``Dialect.fetch`` loaded, as a value."""
         return text if dtype in self.dialect.converted else self.widened(text, dtype)
 
     def put(self, text: str, dtype: DType) -> str:
@@ -374,7 +377,7 @@ class CPrinter:
             return self._rounded(text, target), PRIMARY
         if source.is_float and target.is_integer and not target.storage_only:
             return f"{self._helper(float_to_integer(self.dialect, computed_in(source), target))}({text})", PRIMARY
-        if target.storage_only:  # four bits wrap, and two
+        if target.storage_only:  # four-bit and two-bit integers wrap
             inner = text
             if source.is_float:
                 inner = f"{self._helper(float_to_integer(self.dialect, computed_in(source), I32))}({text})"
@@ -391,7 +394,7 @@ class CPrinter:
         return f"({ctype}){self.operand(operand, UNARY)}", UNARY
 
     def _rounded(self, text: str, dtype: DType) -> str:
-        """A float rounded to what ``dtype`` can hold."""
+        """A float rounded to a value that ``dtype`` has."""
         if dtype in self.dialect.converted:
             return f"{self._helper(round_to_half(self.dialect, native='fp16' in self.features))}({text})"
         narrow = self._storage(self.dialect.narrow[dtype], dtype)
@@ -439,7 +442,7 @@ class CPrinter:
         raise UnsupportedError(f"{fn} of {dtype} has no meaning", code="GPC4002")
 
     def _clamp(self, fn: str, operands: Sequence[Operand]) -> Text | None:
-        """max(x, c) as ``x < c ? c : x``: one comparison does when the constant is no NaN."""
+        """max(x, c) as ``x < c ? c : x``: one comparison suffices if the constant is not NaN."""
         a, b = operands
         if isinstance(a, Const):
             a, b = b, a
@@ -468,7 +471,7 @@ class CPrinter:
         if zero:
             left, right = (f"({self.operand(o, EQUALITY)}{zero})" for o in operands)
             return f"{left} {symbol} {right}", precedence
-        # || under && and the like always get parentheses: compilers warn without
+        # compilers warn about || within && and the like if there are no parentheses
         inner = {AND: EQUALITY, OR: EQUALITY}.get(precedence, UNARY)
         left = self.operand(a, AND if fn == "and" else inner)
         return f"{left} {symbol} {self.operand(b, inner)}", precedence
@@ -499,7 +502,7 @@ class CPrinter:
         raise UnsupportedError(f"{fn} of {dtype} has no meaning", code="GPC4002")
 
     def _widened(self, operand: Operand) -> Operand:
-        """An index as 64 bits: the conversion is written out, so that the operation is done in 64."""
+        """An index converted to 64 bits by a cast, so that the operation is done in 64 bits."""
         if isinstance(operand, Const) or self._type_of(operand) != self.dialect.values[I32]:
             return operand
         name = f"({self.dialect.values[I64]}){self.operand(operand, UNARY)}"
@@ -509,7 +512,7 @@ class CPrinter:
         return Ref(name, I64)
 
     def _by_constant(self, fn: str, dtype: DType, a: Operand, b: Operand, narrow: bool) -> Text | None:
-        """Division by a constant above zero, of what is known not to be negative, is C's own."""
+        """C's own division, if the divisor is a constant above zero and the dividend is known not to be negative."""
         if fn not in {"div", "floordiv", "mod", "fmod"} or not isinstance(b, Const) or b.value <= 0:
             return None
         symbol = "/" if fn in {"div", "floordiv"} else "%"
@@ -518,7 +521,7 @@ class CPrinter:
         return None
 
     def _wrapping(self, fn: str, dtype: DType, operands: Sequence[Operand], narrow: bool) -> Text:
-        """Arithmetic modulo 2^bits: C leaves signed overflow undefined, so it is done in the unsigned type."""
+        """Arithmetic modulo 2^bits, done in the unsigned type, because signed overflow is undefined in C."""
         t = self.dialect.values[I32] if narrow else self.dialect.value_type(dtype)
         wide = self.dialect.values[U64 if dtype.bits == 64 and not narrow else U32]
         a = self.operand(operands[0], UNARY)

@@ -1,4 +1,4 @@
-"""Statements of the row statistics behind a contraction's stores; `contraction/row_statistics.j2` has the loops."""
+"""Statements of the row statistics after a contraction's stores. The loops are in ``contraction/row_statistics.j2``."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class StatisticText:
     name: str
     type: str
     identity: str
-    body: list[str]  # statements of an access
+    body: list[str]  # statements for one access
     reads_row: bool  # whether these statements read ``row``
-    combined: str  # with what another lane has
+    combined: str  # the statistic combined with another lane's
 
 
 @dataclass(frozen=True)
 class TailText:
-    """What ``contraction/row_statistics.j2`` prints. ``lanes`` to ``at_once`` are those of ``TailSizes``."""
+    """What ``contraction/row_statistics.j2`` reads. ``lanes`` to ``at_once`` are those of ``TailSizes``."""
 
-    read: list[str]  # statements of an access: they leave its elements in ``kept``
+    read: list[str]  # statements for one access: they load its elements into ``kept``
     kept: list[tuple[str, str, int]]  # name, type, count
     statistics: list[StatisticText]
-    stores: list[str]  # once a row
+    stores: list[str]  # statements that run once per row
     shuffles: bool  # lanes exchange values by shuffles
-    threads: int  # of a work-group, which stores ``rows`` rows
+    threads: int  # work-items of a work-group, which stores ``rows`` rows
     rows: int
     sharers: int  # work-groups that store parts of the same rows
-    accesses: int  # of a row
+    accesses: int  # accesses per row
     lanes: int
     together: int
     steps: int
@@ -53,13 +53,13 @@ class TailText:
 
 
 def emit_tail(
-    kernel: Kernel, printer: CPrinter, p: TailProblem, threads: int, rows: int, sharers: int
+    kernel: Kernel[Contraction], printer: CPrinter, p: TailProblem, threads: int, rows: int, sharers: int
 ) -> Mapping[str, Any]:
-    """``tail``, a ``TailText`` for work-groups of ``threads`` that store ``rows`` rows; ``None`` without statistics."""
-    body, tail = kernel.body_as(Contraction), tail_of(kernel)
+    """``tail``: a ``TailText`` for work-groups of ``threads`` that store ``rows`` rows, or ``None`` without statistics."""
+    body, tail = kernel.body, tail_of(kernel)
     if tail is None:
         return {"tail": None}
-    # OpenCL's vectors do not go through pointers to what other work-groups change
+    # in OpenCL, data of other work-groups is loaded element by element, through volatile pointers
     z = tail_sizes(threads, rows, p, 0 if printer.dialect.volatiles else 1)
     width, batch = z.wide, var("batch", p.batch) if p.batch > 1 else index(0)
     row, lane = var("row", max(1, count(body.m))), var(LANE, width)
@@ -112,7 +112,7 @@ def emit_tail(
 def _statistic(
     emitter: Emitter, name: str, statistic: Statistic, value: Expr, lane: Var, *, reads_row: bool
 ) -> StatisticText:
-    """The statements that add the ``value`` of an access to the statistic ``name`` of row ``r``."""
+    """The statements that add ``value``, for one access, to the statistic ``name`` of row ``r``."""
     printer, op, dtype = emitter.printer, statistic.op, statistic.hole.dtype
     width = lane.extent
     if width > 1:
@@ -132,7 +132,7 @@ def _statistic(
 
 
 def tail_scratch(printer: CPrinter, hooks: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The parameter by which work-groups count each other where only rows make them meet."""
+    """The counters by which work-groups wait for each other if they share rows and nothing else."""
     tail = hooks["tail"]
     if tail is None or tail.sharers == 1:
         return []
@@ -149,7 +149,7 @@ def _read(
     lane: Var,
     width: int,
 ) -> list[str]:
-    """Statements that leave an access of each of ``reads`` in its place of ``kept``."""
+    """Statements that load each of ``reads``, one access, into its element of ``kept``."""
     if printer.dialect.volatiles:
         emitter = Emitter(printer, known, prefix="y")
         head: list[str] = []
@@ -178,7 +178,7 @@ HALF_FROM_OTHERS = """float half_from_others(volatile __global const ushort* at)
 
 
 def _from_others(printer: CPrinter, ld: Load, at: str) -> str:
-    """An element that another work-group of the launch may have written, as a value, in OpenCL."""
+    """In OpenCL, the text of an element, as a value, that another work-group of the launch may have written."""
     name, dtype = printer.params[ld.source]
     if dtype is F16:
         printer.helpers.setdefault("half_from_others", HALF_FROM_OTHERS)

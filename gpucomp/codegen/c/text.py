@@ -1,4 +1,4 @@
-"""Small pieces of C text for templates: sums and products without idle terms, and the layout of a whole source."""
+"""Helpers for C text in templates: sums and products without needless terms, and the layout of a whole source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def times(text: str | int, factor: int) -> str:
 
 
 def over(text: str | int, divisor: int) -> str:
-    """``text / divisor`` of what is not negative."""
+    """``text / divisor``, where ``text`` is never negative."""
     text = str(text)
     if divisor == 1 or text == "0":
         return text
@@ -29,7 +29,7 @@ def over(text: str | int, divisor: int) -> str:
 
 
 def modulo(text: str | int, divisor: int) -> str:
-    """``text % divisor`` of what is not negative."""
+    """``text % divisor``, where ``text`` is never negative."""
     text = str(text)
     if divisor == 1 or text == "0":
         return "0"
@@ -37,7 +37,7 @@ def modulo(text: str | int, divisor: int) -> str:
 
 
 def _tight(text: str) -> str:
-    """``text`` as an operand of a product: sums get parentheses."""
+    """``text`` as an operand of a product: a sum gets parentheses."""
     depth = 0
     for position, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
@@ -47,7 +47,10 @@ def _tight(text: str) -> str:
 
 
 def loop(index: str, count: int, body: Sequence[str], *, unrolled: bool = True) -> list[str]:
-    """``body`` for each value of ``index`` below ``count``. A single round needs no loop: ``body`` then says 0 itself."""
+    """A loop that runs ``body`` for each value of ``index`` below ``count``.
+
+    A count of one needs no loop; ``body`` then has to contain 0 in place of the index.
+    """
     if count == 1:
         return list(body)
     head = [f"for (int {index} = 0; {index} < {count}; ++{index}) {{"]
@@ -55,15 +58,20 @@ def loop(index: str, count: int, body: Sequence[str], *, unrolled: bool = True) 
 
 
 def guarded(condition: str, body: Sequence[str]) -> list[str]:
-    """``body`` where ``condition`` holds; empty text is no condition."""
+    """``body`` under ``if (condition)``; without the ``if`` when the condition is empty."""
     return [f"if ({condition}) {{", *body, "}"] if condition else list(body)
 
 
-def tidy(text: str) -> str:
-    """``text`` with each line as far in as it has braces around it, and single blank lines where any are useful.
+def stage(comment: str, body: Sequence[str]) -> list[str]:
+    """``body`` after an empty line and what it does; nothing if it is empty."""
+    return ["", f"// {comment}", *body] if body else []
 
-    Templates then need not know how deep the blocks stand that hooks give them. Lines of a parameter list, which
-    stand before the brace, keep their own indentation.
+
+def tidy(text: str) -> str:
+    """Indents ``text`` by its braces, and keeps single blank lines between statements.
+
+    Templates need not know how deeply the blocks that hooks return are nested. Lines of a parameter list, which come
+    before the brace, keep their own indentation.
     """
     lines: list[str] = []
     depth = 0

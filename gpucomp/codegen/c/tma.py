@@ -1,9 +1,9 @@
-"""What the tensor memory accelerator can load and store: a contraction's operand as a matrix or as the pixels of a
-convolution, its result as a matrix.
+"""What the Tensor Memory Accelerator loads and stores for a contraction.
 
-An operand has to be a plain load, contiguous in depth, with every other stride a multiple of 16 bytes and no two rows
-that overlap: the accelerator neither computes nor reads unaligned rows; a result the same along its columns. What it
-cannot move is refused with the reason.
+An operand is loaded as a matrix or as the pixels of a convolution; a result is stored as a matrix. An operand has to be
+a plain load, contiguous along the depth. Its other strides must be multiples of 16 bytes and its rows must not overlap,
+because the accelerator does not compute and does not read unaligned rows. The same holds for a result along its
+columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpucomp.kernel.forms.matrix import ROW_ALIGNMENT, Form, Matrix, last_pixel
 
 
 def map_of_a(form: Form, dtype: str, rows: int, depth: int) -> TensorMap:
-    """``rows`` rows, ``depth`` elements deep: 128 bytes, swizzled."""
+    """Boxes of ``rows`` rows and ``depth`` elements along the depth: 128 bytes, swizzled."""
     if isinstance(form, Matrix):
         return _map_of_matrix(form, dtype, rows, depth)
     n, h, w, c = form.image
@@ -33,7 +33,7 @@ def map_of_a(form: Form, dtype: str, rows: int, depth: int) -> TensorMap:
 
 
 def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> TensorMap:
-    """As ``map_of_a``; with ``taps``, depth within a tap is an axis of its own, and ends where the tap's channels do."""
+    """Like ``map_of_a``. With ``taps``, depth within a tap is an axis of its own. It ends with the tap's channels."""
     if taps == 1:
         return _map_of_matrix(form, dtype, rows, depth)
     size, channels = form.dtype.nbytes, form.depth // taps
@@ -49,7 +49,7 @@ def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> Tens
 
 
 def map_of_result(form: Matrix, rows: int, columns: int) -> TensorMap:
-    """Pieces of ``rows`` rows and ``columns`` columns, swizzled by the length of their rows."""
+    """Boxes of ``rows`` rows and ``columns`` columns, swizzled by the length of their rows."""
     nbytes = columns * form.dtype.nbytes
     return _map_of_matrix(form, form.dtype.name, rows, columns, swizzle=nbytes if nbytes > ROW_ALIGNMENT else 0)
 
@@ -65,6 +65,3 @@ def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int
         swizzle=swizzle,
         offset=form.offset * size,
     )
-
-
-# ---- reading expressions ----

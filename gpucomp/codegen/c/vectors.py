@@ -1,7 +1,6 @@
-"""Vectors whose lanes have names: ``v.s0``, ``v.s1`` ... For compilers that put private arrays into memory.
+"""Vectors with named lanes: ``v.s0``, ``v.s1`` ... For compilers that put private arrays into memory.
 
-Loads and stores are of whole vectors; what is computed between them, beside whole-vector arithmetic, is written out lane
-by lane.
+Loads and stores move whole vectors. Computations are whole-vector arithmetic or are written out for each lane.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def fetch(
 
 
 def put(printer: CPrinter, target: int, offset: str, values: Sequence[str], longer: Collection[str] = ()) -> str:
-    """The statement that stores a vector of ``values``, which may be the first elements of ``longer`` vectors."""
+    """The statement that stores a vector of ``values``. They may be the first lanes of vectors named in ``longer``."""
     name, dtype = printer.params[target]
     width = len(values)
     if dtype in printer.dialect.converted:
@@ -56,7 +55,7 @@ def put(printer: CPrinter, target: int, offset: str, values: Sequence[str], long
 
 
 def _vector(ctype: str, values: Sequence[str], longer: Collection[str]) -> str:
-    """``values`` as one vector: the one that they are all lanes of, or put together."""
+    """``values`` as one vector: the vector whose lanes they are, or a new one."""
     name, lanes = values[0].partition(".")[0], range(len(values))
     if name not in longer and list(values) == [component(name, k, len(values)) for k in lanes] and len(values) > 1:
         return name
@@ -64,8 +63,10 @@ def _vector(ctype: str, values: Sequence[str], longer: Collection[str]) -> str:
 
 
 def wide_loads(printer: CPrinter, stores: Sequence[FlatStore], lane: Var, width: int) -> list[Load]:
-    """The loads of the stores' values that one access of ``width`` elements serves: unguarded, of a type that vectors
-    convert."""
+    """The loads in the stores' values that one access of ``width`` elements can replace.
+
+    They are unguarded, and their type is one that OpenCL converts in vectors.
+    """
     if width == 1:
         return []
     result = []
@@ -80,7 +81,7 @@ def wide_loads(printer: CPrinter, stores: Sequence[FlatStore], lane: Var, width:
 def load_vectors(
     printer: CPrinter, known: Mapping[Expr, str], loads: Iterable[Load], lane: Var, width: int, prefix: str
 ) -> tuple[list[str], dict[Expr, str]]:
-    """Statements that load vectors, and the text of each element by its load at a lane."""
+    """Statements that load vectors, and the text of each element by its load with the lane's number."""
     emitter = Emitter(printer, known, prefix=f"{prefix}o")
     lines: list[str] = []
     found: dict[Expr, str] = {}
@@ -106,11 +107,12 @@ def store_vectors(
     loaded: Collection[Expr] = (),
     longer: Collection[str] = (),
 ) -> list[str]:
-    """Statements that compute and write ``width`` neighbouring elements of ``stores``: every load before the first write.
+    """Statements that compute and write ``width`` neighbouring elements of ``stores``; all loads come first.
 
-    ``results``: the hole that the stores read, and its text in each lane. ``loaded``: elements in ``known`` that an
-    access has fetched already. ``longer``: vectors of more than ``width`` results. ``tag`` begins the names of what is
-    declared.
+    results   the hole that the stores read, and its text in each lane
+    loaded    elements in ``known`` that have been loaded already
+    longer    names of vectors with more than ``width`` results
+    tag       prefix of the declared names
     """
     acc, texts_of_results = results
     wanted = wide_loads(printer, stores, lane, width)

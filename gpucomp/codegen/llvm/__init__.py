@@ -1,4 +1,7 @@
-"""Kernels as LLVM IR for the CPU: one function a kernel, called with a range of its tasks. Compiling it is the target's."""
+"""Kernels as LLVM IR for the CPU: one function per kernel, called with a range of its tasks.
+
+The target compiles the text.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from gpucomp.schedule.space import Family, Schedule
 def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
     """``void name(ptr ..., i64 first_task, i64 last_task)``; ``geometry.groups[0]`` is the number of tasks.
 
-    Raises ``ScheduleError`` for a schedule that cannot run on ``target``, ``UnsupportedError`` for row statistics behind a
-    contraction: nothing is gained here by what saves a launch elsewhere.
+    Raises ``ScheduleError`` for a schedule that cannot run on ``target``, and ``UnsupportedError`` for row statistics
+    after a contraction: they save a launch on a GPU and would gain nothing here.
     """
     if reason := no_tail(kernel):
         raise UnsupportedError(f"{kernel.label or kernel.family}: {reason}", code="GPC4010")

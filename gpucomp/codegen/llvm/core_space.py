@@ -1,4 +1,4 @@
-"""What the spaces of the CPU's engines share: lanes, the cost model of a core, how threads share tasks."""
+"""Shared by the spaces of the CPU's engines: lanes, the cost model of a core, the division of tasks among threads."""
 
 from __future__ import annotations
 
@@ -15,38 +15,44 @@ class VectorSchedule(Tunables):
     lanes: int = tunable((0, 4, 8, 16), "elements of a vector; 0 is scalar code")
 
 
-STACK_BYTES = 1 << 20  # scratch that one call may take
+STACK_BYTES = 1 << 20  # most scratch of one call
 GHZ = 3.0
 THREADS = (1, 2, 4, 8)  # a default schedule is chosen for all of these
-TASK = 300.0  # cycles of a task, besides what it computes
-BLOCK = 30.0  # cycles of a register block, besides what it computes
-CROWDED_LINE = 2.6  # cycles of a line that is fetched again from the second-level cache
-PAGE, LINE = 4096, 64
-CLAIMS = 4  # chunks of tasks that a thread takes, about: see ``ir/runner.py``
-TAIL = 0.3  # part of a chunk between the first thread's end and the last one's
+FEW_THREADS = (1, 2, 4)  # the same for Winograd and for narrow operands
+TASK = 300.0  # fixed cost of a task, in cycles
+BLOCK = 30.0  # fixed cost of a register block, in cycles
+FAR_BYTE = 0.06  # cycles of a byte from beyond the second-level cache that is prefetched
+CROWDED_LINE = 2.6  # cycles to fetch a line again from the second-level cache
+PAGE, LINE = 4096, 64  # bytes, the latter of a cache line
+CLAIMS = 4  # about how many chunks of tasks a thread claims: see ``ir/launch_list.py``
+TAIL = 0.3  # part of a chunk that passes between the end of the first thread and the end of the last
+
+
+def microseconds(cycles: float) -> float:
+    return cycles / GHZ / 1e3
 
 
 def step(rows: int, vectors: int, limits: Limits) -> float:
-    """Cycles of one point of k in a register block: multiply-adds or loads, whichever take longer.
+    """Cycles of one point of k in a register block: of multiply-adds or of loads, whichever take longer.
 
-    A sum has a latency of four cycles. Columns come from the second-level cache, half a line a cycle at best. Loads that
-    hide behind the multiply-adds still cost a little, so that blocks of equal size differ.
+    A multiply-add has a latency of four cycles. Columns come from the second-level cache, at best half a line per
+    cycle. Loads that overlap with the multiply-adds still cost a little, so that blocks of equal size differ.
     """
     work = max(rows * vectors * limits.core.multiply, (rows + vectors) * limits.core.load, 4.0, 2.0 * vectors)
     return work + 0.05 * (rows + vectors) + 0.15 * vectors
 
 
 def crowding(rows: int, row_bytes: int, nbytes: int, limits: Limits) -> float:
-    """Cycles, for each point of k, that a register block loses to conflict misses of its rows in the first-level cache.
+    """Cycles per point of k that a register block loses to conflict misses of its rows in the first-level cache.
 
-    Rows that lie a multiple of 4 KiB apart share a cache set. Measured: 12 such rows stay in 8 ways.
+    Rows whose distance is a multiple of 4 KiB share a cache set. Measured: 12 such rows stay in 8 ways.
     """
     at_once = rows * math.gcd(row_bytes, PAGE) / PAGE
     return rows * nbytes / LINE * CROWDED_LINE if at_once > limits.core.ways else 0.0
 
 
 def span(tasks: int, threads: int) -> float:
-    """Tasks of the busiest thread, and its wait at the end. Threads claim tasks in chunks of equal size."""
+    """Tasks of the busiest thread, and its wait at the end, in tasks. Threads claim tasks in chunks of equal size."""
     chunk = -(-tasks // (CLAIMS * threads))
     wait = TAIL * chunk if threads > 1 else 0.0
     return min(tasks, -(-tasks // (chunk * threads)) * chunk) + wait
@@ -57,5 +63,5 @@ def nothing(s: Tunables, p: Sizes) -> Sizes:
 
 
 def geometry(s: Tunables, p: Sizes) -> Geometry:
-    """The emitter counts the tasks."""
+    """An empty launch: the emitter counts the tasks."""
     return Geometry((1, 1, 1))

@@ -1,25 +1,25 @@
-"""The engines of the CPU: a row each, of the space and the emitter in its folder."""
+"""The engines of the CPU, one row each: the space and the emitter in the engine's folder."""
 
 from __future__ import annotations
 
 from gpucomp.codegen.llvm.amx import space as amx
-from gpucomp.codegen.llvm.amx.emit import emit_tiles
+from gpucomp.codegen.llvm.amx.emit import emit_amx
 from gpucomp.codegen.llvm.attention import decode_space as decode
 from gpucomp.codegen.llvm.attention import space as attention
-from gpucomp.codegen.llvm.attention.decode_emit import emit_few
+from gpucomp.codegen.llvm.attention.decode_emit import emit_decode
 from gpucomp.codegen.llvm.attention.emit import emit_attention
 from gpucomp.codegen.llvm.contraction import space as contraction
 from gpucomp.codegen.llvm.contraction.forms import emit_in_form
 from gpucomp.codegen.llvm.core_space import geometry, nothing
-from gpucomp.codegen.llvm.depth_first import space as chain
-from gpucomp.codegen.llvm.depth_first.emit import emit_chain
+from gpucomp.codegen.llvm.depth_first import space as depth_first
+from gpucomp.codegen.llvm.depth_first.emit import emit_depth_first
 from gpucomp.codegen.llvm.loops import space as loops
 from gpucomp.codegen.llvm.loops.loops import emit_elementwise, emit_pool
 from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.loops.scan import emit_scan
 from gpucomp.codegen.llvm.loops.scatter import emit_scatter
 from gpucomp.codegen.llvm.vnni import space as vnni
-from gpucomp.codegen.llvm.vnni.emit import emit_dots
+from gpucomp.codegen.llvm.vnni.emit import emit_vnni
 from gpucomp.codegen.llvm.windows import bytes_emit, emit
 from gpucomp.codegen.llvm.windows import bytes_space as byte_windows
 from gpucomp.codegen.llvm.windows import space as windows
@@ -28,83 +28,97 @@ from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family
 
+# A row is one engine. First the fields that all have: kernel family, kind of body, parameters, problem, objections, derive,
+# geometry, default. Then its own.
+# fmt: off
 ELEMENTWISE = Family(
-    "loops", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    "loops", Loops, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
     emit=emit_elementwise,
-)  # fmt: skip
+)
 WINDOWS_OF_LOOPS = Family(
-    "loops", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
-    accepts=emit.accepts, emit=emit.emit_windows,
-)  # fmt: skip
+    "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+)
 BYTE_WINDOWS = Family(
-    "loops", windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
-    byte_windows.default, "bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
-)  # fmt: skip
+    "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
+    byte_windows.default,
+    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
+)
 POOL = Family(
-    "pool", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_pool,
-)  # fmt: skip
+    "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    emit=emit_pool,
+)
 WINDOWS_OF_POOL = Family(
-    "pool", windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
-    accepts=emit.accepts, emit=emit.emit_windows,
-)  # fmt: skip
+    "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+)
 ROWWISE = Family(
-    "rowwise", loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
-    loops.rowwise_default, emit=emit_rowwise,
-)  # fmt: skip
+    "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
+    loops.rowwise_default,
+    emit=emit_rowwise,
+)
 SCAN = Family(
-    "scan", loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_scan,
-)  # fmt: skip
+    "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
+    emit=emit_scan,
+)
 SCATTER = Family(
-    "scatter", loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
+    "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry,
+    loops.scatter_default,
     emit=emit_scatter,
-)  # fmt: skip
-TILES = Family(
-    "contraction", amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default, "tiles",
-    accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_tiles,
-)  # fmt: skip
-DOTS = Family(
-    "contraction", amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default, "dots",
-    accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_dots,
-)  # fmt: skip
+)
+AMX = Family(
+    "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
+    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
+)
+VNNI = Family(
+    "contraction", Contraction, amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
+    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
+)
 WINOGRAD = Family(
-    "contraction", winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive, winograd.geometry,
-    winograd.default, "winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
+    "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
+    winograd.geometry, winograd.default,
+    engine="winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
     emit=emit_winograd,
-)  # fmt: skip
+)
 REGISTER_BLOCKS = Family(
-    "contraction", contraction.ContractionSchedule, contraction.problem, contraction.objections, nothing, geometry,
-    contraction.default, estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
-)  # fmt: skip
+    "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
+    nothing, geometry, contraction.default,
+    estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
+)
 DECODE = Family(
-    "attention", decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default, "few",
-    accepts=decode.accepts, estimate=decode.estimate, emit=emit_few,
-)  # fmt: skip
+    "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
+    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode,
+)
 ATTENTION = Family(
-    "attention", attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
-    attention.default, estimate=attention.estimate, emit=emit_attention,
-)  # fmt: skip
-CHAIN = Family(
-    "chain", chain.ChainSchedule, chain.problem, chain.objections, nothing, geometry, chain.default, emit=emit_chain,
-)  # fmt: skip
+    "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
+    attention.default,
+    estimate=attention.estimate, emit=emit_attention,
+)
+DEPTH_FIRST = Family(
+    "chain", FusedLayers, depth_first.ChainSchedule, depth_first.problem, depth_first.objections, nothing, geometry,
+    depth_first.default,
+    emit=emit_depth_first,
+)
+# fmt: on
 
-# engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
+# engines of each kind of body in order of preference; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
-    Contraction: (TILES, DOTS, WINOGRAD, REGISTER_BLOCKS),
+    Contraction: (AMX, VNNI, WINOGRAD, REGISTER_BLOCKS),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, POOL),
     Attention: (DECODE, ATTENTION),
-    FusedLayers: (CHAIN,),
+    FusedLayers: (DEPTH_FIRST,),
 }
 
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
-    """The engines that can compute ``kernel`` on a processor with ``features``, the one to prefer first."""
+    """The engines that can compute ``kernel`` on a processor with ``features``, in order of preference."""
     return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:
-    """The engine that computes ``kernel`` on every processor."""
+    """The engine that can compute ``kernel`` on every processor."""
     return ENGINES[type(kernel.body)][-1]

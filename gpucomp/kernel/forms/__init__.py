@@ -1,1 +1,1 @@
-"""What a kernel looks like, read by spaces and emitters alike: nothing is printed here."""
+"""Recognises the form of kernels, for spaces and emitters. Nothing is printed here."""

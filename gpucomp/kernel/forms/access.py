@@ -1,4 +1,4 @@
-"""How a kernel's expressions walk through memory: flat offsets, regrouping for loops, vector loads. Prints nothing."""
+"""Memory access of a kernel's expressions: flat offsets, terms grouped by loop, vector loads. Nothing is printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucomp.refusal import Refusal
 
 
 class Rewriter:
-    """Brings a kernel's expressions onto a template's own variables, with one flat offset a load."""
+    """Rewrites a kernel's expressions: variables are replaced by a template's, and each load gets one flat offset."""
 
     def __init__(self, params: Sequence[TensorType], replacements: Mapping[Expr, Expr]) -> None:
         self._params, self._replacements, self._simplify = params, replacements, Simplifier()
@@ -29,12 +29,15 @@ class Rewriter:
         if not isinstance(node, Load):
             return None
         if self._params[node.source].size == 0:
-            return literal(0, node.dtype)  # nothing is there to be read; an empty source reads as 0
+            return literal(0, node.dtype)  # an empty source reads as 0
         return load(node.source, (flatten(node.index, self._params[node.source].shape),), node.dtype)
 
 
 def split(offset: Expr, groups: Sequence[frozenset[Var]]) -> Expr:
-    """A linear form regrouped: the terms of each group of variables together, so that each part leaves its loop."""
+    """``offset``, a linear form, with the terms of each group of variables added first.
+
+    Each partial sum can then be hoisted out of the loops of the other groups.
+    """
     constant, terms = linear(offset)
     parts: list[dict[Expr, int]] = [{} for _ in range(len(groups) + 1)]
     for term, factor in terms.items():
@@ -51,7 +54,7 @@ def split(offset: Expr, groups: Sequence[frozenset[Var]]) -> Expr:
 
 
 def regroup(expr: Expr, groups: Sequence[frozenset[Var]]) -> Expr:
-    """Every outermost sum of ``expr`` regrouped by ``split``, in offsets and in guards alike."""
+    """``expr`` with ``split`` applied to its outermost sums, in offsets and in guards."""
 
     def change(node: Expr) -> Expr | None:
         if isinstance(node, Load):
@@ -69,12 +72,12 @@ def reads_memory(expr: Expr) -> bool:
 
 
 def is_zero(value: Expr) -> bool:
-    """-0.0 is another number."""
+    """Whether ``value`` is the constant 0 or +0.0. -0.0 does not count."""
     return isinstance(value, Const) and value.value == 0 and math.copysign(1.0, value.value) > 0
 
 
 def guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | Refusal:
-    """The load that ``value`` is, and the conditions under which it is read; or why it is none."""
+    """``value`` as a load and its guards, with zero where a guard fails; or why it is not one."""
     guards: list[Expr] = []
     while isinstance(value, Select) and is_zero(value.otherwise):
         guards.append(value.condition)
@@ -82,14 +85,15 @@ def guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | Refusal:
     if not isinstance(value, Load):
         return Refusal("it is computed, not just read")
     if any(map(reads_memory, (*guards, *value.index))):
-        return Refusal("where it is read from depends on memory")
+        return Refusal("its index or its guard is read from memory")
     return value, tuple(guards)
 
 
 def parts_within(exprs: Iterable[Expr], inside: frozenset[Var], *, loads: bool = True) -> list[Expr]:
-    """The largest sub-expressions that need only variables of ``inside`` and are safe to compute early.
+    """The largest subexpressions that depend only on variables of ``inside`` and are safe to compute early.
 
-    A load under a ``Select`` stays where its guard is. Variables and constants are left out: they cost nothing.
+    A load under a ``Select`` is not moved out of its guard. Variables and constants are left out because they cost
+    nothing.
     """
     found: dict[Expr, None] = {}
     seen: set[tuple[Expr, bool]] = set()
@@ -105,7 +109,7 @@ def parts_within(exprs: Iterable[Expr], inside: frozenset[Var], *, loads: bool =
         elif isinstance(node, Select) and reads_memory(node):
             stack += [(node.otherwise, True), (node.then, True), (node.condition, guarded)]
         elif isinstance(node, Reduce):
-            continue  # its body is its own loop's business
+            continue  # the body is computed inside its own loop
         else:
             stack += [(child, guarded) for child in reversed(node.operands)]
     return list(found)
@@ -113,16 +117,17 @@ def parts_within(exprs: Iterable[Expr], inside: frozenset[Var], *, loads: bool =
 
 @dataclass(frozen=True)
 class VectorLoad:
-    """A load whose ``width`` lanes lie side by side; ``guards`` are the conditions under which it may be read."""
+    """A load that is contiguous in the lane of a vector. ``guards`` are the conditions under which it may be read."""
 
     load: Load
     guards: tuple[Expr, ...]
 
 
 def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoad]:
-    """The loads of ``exprs`` that one access of ``width`` elements serves.
+    """The loads of ``exprs`` that can be accesses of ``width`` elements.
 
-    Contiguous in ``lane``, aligned to the width, and read under lane-free conditions that hold wherever it is used.
+    Such a load is contiguous in ``lane`` and aligned to the width. Its guards do not depend on the lane, and all its
+    uses are under these guards.
     """
     paths: dict[Load, set[tuple[Expr, ...]]] = {}
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(e, ()) for e in exprs]
@@ -146,7 +151,7 @@ def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoa
     found = []
     for node, ways in paths.items():
         (offset,) = node.index
-        # relu(x[i]) reads x[i] to compare it, whatever comes of that, and then where it is positive
+        # relu(x[i]) reads x[i] twice: without a guard in the comparison, and guarded where it is positive
         weakest = min(ways, key=len)
         implied = all(set(weakest) <= set(way) for way in ways)
         same_for_all = implied and not any(lane in g.free or reads_memory(g) for g in weakest)
@@ -164,6 +169,6 @@ def is_aligned(offset: Expr, lane: Var, width: int) -> bool:
 
 
 def innermost(exprs: Iterable[Expr], variable: Var) -> bool:
-    """Whether some load of ``exprs`` moves by one element with ``variable``."""
+    """Whether some load of ``exprs`` is contiguous in ``variable``."""
     loads = (node for e in exprs for node in walk(e) if isinstance(node, Load))
     return any(coefficient(node.index[0], variable) == 1 for node in loads)

@@ -1,4 +1,4 @@
-"""Attention in which a row has no weight on the columns behind its own: which columns need not be looked at."""
+"""Recognises causal attention, in which rows give no weight to later columns, so that these can be skipped."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from gpucomp.expr.core import Call, Const, Expr, Select, Var
 from gpucomp.expr.simplify import linear
 from gpucomp.kernel import Attention
 
-HIDDEN = -1e30  # a score beside which exp of any other score's difference is 0
+HIDDEN = -1e30  # scores up to this are masked: exp of their difference to any other score is 0
 NOT_CAUSAL = -1
 
 
 def causal_offset(body: Attention) -> int:
-    """``offset`` where the rows of index i along their last axis have no weight on columns past i + offset.
+    """The ``offset`` for which row i gives no weight to columns after i + offset, else ``NOT_CAUSAL``.
 
-    They have some on their own. ``NOT_CAUSAL`` where that is not so.
+    i counts along the last axis of the rows. ``offset`` is not negative, so a row always gives weight to column i.
     """
     match body.score:
         case Select(condition=Call(fn="le", args=(low, high)), otherwise=Const(value=value)) if value <= HIDDEN:
@@ -24,7 +24,7 @@ def causal_offset(body: Attention) -> int:
 
 
 def _offset(low: Expr, high: Expr, strictly: int, body: Attention) -> int:
-    """``column <= row + offset`` as the comparison of ``low`` and ``high``; ``NOT_CAUSAL`` where it is another."""
+    """The offset if the comparison of ``low`` and ``high`` is ``column <= row + offset``, else ``NOT_CAUSAL``."""
     if len(body.cols) != 1:
         return NOT_CAUSAL
     constant, terms = linear(high - low)

@@ -1,4 +1,4 @@
-"""Contractions recognised as convolutions: the pixels that ``a`` walks over, and those that Winograd's algorithms compute."""
+"""Recognises contractions that are convolutions, and those that Winograd's algorithms can compute."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COMPUTED, NO_IMAGE = "a is computed while it is loaded", "a is not the pixels of
 
 @dataclass(frozen=True)
 class Pixels:
-    """``operand[(n, oh, ow), (r, s, c)] = image[n, oh * step + first + r * dilation, ..., c]``, zero outside.
+    """``operand[(n, oh, ow), (r, s, c)] = image[n, oh * step + first + r * dilation, ..., c]``, zero outside the image.
 
-    Pairs are of heights and widths.
+    Pairs are (height, width).
     """
 
     source: int
@@ -38,9 +38,9 @@ class Pixels:
         return math.prod(self.window)
 
 
-def pixels_of(kernel: Kernel) -> Pixels | Refusal:
-    """``a`` as the pixels of a convolution over an NHWC image, or why it is none."""
-    body = kernel.body_as(Contraction)
+def pixels_of(kernel: Kernel[Contraction]) -> Pixels | Refusal:
+    """``a`` as the pixels of a convolution over an NHWC image, or why it is not."""
+    body = kernel.body
     value, guards = uncast(body.a), []
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
         guards, value = conjuncts(value.condition), uncast(value.then)
@@ -48,13 +48,14 @@ def pixels_of(kernel: Kernel) -> Pixels | Refusal:
 
 
 def pixels_read(
-    kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)
+    kernel: Kernel[Contraction], value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)
 ) -> Pixels | Refusal:
-    """``value``, read under ``guards``, as the pixels that ``a`` walks over, or why it is none.
+    """``value``, read under ``guards``, as the pixels of a convolution, or why it is not.
 
-    ``order``: which dimensions of the parameter are images, rows, columns and channels; ``Pixels.image`` has this order.
+    ``order``: the dimensions of the parameter that are images, rows, columns and channels. ``Pixels.image`` has this
+    order.
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
         return Refusal(COMPUTED)
     n, h, w, c = (kernel.params[value.source].shape[d] for d in order)
@@ -73,7 +74,7 @@ def pixels_read(
         return Refusal("a reads a part of an image")
     edges = [e for place, extent in ((places[1], h), (places[2], w)) for e in _edges(place, extent)]
     if any(_not_negative(g) not in edges for g in guards):
-        return Refusal("a has a condition that is no edge of the image")
+        return Refusal("a has a guard that is not an edge of the image")
     return Pixels(
         value.source,
         value.dtype,
@@ -87,16 +88,20 @@ def pixels_read(
 
 
 def winograd_pixels(
-    kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,), *, wide_filters: bool = False
+    kernel: Kernel[Contraction],
+    dtypes: Sequence[DType] = (F32,),
+    steps: Sequence[int] = (1,),
+    *,
+    wide_filters: bool = False,
 ) -> Pixels | Refusal:
-    """The pixels of a convolution, 3 x 3 with one of ``steps`` both ways, whose filters are constants, or what it is instead.
+    """The pixels of a convolution that Winograd's algorithms can compute, or why ``kernel`` is not one.
 
-    Its sums are strict f32, its pixels and filters both of one of ``dtypes``; with ``wide_filters`` these may be f32 beside
-    narrower pixels.
+    It is 3 x 3, with one of ``steps`` in both directions, constant filters and strict f32 sums. Pixels and filters have
+    the same type, one of ``dtypes``. With ``wide_filters``, the filters may also be f32.
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.acc.dtype is not F32 or body.math != "strict":
-        return Refusal("it is for strict f32: matrix units are faster where a kernel allows them")
+        return Refusal("it is for strict f32 only: otherwise matrix units are faster")
     found = pixels_of(kernel)
     if isinstance(found, Refusal):
         return found
@@ -108,18 +113,19 @@ def winograd_pixels(
     if found.window != (3, 3) or not even or found.steps[0] not in steps or found.dilations != (1, 1):
         known = " or ".join(map(str, steps))
         return Refusal(
-            f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, {known} and 1"
+            f"a window of {found.window}, steps of {found.steps}, dilations of {found.dilations}: "
+            f"3 x 3, steps of {known} and no dilation are expected"
         )
     if not packable(kernel, "b"):
-        return Refusal("its filters are transformed when the model is compiled, and these are no constants")
+        return Refusal("its filters are not constants, so they cannot be transformed when the model is compiled")
     if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
         return Refusal("there is nothing to multiply")
     return found
 
 
-def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
-    """What a Winograd engine has to know of ``form``; ``first_y``, ``first_x``: the pixel of the first output's first tap."""
-    body = kernel.body_as(Contraction)
+def winograd_sizes(kernel: Kernel[Contraction], form: Pixels) -> dict[str, int]:
+    """The problem of a Winograd engine. ``first_y`` and ``first_x`` are the pixel of the first output's first tap."""
+    body = kernel.body
     images, height, width, depth = form.image
     return {
         "images": images,
@@ -134,14 +140,14 @@ def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
     }
 
 
-def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:
-    """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` where the kernel is not packed."""
-    body = kernel.body_as(Contraction)
+def packed_filters(kernel: Kernel[Contraction], shape: tuple[int, ...], engine: str) -> int:
+    """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` if the kernel is not packed."""
+    body = kernel.body
     sources = {ld.source for ld in loads(body.b)}
     found = [k for k in sources if kernel.params[k].shape == shape]
     if len(sources) != 1 or not found:
         raise ScheduleError(
-            f"{engine} reads filters transformed to {shape}: pack the kernel as its engine asks for", code="GPC8001"
+            f"{engine} reads filters transformed to {shape}: pack the kernel as the engine requires", code="GPC8001"
         )
     return found[0]
 
@@ -186,19 +192,19 @@ def uncast(value: Expr) -> Expr:
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
-    """The conditions that ``condition`` is the conjunction of."""
+    """The conditions whose conjunction is ``condition``."""
     if isinstance(condition, Call) and condition.fn == "and":
         return [c for part in condition.args for c in conjuncts(part)]
     return [condition]
 
 
 def _edges(place: Expr, extent: int) -> list[object]:
-    """``0 <= place`` and ``place < extent``, as ``_not_negative`` writes them."""
+    """``0 <= place`` and ``place < extent``, in the form of ``_not_negative``."""
     return [_not_negative(call("le", index(0), place)), _not_negative(call("lt", place, extent))]
 
 
 def _not_negative(condition: Expr) -> object:
-    """A comparison as the linear form that it says is not negative; the condition itself when it is none."""
+    """A comparison as a linear form that is not negative if it holds; any other condition unchanged."""
     if not isinstance(condition, Call) or condition.fn not in {"lt", "le"}:
         return condition
     constant, terms = linear(call("sub", condition.args[1], condition.args[0]))

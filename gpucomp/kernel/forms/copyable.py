@@ -1,4 +1,4 @@
-"""Which operands of a contraction are copied to shared memory past the registers, and by how many bytes at a time."""
+"""Recognises operands of a contraction that asynchronous copies can bring to shared memory, and the width of a copy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import count, fast_axis, places
 from gpucomp.refusal import Refusal
 
-COPY_BYTES = (16, 8, 4)  # what one asynchronous copy moves
+COPY_BYTES = (16, 8, 4)  # sizes of an asynchronous copy
 
 
 @dataclass(frozen=True)
 class Copyable:
-    """How an operand may be copied. ``width`` is the elements of a chunk, 0 where it cannot be, for ``reason``.
+    """How an operand can be copied.
 
-    by_depth   1 when neighbours in memory are neighbours in depth, not in the span
+    by_depth   1 if the operand is contiguous in memory along the depth, not along the span
+    width      elements per copy; 0 if it cannot be copied
+    reason     why it cannot be copied
     """
 
     by_depth: int
@@ -38,7 +40,7 @@ class Copyable:
 
 
 def stored(value: Expr) -> Expr:
-    """``value`` in the type that memory holds it in, with exact conversions left to whoever reads it.
+    """``value`` in the type that it has in memory, without exact conversions.
 
     ``cast(x[i], f32)`` of f16  ->  ``x[i]``;  ``select(c, cast(x[i], f32), 0.0)``  ->  ``select(c, x[i], 0)``
     """
@@ -52,7 +54,7 @@ def stored(value: Expr) -> Expr:
 
 
 def _is_exact(source: DType, target: DType) -> bool:
-    """Whether every value of ``source`` is one of ``target``."""
+    """Whether every value of ``source`` can be represented in ``target``."""
     if source is BOOL or target is BOOL or target.bits <= source.bits:
         return False
     if source.is_float or target.is_float:
@@ -61,7 +63,7 @@ def _is_exact(source: DType, target: DType) -> bool:
 
 
 def copyable(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[Var]) -> Copyable:
-    """Whether the operand ``value`` over its axes ``span`` and ``depth`` can be copied, along which, how wide."""
+    """Whether the operand ``value`` over its axes ``span`` and ``depth`` can be copied, along which one, how wide."""
     value = stored(value)
     by_depth, _ = fast_axis(kernel, value, span, depth)
     axes, others = (depth, span) if by_depth else (span, depth)
@@ -72,7 +74,7 @@ def copyable(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[V
         width = nbytes // value.dtype.nbytes
         if width >= 1 and _is_chunk(kernel, value, axes, others, width):
             return Copyable(by_depth, width)
-    return Copyable(by_depth, 0, f"no {COPY_BYTES[-1]} bytes of it are neighbours, aligned and under one guard")
+    return Copyable(by_depth, 0, f"no {COPY_BYTES[-1]} bytes of it are contiguous, aligned and under one guard")
 
 
 def _is_chunk(kernel: Kernel, value: Expr, axes: Sequence[Var], others: Sequence[Var], width: int) -> bool:

@@ -1,4 +1,4 @@
-"""Loads as they are, and indices of the lanes of a vector."""
+"""Guarded loads, and indices of the lanes of a vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ LANE = "lane"
 
 
 def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, tuple[Expr, ...]] | None:
-    """The load that ``expr`` is, and the conditions under which it is not zero; ``None`` when it is more than that."""
+    """``expr`` as a load and its guards, with zero where a guard fails; ``None`` if it is not one.
+
+    With ``lane``, the load must also be one access of ``width`` elements.
+    """
     found = guarded_load(expr)
     if not found:
         return None
@@ -26,5 +29,5 @@ def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load
 
 
 def lanes_of(variable: Var, quotient: Var, lane: Var, width: int) -> dict[Expr, Expr]:
-    """``variable = quotient * width + lane``."""
+    """Replaces ``variable`` by ``quotient * width + lane``."""
     return {variable: call("add", call("mul", quotient, width), lane)} if width > 1 else {variable: quotient}

@@ -1,4 +1,4 @@
-"""Operands and results that lie in memory as matrices or as an image of pixels: what TMA and im2col load."""
+"""Recognises operands and results that the Tensor Memory Accelerator can access: matrices, and images (im2col)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import COMPUTED, NO_IMAGE, Pixels, long_axes, pixels_of, uncast
 from gpucomp.refusal import Refusal
 
-ROW_ALIGNMENT = 16  # bytes: tensor maps and asynchronous copies need rows that start so
-MAX_STEP = 8  # pixels from one to the next of an im2col load
+ROW_ALIGNMENT = 16  # bytes that rows must be aligned to, for tensor maps and asynchronous copies
+MAX_STEP = 8  # largest stride of an im2col load, in pixels
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """``operand[batch, span, k]`` lies at ``offset + batch * batch_stride + span * stride + k``, in elements.
+    """``operand[batch, span, k]`` is at ``offset + batch * batch_stride + span * stride + k``, in elements.
 
-    A result's span are its rows, its depth the columns.
+    For a result, the span is the rows and the depth is the columns.
     """
 
     source: int
@@ -30,16 +30,16 @@ class Matrix:
     depth: int
     span: int
     stride: int
-    batch: int  # 1 where all batches read the same
+    batch: int  # 1 if all batches read the same matrix
     batch_stride: int
 
 
 Form = Matrix | Pixels
 
 
-def matrix_of(kernel: Kernel, operand: str) -> Matrix | Refusal:
-    """The operand (``a`` or ``b``) as a matrix, or why it is none."""
-    body = kernel.body_as(Contraction)
+def matrix_of(kernel: Kernel[Contraction], operand: str) -> Matrix | Refusal:
+    """The operand (``a`` or ``b``) as a matrix, or why it is not one."""
+    body = kernel.body
     value = uncast(body.a if operand == "a" else body.b)
     if not isinstance(value, Load):
         return Refusal(f"{operand} is computed while it is loaded")
@@ -50,9 +50,9 @@ def matrix_of(kernel: Kernel, operand: str) -> Matrix | Refusal:
 STORED = (F16, BF16, F32)
 
 
-def result_matrix(kernel: Kernel) -> Matrix | Refusal:
-    """The result as a matrix that can be stored, or why it is none."""
-    body = kernel.body_as(Contraction)
+def result_matrix(kernel: Kernel[Contraction]) -> Matrix | Refusal:
+    """The result as a matrix that can be stored, or why it is not one."""
+    body = kernel.body
     if len(kernel.stores) != 1:
         return Refusal(f"there are {len(kernel.stores)} results")
     (store,) = kernel.stores
@@ -64,13 +64,13 @@ def result_matrix(kernel: Kernel) -> Matrix | Refusal:
 def _matrix(
     kernel: Kernel, parameter: int, at: tuple[Expr, ...], axes: tuple[Sequence[Var], ...], name: str, along: str
 ) -> Matrix | Refusal:
-    """``params[parameter][at]`` over the axes of the batch, the span and the depth."""
+    """``params[parameter][at]`` as a matrix. ``axes`` are those of the batch, the span and the depth."""
     operand = kernel.params[parameter]
     constant, terms = linear(flatten(at, operand.shape))
     groups = [_joined(group, terms) for group in axes]
     mine = {v for group in axes for v in group}
     if any(group is None for group in groups) or any(t not in mine for t in terms):
-        return Refusal(f"{name} does not lie in memory as a matrix")
+        return Refusal(f"{name} is not a matrix in memory")
     (batch, batch_stride), (span, stride), (depth, step) = (g or (1, 0) for g in groups)  # none is None here
     if depth > 1 and step != 1:
         return Refusal(f"{name} is not contiguous {along}")
@@ -78,34 +78,34 @@ def _matrix(
     stride = stride if span > 1 else rounded // size
     batch_stride = batch_stride if batch > 1 else 0
     if stride <= 0 or batch_stride < 0:
-        return Refusal(f"{name} is walked with a stride that is not positive")
-    if stride < depth:  # as of a window that moves by less than its width: no driver has to encode it
+        return Refusal(f"{name} has a stride that is not positive")
+    if stride < depth:  # for example, overlapping windows: drivers may reject such tensor maps
         return Refusal(f"rows of {name} overlap")
     if any(n * size % ROW_ALIGNMENT for n in (constant, stride, batch_stride)):
         return Refusal(f"rows of {name} do not start at multiples of {ROW_ALIGNMENT} bytes")
     return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)
 
 
-def loadable_pixels(kernel: Kernel) -> Pixels | Refusal:
-    """``a`` as pixels that the accelerator can walk over, or why it cannot."""
+def loadable_pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
+    """``a`` as pixels that im2col loads can read, or why they cannot."""
     found = pixels_of(kernel)
     if isinstance(found, Refusal):
         return found
     channels = found.image[3]
     if channels * found.dtype.nbytes % ROW_ALIGNMENT:
-        return Refusal(f"{channels} channels of {found.dtype} are no multiple of {ROW_ALIGNMENT} bytes")
+        return Refusal(f"{channels} channels of {found.dtype} are not a multiple of {ROW_ALIGNMENT} bytes")
     if any(not 1 <= s <= MAX_STEP for s in found.steps) or min(found.dilations) < 1:
-        return Refusal(f"steps of {found.steps} pixels, one load walks by 1 to {MAX_STEP}")
+        return Refusal(f"steps of {found.steps} pixels, one load supports 1 to {MAX_STEP}")
     if any((t - 1) * d not in OFFSETS for t, d in zip(found.window, found.dilations, strict=True)):
-        return Refusal(f"a window of {found.window} taps, {found.dilations} pixels apart, is too large for one load")
+        return Refusal(f"a window of {found.window} taps with dilations {found.dilations} is too large for one load")
     if any(corner not in CORNERS for corner in (*found.first, *last_pixel(found))):
-        return Refusal(f"the image's edges are moved by more than {CORNERS[-1]} pixels")
+        return Refusal(f"the first or last pixel that is read is more than {CORNERS[-1]} pixels from the image's edge")
     return found
 
 
-def form_of_a(kernel: Kernel) -> Form | Refusal:
-    """How ``a`` is loaded, or why it cannot be."""
-    body = kernel.body_as(Contraction)
+def form_of_a(kernel: Kernel[Contraction]) -> Form | Refusal:
+    """``a`` as a matrix or as pixels, or why it is neither."""
+    body = kernel.body
     matrix = matrix_of(kernel, "a")
     if isinstance(matrix, Matrix):
         return matrix
@@ -116,7 +116,7 @@ def form_of_a(kernel: Kernel) -> Form | Refusal:
 
 
 def last_pixel(form: Pixels) -> tuple[int, int]:
-    """The last pixel that the first tap reads, as an offset from the image's last."""
+    """The last pixel that the first tap reads, relative to the last pixel of the image."""
     height, width = (
         first + (out - 1) * step - (extent - 1)
         for first, out, step, extent in zip(form.first, form.out, form.steps, form.image[1:3], strict=True)
@@ -125,7 +125,7 @@ def last_pixel(form: Pixels) -> tuple[int, int]:
 
 
 def _joined(axes: Sequence[Var], terms: dict[Expr, int]) -> tuple[int, int] | None:
-    """The axes as one of (extent, stride), when each walks on where the ones inside it end."""
+    """The axes merged into one (extent, stride); ``None`` if their strides do not allow that."""
     extent, stride = 1, 0
     for axis in reversed(long_axes(axes)):
         step = terms.get(axis, 0)

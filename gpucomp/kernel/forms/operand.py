@@ -1,4 +1,4 @@
-"""How a contraction's operands and result run through memory: which axis is contiguous, and how wide an access is."""
+"""Memory access of a contraction's operands and result: which axis is contiguous, and how wide an access may be."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpucomp.kernel.forms.lanes import lanes_of
 
 WIDTHS = (8, 4, 2)
 ACCESS_BYTES = 16
-CHUNK_BYTES = 16  # of depth: what matrix units take at a time, and what shared memory is swizzled by
-USUAL_INPUTS = 4  # operands, bias, residual: more are the parts of a Concat, each with an address of its own
+CHUNK_BYTES = 16  # bytes of depth that matrix units take at a time; shared memory is swizzled by these chunks
+USUAL_INPUTS = 4  # operands, bias, residual. More inputs are usually parts of a Concat, each with its own address
 
 
 def places(axes: Sequence[Var], flat: Expr) -> dict[Expr, Expr]:
-    """The axes as digits of one flat index."""
+    """The axes in terms of one flat index."""
     return dict(zip(axes, unflatten(flat, tuple(a.extent for a in axes)), strict=True)) if axes else {}
 
 
@@ -30,14 +30,15 @@ def count(axes: Sequence[Var]) -> int:
 
 
 def fast_axis(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[Var]) -> tuple[int, int]:
-    """(1 when depth, not the span, is contiguous in memory; elements that one access may take along it).
+    """(1 if the depth is contiguous in memory, 0 if the span is; elements that one access along that axis may take).
 
-    An access is as wide as every load that moves with the axis allows: aligned, unguarded by the axis, 16 bytes.
+    Every load that depends on the axis must allow the width: it is aligned, no guard depends on the axis within an
+    access, and an access is at most 16 bytes.
     """
     return _fast_axis(kernel.params, value, tuple(span), tuple(depth))
 
 
-@lru_cache(maxsize=256)  # sizes, legality and the text of one kernel ask for the same operands again and again
+@lru_cache(maxsize=256)  # sizes, legality and rendering of a kernel call this repeatedly for the same operands
 def _fast_axis(
     params: tuple[TensorType, ...], value: Expr, span: tuple[Var, ...], depth: tuple[Var, ...]
 ) -> tuple[int, int]:
@@ -51,12 +52,13 @@ def _fast_axis(
 
 
 @lru_cache(maxsize=64)
-def along_memory(kernel: Kernel) -> Kernel:
-    """``kernel`` with the depth's axes in the order in which ``a`` runs through memory, where accesses get wide by that.
+def along_memory(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
+    """``kernel`` with the axes of the depth in the memory order of ``a``, if that allows wide accesses.
 
-    A patch of a planar image, say, is runs of its rows: the depth (row, column, channel) becomes (channel, row, column).
+    For example, a patch of a planar image consists of contiguous pieces of rows: the depth (row, column, channel)
+    becomes (channel, row, column).
     """
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if len(body.k) < 2 or fast_axis(kernel, body.a, body.m, body.k)[1] > 1:
         return kernel
     flattened = Rewriter(kernel.params, {})(body.a)
@@ -70,13 +72,13 @@ def along_memory(kernel: Kernel) -> Kernel:
 
 
 def _memory_step(flattened: Expr, axis: Var) -> int | None:
-    """How far apart in memory neighbours along ``axis`` are, the same in every load; ``None`` where there is no such."""
+    """The stride of ``axis`` in memory, if it is the same in every load; else ``None``."""
     found = {coefficient(n.index[0], axis) for n in walk(flattened) if isinstance(n, Load) and axis in n.free}
     return found.pop() if len(found) == 1 else None
 
 
 def _run(value: Expr, axes: Sequence[Var]) -> int:
-    """How many neighbours in memory the last axis walks over; 1 when its steps are not elements."""
+    """The extent of the last axis if it is contiguous in memory, else 1."""
     long = [a for a in axes if a.extent > 1]
     return long[-1].extent if long and innermost([value], long[-1]) else 1
 

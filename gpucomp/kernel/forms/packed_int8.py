@@ -1,11 +1,12 @@
-"""Contractions of bytes, four steps of the depth at a time: what a dot product of four bytes adds to an i32 sum at once.
+"""Contractions of bytes by instructions that add a dot product of four bytes to an i32 sum.
 
-``in_words`` rewrites a kernel so that an element of its operands is an i32 *word* of four bytes of the depth, and the depth
-counts words. Templates move and keep words as they do any i32, and multiply them by ``dots.product``.
+``in_words`` rewrites a kernel so that an element of its operands is an i32 *word* of four bytes along the depth, and
+the depth counts words. Templates load and store words like any i32, and multiply them by ``dots.product``.
 
-A word is *whole* where the four bytes stand side by side in memory, aligned, under one guard: it is read as it is. Else it
-is put together of four bytes. ``word_packing`` lays a constant operand out in whole words, ``packed_in_words`` is the
-kernel with the operand laid out so. Where the depth is no multiple of four, the last word is filled up with zeros.
+A word is *whole* if its four bytes are contiguous and aligned in memory and have the same guard: it is one load.
+Otherwise it is assembled from four bytes. ``word_packing`` packs a constant operand into whole words;
+``packed_in_words`` is the kernel with the operand packed. If the depth is not a multiple of four, the last word is
+padded with zeros.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.simplify import from_linear, linear, simplify
 from gpucomp.ir.types import I8, I32, U8, U32, TensorType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.body import Count
 from gpucomp.kernel.forms.access import Rewriter, is_aligned, reads_memory
 from gpucomp.kernel.forms.operand import along_memory
 from gpucomp.kernel.packing import Digit, Packing
@@ -42,38 +44,42 @@ from gpucomp.kernel.passes.narrow_integers import as_byte
 from gpucomp.kernel.passes.pack_weights import pack, packable
 
 WORD = 4  # bytes
-ASKED_AGAIN = 64  # kernels that are remembered: engine after engine asks the same of one
-LEAST_RUN = 3  # steps along the depth's innermost axis: of less, a word would hold more zeros than bytes
+ASKED_AGAIN = 64  # size of the caches: several engines ask the same about a kernel
+LEAST_RUN = 3  # least extent of the innermost depth axis: a word of a shorter one would be half zeros or more
 
 
 @dataclass(frozen=True, eq=False)
 class PackedInt8(Contraction):
-    """A contraction whose operands are words; ``signed`` says of ``a`` and of ``b`` how their bytes are read.
+    """A contraction whose operands are words. ``signed`` says whether the bytes of ``a`` and of ``b`` are signed.
 
     ``acc[batch, m, n] = sum over k, and over the bytes i of a word, of a[batch, m, k][i] * b[batch, k, n][i]``
     """
 
     signed: tuple[bool, bool] = (True, True)
 
+    def operations(self, count: Count) -> float:
+        more = 2 * (WORD - 1) * math.prod(v.extent for v in (*self.domain, *self.k))
+        return super().operations(count) + more
+
 
 def bytes_per_product(kernel: Kernel) -> int:
-    """Steps of the depth that one product of ``kernel`` takes: 4 of words, else 1."""
+    """Steps of the depth per product of ``kernel``: 4 for words, else 1."""
     return WORD if isinstance(kernel.body, PackedInt8) else 1
 
 
 def is_whole(value: Expr) -> bool:
-    """Whether an operand of ``PackedInt8`` is read in whole words."""
+    """Whether an operand of ``PackedInt8`` is loaded in whole words."""
     return all(ld.dtype is I32 for ld in loads(value))
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def in_words(kernel: Kernel) -> Kernel:
-    """``kernel`` with its depth in words; ``kernel`` itself where it sums no products of bytes along a run of depth.
+def in_words(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
+    """``kernel`` with its depth in words. Kernels that do not sum bytes along a run of the depth stay the same.
 
-    Parameters that are read in whole words alone are i32 then, in one dimension; all keep their places.
+    Parameters that are only read in whole words become i32 and one-dimensional. The order of the parameters stays.
     """
     body = kernel.body
-    if not isinstance(body, Contraction) or isinstance(body, PackedInt8) or body.acc.dtype is not I32:
+    if isinstance(body, PackedInt8) or body.acc.dtype is not I32:
         return kernel
     a, b = as_byte(body.a), as_byte(body.b)
     if a is None or b is None:
@@ -87,8 +93,8 @@ def in_words(kernel: Kernel) -> Kernel:
     others = {ld.source for e in beside for ld in loads(e)}
     whole_a, whole_b = (_whole_word(kernel, value, run, words) for value in (a, b))
     if run.extent % WORD and whole_b is not None:
-        whole_a = None  # one of the two has to hold zeros past the end
-    for _ in range(2):  # what one operand reads by bytes, the other one cannot read by words
+        whole_a = None  # one of the operands must have zeros after the end
+    for _ in range(2):  # if one operand reads a parameter by bytes, the other cannot read it by words
         by_bytes = others | {
             ld.source for value, whole in ((a, whole_a), (b, whole_b)) if whole is None for ld in loads(value)
         }
@@ -116,15 +122,15 @@ def in_words(kernel: Kernel) -> Kernel:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def _depth(kernel: Kernel) -> tuple[tuple[Var, ...], Var | None]:
-    """The depth's axes in the order of memory, and the one that words run along, the innermost."""
-    body = along_memory(kernel).body_as(Contraction)
+def _depth(kernel: Kernel[Contraction]) -> tuple[tuple[Var, ...], Var | None]:
+    """The axes of the depth in memory order, and the innermost one, along which words are formed."""
+    body = along_memory(kernel).body
     long = [axis for axis in body.k if axis.extent > 1]
     return body.k, long[-1] if long and long[-1].extent >= LEAST_RUN else None
 
 
 def _whole_word(kernel: Kernel, value: Expr, run: Var, words: Var) -> Expr | None:
-    """The word of a byte operand, read as it stands; ``None`` where its bytes are not side by side and aligned."""
+    """The word of a byte operand as one load; ``None`` if its bytes are not contiguous and aligned."""
     lane = var("lane", WORD)
     placed = Rewriter(kernel.params, {run: call("add", call("mul", words, WORD), lane)})(value)
 
@@ -147,7 +153,7 @@ def _whole_word(kernel: Kernel, value: Expr, run: Var, words: Var) -> Expr | Non
 
 
 def _put_together(value: Expr, run: Var, words: Var) -> Expr:
-    """The word of four bytes that are read one by one; of zeros past the end of ``run``."""
+    """The word assembled from four byte loads, with zeros after the end of ``run``."""
     total: Expr | None = None
     for lane in range(WORD):
         place = call("add", call("mul", words, WORD), lane)
@@ -161,16 +167,17 @@ def _put_together(value: Expr, run: Var, words: Var) -> Expr:
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def word_packing(kernel: Kernel) -> Packing | None:
-    """How a constant operand is laid out in whole words, spans of them side by side; ``None`` where none has to be.
+def word_packing(kernel: Kernel[Contraction]) -> Packing | None:
+    """The packing of a constant operand into whole words; ``None`` if no operand needs packing.
 
-    ``(words of the depth, span, the word's bytes)``, with zeros behind the bytes of a depth that is no multiple of four.
+    The layout is ``(words of the depth, span, bytes of the word)``. A depth that is not a multiple of four is padded
+    with zeros.
     """
     words = in_words(kernel)
     changed = words.body
     if not isinstance(changed, PackedInt8) or words is kernel:
         return None
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     for name, value, span in (("b", changed.b, body.n), ("a", changed.a, body.m)):
         if not is_whole(value) and packable(kernel, name):
             return Packing(name, *_digits(kernel, span, getattr(body, name)))
@@ -178,10 +185,10 @@ def word_packing(kernel: Kernel) -> Packing | None:
 
 
 def _digits(
-    kernel: Kernel, span: tuple[Var, ...], value: Expr
+    kernel: Kernel[Contraction], span: tuple[Var, ...], value: Expr
 ) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
-    """The digits of a packing, its transform (none), and how the depth's axes are filled up."""
-    body, (depth, run) = kernel.body_as(Contraction), _depth(kernel)
+    """The digits of a packing, its transform (none), and how the axes of the depth are padded."""
+    body, (depth, run) = kernel.body, _depth(kernel)
     assert run is not None
     room = {axis: -(-axis.extent // WORD) * WORD if axis is run else axis.extent for axis in body.k}
     step = {axis: math.prod(room[v] for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
@@ -198,7 +205,7 @@ def _digits(
 
 
 @lru_cache(maxsize=ASKED_AGAIN)
-def packed_in_words(kernel: Kernel) -> Kernel:
-    """``in_words`` of ``kernel`` as it is once ``word_packing`` has been seen to."""
+def packed_in_words(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
+    """``kernel`` with its operand packed as ``word_packing`` says, and its depth in words."""
     packing = word_packing(kernel)
     return in_words(pack(kernel, packing).kernel if packing is not None else kernel)

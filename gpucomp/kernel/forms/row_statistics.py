@@ -1,4 +1,4 @@
-"""Row statistics behind the stores of a contraction: what they read, and how rows are dealt out."""
+"""Row statistics after the stores of a contraction: what they read, and how rows are assigned to work-items."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, count, places
 from gpucomp.kernel.sizes import Sizes
 
-LANES = 32  # work-items that share a row: a warp, where the work-group has one
-KEPT = 96  # registers of elements that a work-item keeps of its rows, at most
-OTHER_REGISTERS = 40  # addresses, statistics, counters of the loops
-AT_ONCE = 4  # rows of a work-item whose elements are under way together
+LANES = 32  # work-items that share a row: a warp, if the work-group is large enough
+KEPT = 96  # most registers in which a work-item keeps elements of its rows
+OTHER_REGISTERS = 40  # for addresses, statistics and loop counters
+AT_ONCE = 4  # most rows of a work-item whose loads are in flight together
 
 
 class TailProblem(Sizes):
-    """Sizes of the row statistics behind a contraction. Only kernels that have statistics give the last four."""
+    """Sizes of the row statistics after a contraction. Only kernels with statistics set the last four."""
 
     batch: int
     n: int  # columns of the result
-    tail_wide: int = 0  # columns that an access of a row may take
-    tail_reads: int = 0  # values read of each element
-    tail_bytes: int = 0  # of these values
-    tail_statistics: int = 0  # of a row
+    tail_wide: int = 0  # columns per access
+    tail_reads: int = 0  # values read per element
+    tail_bytes: int = 0  # bytes of these values
+    tail_statistics: int = 0  # statistics per row
 
 
 class TailSizes(Sizes):
-    """How work-items read rows back."""
+    """How the work-items of a work-group read rows back."""
 
-    wide: int  # columns of an access
-    lanes: int  # work-items of a row
-    together: int  # rows that are read side by side
-    steps: int  # accesses of a lane in a row
-    words: int  # registers that hold what these bring
+    wide: int  # columns per access
+    lanes: int  # work-items per row
+    together: int  # rows that different work-items read at the same time
+    steps: int  # accesses of a lane per row
+    words: int  # registers for the results of these accesses
     keep: int  # 1: elements stay in registers from one statistic to the next
-    at_once: int  # rows of a lane under way together
-    passes: int  # over all rows
+    at_once: int  # rows of a lane whose loads are in flight together
+    passes: int  # iterations until all rows are read
 
 
 def no_tail(kernel: Kernel) -> str:
-    """Why an engine that stores and ends cannot compute ``kernel``; empty where nothing follows the stores."""
+    """Why an engine without row statistics cannot compute ``kernel``; empty if the kernel has none."""
     followed = isinstance(kernel.body, Contraction) and kernel.body.tail is not None
-    return "it ends with its stores, and row statistics follow them" if followed else ""
+    return "the engine cannot compute row statistics after its stores" if followed else ""
 
 
 def tail_of(kernel: Kernel) -> RowStatistics | None:
@@ -54,15 +54,15 @@ def tail_of(kernel: Kernel) -> RowStatistics | None:
 
 
 def read_again(kernel: Kernel) -> frozenset[int]:
-    """The outputs that row statistics read back: other work-groups wrote parts of them."""
+    """The outputs that row statistics read back. Other work-groups may have written parts of them."""
     tail = tail_of(kernel)
     found = {ld.source for e in tail.expressions() for ld in loads(e)} if tail else set()
     return frozenset(source for source in found if source >= kernel.inputs)
 
 
-def tail_reads(kernel: Kernel) -> list[Load]:
-    """What statistics read of each element of a row, whatever any condition says; each once."""
-    body, tail = kernel.body_as(Contraction), tail_of(kernel)
+def tail_reads(kernel: Kernel[Contraction]) -> list[Load]:
+    """The unguarded loads of the statistics that depend on the column, without duplicates."""
+    body, tail = kernel.body, tail_of(kernel)
     if tail is None:
         return []
     return reads_of([s.value for s in tail.statistics], frozenset(body.n))
@@ -74,9 +74,9 @@ def reads_of(values: Sequence[Expr], columns: frozenset[Var]) -> list[Load]:
     return [ld for ld in found if ld not in guarded]
 
 
-def tail_width(kernel: Kernel) -> int:
-    """Columns that every read of a row may take at once: side by side, aligned, at most 16 bytes."""
-    body, reads = kernel.body_as(Contraction), tail_reads(kernel)
+def tail_width(kernel: Kernel[Contraction]) -> int:
+    """Columns per access that all loads of a row allow: contiguous, aligned, at most 16 bytes."""
+    body, reads = kernel.body, tail_reads(kernel)
     columns = count(body.n)
     for width in WIDTHS:
         if columns % width or not reads:
@@ -91,14 +91,14 @@ def tail_width(kernel: Kernel) -> int:
 
 
 def columns_of(body: Contraction, width: int, lane: Var) -> tuple[Var, dict[Expr, Expr]]:
-    """The number of an access of ``width`` columns, and the contraction's columns by it and by the lane."""
+    """The variable that counts accesses of ``width`` columns, and the contraction's columns by it and the lane."""
     columns = count(body.n)
     col, flat = var("col", max(1, columns // width)), var("flat_column", max(1, columns))
     return col, {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
 
 
-def tail_problem(kernel: Kernel) -> dict[str, int]:
-    """The fields of ``TailProblem`` but for ``n``; none for a kernel without row statistics."""
+def tail_problem(kernel: Kernel[Contraction]) -> dict[str, int]:
+    """The fields of ``TailProblem`` other than ``batch`` and ``n``; empty for a kernel without row statistics."""
     tail = tail_of(kernel)
     if tail is None:
         return {}
@@ -116,14 +116,14 @@ def has_tail(p: TailProblem) -> bool:
 
 
 def tail_sizes(threads: int, rows: int, p: TailProblem, wide: int = 0) -> TailSizes:
-    """How ``threads`` work-items read ``rows`` rows back, by accesses of ``wide`` columns; 0: as wide as memory allows."""
+    """How ``threads`` work-items read ``rows`` rows back. ``wide``: columns per access; 0 if as many as possible."""
     wide = wide or p.tail_wide
     lanes = gcd(threads, LANES)
     together = threads // lanes
     steps = -(-(p.n // wide) // lanes)
     words = steps * wide * p.tail_reads
     room = most(0, least(KEPT, REGISTER_FILE // threads - OTHER_REGISTERS - 4 * p.tail_statistics - 8))
-    room = room * (threads > 1)  # who is alone walks along whole rows, which are not written out
+    room = room * (threads > 1)  # a single work-item reads whole rows in a loop that is not unrolled
     keep = (words <= room) * 1
     at_once = least(most(1, room // most(1, words)), least(AT_ONCE, -(-rows // together)))
     return TailSizes(

@@ -1,4 +1,4 @@
-"""How rows lie in memory, and which parts of a row-wise kernel are computed once a row."""
+"""The memory layout of rows, and which parts of a row-wise kernel several stages share."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, places
 SHUFFLED = 32  # threads of a CUDA warp
 
 
-def sides(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], list[Expr]]:
-    """Rows, columns, and what is read for every element of a row: of row statistics, or of a scan."""
-    match kernel.body:
-        case Rowwise() as r:
-            return r.rows, r.cols, [s.value for s in r.statistics]
-        case Scan() as s:
-            return s.rows, (s.axis,), [s.value]
-    raise AssertionError(f"{kernel.family} has no rows")
+def sides(kernel: Kernel[Rowwise | Scan]) -> tuple[tuple[Var, ...], tuple[Var, ...], list[Expr]]:
+    """The rows, the columns, and the values that are reduced: of a row-wise kernel or of a scan."""
+    body = kernel.body
+    if isinstance(body, Rowwise):
+        return body.rows, body.cols, [s.value for s in body.statistics]
+    return body.rows, (body.axis,), [body.value]
 
 
-def rows_side_by_side(kernel: Kernel) -> bool:
-    """Whether neighbouring rows, not neighbouring columns, are neighbours in the largest array that is read."""
+def rows_side_by_side(kernel: Kernel[Rowwise | Scan]) -> bool:
+    """Whether the largest array that is read is contiguous along the rows, not along the columns."""
     rows, cols, reads = sides(kernel)
     rewrite = Rewriter(kernel.params, {})
     values = [rewrite(e) for e in [*reads, *(s.value for s in kernel.stores)]]
@@ -38,8 +36,8 @@ def rows_side_by_side(kernel: Kernel) -> bool:
     return sizes["rows"] > sizes["cols"]
 
 
-def access_width(kernel: Kernel, side_by_side: bool) -> int:
-    """Elements that every load that moves along the contiguous axis, and every store along it, may take at once."""
+def access_width(kernel: Kernel[Rowwise | Scan], side_by_side: bool) -> int:
+    """Elements per access along the contiguous axis that all its loads and stores allow."""
     rows, cols, reads = sides(kernel)
     once = kernel.body.row_stores if isinstance(kernel.body, Rowwise) else frozenset()
     axes = rows if side_by_side else cols
@@ -62,29 +60,30 @@ def access_width(kernel: Kernel, side_by_side: bool) -> int:
     return 1
 
 
-def parts_kept(kernel: Kernel) -> int:
-    """How many values of each element more than one stage needs."""
+def parts_kept(kernel: Kernel[Rowwise]) -> int:
+    """The number of values per element that more than one stage uses."""
     stages, cols = _stages(kernel)
     return len(common_parts(stages, cols))
 
 
-def parts_early(kernel: Kernel) -> int:
-    """How many values of each element, read from memory, only the results need."""
+def parts_early(kernel: Kernel[Rowwise]) -> int:
+    """The number of values per element that are read from memory for the stores only."""
     stages, cols = _stages(kernel)
     return len(early_parts(stages, cols))
 
 
-def _stages(kernel: Kernel) -> tuple[list[list[Expr]], frozenset[Var]]:
-    """What each statistic reads of an element, then what the stores do; the columns."""
-    body = kernel.body_as(Rowwise)
+def _stages(kernel: Kernel[Rowwise]) -> tuple[list[list[Expr]], frozenset[Var]]:
+    """The values of each statistic, then those of the stores per element; and the columns."""
+    body = kernel.body
     each = [e for i, s in enumerate(kernel.stores) if i not in body.row_stores for e in (*s.index, s.value)]
     return [*([s.value] for s in body.statistics), each], frozenset(body.cols)
 
 
 def common_parts(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
-    """The largest values of an element that more than one stage needs: read from memory, of no statistic, unguarded.
+    """The largest subexpressions that more than one stage uses for an element.
 
-    ``stages`` are the values of each statistic, then those of the stores.
+    They load from memory, use no statistic, and are not guarded. ``stages`` are the values of each statistic, then
+    those of the stores.
     """
     seen: dict[Expr, set[int]] = {}
     for number, stage in enumerate(stages):
@@ -107,7 +106,7 @@ def common_parts(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list
 
 
 def early_parts(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
-    """The largest values of an element that the last stage alone needs: read from memory, of no statistic, unguarded."""
+    """The largest such subexpressions that only the last stage, the stores, uses: see ``common_parts``."""
     kept, found = set(common_parts(stages, cols)), dict[Expr, None]()
     stack = list(reversed(stages[-1]))
     while stack:
@@ -127,7 +126,7 @@ def _is_input(node: Expr) -> bool:
 
 
 def _unguarded(exprs: Sequence[Expr]) -> set[Expr]:
-    """Every part of ``exprs`` that is computed whatever any condition says."""
+    """Every subexpression of ``exprs`` that is computed unconditionally."""
     found: set[Expr] = set()
     stack = list(exprs)
     while stack:

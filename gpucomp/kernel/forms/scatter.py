@@ -1,4 +1,4 @@
-"""How the slices of a scatter lie in memory."""
+"""The memory layout of a scatter's slices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, places
 
 
-def lines_side_by_side(kernel: Kernel) -> bool:
-    """Whether neighbouring lines, not neighbouring places of a line, are neighbours in the result's memory."""
-    body = kernel.body_as(Scatter)
+def lines_side_by_side(kernel: Kernel[Scatter]) -> bool:
+    """Whether the result is contiguous in memory along the lines, not along the places."""
+    body = kernel.body
     if not body.lines:
         return False
     (store, *_) = kernel.stores
@@ -22,9 +22,9 @@ def lines_side_by_side(kernel: Kernel) -> bool:
     return coefficient(offset, body.lines[-1]) == 1
 
 
-def copied_in_place(kernel: Kernel) -> int | None:
-    """The input whose elements stay where they are until updates change them: the result may lie on its memory."""
-    body = kernel.body_as(Scatter)
+def copied_in_place(kernel: Kernel[Scatter]) -> int | None:
+    """The input that the result may share memory with: only updates change its elements, at the same index."""
+    body = kernel.body
     initial = body.initial
     if len(kernel.stores) != 1 or not isinstance(initial, Load):
         return None
@@ -34,14 +34,14 @@ def copied_in_place(kernel: Kernel) -> int | None:
         return None
     others = (body.guard, body.where, body.after, *body.found)
     if any(isinstance(n, Load) and n.source == initial.source for e in others for n in walk(e)):
-        return None  # updates that read what other updates change
+        return None  # updates would read elements that other updates change
     same = flatten(initial.index, source.shape) is flatten(store.index, target.shape)
     return initial.source if same else None
 
 
-def slice_width(kernel: Kernel) -> int:
-    """Neighbouring lines that one work-item may change at once: they share their updates' places, and 16 bytes."""
-    body = kernel.body_as(Scatter)
+def slice_width(kernel: Kernel[Scatter]) -> int:
+    """Adjacent lines that a work-item may update in one access: updates hit all at the same place, at most 16 bytes."""
+    body = kernel.body
     if not lines_side_by_side(kernel):
         return 1
     fast = body.lines[-1]
@@ -66,6 +66,6 @@ def slice_width(kernel: Kernel) -> int:
 
 
 def inside_of(body: Scatter) -> Expr:
-    """Whether an update's element is one of the places at all."""
+    """Whether the index of an update is within the extents of the places."""
     pairs = zip(body.found, (v.extent for v in body.places), strict=True)
     return both([side for at, n in pairs for side in (call("le", index(0), at), call("lt", at, index(n)))])

@@ -1,4 +1,4 @@
-"""Kernels whose outputs slide a window along an image: depthwise convolutions and pools."""
+"""Recognises kernels with a sliding window over an image: depthwise convolutions and pools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpucomp.refusal import Refusal
 
 @dataclass(frozen=True)
 class Slide:
-    """One axis of the window: ``place = out * stride + tap * dilation``. ``out`` and ``tap`` are None where it is 1."""
+    """One axis of the window: ``place = out * stride + tap * dilation``. An axis of extent 1 is None."""
 
     out: Var | None
     tap: Var | None
@@ -46,11 +46,11 @@ class Slide:
         return self.tap.extent if self.tap else 1
 
     def reach(self, outputs: int) -> int:
-        """Places that ``outputs`` neighbouring outputs span."""
+        """The extent, in places, that ``outputs`` adjacent outputs read."""
         return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def uses(self, outputs: int) -> dict[int, list[tuple[int, int]]]:
-        """For each place that ``outputs`` neighbouring outputs read, counted from the first: outputs and their taps."""
+        """For each place that ``outputs`` adjacent outputs read, from the first: its (output, tap) pairs."""
         found: dict[int, list[tuple[int, int]]] = {}
         for i in range(outputs):
             for tap in range(self.taps):
@@ -60,9 +60,9 @@ class Slide:
 
 @dataclass(frozen=True)
 class Sliding:
-    """``op over taps of image(lead, place of y, place of x, channel)``, times ``weight(taps, channel)`` if there is one.
+    """``op over taps of image(lead, place of y, place of x, channel) * weight(taps, channel)``; a pool has no weight.
 
-    ``total`` is what the stores hold for it.
+    ``total`` is the expression in the stores that computes it.
     """
 
     lead: tuple[Var, ...]
@@ -76,27 +76,27 @@ class Sliding:
 
 
 def depthwise_of(kernel: Kernel, dtypes: tuple[DType, ...] = (F32, F64)) -> Sliding | Refusal:
-    """The parts of a depthwise convolution with channels last and sums in ``dtypes``, or why ``kernel`` is none."""
+    """The parts of a depthwise convolution with channels last and sums in ``dtypes``, or why ``kernel`` is not one."""
     body = kernel.body
     if not isinstance(body, Loops) or not body.domain:
-        return Refusal("no loop over channels")
+        return Refusal("it has no loop over channels")
     totals = list(dict.fromkeys(r for s in kernel.stores for r in reduces(s.value)))
     if len(totals) != 1 or totals[0].op != "sum" or totals[0].dtype not in dtypes:
-        return Refusal(f"not one sum in {' or '.join(map(str, dtypes))}")
+        return Refusal(f"it is not one sum in {' or '.join(map(str, dtypes))}")
     (total,) = totals
     channel, outputs = body.domain[-1], frozenset(body.domain[:-1])
     match total.body:
         case Call(fn="mul", args=(a, b)) if loads(a) and loads(b):
             pass
         case _:
-            return Refusal("not a sum of products of two arrays")
+            return Refusal("it is not a sum of products of two arrays")
     if a.free & outputs and b.free & outputs:
-        return Refusal("both factors change from output to output")
+        return Refusal("both factors depend on the output's position")
     image, weight = (a, b) if a.free & outputs else (b, a)
     if channel not in weight.free:
-        return Refusal("the innermost axis is no channel of both factors")
+        return Refusal("the innermost axis is not a channel of both factors")
     if any(_steps(kernel, weight, channel)):
-        return Refusal("channels are no neighbours in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share one")
     return _sliding(kernel, body.domain, total.axes, image, total, "sum", weight)
 
 
@@ -104,7 +104,7 @@ def pooling_of(kernel: Kernel) -> Sliding | Refusal:
     """The parts of a pooling window with channels last, or why ``kernel`` has none."""
     body = kernel.body
     if not isinstance(body, Window) or not body.domain:
-        return Refusal("no window over channels")
+        return Refusal("it has no window over channels")
     return _sliding(kernel, body.domain, body.window, body.value, body.acc, body.op, None)
 
 
@@ -121,11 +121,11 @@ def _sliding(
     if any(isinstance(n, Reduce) for e in (image, weight) if e for n in walk(e)) or not 1 <= len(taps) <= 2:
         return Refusal("a window of one or two axes is expected")
     if any(r.extent == 0 for r in (*taps, *domain)):
-        return Refusal("nothing to compute")
+        return Refusal("there is nothing to compute")
     if channel not in image.free:
-        return Refusal("the innermost axis is no channel of the image")
+        return Refusal("the innermost axis is not a channel of the image")
     if any(_steps(kernel, image, channel)):
-        return Refusal("channels are no neighbours in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share one")
     slides = [_slide(image, tap, domain) for tap in taps]
     if None in slides:
         return Refusal("the window does not slide over one axis of the image")
@@ -139,13 +139,13 @@ def _sliding(
         place = var(name, slide.reach(slide.outputs))
         image = _on_places(image, slide, place)
         if {v for v in (slide.out, slide.tap) if v} & image.free:
-            return Refusal("the image depends on the window or the output apart from their place")
+            return Refusal("the image depends on the tap or the output other than by their place")
     lead = tuple(v for v in domain[:-1] if v not in used)
     return Sliding(lead, y, x, channel, total, op, image, weight)
 
 
 def _steps(kernel: Kernel, value: Expr, channel: Var) -> list[Load]:
-    """The loads that move with the channel otherwise than from neighbour to neighbour."""
+    """The loads that depend on the channel and are not contiguous along it."""
     moving = [ld for ld in loads(value) if channel in ld.free]
     return [ld for ld in moving if coefficient(flatten(ld.index, kernel.params[ld.source].shape), channel) != 1]
 
@@ -168,7 +168,7 @@ def _slide(image: Expr, tap: Var, domain: tuple[Var, ...]) -> Slide | None:
 
 
 def _on_places(image: Expr, slide: Slide, place: Var) -> Expr:
-    """``image`` with every ``k * (out * stride + tap * dilation)`` as ``k * place``."""
+    """``image`` with every ``k * (out * stride + tap * dilation)`` replaced by ``k * place``."""
     known: dict[Expr, Expr] = {}
     for node in walk(image):
         if node.dtype is not I64 or slide.tap is None or isinstance(node, Load):
@@ -183,7 +183,7 @@ def _on_places(image: Expr, slide: Slide, place: Var) -> Expr:
 
 
 def access_width(kernel: Kernel, found: Sliding) -> int:
-    """Channels that every load and store that moves with them may take at once."""
+    """Channels per access that all loads and stores along the channels allow."""
     channels = found.channel.extent
     for width in WIDTHS:
         if channels % width:

@@ -1,4 +1,4 @@
-"""Convolutions of few channels, as the first layer of a network for images."""
+"""Recognises stems: convolutions of few channels, such as the first layer of an image network."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from gpucomp.kernel.sizes import Sizes, Tunables
 from gpucomp.refusal import Refusal
 
 MOST_CHANNELS = 8
-MOST_PATCH = 16  # taps of a window that shares no pixel with its neighbour
-PLANAR, CHANNELS_LAST = (0, 2, 3, 1), (0, 1, 2, 3)  # where a parameter has images, rows, columns, channels
+MOST_PATCH = 16  # most taps of windows that do not overlap
+PLANAR, CHANNELS_LAST = (0, 2, 3, 1), (0, 1, 2, 3)  # dimensions of a parameter: images, rows, columns, channels
 
 
 @dataclass(frozen=True)
 class Stem:
-    """The pixels that ``a`` walks over. ``planar``: [N, C, H, W], not [N, H, W, C]; ``casts``: what an element becomes."""
+    """The pixels that ``a`` reads. ``planar``: [N, C, H, W], not [N, H, W, C]. ``casts``: what elements are cast to."""
 
     pixels: Pixels
     planar: bool
     casts: tuple[DType, ...]
 
 
-def stem_of(kernel: Kernel) -> Stem | Refusal:
-    """A convolution of few channels whose filters are constants, or what ``kernel`` is instead."""
-    body = kernel.body_as(Contraction)
+def stem_of(kernel: Kernel[Contraction]) -> Stem | Refusal:
+    """The parts of a convolution of few channels with constant filters, or why ``kernel`` is not one."""
+    body = kernel.body
     value, guards, casts = body.a, [], []
     while isinstance(value, (Cast, Select)):
         if isinstance(value, Cast):
@@ -42,7 +42,7 @@ def stem_of(kernel: Kernel) -> Stem | Refusal:
             guards += conjuncts(value.condition)
             value = value.then
         else:
-            return Refusal("a is more than pixels and zeros around them")
+            return Refusal("a is not just pixels with zero padding")
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
         return Refusal("there is nothing to multiply")
     tried = {
@@ -53,13 +53,13 @@ def stem_of(kernel: Kernel) -> Stem | Refusal:
         return found
     channels = found.image[3]
     if channels > MOST_CHANNELS or (not planar and channels * found.dtype.nbytes % CHUNK_BYTES == 0):
-        return Refusal(f"{channels} channels of {found.dtype} are accesses of their own")
+        return Refusal(f"{channels} channels of {found.dtype} are wide enough for the other engines")
     if found.taps == 1 or found.dilations != (1, 1):
-        return Refusal(f"a window of {found.window}, {found.dilations} apart: taps that are neighbours are expected")
+        return Refusal(f"a window of {found.window}, dilations of {found.dilations}: adjacent taps are expected")
     if found.taps > MOST_PATCH and all(map(operator.ge, found.steps, found.window)):
-        return Refusal(f"windows of {found.window} that do not overlap: rows of a matrix, with nothing to share")
+        return Refusal(f"windows of {found.window} that do not overlap: there are no shared pixels")
     if not packable(kernel, "b"):
-        return Refusal("its filters are laid out when the model is compiled, and these are no constants")
+        return Refusal("its filters are not constants, so they cannot be packed when the model is compiled")
     return Stem(found, planar, tuple(reversed(casts)))
 
 
@@ -75,7 +75,7 @@ class StemProblem(Sizes):
     height: int
     width: int
     channels: int
-    planar: int  # 1: each channel is an image of its own
+    planar: int  # 1: [N, C, H, W], 0: [N, H, W, C]
     out_y: int
     out_x: int
     taps_y: int
@@ -85,12 +85,12 @@ class StemProblem(Sizes):
     first_y: int  # the pixel of the first output's first tap
     first_x: int
     n: int
-    group: int  # neighbouring pixels of a row that work-items read together
-    image_bytes: int  # of an element in memory
+    group: int  # pixels of a row that one access reads
+    image_bytes: int  # bytes of an element in memory
 
 
 class ImageTile(Tunables):
-    """Base of schedules whose work-groups compute tile_y x tile_x outputs of an image."""
+    """Base class of schedules whose work-groups compute tile_y x tile_x outputs of an image."""
 
     tile_y: int
     tile_x: int
@@ -101,16 +101,16 @@ class StagedImage(Sizes):
 
     rows: int
     columns: int
-    groups_x: int  # groups of pixels that fill a row
-    shift: int  # pixels that the first group begins in front of the first tap's, so that groups are aligned
-    lead: int  # columns of shared memory in front of that pixel's
+    groups_x: int  # groups of pixels in a row
+    shift: int  # pixels between the start of the first group and the first tap, so that groups are aligned
+    lead: int  # columns of shared memory before the first tap's
     load_trips: int  # groups that a work-item reads
     tiles_y: int
     tiles_x: int
 
 
-def stem_sizes(kernel: Kernel, found: Stem) -> StemProblem:
-    body, form = kernel.body_as(Contraction), found.pixels
+def stem_sizes(kernel: Kernel[Contraction], found: Stem) -> StemProblem:
+    body, form = kernel.body, found.pixels
     images, height, width, channels = form.image
     fits = (w for w in WIDTHS if width % w == 0 and w * form.dtype.nbytes <= ACCESS_BYTES)
     return StemProblem(
@@ -134,7 +134,7 @@ def stem_sizes(kernel: Kernel, found: Stem) -> StemProblem:
 
 
 def staging(s: ImageTile, p: StemProblem, threads: int, taps_x: int, chunk: int) -> StagedImage:
-    """The part of the image that ``taps_x`` taps of a tile read; pixels of a row come in ``chunk``s."""
+    """The part of the image that a tile reads with ``taps_x`` taps a row. Rows are padded to multiples of ``chunk``."""
     shift = p.first_x % p.group
     lead = -(-shift // chunk) * chunk
     outputs_x = (s.tile_x - 1) * p.step_x
@@ -154,5 +154,5 @@ def staging(s: ImageTile, p: StemProblem, threads: int, taps_x: int, chunk: int)
 
 
 def filled_depth(p: StemProblem, taps_x: int, depth: int) -> tuple[tuple[int, int], ...]:
-    """The depth of the filters, filled up to ``taps_x`` columns and ``depth`` channels: see ``Packing.filled``."""
+    """The depth of the filters, padded to ``taps_x`` columns and ``depth`` channels: see ``Packing.filled``."""
     return ((p.taps_y, p.taps_y), (p.taps_x, taps_x), (p.channels, depth))

@@ -1,4 +1,4 @@
-"""How many neighbouring columns of a result one store may take."""
+"""How many adjacent columns of a result one store may write."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from gpucomp.kernel.forms.operand import ACCESS_BYTES, count, places
 WIDTHS = (16, 8, 4, 2)
 
 
-def store_width(kernel: Kernel) -> int:
-    """Columns that every store of the result may take at once: side by side, aligned, at most 16 bytes."""
+def store_width(kernel: Kernel[Contraction | Attention]) -> int:
+    """Columns per access that all stores of the result allow: contiguous, aligned, at most 16 bytes."""
     body = kernel.body
-    assert isinstance(body, (Contraction, Attention))
     axes = body.n if isinstance(body, Contraction) else body.values
     columns = count(axes)
     for width in WIDTHS:
@@ -32,9 +31,9 @@ def store_width(kernel: Kernel) -> int:
     return 1
 
 
-def unaligned_store_width(kernel: Kernel) -> int:
-    """Columns that every store may take at once where vectors need no alignment: side by side, at most 16 bytes or 8."""
-    body = kernel.body_as(Contraction)
+def unaligned_store_width(kernel: Kernel[Contraction]) -> int:
+    """Columns per access that all stores allow, if vectors need no alignment: contiguous, at most 8 and 16 bytes."""
+    body = kernel.body
     columns = count(body.n)
     bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
     for width in (8, 4, 2):

@@ -1,4 +1,4 @@
-"""Kernels that turn the axes of memory."""
+"""Recognises transposes: kernels whose reads and writes are contiguous along different axes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gpucomp.refusal import Refusal
 
 @dataclass(frozen=True)
 class Transposed:
-    """``reading``: the axis along which ``source``'s elements are neighbours; ``writing``: that of the results."""
+    """The axes of a transpose. ``source`` is contiguous along ``reading``, the results are along ``writing``."""
 
     batch: tuple[Var, ...]
     reading: Var
     writing: Var
-    source: Load  # as in the kernel, its index not yet flat
+    source: Load  # as in the kernel, with one index per dimension
 
 
 def transposed_of(kernel: Kernel) -> Transposed | Refusal:
-    """The parts of a transpose, or why ``kernel`` is none."""
+    """The parts of a transpose, or why ``kernel`` is not one."""
     body = kernel.body
     if not isinstance(body, Loops):
         return Refusal("no loop over points")
@@ -30,10 +30,10 @@ def transposed_of(kernel: Kernel) -> Transposed | Refusal:
     stores = [flat.offset(s.target, s.index) for s in kernel.stores]
     writing = [v for v in body.domain if all(coefficient(offset, v) == 1 for offset in stores)]
     if len(writing) != 1:
-        return Refusal("no one axis along which all results are neighbours")
+        return Refusal("the results are not contiguous along one common axis")
     values = [s.value for s in kernel.stores]
     if any(isinstance(n, Reduce) for e in values for n in walk(e)):
-        return Refusal("a reduction inside")
+        return Refusal("it contains a reduction")
     turned = {}
     for node in (n for e in values for n in walk(e) if isinstance(n, Load) and kernel.params[n.source].size):
         offset = flat(node).index[0]  # type: ignore[attr-defined]
@@ -41,16 +41,16 @@ def transposed_of(kernel: Kernel) -> Transposed | Refusal:
         if along and writing[0] in offset.free and coefficient(offset, writing[0]) != 1:
             turned[node] = along[0]
     if len(turned) != 1:
-        return Refusal(f"{len(turned)} loads along another axis than the results")
+        return Refusal(f"{len(turned)} loads are contiguous along another axis than the results, not one")
     ((source, reading),) = turned.items()
     if any(isinstance(n, Load) for i in source.index for n in walk(i)) or source in _guarded(values):
-        return Refusal("the load is under a condition, or at a place that is loaded too")
+        return Refusal("the load is guarded, or its index is loaded too")
     batch = tuple(v for v in body.domain if v is not reading and v is not writing[0])
     return Transposed(batch, reading, writing[0], source)
 
 
 def _guarded(values: list[Expr]) -> set[Expr]:
-    """What is computed only where some condition holds."""
+    """The nodes in the branches of ``Select`` nodes."""
     found: set[Expr] = set()
     for value in values:
         for node in walk(value):

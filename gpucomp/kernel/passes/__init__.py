@@ -1,4 +1,4 @@
-"""Rewrites of kernels, one a module. ``gpucomp.lowering.KERNEL_PASSES`` has them in order.
+"""Rewrites of kernels, one per module. ``gpucomp.lowering.KERNEL_PASSES`` lists them in order.
 
-``pack_weights`` is applied later, once a schedule is chosen: ``gpucomp.lowering.SCHEDULED_PASSES``.
+``pack_weights`` runs later, after a schedule is chosen: ``gpucomp.lowering.SCHEDULED_PASSES``.
 """

@@ -1,8 +1,8 @@
-"""Statistics of rows: which reductions are one kernel, and which follow the contraction that has just stored their rows.
+"""Fuses reductions of the same rows with each other, and into the contraction that stores the rows.
 
-A mean and a deviation, say, which a norm leaves when the product behind it has taken the rest of it in. Each would be a
-launch of its own that reads what the one before it wrote; together they read it once, and behind the contraction it is in
-a cache. Whether that pays is for others to say.
+For example, if a norm is folded into the next matrix product, the mean and the deviation of its rows are left. Each
+would be a launch that reads the same rows. Fused reductions read the rows once, and in the contraction's launch the
+rows are still in a cache.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, load, loads, substitute, transform, walk
 from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
@@ -20,32 +21,32 @@ from gpucomp.kernel import Contraction, RowStatistics, Rowwise, Statistic, Store
 from gpucomp.kernel.grouping import MAX_PARAMS
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice, without_results
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
 from gpucomp.refusal import Refusal
 
-MAX_STATISTICS = 4  # of a row in one kernel
+MAX_STATISTICS = 4  # per row in one kernel
 
 
 def join(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Fuses reductions of the same rows, with each other and into the contraction that stores the rows.
 
-    Takes  kernels that reduce rows of one value, and the contraction that writes this value
-    Gives  one kernel of all these reductions, or the contraction with them as its tail, as far as that is expected to be
-           faster. Only targets with ``row_tails`` have tails.
-    Leaves reductions of rows of other sizes, and more than ``MAX_STATISTICS`` of a row
+    Takes  kernels that reduce the rows of one value, and the contraction that writes this value
+    Gives  one kernel with all these reductions, or the contraction with them as its tail, if that is expected to be
+           faster. Only targets with ``row_tails`` can have tails
+    Leaves reductions of rows of other sizes, and more than ``MAX_STATISTICS`` statistics of a row
     """
     found = list(steps)
     for step in steps:
-        if step in found and isinstance(step, KernelStep) and _is_statistics(step):
+        if step in found and _is_statistics(step):
             found = _joined(found, step, at)
     return found
 
 
-def _joined(steps: list[Step], first: KernelStep, at: Setting) -> list[Step]:
-    """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
+def _joined(steps: list[Step], first: KernelStep[Rowwise], at: Setting) -> list[Step]:
+    """``steps`` with ``first`` and later reductions of the same rows fused, also into the contraction before them."""
     rows, parts = first, [first]
     for step in steps[steps.index(first) + 1 :]:
-        if not isinstance(step, KernelStep) or not _is_statistics(step) or _waits(step, rows, steps):
+        if not _is_statistics(step) or _waits(step, rows, steps):
             continue
         if one := merged(rows, step):
             rows, parts = one, [*parts, step]
@@ -61,9 +62,8 @@ def _joined(steps: list[Step], first: KernelStep, at: Setting) -> list[Step]:
     return [rows if s is first else s for s in steps if s is first or s not in parts]
 
 
-def _is_statistics(step: KernelStep) -> bool:
-    body = step.kernel.body
-    return isinstance(body, Rowwise) and len(body.row_stores) == len(step.kernel.stores)
+def _is_statistics(step: Step) -> TypeGuard[KernelStep[Rowwise]]:
+    return is_step_of(step, Rowwise) and len(step.kernel.body.row_stores) == len(step.kernel.stores)
 
 
 def _writes_alone(step: Step, steps: Sequence[Step]) -> bool:
@@ -73,7 +73,7 @@ def _writes_alone(step: Step, steps: Sequence[Step]) -> bool:
 
 
 def _waits(step: Step, place: Step, steps: Sequence[Step]) -> bool:
-    """Whether ``step`` cannot run where ``place`` stands: it reads what others write from there on."""
+    """Whether ``step`` cannot run in the position of ``place`` because it reads values that are written after it."""
     at = next(k for k, s in enumerate(steps) if not set(s.outputs).isdisjoint(place.outputs))
     late = {value for s in steps[at:] if s is not step for value in s.outputs}.difference(place.outputs)
     return not late.isdisjoint(step.inputs)
@@ -82,13 +82,13 @@ def _waits(step: Step, place: Step, steps: Sequence[Step]) -> bool:
 # reductions of the same rows --------------------------------------------------------------------------------
 
 
-def merged(first: KernelStep, second: KernelStep) -> KernelStep | Refusal:
-    """Both steps as one, which stands where ``first`` stood, or why they cannot be."""
+def merged(first: KernelStep[Rowwise], second: KernelStep[Rowwise]) -> KernelStep[Rowwise] | Refusal:
+    """Both steps fused into one, which replaces ``first``, or why they cannot be fused."""
     one, two = first.kernel, second.kernel
-    above, below = one.body_as(Rowwise), two.body_as(Rowwise)
+    above, below = one.body, two.body
     extents = [[v.extent for v in axes] for axes in (above.rows, above.cols)]
     if [[v.extent for v in axes] for axes in (below.rows, below.cols)] != extents:
-        return Refusal("their rows have other sizes")
+        return Refusal("their rows have different sizes")
     if len(above.statistics) + len(below.statistics) > MAX_STATISTICS:
         return Refusal(f"more than {MAX_STATISTICS} statistics of a row")
     if not set(first.inputs) & set(second.inputs):
@@ -123,14 +123,14 @@ def merged(first: KernelStep, second: KernelStep) -> KernelStep | Refusal:
     statistics += [Statistic(holes[s.hole], s.op, changed(s.value)) for s in below.statistics]
     stores = [*mine.stores(one.stores), *(replace(s.mapped(changed), target=theirs[s.target]) for s in two.stores)]
     if elsewhere:
-        return Refusal("a result of the one is read in other places than it is stored")
+        return Refusal("a result of the first is read at other indices than it is stored")
     body = Rowwise(above.rows, above.cols, tuple(statistics), frozenset(range(len(stores))))
     reasons = dict.fromkeys(w for why in (first.why, second.why) for w in why.split("; ") if w)
     return splice.step(splice.kernel(one.family, body, stores), first.name, "; ".join(reasons))
 
 
 def _handed(first: KernelStep, second: KernelStep) -> dict[int, Store] | Refusal:
-    """Of the inputs of ``second`` that ``first`` writes: how it stores them."""
+    """The stores of ``first`` that write inputs of ``second``, by input; or why they cannot be fused."""
     one, two = first.kernel, second.kernel
     found: dict[int, Store] = {}
     for place, value in enumerate(second.inputs):
@@ -138,27 +138,28 @@ def _handed(first: KernelStep, second: KernelStep) -> dict[int, Store] | Refusal
             target = one.results[first.outputs.index(value)]
             stores = [s for s in one.stores if s.target == target]
             if len(stores) != 1 or one.params[target] != two.params[place]:
-                return Refusal("what is stored is not what is read")
+                return Refusal("the value is stored in parts, or read with another type")
             found[place] = stores[0]
     return found
 
 
-# behind a contraction ---------------------------------------------------------------------------------------
+# in the tail of a contraction -------------------------------------------------------------------------------
 
 
-def followed(step: KernelStep, rows: KernelStep, kept: Collection[Value]) -> KernelStep | Refusal:
-    """The contraction ``step`` with the statistics ``rows`` of what it stores as its tail, or why it cannot have them.
+def followed(step: KernelStep, rows: KernelStep[Rowwise], kept: Collection[Value]) -> KernelStep | Refusal:
+    """The contraction ``step`` with the statistics ``rows`` of its results as its tail, or why it cannot have them.
 
-    ``kept`` are values that others need: a result that is but another one widened, for ``rows`` alone, is not stored.
+    ``kept`` are the values that other steps read. A result outside ``kept`` that is just another result widened is not
+    stored.
     """
     one, two = step.kernel, rows.kernel
-    body, below = one.body, two.body_as(Rowwise)
+    body, below = one.body, two.body
     if type(body) is not Contraction or body.tail is not None:
-        return Refusal("it is no contraction, or one that has statistics")
+        return Refusal("it is not a contraction, or it has statistics already")
     if any(s.hole.dtype is not F32 for s in below.statistics):
-        return Refusal("statistics are of f32")
+        return Refusal("the statistics are not f32")
     if any(isinstance(n, Select) and loads(n) for s in below.statistics for n in walk(s.value)):
-        return Refusal("what is read of a row is a matter of choice")
+        return Refusal("the statistics contain conditional loads")
     at = _axes_in(step, rows, body, below)
     if isinstance(at, Refusal):
         return at
@@ -174,27 +175,27 @@ def followed(step: KernelStep, rows: KernelStep, kept: Collection[Value]) -> Ker
 
 
 def _reasons(step: KernelStep, rows: KernelStep) -> str:
-    """Why the two end where they do together: what the first one said of the other's nodes is over."""
+    """Why fusion ends after both steps. Reasons of ``step`` that are about nodes of ``rows`` are dropped."""
     over = {str(n.op) for n in (*rows.nodes, *rows.prologue)}
     found = [*step.why.split("; "), "statistics of its rows follow", *rows.why.split("; ")]
     return "; ".join(dict.fromkeys(w for w in found if w and over.isdisjoint(w.split())))
 
 
 def _axes_in(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwise) -> Mapping[Expr, Expr] | Refusal:
-    """The axes of ``rows`` in those of the contraction ``step``, where it stores matrices whose rows they walk along."""
+    """The axes of ``rows`` in terms of the contraction's, or why the statistics are not of the contraction's rows."""
     one, two = step.kernel, rows.kernel
     long, wide = body.batch + body.m, body.n
     if any(
         math.prod(v.extent for v in a) != math.prod(v.extent for v in b)
         for a, b in ((long, below.rows), (wide, below.cols))
     ):
-        return Refusal("its rows are not what the statistics are of")
+        return Refusal("the statistics are of rows of another size")
     stores = _handed(step, rows)
     if isinstance(stores, Refusal):
         return stores
     for place, store in stores.items():
         if not is_matrix(store.index, one.params[store.target], long, wide):
-            return Refusal("it does not store whole rows one after the other")
+            return Refusal("it does not store contiguous rows")
         reads = {ld for e in two.expressions() for ld in loads(e) if ld.source == place}
         if not all(is_matrix(ld.index, two.params[place], below.rows, below.cols) for ld in reads):
             return Refusal("the statistics are not of its rows")
@@ -203,7 +204,7 @@ def _axes_in(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwi
 
 
 def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols: Sequence[Var]) -> bool:
-    """Whether an element's place counts columns, then rows, and nothing else is there."""
+    """Whether ``index`` walks over the whole array in row-major order of ``rows`` and ``cols``."""
     axes = (*rows, *cols)
     extents = tuple(v.extent for v in axes)
     return math.prod(extents) == type.size and linear(flatten(tuple(index), type.shape)) == linear(
@@ -212,7 +213,7 @@ def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols
 
 
 def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) -> dict[Expr, Expr]:
-    """``axes`` as digits of the number that ``others`` make."""
+    """``axes`` in terms of ``others``, which have the same number of points."""
     extents = tuple(v.extent for v in axes)
     if extents == tuple(v.extent for v in others):
         return dict(zip(axes, others, strict=True))
@@ -220,10 +221,10 @@ def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) ->
     return dict(zip(axes, map(simplify, unflatten(number, extents)), strict=True))
 
 
-def _without_widened(step: KernelStep, kept: Collection[Value]) -> KernelStep:
-    """``step`` without a result that nobody needs but its own tail, which can widen the narrow one itself."""
+def _without_widened(step: KernelStep[Contraction], kept: Collection[Value]) -> KernelStep:
+    """``step`` without a result that only its tail reads and that is another, narrower result widened."""
     kernel = step.kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     assert body.tail is not None
     for wide in kernel.stores:
         value = step.outputs[wide.target - kernel.inputs]
@@ -238,10 +239,10 @@ def _without_widened(step: KernelStep, kept: Collection[Value]) -> KernelStep:
     return step
 
 
-def _widening(step: KernelStep, wide: Store, narrow: Store) -> KernelStep:
-    """``step`` without the result of ``wide``: its tail reads an element where ``narrow`` stores it, and widens it."""
+def _widening(step: KernelStep[Contraction], wide: Store, narrow: Store) -> KernelStep:
+    """``step`` without the result of ``wide``: its tail reads the result of ``narrow`` instead, and widens it."""
     kernel = step.kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     assert body.tail is not None
     element = load(narrow.target, narrow.index, kernel.params[narrow.target].dtype)
 

@@ -1,8 +1,8 @@
-"""Depthwise separable convolutions: which two kernels are one, and that kernel. Whether it pays is for others to say.
+"""Fuses depthwise separable convolutions: a depthwise convolution and the pointwise one after it become one kernel.
 
-A depthwise convolution whose result only a pointwise one reads never has to be in memory: a work-group, or a thread of
-a CPU, computes the pixels that it multiplies. The contraction's operand becomes the depthwise convolution's own
-expression, so the kernel says what it computes as any other does.
+If only a pointwise convolution reads the result of the depthwise one, it does not have to be in memory: a work-group,
+or a thread of a CPU, computes the pixels that it multiplies. The contraction's operand becomes the expression of the
+depthwise convolution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpucomp.refusal import Refusal
 
 @dataclass(frozen=True)
 class Pair:
-    """Two steps, and the one that computes both, which stands where ``second`` stood."""
+    """Two steps, and the fused step, which replaces ``second``."""
 
     first: KernelStep
     second: KernelStep
@@ -34,9 +34,9 @@ class Pair:
 def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Fuses depthwise separable convolutions where that is expected to be faster.
 
-    Takes  a depthwise convolution and the pointwise convolution that alone reads its result, pixel by pixel
+    Takes  a depthwise convolution and the pointwise convolution that is the only reader of its result
     Gives  one kernel, a contraction whose left operand is the sum over the window
-    Leaves both where something else reads the result between them, it is an output of the model, or two are faster
+    Leaves both if anything else reads the result between them, if it is an output of the model, or if two are faster
     """
 
     def pays(pair: Pair) -> bool:
@@ -48,7 +48,7 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
 
 
 def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
-    """The steps that may be one: the second alone reads what the first stores, each of its elements in its own place."""
+    """The pairs of steps that can be fused. Only the second reads the first's result, each element at its own index."""
     readers = Counter(value for step in steps for value in set(step.inputs))
     writers = Counter(value for step in steps for value in step.outputs)
     kernels = [step for step in steps if isinstance(step, KernelStep)]
@@ -64,11 +64,14 @@ def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
 
 
 def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelStep | Refusal:
-    """``second`` with the depthwise convolution ``first`` in the place of its input ``place``, or why it cannot be."""
+    """``second`` with the depthwise convolution ``first`` fused into its input ``place``, or why it cannot be fused."""
     above, below = first.kernel, second.kernel
-    if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
+    if reason := _is_depthwise(above):
         return Refusal(reason)
-    body, store = below.body_as(Contraction), above.stores[0]
+    body = _pointwise(below, place)
+    if isinstance(body, Refusal):
+        return body
+    store = above.stores[0]
     read = next(ld for ld in loads(body.a) if ld.source == place)
     at = _places(store.index, read.index)
     if isinstance(at, Refusal):
@@ -77,60 +80,60 @@ def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelSte
         above.params[store.target].dtype is not read.dtype
         or above.params[store.target].shape != below.params[place].shape
     ):
-        return Refusal("what is stored is not what is read")
+        return Refusal("the stored value is read with another type or shape")
     splice = Splice([first, second], handed=first.outputs, leading=second)
     mine, theirs = splice.renumberings
     value = cast(mine(substitute(store.value, at)), read.dtype)
     a = Simplifier()(transform(body.a, lambda node: value if node is read else None))  # a loads nothing else
     new = Separable((), body.m, body.n, body.k, a, theirs(body.b), body.acc, body.math)
-    # the sum over the window binds axes of its own, which may have the names of the contraction's
+    # the axes of the sum over the window may have the same names as axes of the contraction
     kernel = canonical(splice.kernel("separable", new, theirs.stores(below.stores)))
     return splice.step(kernel, second.name.replace(below.family, "separable"), second.why)
 
 
 def _is_depthwise(kernel: Kernel) -> str:
-    """Why ``kernel`` is no sum over a window of products, one result an element; empty where it may be one."""
+    """Why ``kernel`` is not a sum over a window with one result per element; empty if it may be one."""
     if not isinstance(kernel.body, Loops) or len(kernel.stores) != 1 or kernel.outputs != 1:
-        return "it is no depthwise convolution that stores its result alone"
+        return "it is not a depthwise convolution with one result"
     sums = reduces(kernel.stores[0].value)
     if (
         len(sums) != 1
         or sums[0].op != "sum"
         or any(isinstance(e, Reduce) for ld in loads(sums[0].body) for e in ld.index)
     ):
-        return "it is no sum over a window"
+        return "it is not one sum over a window"
     if not any(
         e.free & set(sums[0].axes) and e.free - set(sums[0].axes) for ld in loads(sums[0].body) for e in ld.index
     ):
-        return "its window slides over nothing"
+        return "its window does not slide"
     if any(isinstance(n, Load) for e in kernel.stores[0].index for n in loads(e)):
-        return "where it stores depends on memory"
+        return "the index of its store is read from memory"
     return ""
 
 
-def _reads_pixels(kernel: Kernel, place: int) -> str:
-    """Why ``kernel`` is no contraction over channels of one image, its input ``place``; empty where it is one."""
+def _pointwise(kernel: Kernel, place: int) -> Contraction | Refusal:
+    """The contraction over the channels of one image, the input ``place``; or why ``kernel`` is not one."""
     body = kernel.body
     if type(body) is not Contraction or body.batch or len(body.k) != 1:
-        return "it is no pointwise convolution"
+        return Refusal("it is not a pointwise convolution")
     reads = [ld for e in kernel.expressions() for ld in loads(e) if ld.source == place]
     if len(set(reads)) != 1 or reads[0] not in loads(body.a) or any(ld.source == place for ld in loads(body.b)):
-        return "the result is read in several places"
+        return Refusal("the result is read in several places")
     if [ld for ld in loads(body.a) if ld.source != place]:
-        return "other arrays are read with it"
+        return Refusal("its operand also reads other arrays")
     if any(ld.source == place for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)):
-        return "its epilogue reads the result too"
+        return Refusal("its epilogue reads the result too")
     if [e for e in reads[0].index if isinstance(e, Var)] != [*body.m, *body.k]:
-        return "pixels are not read in their order, channels last"
-    return ""
+        return Refusal("pixels are not read in order, with channels last")
+    return body
 
 
 def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | Refusal:
-    """The axes of the one who stores as those of the one who reads, where each element is in its own place."""
+    """The axes of the store in terms of those of the load, if each element is read at the index where it is stored."""
     at: dict[Expr, Expr] = {}
     for here, there in zip(stored, read, strict=True):
         if isinstance(here, Var) and isinstance(there, Var) and here.extent == there.extent and here not in at:
             at[here] = there
         elif here is not index(0) or there is not index(0):
-            return Refusal("elements are read in other places than they are stored")
+            return Refusal("elements are read at other indices than they are stored")
     return at

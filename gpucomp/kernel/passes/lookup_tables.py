@@ -1,7 +1,7 @@
-"""Functions of a code as tables: what a quantized activation computes of one byte can be looked up, 256 numbers in all.
+"""Replaces functions of a quantized byte by lookup tables of 256 entries.
 
-Between two quantizers an activation is floating-point arithmetic: dequantize, exponential, divide, round, clip. It has as
-many results as its operand has codes, so they are computed when the model is compiled, by the numpy evaluator.
+A quantized activation is floating-point arithmetic between two quantizers: dequantize, exponential, divide, round,
+clip. Its operand has 256 codes, so the numpy evaluator computes all results when the model is compiled.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from gpucomp.kernel.step import KernelStep, Step
 CODES = 256
 BYTES = (I8, U8)
 COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan", "sqrt", "div"})
-ENOUGH = 2  # costly functions, from which on 16 look-ups take less time
+ENOUGH = 2  # from this number of costly functions, 16 lookups are faster than a vector of 16 elements
 
 
 def look_up(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Replaces functions of one byte by tables of their 256 results.
 
-    Takes  a kernel that stores a byte, or what is made of one, that is a costly function of another byte alone
-    Gives  the same kernel with the table as one more constant input: ``table[code]`` in the function's place
-    Leaves functions of fewer than ``ENOUGH`` costly operations, and of anything else than one byte
+    Takes  a kernel that computes a byte by a costly function of one other byte
+    Gives  the same kernel with the table as one more constant input, and ``table[code]`` instead of the function
+    Leaves functions with fewer than ``ENOUGH`` costly operations, and functions of anything other than one byte
     """
     return [_looked_up(step) if isinstance(step, KernelStep) else step for step in steps]
 
@@ -66,7 +66,7 @@ def _looked_up(step: KernelStep) -> KernelStep:
 
 
 def table_of(result: Expr, code: Expr) -> np.ndarray:
-    """``result``, in i32, for each value of the byte ``code`` that it is a function of, the lowest first."""
+    """``result``, a function of the byte ``code``, for each value of ``code``, the lowest first, as i32."""
     info = np.iinfo(code.dtype.numpy)
     place = var("code", CODES)
     function = substitute(result, {code: load(0, (place,), code.dtype)})
@@ -75,7 +75,7 @@ def table_of(result: Expr, code: Expr) -> np.ndarray:
 
 
 def _function(value: Expr) -> tuple[Expr, Expr] | None:
-    """The widest byte in ``value`` that is a costly function of another byte, and that one, the farthest there is."""
+    """The largest subexpression of ``value`` that is a costly function of one byte, and the innermost such byte."""
     for result in _outermost_first(value):
         if result.dtype not in BYTES or isinstance(result, (Load, Const)):
             continue
@@ -95,7 +95,7 @@ def _outermost_first(value: Expr) -> list[Expr]:
 
 
 def _between(result: Expr, code: Expr) -> list[Expr] | None:
-    """The nodes that make ``result`` of ``code``; ``None`` where it depends on anything else."""
+    """The nodes that compute ``result`` from ``code``; ``None`` if it depends on anything else."""
     pending, seen = [result], set[Expr]()
     while pending:
         node = pending.pop()

@@ -1,9 +1,9 @@
-"""Grouped convolutions of few channels a group, several groups as one: what matrix units multiply is wider than a group.
+"""Merges adjacent groups of grouped convolutions with few channels per group, for matrix units.
 
-A group of 4 channels of f16 is 8 bytes of a pixel and a quarter of what an instruction takes. Neighbouring groups are
-merged until they are 16 channels: filters become block-diagonal, zeros where a channel is of another group than the
-output (CUTLASS calls that a multiple group, examples/42_ampere_tensorop_group_conv). A zero times an infinity is no
-number: where an infinite or NaN value is stored, outputs of its merged neighbours become NaN too.
+A group of 4 channels of f16 is 8 bytes of a pixel and a quarter of what a matrix instruction takes. Adjacent groups are
+merged up to 16 channels. The filters become block-diagonal: they are zero where a channel belongs to another group than
+the output (CUTLASS calls this multiple groups, examples/42_ampere_tensorop_group_conv). Zero times infinity is NaN, so
+an infinite or NaN pixel makes outputs of the groups merged with its own NaN too.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import replace
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, literal, loads, select, substitute, var, walk
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, is_kernel_of
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
 from gpucomp.kernel.step import KernelStep, Step
 
-MERGED = 16  # channels that one instruction takes, of 2 bytes each
-LEAST = 2  # channels of a group: fewer would be multiplied by zeros for the most part; half of MERGED are an access
+MERGED = 16  # channels of 2 bytes that one instruction takes
+LEAST = 2  # fewest channels of a group: with fewer, most products are by zeros. 8 channels fill an access already
 
 
 def merge(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Merges the groups of narrow grouped convolutions, for devices with matrix units.
 
-    Takes  a convolution of f16 or bf16 with 2 to 7 channels a group, side by side in memory, whose filters are constants
-    Gives  the same convolution with several groups as one of at most 16 channels: zeros where a filter is of another group
+    Takes  a convolution of f16 or bf16 with constant filters and 2 to 7 channels per group, groups contiguous in memory
+    Gives  the same convolution with merged groups of at most 16 channels; filters are padded with zeros
     Leaves kernels on devices without matrix units, other types, wider groups, and depthwise convolutions
     """
     features = at.target.features
@@ -36,10 +36,10 @@ def merge(steps: Sequence[Step], at: Setting) -> list[Step]:
         return list(steps)
 
     def suits(kernel: Kernel) -> bool:
-        return "mma_sm80" in features or all(t.dtype is not BF16 for t in kernel.params)  # sm_75 multiplies no bf16
+        return "mma_sm80" in features or all(t.dtype is not BF16 for t in kernel.params)  # sm_75 cannot multiply bf16
 
     def changed(step: Step) -> Step:
-        if not isinstance(step, KernelStep) or not suits(step.kernel):
+        if not isinstance(step, KernelStep) or not is_kernel_of(step.kernel, Contraction) or not suits(step.kernel):
             return step
         new = merged(step.kernel)
         return step if new is step.kernel else replace(step, kernel=new)
@@ -47,16 +47,16 @@ def merge(steps: Sequence[Step], at: Setting) -> list[Step]:
     return [changed(step) for step in steps]
 
 
-def merged(kernel: Kernel) -> Kernel:
-    """``kernel`` with several groups as one; itself where it is no convolution of narrow groups of f16 or bf16.
+def merged(kernel: Kernel[Contraction]) -> Kernel:
+    """``kernel`` with merged groups; ``kernel`` itself if it is not a convolution of narrow groups of f16 or bf16.
 
-    ``sum over c of a[g, c] * b[g, c, o]``  ->  with g = G * f + i for the output and G * f + j for what is read,
-    ``sum over j, c of a[G, j, c] * (b[G, j, c, o] where i = j, else 0)``
+    ``sum over c of a[g, c] * b[g, c, o]``  ->  ``sum over j, c of a[G, j, c] * (b[G, i, c, o] where i = j, else 0)``,
+    where the group is g = G * f + i for the output and G * f + j for what is read
     """
     count = _mergeable(kernel)
     if count < 2:
         return kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     (group,), channel = body.batch, body.k[-1]
     whole, mine, read = var("whole", group.extent // count), var("mine", count), var("read", count)
     simplify = Simplifier()
@@ -64,17 +64,17 @@ def merged(kernel: Kernel) -> Kernel:
     of_input: dict[Expr, Expr] = {group: whole * count + read}
     a = simplify(substitute(body.a, of_input))
     filters = simplify(substitute(body.b, of_output))
-    filters = filters.value if isinstance(filters, Cast) else filters  # stays as narrow as it is stored
+    filters = filters.value if isinstance(filters, Cast) else filters  # keeps the type in memory
     b = cast(select(call("eq", mine, read), filters, literal(0, filters.dtype)), body.b.dtype)
     stores = tuple(s.mapped(lambda e: simplify(substitute(e, of_output))) for s in kernel.stores)
     new = replace(body, batch=(whole,), n=(mine, *body.n), k=(*body.k[:-1], read, channel), a=a, b=b)
     return canonical(replace(kernel, body=new, stores=stores))
 
 
-def _mergeable(kernel: Kernel) -> int:
-    """How many groups are one; 1 where none are merged."""
+def _mergeable(kernel: Kernel[Contraction]) -> int:
+    """How many groups are merged into one; 1 if none."""
     body = kernel.body
-    if not isinstance(body, Contraction) or len(body.batch) != 1 or not body.k or not packable(kernel, "b"):
+    if len(body.batch) != 1 or not body.k or not packable(kernel, "b"):
         return 1
     (group,), channel = body.batch, body.k[-1]
     if body.acc.dtype is not F32 or not LEAST <= channel.extent < MERGED // 2:
@@ -84,7 +84,7 @@ def _mergeable(kernel: Kernel) -> int:
         return 1
     steps = [_steps(kernel, body.a, axis) for axis in (group, channel)]
     if steps != [{channel.extent}, {1}]:
-        return 1  # its groups are no neighbours in memory
+        return 1  # groups are not contiguous in memory
     count = 1
     while channel.extent * count * 2 <= MERGED and group.extent % (count * 2) == 0:
         count *= 2
@@ -92,6 +92,6 @@ def _mergeable(kernel: Kernel) -> int:
 
 
 def _steps(kernel: Kernel, value: Expr, axis: Var) -> set[int | None]:
-    """How far apart in memory neighbours along ``axis`` are, in each load."""
+    """The strides of ``axis`` in memory, over all loads."""
     found = (n for n in walk(value) if isinstance(n, Load))
     return {coefficient(flatten(ld.index, kernel.params[ld.source].shape), axis) for ld in found}

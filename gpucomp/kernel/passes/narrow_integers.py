@@ -1,9 +1,10 @@
-"""Integers in as few bytes as they need: what a quantized model computes in i32 is stored as u8 or i8 between kernels.
+"""Stores integers between kernels in as few bytes as they need, so that quantized models use u8 and i8 in memory.
 
-Importing a quantized model writes its arithmetic out: codes are widened to i32, zero points subtracted, products summed.
-Here the ranges that this arithmetic cannot leave decide what memory holds, exactly: a value in [-119, 136] is stored as
-u8 with 119 added, and whoever reads it subtracts that again. A contraction sums the bytes as they are and corrects the
-sum once:  sum (a + o) b  =  sum a b + o sum b,  where b is a constant; so matrix units for bytes can take it.
+The frontend writes out the arithmetic of a quantized model: codes are widened to i32, zero points are subtracted, and
+products are summed. This pass computes the range of each value and stores it exactly in a narrower type: a value in
+[-119, 136] is stored as u8 with 119 added, and readers subtract 119. A contraction sums the bytes without the offset
+and corrects the sum once:  sum (a + o) b  =  sum a b + o sum b,  where b is a constant. It can then use instructions
+for bytes.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ class Narrow:
     offset: int = 0
 
 
-SIGNED = frozenset({"mfma", "wmma", "sdot4", "mali"})  # devices whose products of bytes want both operands signed
+SIGNED = frozenset({"mfma", "wmma", "sdot4", "mali"})  # features of devices that multiply only signed bytes
 
 
 def narrow(steps: Sequence[Step], at: Setting) -> list[Step]:
-    """Stores integers between kernels, and constants that contractions read, in the bytes that they need.
+    """Stores integers between kernels, and constants that contractions read, in narrow types.
 
-    Takes  kernels that write i32 or i64 whose values have known bounds
-    Gives  the same kernels, which write u8, i8, u16 or i16, less an offset: ``u8(value - low)``. Readers add it back; a
-           contraction sums the bytes and corrects its sum. A result that copies another one is not stored.
-    Leaves the model's outputs, what the host reads, and values without bounds
+    Takes  kernels that write i32 or i64 values with known bounds
+    Gives  the same kernels, which write u8, i8, u16 or i16 minus an offset: ``u8(value - low)``. Readers add the
+           offset; a contraction sums the bytes and corrects its sum. A result that copies another one is not stored
+    Leaves the model's outputs, values that the host reads, and values without known bounds
     """
     values = _values(steps, at.graph, signed=bool(SIGNED & at.target.features))
     made: dict[Value, tuple[Value, Narrow] | None] = {}
@@ -70,9 +71,9 @@ def narrow(steps: Sequence[Step], at: Setting) -> list[Step]:
 
 
 def fitting(interval: Interval, *, signed: bool = False, shifted: bool = True) -> Narrow | None:
-    """The narrowest way to store integers of ``interval``; ``None`` where that takes more than two bytes.
+    """The narrowest way to store integers of ``interval``; ``None`` if they need more than two bytes.
 
-    ``signed``: a byte is ``i8``, never ``u8``. ``shifted``: an offset may bring them to a byte.
+    ``signed``: bytes are ``i8``, never ``u8``. ``shifted``: an offset may be used to fit them in a byte.
     """
     low, high = interval
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -90,7 +91,7 @@ def fitting(interval: Interval, *, signed: bool = False, shifted: bool = True) -
 
 
 def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value, Narrow]:
-    """Integers that kernels alone write and read, with what their writers' ranges allow."""
+    """The integer values that only kernels write and read, each with the form that its range allows."""
     ranges: dict[Value, Interval] = {}
     excluded = set(graph.outputs) | {
         v for step in steps if isinstance(step, HostStep) for v in (*step.inputs, *step.outputs)
@@ -112,7 +113,7 @@ def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value,
 def _narrowed(
     step: KernelStep, values: Mapping[Value, Narrow], made: dict[Value, tuple[Value, Narrow] | None]
 ) -> KernelStep:
-    """``step`` reading and writing narrow integers."""
+    """``step`` with loads and stores of narrow integers."""
     kernel = step.kernel
     operands = _multiplied(kernel)
     inputs, forms = list(step.inputs), dict[int, Narrow]()
@@ -148,9 +149,10 @@ def _narrowed(
 
 
 def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
-    """``steps`` without results that copy another one of their kernel: the codes, and what the wide codes became.
+    """``steps`` without results that are copies of another result of the same kernel.
 
-    Results in ``kept``, those that a host step reads and those that several kernels write stay.
+    After narrowing, a code and the same code widened are stored in the same form. Results stay if they are in ``kept``,
+    if a host step reads them, or if several kernels write them.
     """
     kept |= {v for step in steps if isinstance(step, HostStep) for v in step.inputs}
     kept |= {v for v, n in Counter(v for step in steps for v in step.outputs).items() if n > 1}
@@ -177,7 +179,7 @@ def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
 
 
 def _multiplied(kernel: Kernel) -> set[int]:
-    """The parameters that a contraction, or a depthwise convolution of integers, multiplies."""
+    """The parameters that a contraction or a depthwise convolution of integers multiplies."""
     if isinstance(kernel.body, Contraction):
         return {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)}
     sums = [r for store in kernel.stores for r in reduces(store.value) if r.op == "sum" and r.dtype is I32]
@@ -185,7 +187,7 @@ def _multiplied(kernel: Kernel) -> set[int]:
 
 
 def _stored(value: Expr, form: Narrow) -> Expr:
-    """``value`` as ``form`` has it: what was widened and shifted only to be stored is stored as it was."""
+    """``value`` in ``form``. If it is a narrow value widened and shifted by the same offset, it is stored unchanged."""
     if form.offset:
         match value:
             case Call(fn="add", args=(inner, Const(value=offset))) if offset == form.offset:
@@ -198,7 +200,7 @@ def _stored(value: Expr, form: Narrow) -> Expr:
 
 
 def _constant(value: Value, made: dict[Value, tuple[Value, Narrow] | None]) -> tuple[Value, Narrow] | None:
-    """A constant in fewer bytes. None has an offset: sums are corrected for one operand alone."""
+    """A constant in fewer bytes. It has no offset because sums can be corrected for one operand only."""
     if value not in made:
         array = constant_value(value)
         made[value] = None
@@ -213,7 +215,7 @@ def _constant(value: Value, made: dict[Value, tuple[Value, Narrow] | None]) -> t
 
 
 def _corrected(step: KernelStep) -> KernelStep:
-    """A contraction of bytes with an offset: the bytes are summed as they are, and the sum is corrected."""
+    """A contraction of bytes with an offset, changed to sum the bytes without it and to correct the sum."""
     kernel = step.kernel
     body = kernel.body
     if not isinstance(body, Contraction) or body.acc.dtype is not I32:
@@ -229,7 +231,7 @@ def _corrected(step: KernelStep) -> KernelStep:
     elements = operand_elements(body.b, axes, [constant_value(v) for v in step.inputs])
     depth = tuple(range(len(body.batch), len(body.batch) + len(body.k)))
     sums = elements.astype(np.int64).sum(axis=depth) * offset
-    correction = constant(sums.astype(np.int32))  # modulo 2^32, as the sum itself
+    correction = constant(sums.astype(np.int32))  # modulo 2^32, like the sum itself
     total = body.acc + load(kernel.inputs, (*body.batch, *body.n), I32)
     shifted = with_constant(step, correction)
     stores = tuple(
@@ -240,9 +242,9 @@ def _corrected(step: KernelStep) -> KernelStep:
 
 
 def split_offset(expr: Expr) -> tuple[Expr, int] | None:
-    """``expr`` as an element of memory or a byte that is computed, widened, plus a constant; padding moves with it.
+    """``expr`` as (narrow element widened to i32, constant offset); ``None`` if it is not of this form.
 
-    ``None`` for anything else.
+    The element is a load or a computed byte. If it is padded, the offset is subtracted from the padding.
     """
     match expr:
         case Cast(value=value) if expr.dtype is I32 and _is_narrow(value):
@@ -263,7 +265,7 @@ def _is_narrow(value: Expr) -> bool:
 
 
 def as_byte(value: Expr) -> Expr | None:
-    """``value`` as an i8 or u8, where it is one that is widened; a guard's other side may be any number of the type.
+    """``value`` as i8 or u8 if it is such a byte widened, else ``None``. Padding may be any number of the byte's type.
 
     ``select(inside, i32(x[i]), 119)`` of u8  ->  ``select(inside, x[i], 119)``
     """

@@ -1,10 +1,11 @@
-"""Weights in the order an engine reads them: constant operands of contractions, rearranged when the model is compiled.
+"""Packs weights: constant operands of contractions get the memory layout that an engine reads.
 
-Applied once a schedule is chosen, because the engine decides the order: ``gpucomp.lowering.SCHEDULED_PASSES``.
+This runs after a schedule is chosen, because the engine decides the layout: ``gpucomp.lowering.SCHEDULED_PASSES``.
 
-``pack`` rewrites a kernel so that the operand is a plain load of a new constant; ``packed_constant`` makes that constant
-from the operand's own expression, so whatever the operand computes (a transpose, a scale) is computed once and for all.
-A packing may name a transform of the values too: the packed kernel then reads the operand back out of what it became.
+``pack`` rewrites a kernel so that the operand is a plain load of a new constant. ``packed_constant`` evaluates the
+operand's expression to make that constant, so a transpose or a scale in it costs nothing at run time. A packing may
+also transform the values. The packed kernel then contains the inverse transform, so that it still describes the same
+function.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import Simplifier, flatten, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, kernel_of
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.splice import parameters
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernel.winograd_matrices import ALL, floats
 
 AXES = ("batch", "k", "span")
-CHUNK = 1 << 22  # elements of an operand evaluated at a time
+CHUNK = 1 << 22  # elements of an operand that are evaluated at a time
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A linear map of square windows ``g`` of a filter, ``forward @ g @ forward.T``, which ``back`` undoes.
+    """A linear map of square windows ``g`` of a filter, ``forward @ g @ forward.T``. ``back`` is its inverse.
 
-    The depth is window rows, window columns, channels; it becomes positions (rows, columns), channels.
+    The depth before is (window rows, window columns, channels), after it (position rows, position columns, channels).
     """
 
     forward: tuple[tuple[float, ...], ...]
@@ -45,18 +46,18 @@ class Transform:
 
     @property
     def taps(self) -> int:
-        """Rows, and columns, of a window."""
+        """Rows and columns of a window before the transform."""
         return len(self.back)
 
     @property
     def positions(self) -> int:
-        """Rows, and columns, of what it becomes."""
+        """Rows and columns of a window after the transform."""
         return len(self.forward)
 
     def depth(self, k: int) -> int:
-        """What a depth of ``k`` becomes. Raises ``ValueError`` where it is no whole windows."""
+        """The depth after the transform of a depth of ``k``. Raises ``ValueError`` if that is not whole windows."""
         if k % self.taps**2:
-            raise ValueError(f"a depth of {k} is no {self.taps} x {self.taps} windows")
+            raise ValueError(f"a depth of {k} is not a multiple of {self.taps} x {self.taps} windows")
         return k // self.taps**2 * self.positions**2
 
 
@@ -69,35 +70,35 @@ TRANSFORMS: Mapping[str, Transform] = {
 class Packed:
     """A kernel after packing.
 
-    kernel    with the packed operand as its last input
-    kept      which of the old inputs the new kernel still reads, in order
-    element   the operand's element before packing, over ``axes``, loading the old inputs
+    kernel    the new kernel; its last input is the packed operand
+    kept      the old inputs that the new kernel still reads, in order
+    element   the operand's element before packing, over ``axes``; it loads the old inputs
     axes      batch axes, depth axes, span axes
     """
 
-    kernel: Kernel
+    kernel: Kernel[Contraction]
     kept: tuple[int, ...]
     element: Expr
     axes: tuple[tuple[Var, ...], ...]
     packing: Packing
 
 
-def packable(kernel: Kernel, operand: str) -> bool:
-    """Whether ``operand`` (``a`` or ``b``) of a contraction reads constants alone."""
+def packable(kernel: Kernel[Contraction], operand: str) -> bool:
+    """Whether ``operand`` (``a`` or ``b``) of a contraction reads only constants."""
     body = kernel.body
-    if not isinstance(body, Contraction):
-        return False
     sources = {ld.source for ld in loads(body.a if operand == "a" else body.b)}
     return bool(sources) and sources <= kernel.constants
 
 
 def pack(kernel: Kernel, packing: Packing) -> Packed:
-    """``kernel`` with the operand that ``packing`` names read from one constant laid out as it says.
+    """``kernel`` with the operand of ``packing`` read from one constant in that layout.
 
-    Raises ``ValueError`` for digits that are no mixed radix of an axis, or leave out an axis of the operand.
+    Raises ``ValueError`` if the digits are not a mixed radix of each axis, or if they do not cover an axis. Raises
+    ``TypeError`` if ``kernel`` is not a contraction.
     """
-    body = kernel.body_as(Contraction)
-    assert packable(kernel, packing.operand)
+    contraction = kernel_of(kernel, Contraction)
+    body = contraction.body
+    assert packable(contraction, packing.operand)
     old = body.a if packing.operand == "a" else body.b
     change = TRANSFORMS[packing.transform] if packing.transform else None
     element = old.value if isinstance(old, Cast) and change is None else old
@@ -136,20 +137,20 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     a, b = (packed, new(other)) if packing.operand == "a" else (new(other), packed)
     body = replace(body, a=a, b=b, tail=new.tail(body.tail) if body.tail is not None else None)
     constants = new.constants | {len(kept)}
-    made = replace(kernel, params=new.types, body=body, stores=new.stores(kernel.stores), constants=constants)
+    made = replace(contraction, params=new.types, body=body, stores=new.stores(kernel.stores), constants=constants)
     return Packed(made, kept, element, axes, packing)
 
 
 def _filled_depth(packing: Packing, k: Expr, depth: int) -> tuple[Expr, int]:
-    """Where depth ``k`` is in the filled depth, and how deep that is."""
+    """The index of depth ``k`` in the padded depth, and the extent of the padded depth."""
     parts, filled = zip(*packing.filled, strict=True)
     if math.prod(parts) != depth or any(map(operator.gt, parts, filled)) or packing.transform:
-        raise ValueError(f"a depth of {depth} is not filled up by {packing.filled}")
+        raise ValueError(f"a depth of {depth} cannot be padded by {packing.filled}")
     return flatten(unflatten(k, parts), filled), math.prod(filled)
 
 
 def _undone(change: Transform, read: Callable[[Expr], Expr], k: Expr, channels: int) -> Expr:
-    """The operand at depth ``k``, as sums of what ``read`` finds at transformed depths."""
+    """The operand at depth ``k``: the inverse transform of what ``read`` gives at transformed depths."""
     tap, channel = call("floordiv", k, channels), call("mod", k, channels)
     result: Expr | None = None
     for row, column in reversed(list(np.ndindex(change.taps, change.taps))):
@@ -169,7 +170,7 @@ def _undone(change: Transform, read: Callable[[Expr], Expr], k: Expr, channels: 
 
 
 def packed_step(step: KernelStep, packed: Packed, made: dict[tuple[object, ...], Value]) -> KernelStep:
-    """``step`` with the packed kernel and constant. ``made`` remembers constants that several steps read."""
+    """``step`` with the packed kernel and constant. ``made`` has the constants packed so far, which steps can share."""
     sources = sorted({ld.source for ld in loads(packed.element)})
     extents = tuple(tuple(v.extent for v in group) for group in packed.axes)
     key = (packed.packing, format_expr(packed.element), extents, *(step.inputs[k] for k in sources))
@@ -181,7 +182,7 @@ def packed_step(step: KernelStep, packed: Packed, made: dict[tuple[object, ...],
 
 
 def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
-    """The operand's elements in the packed order; places beyond an axis hold zero."""
+    """The operand's elements in the packed layout; padding is zero."""
     extents = [math.prod(v.extent for v in group) for group in packed.axes]
     elements = operand_elements(packed.element, [v for group in packed.axes for v in group], inputs).reshape(extents)
     if packed.packing.transform:
@@ -201,7 +202,7 @@ def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.n
 
 
 def _filled(filled: Sequence[tuple[int, int]], elements: np.ndarray) -> np.ndarray:
-    """``elements`` [batch, depth, span] with each part of the depth filled up with zeros."""
+    """``elements`` [batch, depth, span] with each axis of the depth padded with zeros."""
     batch, _, span = elements.shape
     room = np.zeros((batch, *(n for _, n in filled), span), elements.dtype)
     parts = elements.reshape(batch, *(n for n, _ in filled), span)
@@ -210,13 +211,13 @@ def _filled(filled: Sequence[tuple[int, int]], elements: np.ndarray) -> np.ndarr
 
 
 def _transformed(change: Transform, elements: np.ndarray) -> np.ndarray:
-    """``elements`` [batch, depth, span] with the depth transformed: computed in f64, rounded once."""
+    """``elements`` [batch, depth, span] with the depth transformed. Computed in f64 and rounded once."""
     batch, depth, span = elements.shape
     forward = np.array(change.forward, np.float64)
     matrix = np.kron(forward, forward)
     windows = elements.reshape(batch, change.taps**2, -1)
     found = np.empty((batch, len(matrix), windows.shape[2]), elements.dtype)
-    step = CHUNK // len(matrix) // 16  # little enough to stay in a cache
+    step = CHUNK // len(matrix) // 16  # small enough for a cache
     for image in range(batch):
         for begin in range(0, windows.shape[2], step):
             part = slice(begin, begin + step)
@@ -225,7 +226,7 @@ def _transformed(change: Transform, elements: np.ndarray) -> np.ndarray:
 
 
 def operand_elements(element: Expr, axes: Sequence[Var], inputs: Sequence[np.ndarray | None]) -> np.ndarray:
-    """``element`` at every point of ``axes``, from the arrays of the constants that it loads."""
+    """``element`` at every point of ``axes``. ``inputs`` has the arrays of the constants that it loads."""
     sources = [np.empty(0) if array is None else array for array in inputs]
     if (straight := _as_stored(element, axes, sources)) is not None:
         return straight
@@ -244,7 +245,7 @@ def operand_elements(element: Expr, axes: Sequence[Var], inputs: Sequence[np.nda
 
 
 def _as_stored(element: Expr, axes: Sequence[Var], sources: Sequence[np.ndarray]) -> np.ndarray | None:
-    """The operand as a view of a constant whose dimensions are its axes: nothing to evaluate."""
+    """The operand as a view of a constant, if its indices are just the axes; else ``None``."""
     if not isinstance(element, Load):
         return None
     array, used = sources[element.source], []
@@ -269,12 +270,12 @@ def _radix(digits: Sequence[Digit], axis: str) -> list[Digit]:
 
 def _check(digits: Sequence[Digit], extents: dict[str, int]) -> None:
     if repeated := [d for d, same in groupby(sorted(digits, key=repr)) if len(list(same)) > 1]:
-        raise ValueError(f"digit {repeated[0]} stands twice")
+        raise ValueError(f"digit {repeated[0]} is repeated")
     for name, extent in extents.items():
         room = 1
         for digit in reversed(_radix(digits, name)):
             if digit.step != room:
-                raise ValueError(f"{digit} of an axis whose digits below it count to {room}")
+                raise ValueError(f"{digit} does not continue the digits below it, which count to {room}")
             room *= digit.extent
         if room < extent:
-            raise ValueError(f"the digits of {name} count to {room}, it has {extent}")
+            raise ValueError(f"the digits of {name} count to {room}, but its extent is {extent}")

@@ -1,19 +1,19 @@
-"""Narrower numbers where the user allows them: 16-bit storage between kernels, tensor-core arithmetic within them.
+"""Lowers the precision where the user allows it: 16-bit storage between kernels, tensor-core arithmetic in kernels.
 
-Each kernel goes on computing in f32. What changes is what it reads and writes:
+Kernels still compute in f32. What changes is how their operands and results are rounded:
 
-    fp32     nothing: every operation in IEEE f32 (the default)
+    fp32     nothing: every operation is IEEE f32 (the default)
     tf32     contractions may round their operands to tf32 (10 bits of fraction)
-    3xtf32   contractions may split their operands into two tf32 numbers each: f32's accuracy on tensor cores
+    3xtf32   contractions may split each operand into two tf32 numbers: f32's accuracy on tensor cores
     fp16     values between kernels, and the weights of contractions, are stored as f16; sums are f32
     bf16     the same with bf16: f32's range, 7 bits of fraction
     mixed    f16 where contractions read, f32 everywhere else: norms, softmax and residual sums keep f32
 
-On processors whose instructions multiply bf16 (AMX, AVX512-BF16) those take denormals for zero, as operands and sums.
+The bf16 instructions of CPUs (AMX, AVX512-BF16) treat denormal operands and sums as zero.
 
-The model's own inputs and outputs keep their types. A constant that f16 cannot hold stays f32, and so does a value that
-such a constant takes along: a mask of -3.4e38 would become -inf, and a row that it hides whole NaN. A matrix product that
-reads one of them multiplies in f32.
+The model's inputs and outputs keep their types. A constant that does not fit in f16 stays f32, and so does every value
+that it can take out of f16's range: a mask of -3.4e38 would become -inf, and a fully masked row would be NaN. A matrix
+product that reads such a value multiplies in f32.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from gpucomp.rewrite.rounding import Rounding, Stored
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
 MATH: Mapping[str, Math] = {"tf32": "tf32", "3xtf32": "3xtf32"}
-LARGE = 1 << 16  # elements of a constant worth narrowing though no contraction reads it: an embedding
+LARGE = 1 << 16  # from this number of elements, constants are narrowed even if no contraction reads them: embeddings
 
 
 def require(precision: str, features: frozenset[str], target: str) -> None:
-    """Raise ``UsageError`` for a precision that is not known or that the target lacks."""
+    """Raise ``UsageError`` if ``precision`` is unknown, or if the target does not support it."""
     if precision not in PRECISIONS:
         raise UsageError(f"precision {quote(precision)}: {', '.join(PRECISIONS)} expected", code="GPC2011")
     if precision in MATH and "mma_sm80" not in features:
@@ -57,7 +57,7 @@ def require(precision: str, features: frozenset[str], target: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KernelStorage:
-    """What the kernels of a graph leave in memory on ``target``: see ``rewrite.rounding.Storage``."""
+    """Which values the kernels of a graph store on ``target``: see ``rewrite.rounding.Storage``."""
 
     target: Target
 
@@ -74,12 +74,13 @@ class KernelStorage:
 
 
 def store_narrow(steps: Sequence[Step], at: Setting) -> list[Step]:
-    """Stores numbers between kernels in 16 bits, or lets contractions round their operands, as the precision allows.
+    """Stores values between kernels in 16 bits, or lets contractions round their operands, as the precision allows.
 
-    Takes  steps of f32, as they are partitioned
-    Gives  the same steps. At ``fp16``, ``bf16`` and ``mixed`` parameters are narrow, and loads widen: ``f32(x0[i])``. At
-           ``tf32`` and ``3xtf32`` contractions and attentions have that ``math``.
-    Leaves all steps at ``fp32``; steps that match ``keep_fp32``; the model's inputs and outputs; what has no room in f16
+    Takes  the f32 steps of a partition
+    Gives  the same steps. At ``fp16``, ``bf16`` and ``mixed`` parameters are narrow, and loads widen: ``f32(x0[i])``.
+           At ``tf32`` and ``3xtf32`` contractions and attentions have that ``math``
+    Leaves all steps at ``fp32``; steps that match ``keep_fp32``; the model's inputs and outputs; values that do not fit
+           in the narrow type
     """
     return apply(steps, at.graph, at.precision, at.keep_fp32, at.elsewhere)
 
@@ -91,10 +92,10 @@ def apply(
     keep_fp32: Sequence[str] = (),
     elsewhere: Collection[str] | None = (),
 ) -> list[Step]:
-    """``steps`` at ``precision``; those with a node whose name or operator matches ``keep_fp32`` stay f32 throughout.
+    """``steps`` at ``precision``. Steps with a node whose name or operator matches ``keep_fp32`` stay f32.
 
-    Raises ``UsageError`` for a pattern that matches nothing, neither here nor in the names and operators ``elsewhere``
-    (``None``: there may be any).
+    Raises ``UsageError`` if a pattern matches no node of ``steps`` and none of the names and operators ``elsewhere``.
+    Patterns are not checked if ``elsewhere`` is ``None``.
     """
     kept = _kept(steps, keep_fp32, elsewhere)
     if math := MATH.get(precision):
@@ -123,9 +124,9 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[
         }
         if not found and elsewhere is not None and not any(fnmatchcase(name, pattern) for name in elsewhere):
             raise UsageError(
-                f"keep_fp32: {quote(pattern)}: no node and no operator of the model is called so",
+                f"keep_fp32: {quote(pattern)}: no node and no operator of the model matches",
                 code="GPC2011",
-                in_shell=f"--keep-fp32 {quote(pattern)}: no node and no operator of the model is called so",
+                in_shell=f"--keep-fp32 {quote(pattern)}: no node and no operator of the model matches",
             )
         kept |= found
     return kept
@@ -142,8 +143,10 @@ def _with_math(step: Step, math: Math) -> Step:
 def _narrowed_values(
     steps: Sequence[Step], graph: Graph, precision: str, kept: set[Step]
 ) -> tuple[frozenset[Value], frozenset[Value]]:
-    """Values past the range of what they would become, and the f32 values that become it: those others that kernels alone
-    write and read, none of them kept."""
+    """The values that are out of the narrow type's range, and the f32 values that get the narrow type.
+
+    The latter are written and read only by kernels, none of which is in ``kept``.
+    """
     past = _out_of_range(steps, NARROW[precision])
     written = {v for step in steps for v in step.outputs}
     excluded = {*graph.outputs, *past}
@@ -153,21 +156,23 @@ def _narrowed_values(
             excluded |= {*step.inputs, *step.outputs}
             continue
         if isinstance(step.kernel.body, Scatter):
-            excluded |= set(step.outputs)  # updates add up where the result is stored
-        if precision == "mixed":  # there contractions alone read narrow values
+            excluded |= set(step.outputs)  # updates are accumulated in the stored result
+        if precision == "mixed":  # only contractions read narrow values
             operands = _operand_sources(step.kernel)
             excluded |= {v for k, v in enumerate(step.inputs) if k not in operands}
     return past, frozenset(v for v in written - excluded if v.type.dtype is F32)
 
 
 def _is_statistic(value: Value) -> bool:
-    """Whether it has one number a row, whose rounding would be an error of the whole row, or past the format's range."""
+    """Whether ``value`` is a row statistic. Rounding it would affect its whole row, or it may be out of range."""
     return _before_reshapes(value).op in (ops.RowStatistics, ops.InverseRMS)
 
 
 def _waits_for_statistics(operand: Value, inputs: Sequence[Value]) -> bool:
-    """Whether ``inputs`` hold statistics of the operand's own rows: it is what a norm was folded from, and where it is in f32
-    after all it may be past the range of a narrower type."""
+    """Whether ``inputs`` have statistics of the operand's rows: then a norm of ``operand`` was folded into this kernel.
+
+    Such an operand is not normalized yet. If it stays f32, it may be out of the range of a narrower type.
+    """
     statistics = [_before_reshapes(v) for v in inputs if _is_statistic(v)]
     return any(_before_reshapes(v.inputs[0]) is _before_reshapes(operand) for v in statistics)
 
@@ -179,7 +184,7 @@ def _before_reshapes(value: Value) -> Value:
 
 
 def _operand_sources(kernel: Kernel) -> frozenset[int]:
-    """Inputs that only operands of a contraction or of an attention read."""
+    """The inputs that only the operands of a contraction or an attention read."""
     if not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
         return frozenset()
     inside = _sources_of_operands(body)
@@ -237,7 +242,7 @@ def _is_past(value: Value, dtype: DType, made: dict[Value, Value]) -> bool:
 
 
 def _constant(value: Value, array: np.ndarray, dtype: DType, made: dict[Value, Value]) -> Value | None:
-    """The constant in ``dtype``, or ``None`` where that would make a finite number infinite."""
+    """The constant in ``dtype``, or ``None`` if that would make a finite number infinite."""
     if value not in made:
         with np.errstate(over="ignore"):
             narrow = array.astype(dtype.numpy)
@@ -248,10 +253,10 @@ def _constant(value: Value, array: np.ndarray, dtype: DType, made: dict[Value, V
 
 
 def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType, *, rounds: bool = True) -> Kernel:
-    """``kernel`` with parameters of new types; it computes in the old ones.
+    """``kernel`` with parameters of new types. It still computes in the old types.
 
-    Operands of an f32 contraction or attention are rounded to ``dtype`` where they are not narrow already; where one of
-    them would not fit, ``rounds`` is to be False.
+    If ``rounds``, operands of an f32 contraction or attention that are not narrow are rounded to ``dtype``. ``rounds``
+    has to be False if one of them is out of range.
     """
     old = kernel.params
 
@@ -280,7 +285,7 @@ def _rounded(operand: Expr, dtype: DType) -> Expr:
 
 
 def _is_narrow(expr: Expr, dtype: DType) -> bool:
-    """Whether every value that ``expr`` can have is one of ``dtype``."""
+    """Whether every value of ``expr`` can be represented in ``dtype``."""
     match expr:
         case Cast(value=value):
             return value.dtype is dtype
@@ -291,18 +296,18 @@ def _is_narrow(expr: Expr, dtype: DType) -> bool:
     return False
 
 
-# ---- values past the range of a format ----
+# ---- values out of the range of a format ----
 
-Reach = tuple[bool, bool]  # whether finite numbers may lie below the least and above the largest of the format
+Reach = tuple[bool, bool]  # whether finite values may be below the format's lowest number, and above its highest
 FITS: Reach = (False, False)
-# functions of any number that stay within f16's range, or are infinite in f32 no later than a constant would matter
+# functions whose results fit in f16, or overflow in f32 too if a constant out of range is their argument
 BOUNDED = frozenset({"exp", "tanh", "erf", "sin", "cos", "sign", "log", "asin", "acos", "atan", "asinh", "acosh"})
 
 
 def _out_of_range(steps: Sequence[Step], dtype: DType) -> frozenset[Value]:
-    """Values that a constant takes past the range of ``dtype``: it itself, scaled, selected, what it is added to.
+    """The values that a constant can take out of the range of ``dtype``: scaled, selected or added to other values.
 
-    Numbers that are not known are taken to fit, and so are products of matrices: the format is the user's choice.
+    All other values are assumed to fit, also the results of matrix products: the format is the user's choice.
     """
     reach: dict[Value, Reach] = {}
     for step in steps:
@@ -330,7 +335,7 @@ def _out_of_range(steps: Sequence[Step], dtype: DType) -> frozenset[Value]:
         for store in kernel.stores:
             target = step.outputs[store.target - kernel.inputs]
             found = _reach(store.value, known, of_input, dtype)
-            reach[target] = _either(reach.get(target, FITS), found)  # parts of a Concat have a store each
+            reach[target] = _either(reach.get(target, FITS), found)  # each part of a Concat has its own store
     return frozenset(value for value, found in reach.items() if any(found))
 
 
@@ -347,7 +352,7 @@ def _either(*found: Reach) -> Reach:
 
 
 def _reach(expr: Expr, known: Mapping[Expr, Reach], of_input: Callable[[int], Reach], dtype: DType) -> Reach:
-    """``known``: the reach of holes. Loads that only tell where something is read do not count."""
+    """The reach of ``expr``. ``known`` is the reach of holes. Loads in the indices of other loads do not count."""
     found: dict[Expr, Reach] = dict(known)
     for node in walk(expr):
         match node:
@@ -382,5 +387,5 @@ def _reach_of_call(fn: str, args: Sequence[Reach]) -> Reach:
         case "add" | "floor" | "ceil" | "round":
             return _either(*args)
         case "div":
-            return (True, True) if low or high else FITS  # by a large number is small
+            return (True, True) if low or high else FITS  # a large divisor makes the quotient small
     return (True, True) if any(map(any, args)) else FITS

@@ -1,9 +1,11 @@
-"""Attention on a CPU in one step, or in three: scores, their softmax, and its product with the values.
+"""Splits attention on a CPU into three kernels if that is faster: scores, softmax, and the product with the values.
 
-One kernel keeps the scores in a core's caches, which pays where they are many; it multiplies in f32 and has rows in the
-lanes of vectors, so few rows, or factors that the processor multiplies in 16 bits, are faster as two contractions with
-the softmax between. This is done to steps, after partition and after precision is settled: engines say by then what they
-need for each. Whatever is between the steps is planned like any temporary.
+One kernel keeps the scores in a core's caches, which is faster if there are many. But it multiplies in f32, and the
+lanes of its vectors are rows. Two contractions with a softmax between them are faster for few rows, and for factors
+that the processor can multiply in 16 bits.
+
+The pass runs after partition and precision because the engines can then estimate the time of each kernel. The values
+between the kernels are planned like any temporary.
 """
 
 from __future__ import annotations
@@ -20,27 +22,28 @@ from gpucomp.kernel import Attention, Contraction, Kernel, Store
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.splice import parameters
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
 
-BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
+BETWEEN = Op("Between", lambda *, type: type)  # the value between two kernels of a split attention
 
-# of three steps, beside what engines estimate of the two products: in cycles of a core, measured on Sapphire Rapids
+# the cost of three kernels, besides the engines' estimates for the two products. In cycles of a core, measured on
+# Sapphire Rapids
 GHZ = 3.0
-THREADS = 2  # that engines' estimates are for
-WEIGHT = 15.0  # of a vector of scores in the softmax: two passes and an exponential
-ROW = 20.0  # of a row of them, besides
-PRODUCT = 10.0  # of a vector of products, in a product that is no contraction
-COPY = 3.0  # of a vector of keys or values that is copied for a product, more than engines estimate
-BYTE = 0.02  # of scores and weights out of the second cache, and into it
-FAR_BYTE = 0.2  # from beyond and to beyond; of keys and values from there as well
+THREADS = 2  # the number of threads that the engines' estimates are for
+WEIGHT = 15.0  # per vector of scores in the softmax: two passes and an exponential
+ROW = 20.0  # per row of scores, in addition
+PRODUCT = 10.0  # per vector of products, for a product that is not a contraction
+COPY = 3.0  # per vector of keys or values that is copied for a product, in addition to the estimate
+BYTE = 0.02  # per byte of scores and weights read from or written to the second-level cache
+FAR_BYTE = 0.2  # per byte of scores, weights, keys and values past the second-level cache
 PASSES = 4  # over scores and weights: each is written and read
-LAUNCHES_US = 2.0  # of two more launches
-FEW = 4
+LAUNCHES_US = 2.0  # microseconds for two more launches
+FEW = 4  # fewer columns than this are too few for register blocks
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One of three kernels; ``params`` are those of the whole, and behind them the scores and the weights."""
+    """One of the three kernels. ``params`` index the attention's parameters, followed by the scores and the weights."""
 
     kernel: Kernel
     params: tuple[int, ...]
@@ -50,14 +53,15 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Splits attention into three kernels where that is expected to be faster.
 
     Takes  a kernel ``softmax(q k) v``
-    Gives  three: the scores ``q k``, their softmax, and its product with ``v``; the values between are temporaries
+    Gives  three kernels: the scores ``q k``, their softmax, and its product with ``v``. The values between them are
+           temporaries
     Leaves an attention that is expected to be faster as one kernel
     """
     target, expected = at.target, at.expected
     found: list[Step] = []
     chosen: dict[str, bool] = {}
     for step in steps:
-        if not isinstance(step, KernelStep) or not isinstance(step.kernel.body, Attention):
+        if not is_step_of(step, Attention):
             found.append(step)
             continue
         kernel = step.kernel
@@ -68,15 +72,15 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
 
 
 def one_us(kernel: Kernel, target: Target, expected: Expected) -> float:
-    """Microseconds of an attention in one step, about, on two threads."""
+    """The estimated time of an attention as one kernel on two threads, in microseconds."""
     return _us(kernel, target, expected)
 
 
-def three_us(kernel: Kernel, target: Target, expected: Expected) -> float:
-    """Microseconds of an attention in three steps, about, on two threads."""
+def three_us(kernel: Kernel[Attention], target: Target, expected: Expected) -> float:
+    """The estimated time of an attention as three kernels on two threads, in microseconds."""
     first, _, last = pieces(kernel)
     lanes, cache = target.limits.vector_bytes / 4, target.limits.cache_bytes
-    body, scores = kernel.body_as(Attention), first.kernel.params[-1]
+    body, scores = kernel.body, first.kernel.params[-1]
     batch, cols = _count(body.batch), _count(body.cols)
     read = [batch * cols * _count(axes) for axes in (body.depth, body.values)]
     cycles = scores.size / cols * (math.ceil(cols / lanes) * WEIGHT + ROW)
@@ -91,7 +95,7 @@ def _count(axes: Sequence[Var]) -> int:
 
 
 def _us(kernel: Kernel, target: Target, expected: Expected) -> float:
-    """What the engine that computes ``kernel`` estimates of its schedule; of a few rows, what reading the others takes."""
+    """The engine's estimate for ``kernel``; for a few rows or columns, the time to read the larger operand."""
     estimated = None if _is_thin(kernel) else expected.estimated_us(kernel)
     if estimated is not None:
         return estimated
@@ -107,9 +111,9 @@ def _is_thin(kernel: Kernel) -> bool:
     return _count(body.m) == 1 or _count(body.n) < FEW
 
 
-def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
-    """``kernel``, an attention, as three. Weights are in the 16 bits of the values that they are multiplied with."""
-    body = kernel.body_as(Attention)
+def pieces(kernel: Kernel[Attention]) -> tuple[Piece, Piece, Piece]:
+    """The three kernels of the attention ``kernel``. Weights have the 16-bit type of the values, if there is one."""
+    body = kernel.body
     at, result = (*body.batch, *body.rows, *body.cols), (*body.batch, *body.rows, *body.values)
     shape, count = tuple(v.extent for v in at), len(kernel.params)
     narrow = body.v.value.dtype if isinstance(body.v, Cast) else F32
@@ -118,7 +122,7 @@ def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
 
     dot = reduce("sum", body.depth, body.q * body.k)
     score = load(count, at, F32)
-    axes = tuple(var(f"{axis.name}_", axis.extent) for axis in body.cols)  # all of a row, beside the one at hand
+    axes = tuple(var(f"{axis.name}_", axis.extent) for axis in body.cols)  # reduced over, unlike the column ``cols``
     every: dict[Expr, Expr] = dict(zip(body.cols, axes, strict=True))
     power = call("exp", score - reduce("max", axes, substitute(score, every)))
     weight = cast(power / reduce("sum", axes, substitute(power, every)), stored)
@@ -140,8 +144,8 @@ def _piece(kernel: Kernel, domain: tuple[Var, ...], stores: Sequence[Store], wha
     return Piece(replace(found, constants=new.constants), (*read, *written))
 
 
-def in_three(step: KernelStep) -> list[Step]:
-    """The attention ``step`` as three."""
+def in_three(step: KernelStep[Attention]) -> list[Step]:
+    """The attention ``step`` as three steps."""
     scores, weights, means = pieces(step.kernel)
     between = (BETWEEN(type=scores.kernel.params[-1]), BETWEEN(type=weights.kernel.params[-1]))
     values: tuple[Value, ...] = (*step.inputs, *step.outputs, *between)
@@ -159,5 +163,5 @@ def in_three(step: KernelStep) -> list[Step]:
             (),
             "a product with the values is next",
         ),
-        replace(step, kernel=means.kernel, inputs=inputs(means)),
+        KernelStep(step.name, means.kernel, inputs(means), step.outputs, step.nodes, step.why, step.prologue),
     ]

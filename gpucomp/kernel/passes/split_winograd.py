@@ -1,20 +1,18 @@
-"""A 3 x 3 convolution as three launches, by Winograd's algorithms: for devices without local memory.
+"""Computes 3 x 3 convolutions by Winograd's algorithms in three kernels, on devices without local memory.
 
-Elsewhere a work-group keeps its blocks in local memory between the transforms (engine ``contraction/winograd``). On a
-Mali that is plain memory, so the pieces are kernels of their own: pixels are transformed into one matrix for each
-position of a block, these are multiplied by the transformed filters, and blocks of outputs are made of the products, with
-all that the convolution does to its sums.
+On other devices, a work-group keeps its blocks in local memory between the transforms (engine
+``contraction/winograd``). On a Mali, local memory is plain memory, so there are three kernels. The first transforms
+pixels into one matrix for each position of a block. The second multiplies these by the transformed filters. The third
+transforms the products into blocks of outputs and computes the convolution's epilogue.
 
-This is done to steps, not within a kernel's launch: a kernel is one launch, whatever holds what is between is planned
-like any temporary, and the product is a contraction like others, for the engine that has the device's tiles. It comes
-after partition, since what a step computes of its sums must be known, and its layout.
+The values between the kernels are planned like any temporary, and the product is a contraction that the usual engine
+computes. The pass runs after partition because it needs the epilogue and the layout of the result.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gpucomp.expr.core import (
     Expr,
@@ -40,31 +38,31 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.splice import parameters
-from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.kernel.step import KernelStep, Step, is_step_of
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 from gpucomp.refusal import required
 
-OUTPUTS = (2, 4)  # along a side of a block
-# of pixels and filters; what is between is f32 for both: rounded to f16, it has ten times the error of a direct sum, and
-# may be past f16's range where no sum is
+OUTPUTS = (2, 4)  # outputs along a side of a block
+# types of pixels and filters. The values between the kernels are always f32: in f16 they would have ten times the error
+# of a direct sum, and could overflow even if no sum does
 STORED = (F32, F16)
-BETWEEN = Op("Between", lambda *, type: type)  # what one step of a convolution leaves for the next
+BETWEEN = Op("Between", lambda *, type: type)  # the value between two of the three kernels
 
-MOST_BYTES = 256 << 20  # of pixels and products between the three launches: boards have little memory
+MOST_BYTES = 256 << 20  # of transformed pixels and products: boards have little memory
 
 
 def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     """Computes 3 x 3 convolutions by Winograd's algorithms, in three kernels, where that is expected to be faster.
 
-    Takes  a 3 x 3 convolution with steps of 1 whose filters are constants and whose sums are strict f32
-    Gives  three kernels: transformed pixels, a batch of products with the transformed filters, the outputs with the
-           convolution's epilogue
+    Takes  a 3 x 3 convolution with steps of 1, constant filters and strict f32 sums
+    Gives  three kernels: the transform of the pixels, a batch of products with the transformed filters, and the
+           transform of the products with the convolution's epilogue
     Leaves other convolutions, and those that are expected to be faster as one kernel
     """
     chosen: dict[str, int] = {}
     found: list[Step] = []
     for step in steps:
-        if not isinstance(step, KernelStep) or type(step.kernel.body) is not Contraction:
+        if not is_step_of(step, Contraction):
             found.append(step)
             continue
         kernel = step.kernel
@@ -74,22 +72,25 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
     return found
 
 
-def possible(kernel: Kernel) -> tuple[int, ...]:
-    """The block sizes of ``OUTPUTS`` by which ``kernel`` can be computed; none where it is no such convolution."""
+def possible(kernel: Kernel[Contraction]) -> tuple[int, ...]:
+    """The block sizes of ``OUTPUTS`` with which ``kernel`` can be computed; empty if it is not such a convolution."""
     return OUTPUTS if winograd_pixels(kernel, STORED) else ()
 
 
-def _outputs(kernel: Kernel, expected: Expected) -> int:
-    """Outputs along a side of the blocks that the model finds fastest; 0 for the convolution in one step."""
+def _outputs(kernel: Kernel[Contraction], expected: Expected) -> int:
+    """The block size that the model predicts to be fastest; 0 if one kernel is faster."""
     parts = {n: kernels(kernel, n) for n in possible(kernel)}
     fitting = {n: p for n, p in parts.items() if sum(k.params[-1].nbytes for k in p[:2]) <= MOST_BYTES}
     best = min(fitting, key=lambda n: expected.total_us(fitting[n]), default=0)
     return best if best and expected.faster(fitting[best], [kernel]) else 0
 
 
-def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
-    """``kernel``, a convolution that ``possible`` accepts, by F(``outputs``, 3): x0 of each is what the one before leaves."""
-    body, form = kernel.body_as(Contraction), required(winograd_pixels(kernel, STORED))
+def kernels(kernel: Kernel[Contraction], outputs: int) -> tuple[Kernel, Kernel, Kernel]:
+    """The three kernels that compute ``kernel`` by F(``outputs``, 3). x0 of each is the result of the one before.
+
+    ``possible`` must allow this block size.
+    """
+    body, form = kernel.body, required(winograd_pixels(kernel, STORED))
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side, blocks = algorithm.positions, _blocks(form, outputs)
     _, height, width, channels = form.image
@@ -131,9 +132,9 @@ def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     return first, second, _finished(kernel, form, outputs, products)
 
 
-def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) -> Kernel:
-    """Outputs of the products, and what ``kernel`` makes of its sums."""
-    body = kernel.body_as(Contraction)
+def _finished(kernel: Kernel[Contraction], form: Pixels, outputs: int, products: TensorType) -> Kernel:
+    """The third kernel: transforms the products into outputs, and computes the epilogue of ``kernel``."""
+    body = kernel.body
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side = algorithm.positions
     i, r, o = (
@@ -158,12 +159,12 @@ def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) 
 
 
 def _epilogue_inputs(kernel: Kernel) -> list[int]:
-    """The inputs that stores read."""
+    """The inputs that the stores read."""
     return sorted({ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)})
 
 
-def in_three(step: KernelStep, outputs: int) -> list[Step]:
-    """``step`` as three by F(``outputs``, 3), its filters transformed."""
+def in_three(step: KernelStep[Contraction], outputs: int) -> list[Step]:
+    """``step`` as three steps by F(``outputs``, 3), with transformed filters."""
     kernel = step.kernel
     form = required(winograd_pixels(kernel, STORED))
     first, second, third = kernels(kernel, outputs)
@@ -184,17 +185,17 @@ def in_three(step: KernelStep, outputs: int) -> list[Step]:
             "a product for each position is next",
         ),
         KernelStep(f"{step.name}_products", second, made, (products,), (), "outputs are sums of several products"),
-        replace(step, kernel=third, inputs=(products, *others)),
+        KernelStep(step.name, third, (products, *others), step.outputs, step.nodes, step.why, step.prologue),
     ]
 
 
 def _blocks(form: Pixels, outputs: int) -> tuple[int, int, int]:
-    """Images, and blocks along both sides of each."""
+    """The number of images, and of blocks along the height and the width of each."""
     return form.image[0], -(-form.out[0] // outputs), -(-form.out[1] // outputs)
 
 
 def _number(i: Sequence[Var]) -> Expr:
-    """Of a block among all."""
+    """The number of a block, counted over all images."""
     return (i[0] * i[1].extent + i[1]) * i[2].extent + i[2]
 
 

@@ -1,4 +1,4 @@
-"""What the template of attention on matrix units is given."""
+"""What the template of attention on matrix units reads."""
 
 from __future__ import annotations
 
@@ -24,34 +24,38 @@ if TYPE_CHECKING:
     )
 
 
-BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
+BLOCK = 16  # rows of a warp; depth of an mma; rows and columns of an ldmatrix
 
 
 @dataclass(frozen=True, slots=True)
 class Copier:
-    """What the template reads to copy the tile of one operand asynchronously, by all work-items."""
+    """What the template reads to copy the tile of one operand asynchronously, with all work-items."""
 
     name: str
-    width: int  # elements of a copy, along a row
+    width: int  # elements per copy, along a row
     pitch: int  # elements from row to row of the tile
-    fast: int  # copies of a row
-    accesses: int  # copies of the tile
-    steps: int  # copies of a work-item
+    fast: int  # copies per row
+    accesses: int  # copies per tile
+    steps: int  # copies per work-item
     limit: int  # the last row
     clamp: bool  # a tile may reach past the last row
     copy: Copy  # the text of one copy
 
     @property
     def lines(self) -> list[str]:
-        """Statements in front of a copy."""
+        """Statements before a copy."""
         return [*self.copy.span_lines, *self.copy.depth_lines, *self.copy.lines]
 
 
 def emit_mma_attention(
-    kernel: Kernel, printer: CPrinter, s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes
+    kernel: Kernel[Attention],
+    printer: CPrinter,
+    s: MmaAttentionSchedule,
+    p: MmaAttentionProblem,
+    derived: MmaAttentionSizes,
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/attention/mma/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Attention)
+    """What ``kernels_templates/attention/mma/kernel.j2`` reads; each hook is described there."""
+    body = kernel.body
     batch, threads = var("batch", max(1, p.batch)), derived.threads
     dtype = stored(body.q).dtype
     q = _Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
@@ -70,7 +74,7 @@ def emit_mma_attention(
 
 
 def _place(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes) -> dict[str, str]:
-    """Where the work-group's rows are. ``warp_rows``: in front of a row's number in its warp."""
+    """The position of the work-group's rows. ``warp_rows`` is the text before a row's number in its warp."""
     tiles_m = derived.tiles_m
     return {
         "warp_rows": f"id / 32 * {BLOCK} + " if s.warps > 1 else "",
@@ -80,7 +84,7 @@ def _place(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentio
 
 
 def _columns(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes) -> dict[str, Any]:
-    """The columns that the work-group walks over: ``seen_to`` for all splits together, ``begin`` to ``end`` for its own."""
+    """The columns that the work-group walks: up to ``seen_to`` for all splits, ``begin`` to ``end`` for its own."""
     causal = 0 <= p.causal < p.n + derived.tile_m - p.m
     seen_to = "columns" if causal else str(p.n)
     begin, end = ("begin", "end") if s.splits > 1 else ("0", seen_to)
@@ -89,7 +93,10 @@ def _columns(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttent
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """``lines`` rows of one operand in shared memory, ``pitch`` elements apart, ``padded`` of them copied by ``width``."""
+    """``lines`` rows of one operand in shared memory, ``pitch`` elements apart.
+
+    ``padded`` elements of a row are copied, ``width`` at a time.
+    """
 
     name: str
     value: Expr
@@ -101,13 +108,13 @@ class _Tile:
     width: int
 
 
-def _copier(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Copier:
+def _copier(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Var, threads: int) -> Copier:
     """How ``threads`` work-items copy ``tile``."""
     extent, depth, width = count(tile.rows), count(tile.inner), tile.width
     at = var("at", tile.padded // width)
     chunks = depth // width if tile.padded != depth else None
     walk = Walk(var("row", extent), at, {at: f"{tile.name}_at"}, chunks, batch)
-    axes = tile.rows, tile.inner, kernel.body_as(Attention).batch
+    axes = tile.rows, tile.inner, kernel.body.batch
     accesses = tile.padded // width * tile.lines
     return Copier(
         name=tile.name,

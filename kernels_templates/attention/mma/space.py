@@ -1,4 +1,4 @@
-"""The parameters of the attention family's `mma` engine: FlashAttention-2 on mma.sync, 16 rows of queries a warp."""
+"""Parameters of the attention family's ``mma`` engine: FlashAttention-2 with mma.sync, 16 rows of queries per warp."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpucomp.kernels_templates.attention.mma.emit import BLOCK, emit_mma_attenti
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.schedule.space import MAX_GROUPS, Family, Work, can_run, remembered
 
-CHUNK = 16  # bytes behind a shared row, so that eight rows that ldmatrix reads lie in different banks
-KEPT_BYTES = 256  # of the longest row of queries that stays in registers
-ADDRESSES = 48  # registers for addresses and what else the loops keep, at most
-SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
-STAGE_CYCLES = 150  # of a stage: its barriers, and the maxima that all scores of a row wait for
-FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared memory, which is aligned so
+CHUNK = 16  # bytes after a row in shared memory, so that eight rows that ldmatrix reads are in different banks
+KEPT_BYTES = 256  # longest row of queries that is kept in registers
+ADDRESSES = 48  # most registers for addresses and other values that the loops keep
+SCORE_INSTRUCTIONS = 12  # per score: difference, exp2, total, conversion for the second product
+STAGE_CYCLES = 150  # per stage: barriers, and the maxima that all scores of a row wait for
+FLAG_BYTES = 128  # the flag of the last to arrive, padded to the alignment of dynamic shared memory
 
 
 class MmaAttentionSchedule(simt.AttentionSchedule):
@@ -30,22 +30,22 @@ class MmaAttentionSchedule(simt.AttentionSchedule):
 
 
 class MmaAttentionProblem(simt.AttentionProblem):
-    """As for `simt`, but ``q_wide``, ``k_wide`` and ``v_wide`` are elements of one asynchronous copy."""
+    """Like that of ``simt``, but ``q_wide``, ``k_wide`` and ``v_wide`` are elements per asynchronous copy."""
 
-    element_bytes: int  # of an operand
-    products: int  # of matrix units for one: 3 for 3xtf32
+    element_bytes: int  # bytes of an operand's element
+    products: int  # products of matrix units per product: 3 for 3xtf32
 
 
 class MmaAttentionSizes(simt.AttentionSizes):
     tile_m: int
     v_pitch: int  # elements from row to row of values
-    keep_q: int  # 1: queries stay in registers
+    keep_q: int  # 1: queries are kept in registers
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     if "mma_sm80" not in features:
         return "the device has no mma.sync of sm_80"
-    body = kernel.body_as(Attention)
+    body = kernel.body
     types = {stored(e).dtype for e in (body.q, body.k, body.v)}
     if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16, F32}:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
@@ -54,7 +54,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     for name, value, rows, inner in _operands(body):
         found = copyable(kernel, value, rows, inner)
         if not found.width or not found.by_depth:
-            return f"{name} cannot be copied along its heads: {found.reason or 'its rows are neighbours in memory'}"
+            return f"{name} cannot be copied along its heads: {found.reason or 'its rows are adjacent in memory'}"
     return ""
 
 
@@ -66,8 +66,8 @@ def _operands(body: Attention) -> tuple[tuple[str, Expr, tuple[Var, ...], tuple[
     )
 
 
-def problem(kernel: Kernel) -> MmaAttentionProblem:
-    body = kernel.body_as(Attention)
+def problem(kernel: Kernel[Attention]) -> MmaAttentionProblem:
+    body = kernel.body
     nbytes = stored(body.q).dtype.nbytes
     widths = {
         f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)
@@ -95,8 +95,8 @@ def derive(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> MmaAttentionSizes
         depth_pad=depth_pad,
         values_pad=values_pad,
         pitch=depth_pad + chunk,
-        v_pitch=values_pad + chunk,  # of f32 too: rows two apart that a warp reads are 8 banks apart
-        # ptxas would keep both parts of split ones
+        v_pitch=values_pad + chunk,  # for f32 too: the rows that a warp reads are two apart, which is 8 banks
+        # ptxas would keep both parts of split queries
         keep_q=int(depth_pad * p.element_bytes <= KEPT_BYTES and p.products == 1),
         out_vector=min(2, p.out_wide),
         part_words=4 + values_pad // 2,
@@ -107,7 +107,7 @@ def derive(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> MmaAttentionSizes
 
 
 def dynamic_shared_bytes(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
-    """The rows of queries, and one stage of keys and of values."""
+    """Bytes of the rows of queries, and of one stage of keys and of values."""
     d = derive(s, p)
     return p.element_bytes * ((d.tile_m + s.tile_n) * d.pitch + s.tile_n * d.v_pitch)
 
@@ -117,16 +117,16 @@ def shared_bytes(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
 
 
 def registers(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
-    """Sums of a warp's values and scores, queries where they stay, fragments, and 40 others."""
+    """Registers for a warp's sums of values and scores, for queries if they are kept, for fragments, and 40 others."""
     d = derive(s, p)
-    if p.products == 3:  # measured: ptxas works on several sums of parts at once, for scores more than for values
+    if p.products == 3:  # measured: ptxas interleaves several sums of split products, for scores more than for values
         return d.values_pad * 9 // 8 + s.tile_n * 5 // 2 + 68
     queries = d.depth_pad * p.element_bytes // 8 if d.keep_q else 4
     return d.values_pad // 2 + s.tile_n // 2 + queries + 8 + 40
 
 
 def registers_taken(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> int:
-    """At most what ptxas takes while registers are plenty."""
+    """An upper bound of the registers that ptxas uses if they are plenty."""
     return registers(s, p) + ADDRESSES
 
 
@@ -161,12 +161,12 @@ def geometry(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Geometry:
 
 
 def default(p: MmaAttentionProblem, limits: Limits) -> MmaAttentionSchedule:
-    """FlashAttention-2's 64 rows, fewer where that leaves units idle; 64 columns, fewer for wide heads; then splits."""
+    """64 rows as in FlashAttention-2, or fewer if units would idle; 64 columns, fewer for wide heads; then splits."""
     tiles = [
         MmaAttentionSchedule(warps=warps, tile_n=tile_n, splits=1) for warps in (4, 2, 1) for tile_n in (64, 32, 16)
     ]
     legal = [s for s in tiles if can_run(s, objections, p, limits)]
-    if not legal:  # too wide a head: another engine's business
+    if not legal:  # too wide a head; another engine computes it
         return tiles[-1]
     filling = [s for s in legal if p.batch * -(-p.m // (BLOCK * s.warps)) >= 0.8 * limits.units]
     best = filling[0] if filling else next(s for s in legal if s.warps == legal[-1].warps)
@@ -202,6 +202,7 @@ def work(s: MmaAttentionSchedule, p: MmaAttentionProblem) -> Work:
 
 FAMILY = Family(
     "attention",
+    Attention,
     MmaAttentionSchedule,
     problem,
     objections,

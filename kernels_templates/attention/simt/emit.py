@@ -1,4 +1,4 @@
-"""What the template of attention on plain units is given."""
+"""What the template of attention without matrix units reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Tile:
     lines: int
     padded: int
     inside: bool  # an access runs along a row, else from row to row
-    wide: int  # elements that an access may take
+    wide: int  # most elements of an access
 
     @property
     def width(self) -> int:
@@ -67,7 +67,7 @@ class _Tile:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """What the template reads to load the tile of one operand by all work-items."""
+    """What the template reads to load the tile of one operand, with all work-items."""
 
     name: str
     inside: bool  # an access runs along a row, else from row to row
@@ -78,11 +78,11 @@ class Loader:
     steps: int  # accesses of a work-item
     limit: int  # the last row
     clamp: bool  # a tile may reach past the last row
-    batch_lines: Sequence[str]  # what depends on the batch alone, in front of everything
-    head: Sequence[str]  # the rest of an access, in front of its lanes
+    batch_lines: Sequence[str]  # statements that depend on the batch alone; they come first
+    head: Sequence[str]  # other statements of an access, before those of its lanes
     lane_lines: Sequence[str]  # statements of each lane
     value: str
-    place: str  # in shared memory, of the value of a lane
+    place: str  # place of a lane's value in shared memory
 
     @property
     def accesses(self) -> int:
@@ -90,12 +90,16 @@ class Loader:
 
 
 def emit_attention(
-    kernel: Kernel, printer: CPrinter, s: SimtAttentionSchedule, p: AttentionProblem, derived: SimtAttentionSizes
+    kernel: Kernel[Attention],
+    printer: CPrinter,
+    s: SimtAttentionSchedule,
+    p: AttentionProblem,
+    derived: SimtAttentionSizes,
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/attention/simt/kernel.j2`` for what each hook is."""
+    """What ``kernels_templates/attention/simt/kernel.j2`` reads; each hook is described there."""
     batch = var("batch", max(1, p.batch))
     shared = emit_shared(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
-    tiles = _tiles(kernel.body_as(Attention), s, p, derived)
+    tiles = _tiles(kernel.body, s, p, derived)
     return {
         **shared,
         **{tile.name: _loader(kernel, printer, tile, batch, derived.threads, bool(derived.alone)) for tile in tiles},
@@ -115,7 +119,7 @@ def _tiles(
     )
 
 
-def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads: int, alone: bool) -> Loader:
+def _loader(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Var, threads: int, alone: bool) -> Loader:
     """How ``threads`` work-items load ``tile``, with the statements of one access."""
     name = tile.name
     row, at = var("row", max(1, tile.extent // tile.row_width)), var("at", tile.padded // tile.inner_width)
@@ -150,7 +154,7 @@ def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, batch: Var, threads:
 
 
 def _place(tile: _Tile, alone: bool) -> str:
-    """Where a lane's value belongs in the tile. Keys of a lone work-item lie along their head, for its vectors."""
+    """The place of a lane's value in the tile. A lone work-item keeps keys along their head, for its vectors."""
     line, at = "line", f"{tile.name}_at"
     if tile.width > 1 and tile.inside:
         at = f"{at} * {tile.width} + {LANE}"
@@ -159,12 +163,12 @@ def _place(tile: _Tile, alone: bool) -> str:
     return f"tile_k[{at}][{line}]" if tile.name == "k" and alone else f"tile_{tile.name}[{line}][{at}]"
 
 
-def _element(kernel: Kernel, tile: _Tile, batch: Var, row: Var, at: Var, lane: Var) -> Expr:
-    """The element in lane ``lane`` of access ``at`` of a row; 0 in what pads the row."""
+def _element(kernel: Kernel[Attention], tile: _Tile, batch: Var, row: Var, at: Var, lane: Var) -> Expr:
+    """The element in lane ``lane`` of access ``at`` of a row; 0 in the padding of the row."""
     depth = max(1, count(tile.inner))
     flat_row, flat_at = var("flat_row", tile.extent), var("flat_at", tile.padded)
     placed = {**lanes_of(flat_row, row, lane, tile.row_width), **lanes_of(flat_at, at, lane, tile.inner_width)}
-    axes = places(tile.rows, flat_row) | places(tile.inner, flat_at) | places(kernel.body_as(Attention).batch, batch)
+    axes = places(tile.rows, flat_row) | places(tile.inner, flat_at) | places(kernel.body.batch, batch)
     element = Rewriter(kernel.params, {a: substitute(e, placed) for a, e in axes.items()})(cast(tile.value, F32))
     if tile.padded != depth:
         element = select(call("lt", at, index(depth // tile.inner_width)), element, literal(0, F32))

@@ -1,4 +1,4 @@
-"""The parameters of the attention family's `simt` engine: tiles of queries and keys, online softmax, split keys."""
+"""Parameters of the attention family's ``simt`` engine: tiles of queries and keys, online softmax, split keys."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from gpucomp.schedule.space import (
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 MAX_WORKSPACE = 1 << 31  # bytes
-UNROLL = 4  # elements of depth, and columns, that a step of the inner loops takes
-STAGED = 64  # registers for what is on its way to shared memory: eight accesses of 16 bytes, of two operands
-ADDRESSES = 64  # registers for what an unrolled loop reads through
+UNROLL = 4  # elements of depth, and columns, per step of the inner loops
+STAGED = 64  # registers for loads in flight to shared memory: eight accesses of 16 bytes, of two operands
+ADDRESSES = 64  # registers for the addresses of an unrolled loop
 
 
 class AttentionSchedule(Tunables):
-    """What schedules of all engines have."""
+    """What the schedules of all engines have."""
 
     tile_n: int
     splits: int
@@ -46,55 +46,57 @@ class SimtAttentionSchedule(AttentionSchedule):
     reg_m: int = tunable((1, 2, 4, 8), "rows per work-item")
     row_items: int = tunable((1, 4, 8, 16, 32), "work-items that share a row")
     splits: int = tunable(SPLITS, "work-groups that share the columns of a tile of rows")
-    vector: int = tunable((1, 4, 8, 16), "elements per accumulator, where one work-item a group computes with vectors")
+    vector: int = tunable(
+        (1, 4, 8, 16), "elements per accumulator, if a group is one work-item that computes with vectors"
+    )
 
 
 class AttentionProblem(Sizes):
-    """Sizes of an attention, and how its operands lie in memory."""
+    """Sizes of an attention, and how its operands are stored."""
 
     batch: int
     m: int  # rows (queries)
     n: int  # columns (keys and values)
     depth: int
     values: int
-    q_inside: int  # 1: neighbours along the head, not along the rows, are neighbours in memory; so for k and v
-    q_wide: int  # elements that an access may take at once; so for k and v
+    q_inside: int  # 1: queries are contiguous along the head, not along the rows; the same for k and v
+    q_wide: int  # most elements of an access; the same for k and v
     k_inside: int
     k_wide: int
     v_inside: int
     v_wide: int
-    causal: int  # how far right of its own number a row sees columns; -1: it sees all of them
-    out_wide: int  # values that a store may take at once
+    causal: int  # how far to the right of its own number a row attends; -1: to all columns
+    out_wide: int  # most values of one store
 
 
 class AttentionSizes(Sizes):
     """What all engines derive."""
 
     threads: int
-    depth_pad: int  # a row of queries or keys, with the zeros behind it
-    values_pad: int  # a row of values, with the zeros behind it
+    depth_pad: int  # elements of a row of queries or keys, padded with zeros
+    values_pad: int  # elements of a row of values, padded with zeros
     pitch: int  # elements from row to row of queries, and of keys
-    out_vector: int  # values of a store
-    part_words: int  # what a work-item of a split leaves for the last: values, maximum and total of each row
+    out_vector: int  # values per store
+    part_words: int  # words that a work-item of a split stores for the last: values, maximum and total of each row
     tiles_m: int
     tiles: int
     tiles_per_split: int
 
 
 class SimtAttentionSizes(AttentionSizes):
-    alone: int  # 1: one work-item is the whole work-group
+    alone: int  # 1: a work-group is one work-item
     row_groups: int
     reg_n: int  # columns of a work-item, or vectors of them
     reg_v: int  # values of a work-item, or vectors of them
-    run_v: int  # values of a work-item that are neighbours
+    run_v: int  # neighbouring values of a work-item
     idle: int  # 1: more work-items share a row than there are columns
     unroll_c: int
     unroll_n: int
     p_pitch: int  # elements from row to row of weights
 
 
-def problem(kernel: Kernel) -> AttentionProblem:
-    body = kernel.body_as(Attention)
+def problem(kernel: Kernel[Attention]) -> AttentionProblem:
+    body = kernel.body
     q_inside, q_wide = fast_axis(kernel, body.q, body.rows, body.depth)
     k_inside, k_wide = fast_axis(kernel, body.k, body.cols, body.depth)
     v_inside, v_wide = fast_axis(kernel, body.v, body.cols, body.values)
@@ -116,7 +118,7 @@ def problem(kernel: Kernel) -> AttentionProblem:
 
 
 def causal_offset(body: Attention) -> int:
-    """As ``kernel.forms.causal`` has it; rows that are several axes have none."""
+    """The offset of ``kernel.forms.causal``; rows of several axes have none."""
     return causal.causal_offset(body) if len(body.rows) <= 1 else causal.NOT_CAUSAL
 
 
@@ -148,7 +150,7 @@ def derive(s: SimtAttentionSchedule, p: AttentionProblem) -> SimtAttentionSizes:
         part_words=s.reg_m * (reg_v // s.vector + 2),
         depth_pad=depth_pad,
         values_pad=reg_v * s.row_items,
-        # rows that the items of a warp read together lie in different banks: an odd number of 16-byte words apart
+        # an odd number of 16-byte words, so that rows that a warp reads together are in different banks
         pitch=depth_pad if alone or depth_pad // UNROLL % 2 else depth_pad + UNROLL,
         # the items of a warp write to different banks
         p_pitch=_up(s.tile_n, 32) + s.row_items % 32 if s.tile_n >= 32 else s.tile_n,
@@ -160,7 +162,7 @@ def derive(s: SimtAttentionSchedule, p: AttentionProblem) -> SimtAttentionSizes:
 
 
 def shared_bytes(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
-    """Queries, keys, values; weights and the row's maxima where items share rows; the flag of the last to arrive."""
+    """Queries, keys, values; weights and the row's maxima if work-items share rows; the flag of the last to arrive."""
     d = derive(s, p)
     keys = p.depth * s.tile_n if d.alone else s.tile_n * d.pitch
     shared = s.tile_m * d.pitch + keys + s.tile_n * d.values_pad
@@ -170,14 +172,17 @@ def shared_bytes(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
 
 
 def registers(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
-    """What the sums need: scores, values, the larger step of the two products, each row's state, and 30 others."""
+    """Registers for scores, values, the larger step of the two products, each row's state, and 30 others."""
     d = derive(s, p)
     step = max(UNROLL * (s.reg_m + d.reg_n), d.unroll_n * s.reg_m + d.reg_v)
     return s.reg_m * (d.reg_n + d.reg_v) + step + 2 * s.reg_m + 30
 
 
 def registers_taken(s: SimtAttentionSchedule, p: AttentionProblem) -> int:
-    """At most what ptxas takes while registers are plenty: it also holds accesses of the next tiles, and addresses."""
+    """An upper bound of the registers that ptxas uses if they are plenty.
+
+    It then also holds accesses of the next tiles, and addresses.
+    """
     return registers(s, p) + STAGED + ADDRESSES
 
 
@@ -191,14 +196,14 @@ def objections(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) ->
         yield "reg_m must divide tile_m"
         return
     if (s.vector > 1) != (s.row_items == 1):
-        yield "one work-item a row means one a group, and that computes with vectors"
+        yield "one work-item per row requires one per group, and vectors"
         return
     d = derive(s, p)
     if s.vector > 1 and not limits.is_cpu:
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
     yield from too_wide(s.vector, 4, limits)
     if s.vector > 1 and (s.splits > 1 or s.tile_n % s.vector):
-        yield f"a work-item with vectors of {s.vector} takes all columns, by whole vectors"
+        yield f"a work-item with vectors of {s.vector} needs all columns, in whole vectors"
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
@@ -251,15 +256,15 @@ TILES = (  # tile_m, tile_n, reg_m, row_items: from large to small
 )
 LANES = 128  # multiply-adds per cycle of one unit, about
 LATENCY = 4  # cycles until a sum may be added to again
-SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
-STAGE_CYCLES = 900  # a stage's way from memory to shared memory and its four barriers: hidden only by other work-groups
-ENOUGH_WAVES = 0.85  # of the best split's share of busy units (FlashAttention's num_splits_heuristic)
+SCORE_INSTRUCTIONS = 12  # per score: difference, exp2, total, exchange for the second product
+STAGE_CYCLES = 900  # latency of a stage and its four barriers; only other work-groups hide it
+ENOUGH_WAVES = 0.85  # part of the best split's occupancy that suffices (FlashAttention's num_splits_heuristic)
 
 
 def default(p: AttentionProblem, limits: Limits) -> SimtAttentionSchedule:
-    """On a GPU the tile that a model of one unit's cycles finds fastest, then the smallest split that fills the device.
+    """On a GPU the tile that is fastest by a model of one unit's cycles, then the smallest split that fills the device.
 
-    A CPU runs one work-item a group.
+    On a CPU, one work-item per group.
     """
     if limits.is_cpu:
         return _one_at_a_time(p, limits)
@@ -273,13 +278,14 @@ def default(p: AttentionProblem, limits: Limits) -> SimtAttentionSchedule:
 
 
 def cycles(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
-    """Cycles of the busiest unit: its share of work-groups, each so many stages, bound by sums, memory or latency."""
+    """Cycles of the busiest unit: its share of work-groups, each with so many stages, bound by sums, memory or latency."""
     d = derive(s, p)
     share = max(1, -(-d.tiles // limits.units))
-    reads = 1 / s.reg_m + 1 / d.reg_n, 1 / s.reg_m + 1 / d.reg_v  # of shared memory, a multiply-add
+    reads = 1 / s.reg_m + 1 / d.reg_n, 1 / s.reg_m + 1 / d.reg_v  # of shared memory, per multiply-add
     work = s.tile_m * s.row_items * d.reg_n * (d.depth_pad * (1 + reads[0]) + d.values_pad * (1 + reads[1]))
-    work += 2 * (s.tile_n + 4) * (d.depth_pad + d.values_pad)  # the tile's way through registers
-    own = min(LANES, d.threads * min(1, s.reg_m * min(d.reg_n, d.reg_v) / LATENCY))  # what a group alone gets of it
+    work += 2 * (s.tile_n + 4) * (d.depth_pad + d.values_pad)  # the tile passes through registers
+    # the part that a single group can use
+    own = min(LANES, d.threads * min(1, s.reg_m * min(d.reg_n, d.reg_v) / LATENCY))
     return -(-p.n // s.tile_n) * max(share * work / LANES, STAGE_CYCLES + work / own)
 
 
@@ -291,7 +297,7 @@ def _splits(s: SimtAttentionSchedule, p: AttentionProblem, limits: Limits) -> in
 
 
 def smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int], bool]) -> int:
-    """The smallest split whose last wave leaves few units idle; 1 where tiles of rows fill the device already."""
+    """The smallest split whose last wave leaves few units idle; 1 if tiles of rows fill the device already."""
     if tiles >= 0.8 * units or stages <= 4:
         return 1
 
@@ -305,7 +311,7 @@ def smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int]
 
 
 def _one_at_a_time(p: AttentionProblem, limits: Limits) -> SimtAttentionSchedule:
-    """A CPU behind OpenCL: one work-item a group, blocks of rows in vector registers, tiles that fit its caches."""
+    """For a CPU with OpenCL: one work-item per group, blocks of rows in vector registers, tiles that fit its caches."""
     vector = max(w for w in (4, 8, 16) if w == 4 or (4 * w <= limits.vector_bytes and w < 2 * max(p.values, 4)))
     vectors = -(-p.values // vector)
     reg_m = next(r for r in (8, 4, 2, 1) if r == 1 or (r * vectors <= 16 and r < 2 * p.m))
@@ -322,7 +328,7 @@ def work(s: SimtAttentionSchedule, p: AttentionProblem) -> Work:
     d = derive(s, p)
     stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
     columns = s.tile_n if d.alone else s.row_items * d.reg_n
-    idle = -(-d.threads // 32) * 32 / d.threads  # lanes of a warp that is not full
+    idle = -(-d.threads // 32) * 32 / d.threads  # idle lanes of a partial warp count
     pairs, heads = idle * s.tile_m * columns * stages, p.depth + p.values
     # elements of shared memory that the two products read
     read = pairs * (d.depth_pad * (1 / s.reg_m + 1 / d.reg_n) + d.values_pad * (1 / s.reg_m + 1 / d.reg_v))
@@ -345,6 +351,7 @@ def work(s: SimtAttentionSchedule, p: AttentionProblem) -> Work:
 
 FAMILY = Family(
     "attention",
+    Attention,
     SimtAttentionSchedule,
     problem,
     objections,

@@ -10,7 +10,7 @@ from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.helpers import FP16
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import over, plus, times
+from gpucomp.codegen.c.text import guarded, loop, over, plus, stage, times
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, both, call, index, literal, select, substitute, var
 from gpucomp.expr.simplify import coefficient, simplify
 from gpucomp.ir.types import F16, F32, I8, I32, DType
@@ -57,10 +57,10 @@ ROW_32 = "r / 4 * 8 + lane / 32 * 4 + r % 4"
 ROW_16 = "lane / 16 * 4 + r"
 HALVES, FOUR = ("@.lo", "@.hi"), ("@.s0", "@.s1", "@.s2", "@.s3")
 EIGHTS = ("as_long(@.lo)", "as_long(@.hi)")  # bytes
-WMMA_F16 = Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, "r * 2 + lane / 16",
-                       call="{builtin}({a}, {b}, {c})", chunks=2)  # fmt: skip
-WMMA_I8 = Instruction("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, "r * 2 + lane / 16",
-                      call="{builtin}(true, {a}, true, {b}, {c}, false)")  # fmt: skip
+ROW_OF_WMMA = "r * 2 + lane / 16"
+CALL_OF_WMMA, CALL_OF_WMMA_I8 = "{builtin}({a}, {b}, {c})", "{builtin}(true, {a}, true, {b}, {c}, false)"
+WMMA_F16 = Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA, chunks=2)
+WMMA_I8 = Instruction("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, ROW_OF_WMMA, call=CALL_OF_WMMA_I8)
 INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, lanes of a wave, size
     (F16, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x8f16", 32, 16, ROW_32, HALVES),
     (F16, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x16f16", 16, 4, ROW_16, HALVES),
@@ -118,9 +118,11 @@ def element_type(body: Contraction) -> DType | None:
     return found if found in ELEMENTS and ELEMENTS[found].sums is body.acc.dtype else None
 
 
-def emit_amd(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes) -> Mapping[str, Any]:
+def emit_amd(
+    kernel: Kernel[Contraction], printer: CPrinter, s: AmdSchedule, p: AmdProblem, derived: AmdSizes
+) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/amd/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     dtype = element_type(body)
     assert dtype is not None
     element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
@@ -139,11 +141,11 @@ def emit_amd(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, d
     instruction = instruction_of(dtype, s.wave, s.block, printer.features)
     fragment_type = f"{element.ctype}{2 * derived.vector}" if instruction.chunks == 2 else element.chunk
     return {
-        "loaders": (a, b),
-        **_kept(s, derived),
+        "rows": [*a.before, *b.before],
         **_place(s, derived),
-        **_products(s, derived, instruction, fragment_type),
-        "store": store,
+        **_moved(s, derived, element.chunk, a, b),
+        **_products(s, derived, instruction, fragment_type, sum_type),
+        "stores": _stores(store, s, p, instruction, sum_type),
         "instruction": instruction,
         "chunk_type": element.chunk,
         "fragment_type": fragment_type,
@@ -154,34 +156,62 @@ def emit_amd(kernel: Kernel, printer: CPrinter, s: AmdSchedule, p: AmdProblem, d
     }
 
 
-def _place(s: AmdSchedule, derived: AmdSizes) -> dict[str, Any]:
-    """Where the work-group's tile is, and which chunks of the depth are its own."""
-    split, whole = s.splits > 1, derived.tiles_k * derived.chunks
-    along = " / ".join(["tile", *([str(derived.tiles_n)] if derived.tiles_n > 1 else [])])
-    tiles = derived.tiles_n * derived.tiles_m
+def _place(s: AmdSchedule, derived: AmdSizes) -> dict[str, list[str]]:
+    """Where a work-item's wave is in the tile of its work-group, and the tile in the result."""
+    along = over("tile", derived.tiles_n)
+    row = f"{along} % {derived.tiles_m} * {derived.tile_m}" if derived.tiles_m > 1 else "0"
+    column = f"tile % {derived.tiles_n} * {derived.tile_n}" if derived.tiles_n > 1 else "0"
+    waves = [
+        f"const int wave_row = id / {s.wave * s.waves_n} * {s.block * s.blocks_m};",
+        f"const int wave_column = id / {s.wave} % {s.waves_n} * {s.block * s.blocks_n};",
+    ]
     return {
-        "my_tile_row": f"{along} % {derived.tiles_m} * {derived.tile_m}" if derived.tiles_m > 1 else "0",
-        "my_tile_column": f"tile % {derived.tiles_n} * {derived.tile_n}" if derived.tiles_n > 1 else "0",
-        "my_batch": over("tile", tiles),
-        "begin": "begin" if split else "0",
-        "end": "end" if split else str(whole),
-        "trips": derived.tiles_per_split if split else derived.tiles_k,
+        "my_wave": waves if s.waves_m * s.waves_n > 1 else ["const int wave_row = 0, wave_column = 0;"],
+        "tile_place": [
+            f"const int first_column = {column};",
+            f"const int first_row = {row};",
+            f"const int batch = {over('tile', derived.tiles_n * derived.tiles_m)};",
+        ],
     }
 
 
-def _kept(s: AmdSchedule, derived: AmdSizes) -> dict[str, Any]:
-    """Statements that put the chunks that have come into local memory: the first tile's, and those of others."""
+def _moved(s: AmdSchedule, d: AmdSizes, chunk_type: str, a: Loader, b: Loader) -> dict[str, Any]:
+    """How the chunks of both tiles go from memory to registers, and from there to local memory.
+
+    load_first, first_kept    of the first tile
+    each_tile                 the loop over tiles, or a block where there is one
+    load_next, keep_next      of the tile after the one that is computed with; one buffer is ``kept`` at the loop's beginning
+    """
+
+    def load(first: str) -> list[str]:
+        return [line for o in (a, b) for line in (f"const int {o.name}_chunk = {plus(first, 'my_chunk')};", *o.lines)]
 
     def into(buffer: str) -> list[str]:
-        step = derived.threads // derived.chunks
+        step = d.threads // d.chunks
         return [
             f"tile_{name}{buffer}[{plus('my_slot', i * step)}][my_chunk] = {name}_next{i};"
-            for name, loads in (("a", derived.a_loads), ("b", derived.b_loads))
+            for name, loads in (("a", d.a_loads), ("b", d.b_loads))
             for i in range(loads)
         ]
 
-    buffers, kept = ([2], into("[now]")) if s.stages == 2 else ([], into(""))
-    return {"buffers": buffers, "first_kept": into("[0]"), "kept": kept}
+    split, two = s.splits > 1, s.stages == 2
+    begin, end = ("begin", "end") if split else ("0", str(d.tiles_k * d.chunks))
+    several = (d.tiles_per_split if split else d.tiles_k) > 1
+    each = f"for (int chunk0 = {plus(begin, d.chunks)}; chunk0 <= {end}; chunk0 += {d.chunks}) {{"
+    more = f"chunk0 < {end}"
+    kept = into("[now]" if two else "")
+    return {
+        "registers": [f"{chunk_type} {o.registers};" for o in (a, b)],
+        "buffers": [2] if two else [],
+        "load_first": load(begin),
+        "first_kept": [*into("[0]"), "int now = 0;"] if two else [],
+        "each_tile": each if several else "{",
+        "kept": kept,
+        "load_next": stage("the next one sets out to registers", guarded(more, load("chunk0"))) if several else [],
+        "keep_next": stage("the next one to local memory", ["now ^= 1;", *guarded(more, kept)])
+        if several and two
+        else [],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +222,20 @@ class Run:
     sums: list[str]
 
 
-def _products(s: AmdSchedule, derived: AmdSizes, instruction: Instruction, fragment_type: str) -> dict[str, Any]:
-    """Fragments of both operands, their products, and where a lane's sums are in the result.
+def _indices(s: AmdSchedule) -> tuple[str, str]:
+    """The numbers of a wave's instructions along rows and columns; where there is one it is 0."""
+    return ("i" if s.blocks_m > 1 else "0"), ("j" if s.blocks_n > 1 else "0")
 
-    ``i`` and ``j`` number the instructions of a wave along rows and columns; where there is one it is 0.
-    """
-    i, j = ("i" if s.blocks_m > 1 else "0"), ("j" if s.blocks_n > 1 else "0")
-    row = plus("wave_row", f"i * {s.block}" if s.blocks_m > 1 else 0)
+
+def _row(s: AmdSchedule) -> str:
+    return plus("wave_row", f"i * {s.block}" if s.blocks_m > 1 else 0)
+
+
+def _products(
+    s: AmdSchedule, derived: AmdSizes, instruction: Instruction, fragment_type: str, sum_type: str
+) -> dict[str, Any]:
+    """Fragments of both operands, their products, and what a work-group leaves of its sums for another."""
+    i, j = _indices(s)
     column = plus("wave_column", f"j * {s.block}" if s.blocks_n > 1 else 0)
     first = times("step", derived.groups) if s.steps > 1 else "0"
     # a wave of 64 takes several chunks side by side; every lane of one of 32 takes them all
@@ -215,16 +252,41 @@ def _products(s: AmdSchedule, derived: AmdSizes, instruction: Instruction, fragm
         at = plus(times(plus(times(block, instruction.sums // 4), number), derived.threads), "id")
         return Run(times(at, 4), [f"acc[{i}][{j}][{4 * number + r}]" for r in range(4)])
 
+    def take(r: Run) -> list[str]:
+        left = f"const {sum_type}4 left = vload4(0, partial + part * {derived.tile_m * derived.tile_n} + {r.at});"
+        return ["{", left, *(f"{total} += left[{k}];" for k, total in enumerate(r.sums)), "}"]
+
+    acc = f"acc[{i}][{j}]"
+    runs = [run(number) for number in range(instruction.sums // 4)]
     return {
         "i": i,
         "j": j,
-        "a_fragment": fragment("a", row),
-        "b_fragment": fragment("b", column),
-        "products": instruction.calls(f"a_part[{i}]", f"b_part[{j}]", f"acc[{i}][{j}]"),
-        "runs": [run(number) for number in range(instruction.sums // 4)],
-        "sum_row": f"{plus('first_row', row)} + {instruction.row}",
-        "sum_column": plus("col0", f"j * {s.block}" if s.blocks_n > 1 else 0),
+        "read": [
+            *_each("i", s.blocks_m, f"a_part[{i}] = {fragment('a', _row(s))};"),
+            *_each("j", s.blocks_n, f"b_part[{j}] = {fragment('b', column)};"),
+        ],
+        "products": [f"{acc} = {text};" for text in instruction.calls(f"a_part[{i}]", f"b_part[{j}]", acc)],
+        "runs": runs,
+        "take_runs": [line for r in runs for line in take(r)],
     }
+
+
+def _each(name: str, count: int, statement: str) -> list[str]:
+    return (
+        ["#pragma unroll", f"for (int {name} = 0; {name} < {count}; ++{name}) {statement}"]
+        if count > 1
+        else [statement]
+    )
+
+
+def _stores(store: list[str], s: AmdSchedule, p: AmdProblem, instruction: Instruction, sum_type: str) -> list[str]:
+    """The epilogue of each of a lane's sums that is in the result."""
+    i, j = _indices(s)
+    column = plus("col0", f"j * {s.block}" if s.blocks_n > 1 else 0)
+    of_sum = [f"const {sum_type} sum = acc[{i}][{j}][r];", *store]
+    of_column = [f"const int col = {column};", *guarded(f"row < {p.m} && col < {p.n}", of_sum)]
+    row = f"const int row = {plus('first_row', _row(s))} + {instruction.row};"
+    return loop("i", s.blocks_m, loop("r", instruction.sums, [row, *loop("j", s.blocks_n, of_column)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +313,9 @@ class Loader:
     registers: str  # their names
 
 
-def _loader(kernel: Kernel, printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
+def _loader(kernel: Kernel[Contraction], printer: CPrinter, tile: _Tile, p: AmdProblem, derived: AmdSizes) -> Loader:
     """How work-items load ``tile``."""
-    body, name, width = kernel.body_as(Contraction), tile.name, derived.vector
+    body, name, width = kernel.body, tile.name, derived.vector
     batch = var("batch", max(1, p.batch))
     span, lane = var("span", max(1, tile.extent)), var(LANE, width)
     chunk = var("chunk", max(1, derived.tiles_k * derived.chunks))

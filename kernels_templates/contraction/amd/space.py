@@ -78,8 +78,8 @@ class AmdSizes(Sizes):
     b_loads: int
 
 
-def problem(kernel: Kernel) -> AmdProblem:
-    body = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> AmdProblem:
+    body = kernel.body
     element = element_type(body)
     return AmdProblem(
         batch=count(body.batch),
@@ -92,8 +92,8 @@ def problem(kernel: Kernel) -> AmdProblem:
     )
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body_as(Contraction)
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    body = kernel.body
     if reason := no_tail(kernel):
         return reason
     if not {"mfma", "wmma"} & features:
@@ -311,6 +311,7 @@ def focus(p: AmdProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     AmdSchedule,
     problem,
     objections,

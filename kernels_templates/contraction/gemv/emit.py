@@ -1,4 +1,4 @@
-"""Blocks of statements for the contraction family's `gemv` template: how the matrix and the vectors are read."""
+"""Text for the contraction family's ``gemv`` template: how the matrix and the vectors are read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.gemv.space import GemvProblem, GemvSchedule, GemvSizes
 
 
-def emit_gemv(kernel: Kernel, printer: CPrinter, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/gemv/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+def emit_gemv(
+    kernel: Kernel[Contraction], printer: CPrinter, s: GemvSchedule, p: GemvProblem, d: GemvSizes
+) -> Mapping[str, Any]:
+    """What ``kernels_templates/contraction/gemv/kernel.j2`` reads; each hook is described there."""
+    body = kernel.body
     batch = var("batch", max(1, p.batch))
     acc_type = printer.dialect.value_type(body.acc.dtype)
     largest = max(p.many + d.tile, p.k + d.depth_step * s.unroll, p.batch, p.few) + 1
     index = printer.dialect.index_type(largest)
-    # names of helpers come in the order of the operands
+    # helpers are named in the order of the operands
     found = {o.name: loader(kernel, printer, o, batch) for o in _operands(body, s, p)}
     matrix, vectors = ("a", "b") if p.few_columns else ("b", "a")
     stride = 1 if p.by_depth else p.width
@@ -50,7 +52,7 @@ def emit_gemv(kernel: Kernel, printer: CPrinter, s: GemvSchedule, p: GemvProblem
 
 
 def _operands(body: Contraction, s: GemvSchedule, p: GemvProblem) -> list[Operand]:
-    """``a`` and ``b``. What is few is the vectors, which are walked along the depth."""
+    """``a`` and ``b``. The operand with few rows or columns is the vectors, which are walked along the depth."""
     return [
         Operand(
             name=name,
@@ -72,12 +74,12 @@ def _operands(body: Contraction, s: GemvSchedule, p: GemvProblem) -> list[Operan
 
 
 def _prepared(o: Loader, index: str, place: str, clamped: bool) -> list[str]:
-    """What is computed before the loop over the depth: places, offsets, halo positions."""
+    """What is computed before the loop over the depth: positions, offsets, halo tests."""
     return o.prepared(index, place, clamped) if o.arrays or o.spans_used else []
 
 
 def _read(o: Loader, name: str) -> list[str]:
-    """One step of the depth to the registers ``name``."""
+    """Reads one step of the depth into the registers ``name``."""
     operand = o.operand
     at = f"{name}[{operand.step}]" if operand.span_steps > 1 else name
     moved = o.moved(at, f"{at}[lane]" if operand.width > 1 else at)
@@ -92,20 +94,23 @@ def _registers(printer: CPrinter, ctype: str, name: str, steps: int, lanes: int)
 
 
 def _element(name: str, *indices: tuple[str, int]) -> str:
-    """An element of an array; (index, extent) of each axis, of which one of extent 1 is none."""
+    """An element of an array. ``indices`` are (index, extent) of each axis; axes of extent 1 are left out."""
     return name + "".join(f"[{index if count > 1 else 0}]" for index, count in indices if count > 1)
 
 
 def _sums(printer: CPrinter, body: Contraction, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> dict[str, list[str]]:
-    """Sums ``c`` of vector ``s``: ``sums`` declares them, ``multiply`` adds a step's products, ``leave`` brings them to
-    where they meet, in shared memory."""
+    """Sums ``c`` of vector ``s``.
+
+    ``sums`` declares them, ``multiply`` adds a step's products, and ``leave`` writes them to shared memory, where they
+    are added.
+    """
     ctype, zero = printer.dialect.value_type(body.acc.dtype), printer.dialect.literal(0, body.acc.dtype)
     each = _element("acc", ("s", p.few), ("c", d.sums))
     zeros = [_registers(printer, ctype, "acc", p.few, d.sums), *_each_sum([f"{each} = {zero};"], p, d)]
     lane = ("lane", p.width)
     if p.by_depth:
         added, factor = each, _element("vectors", ("s", p.few), lane)
-    else:  # a lane of the matrix is a column of its own
+    else:  # each lane of the matrix is another column
         column = plus(times("c" if s.accesses > 1 else "0", p.width), "lane" if p.width > 1 else "0")
         added, factor = _element("acc", ("s", p.few), (column, d.sums)), _element("vectors", ("s", p.few))
     matrix = _element("matrix", ("c", s.accesses), lane)
@@ -123,7 +128,7 @@ def _each_sum(lines: list[str], p: GemvProblem, d: GemvSizes) -> list[str]:
 
 
 def _left(each: str, s: GemvSchedule, p: GemvProblem, d: GemvSizes) -> list[str]:
-    """How a sum comes to its place among the work-group's in shared memory: beside those that share it, or a warp's."""
+    """Writes a sum to its place in the work-group's shared memory: next to the other parts of it, or one per warp."""
     my_depth, mine = "my_depth" if s.depth_items > 1 else "0", "my_place" if s.many_items > 1 else "0"
     c = "c" if d.sums > 1 else "0"
     if p.by_depth:
@@ -152,7 +157,7 @@ def _my_place(s: GemvSchedule, p: GemvProblem) -> str:
 def _stores(
     found: Mapping[str, Any], index: str, acc_type: str, s: GemvSchedule, p: GemvProblem, d: GemvSizes
 ) -> list[str]:
-    """The work-group's elements of the result, dealt to its work-items: each adds the parts of one up and stores it."""
+    """Divides the work-group's results among its work-items: each adds the parts of one and stores it."""
     outputs = p.few * d.tile
     rounds = -(-outputs // d.threads)
     number = plus("id" if d.threads > 1 else "0", times("round" if rounds > 1 else "0", d.threads))

@@ -1,7 +1,7 @@
-"""The parameters of the contraction family's `gemv` engine: few rows (or columns), each a long sum, no tiles.
+"""Parameters of the contraction family's ``gemv`` engine: few rows (or columns), each a long sum, no tiles.
 
-The operand with many rows or columns is the *matrix*, the other one the *vectors*, ``few`` of them. The matrix is
-read once, in the widest accesses that memory allows, straight to registers; the vectors come from the cache.
+The operand with many rows or columns is the *matrix*. The other operand has a few *vectors*, ``few`` of them. The
+matrix is read once, in the widest accesses that memory allows, directly to registers. The vectors come from the cache.
 """
 
 from __future__ import annotations
@@ -43,65 +43,65 @@ from gpucomp.schedule.space import (
 
 
 class GemvSchedule(Tunables):
-    many_items: int = tunable((1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns")
+    many_items: int = tunable((1, 2, 4, 8, 16, 32, 64), "adjacent work-items along the matrix's rows or columns")
     depth_items: int = tunable((1, 2, 4, 8, 16, 32, 64, 128, 256), "work-items that share a sum")
     accesses: int = tunable((1, 2, 4), "rows or columns of the matrix per work-item, or vectors of them")
-    unroll: int = tunable((1, 2, 4, 8), "steps of the sum whose reads are under way together")
-    shuffle: int = tunable((0, 1), "1: a warp adds up its sums by shuffles before they meet in shared memory")
+    unroll: int = tunable((1, 2, 4, 8), "steps of the sum whose loads are in flight together")
+    shuffle: int = tunable((0, 1), "1: a warp adds its sums by shuffles before they are added through shared memory")
 
 
 class GemvProblem(Sizes):
-    """Sizes of the contraction, and how its operands lie in memory."""
+    """Sizes of the contraction, and how its operands are stored."""
 
     batch: int
     m: int
     n: int
-    k: int  # words of four bytes where ``dot`` is 4
-    few: int  # rows and columns of the result, or columns and rows where ``few_columns``
+    k: int  # depth; in words of four bytes if ``dot`` is 4
+    few: int  # rows and columns of the result; columns and rows if ``few_columns``
     many: int
     few_columns: int  # 1: ``b`` holds the vectors
-    by_depth: int  # 1: the matrix's neighbours in memory are neighbours in depth
-    width: int  # elements that an access of the matrix takes; of both operands, where it is along the depth
+    by_depth: int  # 1: the matrix is contiguous along the depth
+    width: int  # elements per access of the matrix; of both operands if it is contiguous along the depth
     acc_bytes: int
-    element_bytes: int  # of the matrix in memory
+    element_bytes: int  # bytes of an element of the matrix in memory
     shuffles: int  # 1: lanes of a warp can exchange sums of this type
-    dot: int  # steps of the depth that a product takes: 4 of bytes, whose elements are words of four
+    dot: int  # steps of the depth per product: 4 for bytes, whose elements are words of four
 
 
 class GemvSizes(Sizes):
     """What follows from a schedule and a problem, for the template."""
 
     threads: int
-    sums: int  # of a work-item and vector
-    tile: int  # rows or columns of the matrix that a work-group computes with
+    sums: int  # sums per work-item and vector
+    tile: int  # rows or columns of the matrix per work-group
     depth_step: int
     groups_many: int  # work-groups along the matrix's rows or columns
     groups: int
-    parts: int  # of each sum that meet in shared memory
-    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
+    parts: int  # parts of each sum that are added through shared memory
+    groups_per_unit: int = 0  # work-groups that should be resident on a multiprocessor; 0: the compiler decides
 
 
-MOST_ROWS, MOST_COLUMNS = 8, 4  # more of them fill a tile of simt's
-LEAST_DEPTH = 64  # of a sum that several work-items share, where simt's tile would idle otherwise
+MOST_ROWS, MOST_COLUMNS = 8, 4  # more of them fill a tile of ``simt``
+LEAST_DEPTH = 64  # of a sum that is worth sharing among work-items, where a tile of ``simt`` would be mostly idle
 SHUFFLED = (F32, F64, I32, U32, I64)
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body_as(Contraction)
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    body = kernel.body
     if reason := no_tail(kernel):
         return reason
     m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
     if 0 in (m, n):
         return "there is nothing to compute"
     if m > MOST_ROWS and (n > MOST_COLUMNS or k < LEAST_DEPTH):
-        return f"{m} rows and {n} columns are no vectors: at most {MOST_ROWS} rows or {MOST_COLUMNS} columns are"
+        return f"{m} rows and {n} columns are too many: at most {MOST_ROWS} rows or {MOST_COLUMNS} columns are expected"
     return ""
 
 
-def problem(kernel: Kernel) -> GemvProblem:
+def problem(kernel: Kernel[Contraction]) -> GemvProblem:
     words = packed_in_words(kernel)
     kernel = words if _pays(words) else kernel
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
     few_columns = _few_columns(body)
     matrix, vectors = ((body.a, body.m), (body.b, body.n))[:: 1 if few_columns else -1]
@@ -127,24 +127,24 @@ def problem(kernel: Kernel) -> GemvProblem:
 
 
 def _few_columns(body: Contraction) -> int:
-    """1 where ``a`` is the matrix, against the few columns of ``b``."""
+    """1 if ``a`` is the matrix and ``b`` has few columns."""
     m, n = (math.prod(v.extent for v in axes) for axes in (body.m, body.n))
     return int(m > MOST_ROWS or (n <= MOST_COLUMNS and n < m))
 
 
-def _pays(kernel: Kernel) -> bool:
-    """Whether the matrix comes in whole words: putting each together for one product takes longer than four products."""
+def _pays(kernel: Kernel[Contraction]) -> bool:
+    """Whether the matrix has whole words: assembling a word for a single product takes longer than four products."""
     body = kernel.body
     return isinstance(body, PackedInt8) and is_whole(body.a if _few_columns(body) else body.b)
 
 
-def in_words_of(kernel: Kernel) -> Kernel:
-    """By words, where the problem counts them: a constant matrix that nobody has packed is put together all the same."""
+def in_words_of(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
+    """The kernel with words, where the problem counts them; words of an unpacked constant matrix are assembled."""
     return in_words(kernel) if _pays(packed_in_words(kernel)) else kernel
 
 
-def packing(kernel: Kernel, s: GemvSchedule, p: GemvProblem) -> Packing | None:
-    """Constant bytes in whole words."""
+def packing(kernel: Kernel[Contraction], s: GemvSchedule, p: GemvProblem) -> Packing | None:
+    """Constant bytes packed in whole words."""
     return word_packing(kernel) if p.dot > 1 else None
 
 
@@ -170,7 +170,7 @@ def shared_bytes(s: GemvSchedule, p: GemvProblem) -> int:
 
 
 def registers(s: GemvSchedule, p: GemvProblem) -> int:
-    """What has to be held at once: the sums, one step of the matrix and of a vector, addresses, 24 for the rest."""
+    """Registers for the sums, one step of the matrix and of a vector, addresses, and 24 others."""
     d = derive(s, p)
     words = p.acc_bytes // 4
     vectors = p.width if p.by_depth else p.few
@@ -178,7 +178,7 @@ def registers(s: GemvSchedule, p: GemvProblem) -> int:
 
 
 def registers_ahead(s: GemvSchedule, p: GemvProblem) -> int:
-    """What is held when the reads of ``unroll`` steps are under way together: of the matrix as memory has it."""
+    """Registers if the loads of ``unroll`` steps are in flight together; the matrix is held as it is stored."""
     matrix = s.accesses * -(-p.width * p.element_bytes // 4)
     vectors = p.few * (p.width if p.by_depth else 1) * -(-p.element_bytes // 4)
     return least(MOST_REGISTERS, registers(s, p) + (s.unroll - 1) * (matrix + vectors + s.accesses))
@@ -196,11 +196,11 @@ def objections(s: GemvSchedule, p: GemvProblem, limits: Limits) -> Iterator[str]
     if not s.shuffle:
         return
     if not (limits.subgroups and limits.warp == 32 and p.shuffles):
-        yield "shuffles are of warps of 32 that have them, and of sums of 4 or 8 bytes"
+        yield "shuffles need warps of 32 that support them, and sums of 4 or 8 bytes"
     if s.depth_items % 32:
-        yield f"depth_items={s.depth_items} is no number of whole warps"
+        yield f"depth_items={s.depth_items} is not a number of whole warps"
     if not p.by_depth:
-        yield "work-items of a warp share no sum: they stand side by side along the matrix's columns"
+        yield "work-items of a warp share no sum: each has its own column of the matrix"
 
 
 def geometry(s: GemvSchedule, p: GemvProblem) -> Geometry:
@@ -209,9 +209,9 @@ def geometry(s: GemvSchedule, p: GemvProblem) -> Geometry:
 
 
 def default(p: GemvProblem, limits: Limits) -> GemvSchedule:
-    """The work-group that a model of one unit's cycles finds fastest. A CPU's work-items are alone.
+    """The work-group that is fastest by a model of one unit's cycles; on a CPU, a single work-item.
 
-    Legal wherever a work-item has 128 registers; eight rows of a narrow device are left to the next engine.
+    It is legal wherever a work-item has 128 registers. Eight rows on a device with fewer are left to the next engine.
     """
     if limits.is_cpu:
         return GemvSchedule(many_items=1, depth_items=1, accesses=4, unroll=4, shuffle=0)
@@ -228,14 +228,14 @@ def default(p: GemvProblem, limits: Limits) -> GemvSchedule:
     return min([*candidates, least], key=lambda s: cycles(s, p, limits))
 
 
-ACCESS_INSTRUCTIONS = 3  # of an access: it, its address, a conversion
-ADDING_INSTRUCTIONS = 10  # five exchanges in a warp, and their sums
-ADDING_CYCLES = 8  # of one part of a sum, in shared memory or from another lane
-UNIT_BYTES_PER_CYCLE = 32  # of one unit's share of the bandwidth, about
+ACCESS_INSTRUCTIONS = 3  # per access: the load, its address, a conversion
+ADDING_INSTRUCTIONS = 10  # five shuffles in a warp, and their sums
+ADDING_CYCLES = 8  # per part of a sum, from shared memory or from another lane
+UNIT_BYTES_PER_CYCLE = 32  # about one unit's share of the bandwidth
 
 
 def cycles(s: GemvSchedule, p: GemvProblem, limits: Limits) -> float:
-    """Of the busiest unit: its share of the matrix's bytes, or the way of one work-item through its sum."""
+    """Cycles of the busiest unit: for its share of the matrix's bytes, or for one work-item's walk through its sum."""
     d = derive(s, p)
     shared_out = -(-d.groups // limits.units)
     rounds = -(-p.k // (d.depth_step * s.unroll))
@@ -245,16 +245,16 @@ def cycles(s: GemvSchedule, p: GemvProblem, limits: Limits) -> float:
     if p.by_depth and s.depth_items * p.width * element < SECTOR:
         waste = SECTOR / (s.depth_items * p.width * element)
     moved = shared_out * d.tile * p.k * element * waste / UNIT_BYTES_PER_CYCLE
-    idle = 32 / min(32, d.threads)  # lanes of a warp without work
+    idle = 32 / min(32, d.threads)  # idle lanes of a warp count
     added = 8 * d.parts + (40 if s.shuffle else 0)
     return max(moved * idle, -(-shared_out // resident) * rounds * LATENCY) + added
 
 
 def work(s: GemvSchedule, p: GemvProblem) -> Work:
-    """Its part of the matrix, in whole sectors, once; the vectors come from the cache that the unit has to itself."""
+    """Its part of the matrix, in whole sectors, once; the vectors come from the unit's own cache."""
     d = derive(s, p)
     element, accesses = p.element_bytes, s.accesses * s.unroll
-    run = element * (s.depth_items * p.width if p.by_depth else d.tile)  # bytes side by side
+    run = element * (s.depth_items * p.width if p.by_depth else d.tile)  # contiguous bytes
     waste = SECTOR / run if run < SECTOR else 1.0
     rounds = -(-p.k // (d.depth_step * s.unroll))
     products = d.tile * p.k * p.few * p.dot
@@ -276,11 +276,12 @@ def work(s: GemvSchedule, p: GemvProblem) -> Work:
 
 
 def template_sizes(s: GemvSchedule, p: GemvProblem) -> GemvSizes:
-    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
+    """The sizes of ``derive``, and ``groups_per_unit``.
 
-    Left to itself ptxas saves registers for as many as can be there, 32 a thread, and asks for two or three steps at a
-    time where the schedule says eight; of work-groups of less than a warp it even spills. Where more would be under way
-    than there are registers for, it is left to itself: told to take all it spills too.
+    By default, ptxas saves registers for as many work-groups as can be resident, 32 per thread. It then has two or
+    three steps in flight, although the schedule says eight; with work-groups of less than a warp it even spills. If the
+    schedule needs more registers than there are, ``groups_per_unit`` is 0: told to use all registers, ptxas spills as
+    well.
     """
     threads, ahead = s.many_items * s.depth_items, registers_ahead(s, p)
     if ahead < min(MOST_REGISTERS, REGISTER_FILE // threads // 8 * 8):
@@ -290,6 +291,7 @@ def template_sizes(s: GemvSchedule, p: GemvProblem) -> GemvSizes:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     GemvSchedule,
     problem,
     objections,

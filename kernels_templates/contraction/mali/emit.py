@@ -15,6 +15,7 @@ from gpucomp.codegen.c.dots import Dot, dot_of, enabled
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.helpers import FP16
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import guarded, stage
 from gpucomp.codegen.c.vectors import ACCESS_BYTES, HEX, component, fetch, load_vectors, store_vectors, wide_loads
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Const, Expr, Load, Var, cast, index, substitute, var
@@ -34,29 +35,26 @@ WIDTHS = (16, 8, 4, 3, 2, 1)
 
 
 def emit_mali(
-    kernel: Kernel, printer: CPrinter, s: MaliSchedule, p: MaliProblem, derived: MaliSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: MaliSchedule, p: MaliProblem, derived: MaliSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mali/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     work = _Work(kernel, printer, s, p, derived)
     rows = _operand(work, "a", body.a, body.m, p.m, s.m0)
     columns = _image(work) if s.image else _operand(work, "b", body.b, body.n, p.n, s.n0)
     work.dot = _dot(work, rows, columns)
-    looped = derived.full > s.k0
-    step = _step(work, rows, columns, s.k0, None if looped else 0) if derived.full else []
-    rest = _step(work, rows, columns, derived.rest, derived.full) if derived.rest else []
+    steps = _steps(work, rows, columns)
     if work.half and not any(text.startswith(FP16) for text in printer.helpers.values()):
         printer.helpers = {"half": FP16} | printer.helpers
     if work.dot is not None:
         printer.helpers = {"dot": enabled(work.dot)} | printer.helpers
     sums = [f"{work.vector(derived.vector)} {name} = {work.zero};" for name in work.sums]
     return {
+        "outside": _outside(s, derived),
         "before": [*_row_numbers(work), *rows.before, *columns.before],
         "sums": sums,
         "tap_lines": [*columns.per_tap, *rows.per_tap],
-        "step": step,
-        "rest": rest,
-        "looped": looped,
+        "steps": steps,
         "images": [printer.params[columns.source][0]] if s.image else [],
         "finish": _finish(work),
         "index": printer.dialect.index_type(max(p.m + s.m0 * s.lws_y, p.n + s.n0 * s.lws_x, p.k)),
@@ -67,7 +65,7 @@ def emit_mali(
 class _Work:
     """What one work-item computes, and how its values are called."""
 
-    kernel: Kernel
+    kernel: Kernel[Contraction]
     printer: CPrinter
     s: MaliSchedule
     p: MaliProblem
@@ -84,7 +82,7 @@ class _Work:
 
     @property
     def body(self) -> Contraction:
-        return self.kernel.body_as(Contraction)
+        return self.kernel.body
 
     @property
     def acc(self) -> DType:
@@ -150,6 +148,12 @@ def _row_numbers(work: _Work) -> list[str]:
         clamped = f"min({at}, {work.p.m - 1})" if i and work.p.m % work.s.m0 else at
         lines.append(f"const int row{i} = {clamped};")
     return lines
+
+
+def _outside(s: MaliSchedule, d: MaliSizes) -> str:
+    """The condition under which a work-item has no block; empty where all have one."""
+    columns = [] if d.whole_n else [f"column_block >= {d.blocks_n}"]
+    return " || ".join([*columns, *([] if d.whole_m else [f"row_block >= {d.blocks_m}"])])
 
 
 def _scaled(block: str, size: int, place: int) -> str:
@@ -400,13 +404,31 @@ class Piece:
         return component(self.name, self.lane, self.width)
 
 
+def _steps(work: _Work, a: _Operand, b: _Operand) -> list[str]:
+    """The whole depth of a tap: steps of ``k0``, in a loop where there are several, and what these leave over."""
+    k0, full, rest = work.s.k0, work.derived.full, work.derived.rest
+    looped = full > k0
+    step = _step(work, a, b, k0, None if looped else 0) if full else []
+    left = _step(work, a, b, rest, full) if rest else []
+    if looped:
+        return [f"for (int depth = 0; depth < {full}; depth += {k0}) {{", *step, "}", *left]
+    # both use the same names
+    return ["{", *step, "}", "{", *left, "}"] if step and left else [*step, *left]
+
+
 def _step(work: _Work, a: _Operand, b: _Operand, depths: int, at: int | None) -> list[str]:
     """``depths`` steps: loads, then products. ``at`` is the depth of the first, ``None`` for the loop's ``depth``."""
-    lines, left = _loads(work, a, work.s.m0, depths, at)
-    more, right = _loads(work, b, work.s.n0, depths, at)
-    lines += more
-    if work.dot:
-        return lines + _dots(work, left, right, depths)
+    rows, left = _loads(work, a, work.s.m0, depths, at)
+    columns, right = _loads(work, b, work.s.n0, depths, at)
+    loads = [*stage("from the rows of a", rows), *stage("from the columns of b", columns)]
+    products = _dots(work, left, right, depths) if work.dot else _products(work, left, right, depths)
+    return [*loads, *stage("what they add to the sums", products)]
+
+
+def _products(
+    work: _Work, left: Mapping[tuple[int, int], Piece], right: Mapping[tuple[int, int], Piece], depths: int
+) -> list[str]:
+    lines: list[str] = []
     width = work.derived.vector
     for k in range(depths):
         for j in range(0, work.s.n0, width):
@@ -539,20 +561,18 @@ def _finish(work: _Work) -> list[str]:
     for j in range(0, s.n0, width):
         if p.n % s.n0 == 0 and s.m0 > 1:
             more, shared[j] = _column_vectors(work, column, j)
-            lines += more
+            lines += stage("what the stores of all rows read", more)
     for i in range(s.m0):
         row: list[str] = []
         for j in range(0, s.n0, width):
             chunk = _chunk(work, column, i, j, shared.get(j, {}))
             guard = f"{_scaled('column_block', s.n0, j)} < {p.n}" if j and p.n % s.n0 else ""
-            row += _guarded(guard, chunk)
+            row += guarded(guard, chunk)
         guard = f"{_scaled('row_block', s.m0, i)} < {p.m}" if i and p.m % s.m0 else ""
-        lines += _guarded(guard, row)
+        lines += stage(
+            f"row {i} of the results to memory" if s.m0 > 1 else "the results to memory", guarded(guard, row)
+        )
     return lines
-
-
-def _guarded(condition: str, lines: list[str]) -> list[str]:
-    return [f"if ({condition}) {{", *(f"  {line}" for line in lines), "}"] if condition else lines
 
 
 def _stores(work: _Work, column: Var, j: int) -> tuple[list[FlatStore], Var, Var]:

@@ -68,8 +68,8 @@ PIXEL = 4  # elements
 DOT = 4  # bytes along the depth that one dot product takes
 
 
-def problem(kernel: Kernel) -> MaliProblem:
-    body = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> MaliProblem:
+    body = kernel.body
     batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
     outer, inner = depth_axes(body)
     run = inner.extent if inner is not None else 1
@@ -89,8 +89,8 @@ def problem(kernel: Kernel) -> MaliProblem:
     )
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body_as(Contraction)
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    body = kernel.body
     if reason := no_tail(kernel):
         return reason
     if "mali" not in features:
@@ -272,6 +272,7 @@ def focus(p: MaliProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     MaliSchedule,
     problem,
     objections,

@@ -1,4 +1,4 @@
-"""Blocks of statements for the contraction engine on matrix units: what each operand's loader and fragments do."""
+"""Text for the contraction engine on matrix units: each operand's loader and fragments."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
-def emit_mma(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/mma/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+def emit_mma(
+    kernel: Kernel[Contraction], printer: CPrinter, s: MmaSchedule, p: MmaProblem, d: MmaSizes
+) -> Mapping[str, Any]:
+    """What ``kernels_templates/contraction/mma/kernel.j2`` reads; each hook is described there."""
+    body = kernel.body
     batch = var("batch", max(1, p.batch))
     acc = "sum" if d.out_vector == 1 else f"sums[{LANE}]"
     runs = s.warp_n // d.out_vector
-    # operands that are computed on their way keep registers that early fetches would take
+    # operands that are computed when loaded occupy the registers that early fetches would need
     fetched_early = runs % 2 == 0 and bool(p.a_copied and p.b_copied)
     found = epilogue(kernel, printer, batch, d.out_vector, acc, fetched_early=fetched_early)
-    # where sums are stored the fragments' registers are free
+    # when sums are stored, the fragments' registers are free
     free = (4 * d.blocks_m + 2 * d.blocks_n) * (2 if d.warp_steps > 1 else 1)
     together = 4 * found.early_count * d.blocks_m * runs // 2 <= free
     acc_type = printer.dialect.value_type(body.acc.dtype)
@@ -69,13 +71,13 @@ def emit_mma(kernel: Kernel, printer: CPrinter, s: MmaSchedule, p: MmaProblem, d
 
 
 def _row(s: MmaSchedule, d: MmaSizes) -> str:
-    """The row of the result that ``run`` of block ``i`` is of."""
+    """The row of the result of ``run`` of block ``i``."""
     warp = f"a_warp * {s.warp_m}" if s.warps_m > 1 else "0"
     return plus("first_row", warp, "i * 16" if d.blocks_m > 1 else "0", f"run / {s.warp_n // d.out_vector}")
 
 
 def _tile_place(index: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> list[str]:
-    """Where the work-group's ``tile`` stands in the result."""
+    """The position of the work-group's ``tile`` in the result."""
     area = d.tiles_m * d.tiles_n
     inside = "tile" if p.batch == 1 else f"(tile % {area})"
     wide = "" if index == "int" else f"({index})"
@@ -105,13 +107,17 @@ def _tile_place(index: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> list[
 
 
 def _moved(a: Operand, b: Operand, printer: CPrinter, b_known: bool, s: MmaSchedule, d: MmaSizes) -> dict[str, Any]:
-    """How tiles go from memory to the ring of stages.
+    """How tiles are moved from memory to the ring of stages.
 
-    begin, end     of the way along the depth, in tiles
-    first_tiles    what sets out before the loop; ``first_b`` and ``first_a`` where that of a constant ``b`` is early: then it
-                   waits for no other launch
-    fetch          what sets out in each round, to ``to`` or to registers; ``keep``: from registers to ``to``
-    arrived        what waits until this work-item's copies are there; ``commit`` makes them a group
+    begin, end     the range of the depth, in tiles
+    first_tiles    loads that start before the loop
+    first_b        instead of ``first_tiles``, if ``b`` is constant: its loads, which need not wait for the previous
+                   launch
+    first_a        the loads of ``a``, which follow that wait
+    fetch          loads of each iteration, to ``to`` or to registers
+    keep           statements that write registers to ``to``
+    arrived        waits until this work-item's copies have arrived
+    commit         makes the copies a group
     """
     begin, end = ("begin", "end") if s.splits > 1 else ("0", str(d.tiles_k))
     is_async = "copy" in (a.loads.mode, b.loads.mode)
@@ -147,15 +153,16 @@ def _moved(a: Operand, b: Operand, printer: CPrinter, b_known: bool, s: MmaSched
 
 @dataclass(frozen=True)
 class Loads:
-    """What brings one chunk of an operand.
+    """How one chunk of an operand is loaded.
 
-    mode          ``copy``: asynchronous; ``chunk``: through registers as it is; ``value``: element by element
-    word          the type of a register of it
-    span_lines    what depends on the span alone; ``arrays``: its results, as ``Copy`` has them; so ``spans_used``
-    depth_lines   what depends on the depth alone
-    head          statements in front of it
-    address       of a copy: where it begins in memory; ``valid``: what tells whether it is read
-    lane_lines    of elements: statements of each; ``value``: its text
+    mode          ``copy``: asynchronously; ``chunk``: through registers, unchanged; ``value``: element by element
+    word          the type of one of its registers
+    span_lines    statements that depend on the span alone; ``arrays`` are their results, as in ``Copy``; so is
+                  ``spans_used``
+    depth_lines   statements that depend on the depth alone
+    head          statements before the chunk
+    address       of a copy: its address in memory; ``valid``: the condition under which it is read
+    lane_lines    for elements: statements of each element; ``value``: its text
     """
 
     mode: str
@@ -173,18 +180,18 @@ class Loads:
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand's tile on its way from memory to shared memory, by all work-items."""
+    """One operand's tile, which all work-items load from memory to shared memory."""
 
     name: str
     sizes: OperandSizes
     rows: Rows
     loads: Loads
     index: str
-    tile: int  # extents of the span and of the depth
+    tile: int  # extents of the tile along the span and along the depth
     tile_k: int
-    extent: int  # of the span of the whole operand
+    extent: int  # extent of the whole operand's span
     element_bytes: int
-    begins: int  # in a stage, in bytes
+    begins: int  # offset in a stage, in bytes
 
     @property
     def t(self) -> str:
@@ -200,18 +207,18 @@ class Operand:
 
     @property
     def turned(self) -> bool:
-        """Whether elements lie in shared memory across the axis along which they come."""
+        """Whether elements are transposed: in shared memory they are across the axis along which they are loaded."""
         return self.rows.by_depth != self.sizes.by_depth
 
     @property
     def number(self) -> str:
-        """Of a work-item's chunk."""
+        """The number of a work-item's chunk."""
         o = self.sizes
         depth, span = self.t if o.depth_steps > 1 else "0", self.i if o.span_steps > 1 else "0"
         return plus(f"{depth} * {o.span_steps}" if o.span_steps > 1 and depth != "0" else depth, span)
 
     def prepared(self, first: str) -> list[str]:
-        """What a work-item knows of its part of a tile before the loop over the depth."""
+        """What a work-item computes for its part of a tile before the loop over the depth."""
         name, o = self.name, self.sizes
         place = f"id % {o.fast_items}", f"id / {o.fast_items}"
         fast, slow = ("0", "id") if o.fast_items == 1 else ("id", "0") if o.slow_items == 1 else place
@@ -228,7 +235,7 @@ class Operand:
         return lines
 
     def _spans(self, first: str) -> list[str]:
-        """Where each of a work-item's chunks stands along the span, and what follows from that alone."""
+        """The position of each of a work-item's chunks along the span, and what depends on that alone."""
         name, o, several = self.name, self.sizes, self.sizes.span_steps > 1
         span_width = 1 if o.by_depth else o.vector
         local, stride = (f"{name}_slow", o.slow_items) if o.by_depth else (f"{name}_fast", o.fast_items)
@@ -249,7 +256,7 @@ class Operand:
         return [*declared, *loop(self.i, o.span_steps, lines)]
 
     def fetched(self, stage: str) -> list[str]:
-        """A tile's part of this work-item: on its way to ``stage``, or into registers."""
+        """Loads this work-item's part of a tile into ``stage`` or into registers."""
         loads, slot = self.loads, f"{self.name}_next[{self.number}]"
         if loads.mode == "copy":
             to = f"{self._begin(stage)} + {self._place()}"
@@ -265,7 +272,7 @@ class Operand:
         return self._each([*loads.head, *lines], loads.depth_lines)
 
     def kept(self, stage: str) -> list[str]:
-        """From registers to ``stage``; nothing of what is copied past them."""
+        """Writes registers to ``stage``; nothing if copies go past registers."""
         if self.loads.mode == "copy":
             return []
         if self.turned:
@@ -282,12 +289,12 @@ class Operand:
         return self._each(lane_loop([element], lanes))
 
     def _kept_turned(self, stage: str) -> list[str]:
-        """Element by element, each to a row of its own."""
+        """Writes one element at a time, each to its own row."""
         name, o = self.name, self.sizes
         fast = f"{name}_fast + {self.i} * {o.fast_items}" if o.fast_steps > 1 else f"{name}_fast"
         slow = f"{name}_slow + {self.t} * {o.slow_items}" if o.slow_steps > 1 else f"{name}_slow"
         row = f"{scaled(fast, o.vector)} + {LANE}" if o.vector > 1 else fast
-        offset = self.rows.offset(f"{name}_row", f"({slow})" if "+" in slow else slow)  # a byte an element
+        offset = self.rows.offset(f"{name}_row", f"({slow})" if "+" in slow else slow)  # one byte per element
         at = f"{self._first}{LANE}" if o.vector > 1 else self.number
         lines = [
             f"const int {name}_row = {row};",
@@ -297,14 +304,14 @@ class Operand:
 
     @property
     def _first(self) -> str:
-        """What stands in front of the lane in the number of a register."""
+        """The text before the lane in the number of a register."""
         return f"({self.number}) * {self.sizes.vector} + " if self.number != "0" else ""
 
     def _begin(self, stage: str) -> str:
         return plus(stage, self.begins)
 
     def _place(self) -> str:
-        """Where a work-item's chunk goes in the tile."""
+        """The position of a work-item's chunk in the tile."""
         name, o = self.name, self.sizes
         slow_step, fast_step = (self.i, self.t) if o.by_depth else (self.t, self.i)
         changes = []
@@ -318,7 +325,7 @@ class Operand:
         return f"{place} + {slow_step} * {o.slow_items * o.row_bytes}" if o.slow_steps > 1 else place
 
     def _each(self, lines: Sequence[str], depth_lines: Sequence[str] = ()) -> list[str]:
-        """``lines`` for each of a work-item's chunks; ``depth_lines`` once a step along the depth."""
+        """``lines`` for each of a work-item's chunks; ``depth_lines`` once per step along the depth."""
         o, inside = self.sizes, ""
         if o.slow_guard:
             step = self.i if o.by_depth else self.t
@@ -329,9 +336,16 @@ class Operand:
 
 
 def _operand(
-    kernel: Kernel, printer: CPrinter, name: str, batch: Var, index: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes
+    kernel: Kernel[Contraction],
+    printer: CPrinter,
+    name: str,
+    batch: Var,
+    index: str,
+    s: MmaSchedule,
+    p: MmaProblem,
+    d: MmaSizes,
 ) -> Operand:
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     is_a = name == "a"
     value, axes, extent = (body.a, body.m, p.m) if is_a else (body.b, body.n, p.n)
     sizes, copied = (d.a, p.a_copied) if is_a else (d.b, p.b_copied)
@@ -356,7 +370,7 @@ def _operand(
 
 
 def _depth(name: str, o: OperandSizes, d: MmaSizes, depth_width: int) -> tuple[Expr, dict[Expr, str]]:
-    """Where a work-item stands along the depth, in chunks or elements: tile, then itself, then its steps."""
+    """A work-item's position along the depth, in chunks or elements: from the tile, the work-item and its step."""
     tile = var("tile", d.tiles_k)
     items, axis = (o.fast_items, "fast") if o.by_depth else (o.slow_items, "slow")
     mine, step = var(axis, items), var("step", o.depth_steps)
@@ -367,11 +381,11 @@ def _depth(name: str, o: OperandSizes, d: MmaSizes, depth_width: int) -> tuple[E
     return depth, {v: n for v, n in names.items() if v in depth.free}
 
 
-Axes = tuple[Sequence[Var], Sequence[Var], Sequence[Var]]  # of the span, of the depth, of the batch
+Axes = tuple[Sequence[Var], Sequence[Var], Sequence[Var]]  # axes of the span, of the depth, of the batch
 
 
 def _copies(kernel: Kernel, printer: CPrinter, name: str, value: Expr, of: Axes, walk: Walk, o: OperandSizes) -> Loads:
-    """Chunks as they are."""
+    """Loads chunks unchanged."""
     copy = copy_loader(
         kernel, printer, name, value, of, walk, by_depth=o.by_depth, width=o.vector, span_steps=o.span_steps
     )
@@ -391,7 +405,7 @@ def _copies(kernel: Kernel, printer: CPrinter, name: str, value: Expr, of: Axes,
 def _elements(
     kernel: Kernel, printer: CPrinter, name: str, value: Expr, of: Axes, walk: Walk, o: OperandSizes
 ) -> Loads:
-    """A run of elements that are computed in registers."""
+    """Loads a run of elements that are computed in registers."""
     value, lane = stored(value), var(LANE, o.vector)
     element = place(kernel, value, of, walk, by_depth=o.by_depth, width=o.vector, lane=lane)
     span_lines, arrays, depth_lines, known, spans_used = hoisted(printer, [element], walk, name, o.span_steps)
@@ -418,7 +432,12 @@ def _elements(
 
 
 def _fragments(body: Contraction, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> dict[str, list[str]]:
-    """``fragments``: where a lane's are; ``read``: those of the next step, or of the one; ``read_first``: of the first."""
+    """Text of a lane's fragments.
+
+    fragments   declarations of the addresses
+    read        reads the fragments of the next step, or of the only one
+    read_first  reads those of the first step
+    """
     a, b = fragments_of("a", s, p, d), fragments_of("b", s, p, d)
     if d.warp_steps == 1:
         first, read = [], [*a.read("a_part", "from", "0"), *b.read("b_part", "from", "0")]

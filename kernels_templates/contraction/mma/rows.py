@@ -1,9 +1,9 @@
-"""How rows of a tile lie in shared memory, and how the lanes of a warp read fragments of mma from them.
+"""The layout of a tile's rows in shared memory, and how the lanes of a warp read fragments for mma from them.
 
-A tile in shared memory is rows of chunks of 16 bytes. A chunk lies in its row where its number, combined with bits of
-the row's by exclusive or, says: the rows that one access reads together then meet in different banks.
-Sizes are powers of two, so that whatever a position is made of, row, chunk, step or block, sets bits of its own:
-parts of an offset are combined by exclusive or as well, constants at the end.
+A tile in shared memory consists of rows of 16-byte chunks. The position of a chunk in its row is its number, combined
+by exclusive or with bits of the row's number, so that rows that one access reads together are in different banks. Sizes
+are powers of two, so each part of a position (row, chunk, step, block) sets bits of its own. Offsets are therefore
+combined by exclusive or too, with constants at the end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ CHUNK = 16
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows of one operand's tile lie in shared memory; positions and offsets are in bytes.
+    """The layout of the rows of one operand's tile in shared memory; positions and offsets are in bytes.
 
-    Rows along the depth are read eight at a time, as are rows across it of 2-byte elements. Rows across the depth of
-    4-byte elements are read an element at a time, four rows together.
+    Rows along the depth, and rows of 2-byte elements across it, are read eight at a time. Rows of 4-byte elements
+    across the depth are read one element at a time, four rows together.
     """
 
     by_depth: int
@@ -36,7 +36,7 @@ class Rows:
         return not self.by_depth and self.element_bytes == 4
 
     def _bits(self) -> tuple[int, int, int]:
-        """(shift right, mask, factor) of a row's number, giving the bytes that its positions are changed by."""
+        """(shift right, mask, factor): turns a row's number into the bytes that its positions are combined with."""
         chunks = self.row_bytes // CHUNK
         if self.by_element:
             return 0, min(3, (chunks - 1) // 2), 2 * CHUNK
@@ -48,7 +48,7 @@ class Rows:
         return (row >> shift & mask) * factor
 
     def offset(self, row: str, position: str) -> str:
-        """C text of the offset of ``position`` in ``row``, a name or a number."""
+        """C text of the offset of ``position`` in ``row``; both are names or numbers."""
         shift, mask, factor = self._bits()
         start = f"{row} * {self.row_bytes}"
         if mask == 0:
@@ -57,16 +57,16 @@ class Rows:
         return f"{start} + ({position} ^ ({moved} & {mask}) * {factor})"
 
     def repeating(self, items: int, steps: int) -> str | None:
-        """What a step of ``items`` rows changes positions by, as the rest of C text that begins with ``(step``.
+        """By what a step of ``items`` rows changes positions; ``None`` if it does not.
 
-        ``None`` where it changes nothing.
+        The text is the rest of an expression that starts with ``(step``.
         """
         shift, mask, factor = self._bits()
         changed = [self.change(items * step) for step in range(steps)]
         if not any(changed):
             return None
         scale = items >> shift
-        if scale == 0:  # several steps share a change
+        if scale == 0:  # several steps have the same change
             return f" * {items} >> {shift} & {mask}) * {factor}"
         return f" & {mask // scale}) * {factor * scale}"
 
@@ -75,7 +75,8 @@ class Rows:
 class Fragments:
     """How a warp reads the fragments of one operand, ``per_read`` blocks of 16 rows or 8 columns at once.
 
-    row, position    what a lane reads first, of ``<name>_at``; steps and blocks change it by adding bytes, or by exclusive or
+    row, position    a lane's first element, in ``<name>_at``; steps and blocks add bytes to it or combine it by
+                     exclusive or
     """
 
     name: str
@@ -88,9 +89,9 @@ class Fragments:
     step_xor: int
     block_add: int
     block_xor: int
-    begins: int  # in a stage, in bytes
-    half_xor: int = 0  # of elements: the second eight rows
-    depth_add: int = 0  # and the second four steps of the depth
+    begins: int  # offset in a stage, in bytes
+    half_xor: int = 0  # for elements: the offset of the second eight rows
+    depth_add: int = 0  # and of the second four steps of the depth
 
     def declared(self) -> list[str]:
         name = self.name
@@ -101,7 +102,7 @@ class Fragments:
         ]
 
     def read(self, to: str, stage: str, step: str) -> list[str]:
-        """The fragments of ``step`` of ``stage`` into ``to``."""
+        """Statements that read the fragments of ``step`` of ``stage`` into ``to``."""
         many = self.blocks > self.per_read
         at, add = f"{self.name}_at", ""
         if many and self.block_xor:
@@ -148,7 +149,7 @@ def fragments_of(name: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Fragm
     rows = Rows(sizes.shared_by_depth, sizes.row_bytes, p.element_bytes)
     per_read = 1 if is_a or blocks == 1 or rows.by_element else 2
     block_span = 16 if is_a else 8
-    # lanes 8i to 8i + 7 give the rows of matrix i: matrices of `a` go along the rows first, of `b` along the depth
+    # lanes 8i to 8i + 7 address the rows of matrix i; matrices of `a` are in order of rows first, of `b` of depth first
     high, low = "my_lane / 16", "my_lane / 8 % 2"
     along_span, along_depth = (low, high) if is_a else (high if per_read > 1 else "", low)
     step_depth = 32 // p.element_bytes
@@ -176,7 +177,7 @@ def fragments_of(name: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> Fragm
 
 
 def scaled(text: str, factor: int) -> str:
-    """``text * factor``; 0 where there is no text."""
+    """``text * factor``; 0 if there is no text."""
     if not text:
         return "0"
     return f"({text}) * {factor}" if "+" in text else f"{text} * {factor}"

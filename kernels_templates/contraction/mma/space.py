@@ -1,4 +1,4 @@
-"""The parameters of the contraction family's `mma` engine: warp tiles on matrix units, a ring of stages, split-K."""
+"""Parameters of the contraction family's ``mma`` engine: warp tiles on matrix units, a ring of stages, split-K."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class MmaSchedule(Tunables):
     warp_n: int = tunable((8, 16, 32, 64, 128), "columns of the result per warp")
     warps_m: int = tunable((1, 2, 4), "warps along the rows")
     warps_n: int = tunable((1, 2, 4), "warps along the columns")
-    warps_k: int = tunable((1, 2, 4), "warps that share the depth of a stage and add up through shared memory")
-    k_steps: int = tunable((1, 2, 4, 8), "depth of a stage, in steps of 32 bytes: what one mma multiplies")
-    stages: int = tunable((2, 3, 4, 5, 6), "tiles in shared memory: one is computed with, the others are on their way")
+    warps_k: int = tunable((1, 2, 4), "warps that share the depth of a stage and add their sums through shared memory")
+    k_steps: int = tunable((1, 2, 4, 8), "depth of a stage, in steps of 32 bytes, the depth of one mma")
+    stages: int = tunable((2, 3, 4, 5, 6), "tiles in shared memory: one is multiplied while the others are loaded")
     splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
     raster: int = tunable(
         (1, 2, 4, 8), "columns of tiles that work-groups walk down together, for the second-level cache"
@@ -55,28 +55,28 @@ class MmaSchedule(Tunables):
 
 
 class MmaProblem(GemmProblem):
-    """As for every plain contraction, and what matrix units multiply."""
+    """Sizes of a plain contraction, and the kind of its products."""
 
-    element_bytes: int  # of both operands in shared memory
-    products: int  # of matrix units for one: 3 for 3xtf32
+    element_bytes: int  # bytes of an element in shared memory
+    products: int  # products of matrix units per product: 3 for 3xtf32
 
 
 class OperandSizes(Sizes):
-    """How one operand's tile is dealt out to work-items, and how it lies in shared memory. All of it powers of two.
+    """How one operand's tile is divided among work-items, and its layout in shared memory. All sizes are powers of two.
 
-    Its fast axis is the one along which memory runs.
+    Its fast axis is the one that is contiguous in memory.
     """
 
-    by_depth: int  # 1: that is the depth
-    vector: int  # elements of a chunk, which one access brings
-    fast_items: int  # work-items side by side along the fast axis
-    fast_steps: int  # chunks of each of them
+    by_depth: int  # 1: the fast axis is the depth
+    vector: int  # elements of a chunk; one access loads a chunk
+    fast_items: int  # work-items along the fast axis
+    fast_steps: int  # chunks of each work-item along it
     slow_items: int
     slow_steps: int
     slow_guard: int  # 1: the last step goes past the end of the tile
-    shared_by_depth: int  # 1: a row of the tile in shared memory runs along the depth
-    row_bytes: int  # of such a row
-    bytes: int  # of the tile
+    shared_by_depth: int  # 1: a row of the tile in shared memory is along the depth
+    row_bytes: int  # bytes of such a row
+    bytes: int  # bytes of the tile
 
     @property
     def span_steps(self) -> int:
@@ -95,29 +95,29 @@ class MmaSizes(Sizes):
     tile_m: int
     tile_n: int
     tile_k: int
-    warp_steps: int  # of a warp, in a stage
-    blocks_m: int  # of 16 rows and of 8 columns of a warp
+    warp_steps: int  # steps of a warp in a stage
+    blocks_m: int  # blocks of 16 rows, and of 8 columns, per warp
     blocks_n: int
     a: OperandSizes
     b: OperandSizes
     stage_bytes: int
-    out_vector: int  # columns of a store
-    sum_columns: int  # of a row of sums in shared memory, on their way to stores
+    out_vector: int  # columns per store
+    sum_columns: int  # columns of a row of sums that are staged in shared memory for stores
     tiles_m: int
     tiles_n: int
     tiles_k: int
-    tiles_per_split: int  # of the depth
-    tiles: int  # of the whole result
+    tiles_per_split: int  # tiles along the depth per split
+    tiles: int  # tiles of the whole result
 
 
-STEP_BYTES = 32  # of one row of an operand that one mma takes
-STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would meet in four banks
-FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
+STEP_BYTES = 32  # bytes of a row of an operand per mma
+STAGE_PAD = 8  # columns after a staged row of sums, if eight rows would otherwise share four banks
+FLAG_BYTES = 128  # static: the flag of the last to arrive, padded to where dynamic shared memory may begin
 
 
-def operand_types(kernel: Kernel) -> tuple[DType, DType] | Refusal:
-    """The types that matrix units multiply, as memory holds them; or why they cannot."""
-    body = kernel.body_as(Contraction)
+def operand_types(kernel: Kernel[Contraction]) -> tuple[DType, DType] | Refusal:
+    """The types that matrix units multiply, as stored in memory, or the reason why they cannot."""
+    body = kernel.body
     a, b, acc = stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype
     if acc is I32 and {a, b} <= {I8, U8}:
         return a, b
@@ -129,7 +129,7 @@ def operand_types(kernel: Kernel) -> tuple[DType, DType] | Refusal:
     return Refusal(f"matrix units do not multiply {a} by {b} into {acc}")
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if "mma" not in features:
         return "the device has no mma.sync"
     found = operand_types(kernel)
@@ -137,15 +137,15 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return found.reason
     if found[0] in (BF16, F32) and "mma_sm80" not in features:
         return f"the device multiplies no {'bf16' if found[0] is BF16 else 'tf32'} on matrix units"
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
         return "there is nothing to multiply"
     return ""
 
 
-def problem(kernel: Kernel) -> MmaProblem:
+def problem(kernel: Kernel[Contraction]) -> MmaProblem:
     kernel = along_memory(kernel)
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     types = operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     a_by_depth, a_wide, a_copied = _in_memory(kernel, body.a, body.m, nbytes)
@@ -166,11 +166,11 @@ def problem(kernel: Kernel) -> MmaProblem:
     )
 
 
-def _in_memory(kernel: Kernel, value: Expr, span: Sequence[Var], nbytes: int) -> tuple[int, int, int]:
-    """Whether memory runs along the depth, how many elements an access takes, and whether it may be asynchronous."""
-    depth = kernel.body_as(Contraction).k
+def _in_memory(kernel: Kernel[Contraction], value: Expr, span: Sequence[Var], nbytes: int) -> tuple[int, int, int]:
+    """Whether an operand is contiguous along the depth, the elements of an access, and whether copies can be used."""
+    depth = kernel.body.k
     found = copyable(kernel, value, span, depth)
-    # fragments of single bytes are read along the depth only: another order is turned on its way
+    # fragments of bytes are read along the depth only; bytes in another order are transposed on their way
     copied = int(found.width > 0 and (nbytes > 1 or found.by_depth))
     return found.by_depth, found.width or fast_axis(kernel, stored(value), span, depth)[1], copied
 
@@ -215,7 +215,7 @@ def derive(s: MmaSchedule, p: MmaProblem) -> MmaSizes:
         a=a,
         b=b,
         stage_bytes=a.bytes + b.bytes,
-        out_vector=least(p.out_wide, s.warp_n // 2),  # sixteen rows keep all lanes of a warp busy
+        out_vector=least(p.out_wide, s.warp_n // 2),  # sixteen rows suffice for all lanes of a warp
         sum_columns=s.warp_n + STAGE_PAD,
         tiles_m=tiles_m,
         tiles_n=tiles_n,
@@ -226,8 +226,11 @@ def derive(s: MmaSchedule, p: MmaProblem) -> MmaSizes:
 
 
 def dynamic_shared_bytes(s: MmaSchedule, p: MmaProblem) -> int:
-    """The ring of stages; what follows the last of them reuses it: the sums of other warps along the depth, then
-    sixteen rows of sums of each warp."""
+    """Bytes of the ring of stages.
+
+    After the last stage its memory is reused: for the sums of other warps along the depth, then for sixteen rows of
+    sums of each warp.
+    """
     d = derive(s, p)
     ring = s.stages * d.stage_bytes
     shared_depth = (s.warps_k - 1) * d.tile_m * d.tile_n * 4
@@ -240,7 +243,7 @@ def shared_bytes(s: MmaSchedule, p: MmaProblem) -> int:
 
 
 def staged_registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool) -> int:
-    """Registers that hold a tile on its way, where no asynchronous copy brings it; one each for parts of a word."""
+    """Registers that hold a tile in flight, if asynchronous copies do not bring it; parts of a word need one each."""
     d = derive(s, p)
     total = 0
     for o, copied in ((d.a, p.a_copied), (d.b, p.b_copied)):
@@ -250,10 +253,10 @@ def staged_registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool) -> int:
 
 
 def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
-    """Sums, the fragments of two steps, a tile on its way, and the rest.
+    """Registers for sums, the fragments of two steps, a tile in flight, and other values.
 
-    3xtf32 splits the fragments of ``b`` and one block of ``a``, adds up apart from the sums, and ptxas splits those of
-    later steps early.
+    3xtf32 splits the fragments of ``b`` and one block of ``a`` and adds small products separately. ptxas also splits
+    fragments of later steps early.
     """
     d = derive(s, p)
     buffers = 1 + (d.warp_steps > 1)
@@ -262,8 +265,8 @@ def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
     spans = d.a.span_steps + d.b.span_steps
     staged = staged_registers(s, p, async_copy=async_copy)
     sums = 4 * d.blocks_m * d.blocks_n
-    # what other work-groups left is held while it is added, and the way to it: beside 128 sums there is room for that only
-    # in second fragments
+    # sums of other work-groups are held while they are added, with their addresses; beside 128 sums only the registers
+    # of a second set of fragments are free for that
     left = fragments + 8 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
     before = sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED_BESIDE_FRAGMENTS
     return most(before, tail_registers(d.threads, d.tile_m, p))
@@ -271,7 +274,7 @@ def registers(s: MmaSchedule, p: MmaProblem, *, async_copy: bool = True) -> int:
 
 def objections(s: MmaSchedule, p: MmaProblem, limits: Limits) -> Iterator[str]:
     if limits.warp != WARP:
-        yield f"fragments are dealt to warps of {WARP}, the device's have {limits.warp}"
+        yield f"fragments are divided among warps of {WARP}, the device's have {limits.warp}"
     if s.k_steps % s.warps_k:
         yield f"warps_k={s.warps_k} warps cannot share k_steps={s.k_steps}"
         return
@@ -322,23 +325,23 @@ TILES = (  # warp_m, warp_n, warps_m, warps_n, warps_k, k_steps, stages: from la
     (16, 16, 1, 1, 1, 1, 2),
 )
 
-# of one unit, about: those of an A100, which the others resemble
+# of one unit, about; those of an A100, which other devices resemble
 MULTIPLY_ADDS_PER_CYCLE = {1: 2048, 2: 1024, 4: 512}  # by bytes of an element
-MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
+MEMORY_BYTES_PER_CYCLE = 28  # per unit, from the second-level cache, if all units load
 SHARED_BYTES_PER_CYCLE = 128
-MEMORY_CYCLES = 700  # a tile's way to shared memory
-BARRIER_CYCLES = 60  # of a stage: its barrier and its first fragments
-SPLIT_CYCLES = 1500  # leaving partial sums, arriving
+MEMORY_CYCLES = 700  # latency of a tile
+BARRIER_CYCLES = 60  # per stage: its barrier and its first fragments
+SPLIT_CYCLES = 1500  # to store partial sums and arrive
 
 # instructions of a warp, about
-TRIP_INSTRUCTIONS = 24  # of a stage: waits, barrier, where the next one goes
-COPY_INSTRUCTIONS = 4  # of a chunk on its way: its address, its halo test
-SPLIT_INSTRUCTIONS = 4  # of a fragment's register that 3xtf32 splits
-OUT_INSTRUCTIONS = 3  # of a sum
+TRIP_INSTRUCTIONS = 24  # per stage: waits, barrier, addresses of the next one
+COPY_INSTRUCTIONS = 4  # per chunk: address, halo test
+SPLIT_INSTRUCTIONS = 4  # per register of a fragment that 3xtf32 splits
+OUT_INSTRUCTIONS = 3  # per sum
 
 
 def default(p: MmaProblem, limits: Limits) -> MmaSchedule:
-    """The tile and split that a model of one unit's cycles finds fastest."""
+    """The tile and split that are fastest by a model of one unit's cycles."""
     candidates = [_tile(tile, splits) for tile in TILES for splits in MmaSchedule.choices("splits")]
     legal = [s for s in candidates if not list(objections(s, p, limits))]
     return settle(min(legal, key=lambda s: cycles(s, p, limits)), p)
@@ -360,21 +363,24 @@ def _tile(sizes: tuple[int, int, int, int, int, int, int], splits: int) -> MmaSc
 
 
 def _raster(tiles_n: int) -> int:
-    """As CUTLASS groups columns of tiles (threadblock_swizzle.h)."""
+    """Columns of tiles that are walked together, as in CUTLASS (threadblock_swizzle.h)."""
     return 8 if tiles_n >= 6 else 4 if tiles_n >= 3 else 2 if tiles_n >= 2 else 1
 
 
 def cycles(s: MmaSchedule, p: MmaProblem, limits: Limits) -> float:
-    """Cycles of the busiest unit: its share of work-groups, each so many stages deep, each bound by matrix units,
-    by the caches, by shared memory or by what its ring does not hide of memory's latency."""
+    """Cycles of the busiest unit: its share of work-groups, each with so many stages.
+
+    A stage is bound by matrix units, by the caches, by shared memory, or by the part of memory's latency that the ring
+    does not hide.
+    """
     d = derive(s, p)
     if s.splits > 1 and (d.tiles_k < 2 * s.splits or d.tiles > 2 * limits.units):
-        return float("inf")  # too little for each, or enough of them without
+        return float("inf")  # too little work for each, or enough work-groups without splits
     groups = d.tiles * s.splits
     share = -(-groups // limits.units)
     warps = s.warps_m * s.warps_n * s.warps_k
     multiply = d.tile_m * d.tile_n * d.tile_k * p.products / MULTIPLY_ADDS_PER_CYCLE[p.element_bytes]
-    multiply *= max(1.0, 4 / (warps * share))  # a unit has four of them, each warp feeds one
+    multiply *= max(1.0, 4 / (warps * share))  # a unit has four matrix cores, and a warp uses one
     memory = d.stage_bytes / MEMORY_BYTES_PER_CYCLE
     fragments = warps * d.warp_steps * (s.warp_m + s.warp_n) * STEP_BYTES / SHARED_BYTES_PER_CYCLE
     latency = (MEMORY_CYCLES + BARRIER_CYCLES) / (s.stages - 1) if limits.async_copy else MEMORY_CYCLES
@@ -386,10 +392,10 @@ def cycles(s: MmaSchedule, p: MmaProblem, limits: Limits) -> float:
 
 
 def work(s: MmaSchedule, p: MmaProblem) -> Work:
-    """A work-group's share of the depth for its tile; partial sums go to the workspace and back."""
+    """A work-group's share of the depth for its tile; partial sums are written to the workspace and read back."""
     d = derive(s, p)
     warps, sums = s.warps_m * s.warps_n * s.warps_k, d.tile_m * d.tile_n * 4
-    kinds = {1: "s8", 2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    kinds = {1: "s8", 2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 is as fast as f16
     products, fragments = d.blocks_m * d.blocks_n, 4 * d.blocks_m + 2 * d.blocks_n
     step = products * p.products + fragments / 4 + (SPLIT_INSTRUCTIONS * fragments if p.products == 3 else 0)
     chunks = d.a.bytes / (d.a.vector * p.element_bytes) + d.b.bytes / (d.b.vector * p.element_bytes)
@@ -415,7 +421,7 @@ def work(s: MmaSchedule, p: MmaProblem) -> Work:
 
 
 def focus(p: MmaProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """All but the order in which tiles are walked, which ``settle`` knows, and stages too thin or too deep to pay."""
+    """Everything except the order of tiles, which ``settle`` chooses, and stages too thin or too deep to pay."""
     least_depth, results = STEP_BYTES // p.element_bytes, p.batch * p.m * p.n
     return {
         "warp_n": (16, 32, 64) if p.n > 8 else (8, 16),
@@ -430,9 +436,11 @@ def settle(s: MmaSchedule, p: MmaProblem) -> MmaSchedule:
     return s.replace(raster=_raster(derive(s, p).tiles_n))
 
 
-def packing(kernel: Kernel, s: MmaSchedule, p: MmaProblem) -> Packing | None:
-    """A constant operand along the depth, where as it is it cannot be copied, or not by whole chunks, or its fragments
-    are read piecemeal."""
+def packing(kernel: Kernel[Contraction], s: MmaSchedule, p: MmaProblem) -> Packing | None:
+    """Packs a constant operand along the depth.
+
+    Only if, as it is, it cannot be copied, or not in whole chunks, or its fragments would be read in pieces.
+    """
     sides = (("b", p.n, p.b_by_depth, p.b_wide, p.b_copied), ("a", p.m, p.a_by_depth, p.a_wide, p.a_copied))
     for name, extent, by_depth, wide, copied in sides:
         width = math.gcd(p.k, CHUNK_BYTES // p.element_bytes)
@@ -443,16 +451,16 @@ def packing(kernel: Kernel, s: MmaSchedule, p: MmaProblem) -> Packing | None:
             continue
         after = p.replace(**{f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
         available = min(MOST_REGISTERS, REGISTER_FILE // derive(s, p).threads)
-        # the schedule was chosen for the operand as it is, and has to run with this one
+        # the schedule was chosen for the operand as it is, and has to run with the packed one too
         if all(registers(s, after, async_copy=is_async) <= available for is_async in (True, False)):
             batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
             return Packing(name, (*batch, Digit("span", 1, extent), *_depth_digits(kernel)))
     return None
 
 
-def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
-    """The depth as the engine walks along it: one digit, or one of each axis where it takes them in another order."""
-    body, ordered = (k.body_as(Contraction) for k in (kernel, along_memory(kernel)))
+def _depth_digits(kernel: Kernel[Contraction]) -> tuple[Digit, ...]:
+    """The depth in the order in which the engine walks it: one digit, or one per axis if the order differs."""
+    body, ordered = kernel.body, along_memory(kernel).body
     if ordered.k == body.k:
         return (Digit("k", 1, math.prod(v.extent for v in body.k)),)
     inner = {axis: math.prod(v.extent for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
@@ -461,6 +469,7 @@ def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     MmaSchedule,
     problem,
     objections,

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 
 def emit_separable_mma(
-    kernel: Kernel, printer: CPrinter, s: SeparableMmaSchedule, p: SeparableMmaProblem, derived: SeparableMmaSizes
+    kernel: Kernel[Separable],
+    printer: CPrinter,
+    s: SeparableMmaSchedule,
+    p: SeparableMmaProblem,
+    derived: SeparableMmaSizes,
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_mma/kernel.j2`` for what each hook is."""
-    body, dialect = kernel.body_as(Separable), printer.dialect
+    body, dialect = kernel.body, printer.dialect
     value = stored(body.a)
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
     ends = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)

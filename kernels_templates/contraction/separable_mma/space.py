@@ -55,15 +55,15 @@ BARRIER_CYCLES = 60
 WARP_ROWS = (16, 32, 64)  # of a warp
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Separable], features: frozenset[str]) -> str:
     if reason := mma.accepts(kernel, features) or separable.accepts(kernel):
         return reason
-    body = kernel.body_as(Separable)
+    body = kernel.body
     return "bytes are left to other engines" if body.acc.dtype is I32 else ""
 
 
-def problem(kernel: Kernel) -> SeparableMmaProblem:
-    body, types = kernel.body_as(Separable), mma.operand_types(kernel)
+def problem(kernel: Kernel[Separable]) -> SeparableMmaProblem:
+    body, types = kernel.body, mma.operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
     return SeparableMmaProblem(**separable.problem(kernel, nbytes).numbers, products=products)
@@ -239,6 +239,7 @@ def packing(kernel: Kernel, s: SeparableMmaSchedule, p: SeparableMmaProblem) -> 
 
 FAMILY = Family(
     "contraction",
+    Separable,
     SeparableMmaSchedule,
     problem,
     objections,

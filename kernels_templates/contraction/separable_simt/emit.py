@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 
 def emit_separable_simt(
-    kernel: Kernel, printer: CPrinter, s: SeparableSimtSchedule, p: SeparableProblem, derived: SeparableSimtSizes
+    kernel: Kernel[Separable],
+    printer: CPrinter,
+    s: SeparableSimtSchedule,
+    p: SeparableProblem,
+    derived: SeparableSimtSizes,
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_simt/kernel.j2`` for what each hook is."""
-    body, dialect, width = kernel.body_as(Separable), printer.dialect, derived.out_vector
+    body, dialect, width = kernel.body, printer.dialect, derived.out_vector
     ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")
     filters, dtype = filters_of(kernel, printer, (derived.padded_k, derived.padded_n), "contraction/separable_simt")
     assert dtype is F32

@@ -52,18 +52,18 @@ BARRIER_CYCLES = 60
 PASS_BYTES = 128  # that shared memory's banks give in a cycle
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Separable], features: frozenset[str]) -> str:
     if features & {"mali", "amd"}:
         return "its local memory, and its registers, are of another kind"
     if reason := separable.accepts(kernel):
         return reason
-    body = kernel.body_as(Separable)
+    body = kernel.body
     if body.acc.dtype is not F32 or stored(body.b).dtype is not F32:
         return "sums and filters are of f32"
     return ""
 
 
-def problem(kernel: Kernel) -> SeparableProblem:
+def problem(kernel: Kernel[Separable]) -> SeparableProblem:
     return separable.problem(kernel, element_bytes=4)
 
 
@@ -213,6 +213,7 @@ def packing(kernel: Kernel, s: SeparableSimtSchedule, p: SeparableProblem) -> Pa
 
 FAMILY = Family(
     "contraction",
+    Separable,
     SeparableSimtSchedule,
     problem,
     objections,

@@ -1,7 +1,8 @@
-"""Blocks of statements for the contraction template: how tiles are brought in, computed with and stored.
+"""Text for the contraction template: how tiles are loaded, multiplied and stored.
 
-Index texts are what the template's loops call their variables: ``a_t`` and ``a_i`` count a work-item's accesses of ``a`` along
-the depth and along the rows, ``i`` and ``j`` its sums. A loop of one round is none, and its index is 0.
+Index texts are the names of the template's loop variables: ``a_t`` and ``a_i`` count a work-item's accesses of ``a``
+along the depth and along the rows, ``i`` and ``j`` its sums. A loop with a single iteration is omitted, and its index
+is 0.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def emit_contraction(
-    kernel: Kernel, printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: SimtSchedule, p: SimtProblem, d: SimtSizes
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/simt/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    """What ``kernels_templates/contraction/simt/kernel.j2`` reads; each hook is described there."""
+    body = kernel.body
     batch = var("batch", max(1, p.batch))
     index = printer.dialect.index_type(_largest_index(s, p))
     walk = _walk(index, s, p, d)
@@ -77,12 +78,12 @@ def _largest_index(s: SimtSchedule, p: SimtProblem) -> int:
 
 @dataclass(frozen=True)
 class Walk:
-    """The texts of where a work-group's tile stands in the result, and of its way along the depth."""
+    """Text for the position of a work-group's tile in the result, and for its walk along the depth."""
 
-    index: str  # the type of indices
+    index: str  # the C type of indices
     row: str
     column: str
-    begin: str  # of the depth
+    begin: str  # where the depth begins
     end: str
 
 
@@ -112,12 +113,12 @@ def _shared(acc_type: str, s: SimtSchedule, d: SimtSizes, meets: bool) -> list[t
     ]
 
 
-# ---- where a work-item stands ----
+# ---- the position of a work-item ----
 
 
 def _places(walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> dict[str, list[str]]:
-    """``my_place``: a work-item's in the tile, which is made of ``id``; ``tile_place``: the tile's, of ``tile``."""
-    items = d.rows * d.columns  # of a slice
+    """``my_place`` is a work-item's position in the tile, from ``id``; ``tile_place`` the tile's, from ``tile``."""
+    items = d.rows * d.columns  # work-items of a slice
     item = "id" if s.slices == 1 else "item"
     mine: list[str] = []
     if s.slices > 1:
@@ -172,7 +173,7 @@ def _operands(body: Contraction, s: SimtSchedule, p: SimtProblem, d: SimtSizes) 
             span_steps=sizes.span_steps,
             depth_name=f"{name}_depth",
             late=bool(s.asynchronous),
-            # a CPU's compiler unrolls what it wants of a whole tile's loops, and takes a minute where it is told to
+            # a CPU's compiler chooses what to unroll; if told to unroll a whole tile's loops, it takes a minute
             unrolled=s.lanes == 1,
         )
         for name, value, axes, extent, sizes in (("a", body.a, body.m, p.m, d.a), ("b", body.b, body.n, p.n, d.b))
@@ -180,22 +181,22 @@ def _operands(body: Contraction, s: SimtSchedule, p: SimtProblem, d: SimtSizes) 
 
 
 def _prepared(o: Access, first: str, threads: int) -> list[str]:
-    """What a work-item knows of its accesses before the loop over the depth: places, offsets, halo positions."""
+    """What a work-item computes for its accesses before the loop over the depth: positions, offsets, halo tests."""
     operand, sizes = o.loader.operand, o.sizes
     clamped = operand.extent % o.tile != 0 or bool(sizes.slow_guard and sizes.by_depth)
     lines = o.loader.prepared(o.index, plus(first, o.span), clamped)
     if 1 in (sizes.fast_items, sizes.slow_items):
-        return lines  # it is all of them along the other axis, or alone
+        return lines  # it has all elements along the other axis, or it is the only work-item
     return [f"const int {o.fast} = id % {sizes.fast_items}, {o.slow} = id / {sizes.fast_items};", *lines]
 
 
 def _moved(a: Access, b: Access, walk: Walk, s: SimtSchedule, d: SimtSizes) -> dict[str, list[str]]:
-    """How tiles go from memory to shared memory.
+    """How tiles are moved from global to shared memory.
 
-    registers     those of a tile on its way, where nothing is copied past them
-    first_tiles   what sets out before the loop over the depth
-    next_tile     what sets out in each of its rounds, while another tile is computed with
-    keep_tile     from registers to shared memory
+    registers     registers of a tile in flight, if it is not copied past them
+    first_tiles   loads that start before the loop over the depth
+    next_tile     loads that start in each iteration, while another tile is multiplied
+    keep_tile     statements that write registers to shared memory
     """
     if s.stages == 1:
         return {"registers": [], "first_tiles": [], "next_tile": [*a.loaded("depth", ""), *b.loaded("depth", "")]}
@@ -241,7 +242,7 @@ def _access(o: Loader, walk: Walk, s: SimtSchedule, d: SimtSizes) -> Access:
 
 
 def _items(o: Loader, sizes: OperandSizes, threads: int) -> tuple[str, str]:
-    """What a work-item's places along the fast and the slow axis of a tile are called."""
+    """The names of a work-item's positions along the fast and the slow axis of a tile."""
 
     def item(axis: str, count: int) -> str:
         return "0" if count == 1 else "id" if count == threads else f"{o.operand.name}_{axis}"
@@ -251,17 +252,17 @@ def _items(o: Loader, sizes: OperandSizes, threads: int) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Access:
-    """One access of a work-item to an operand's tile: where it stands there, and what it does."""
+    """One access of a work-item to an operand's tile: its position there, and its statements."""
 
     loader: Loader
     sizes: OperandSizes
     index: str
-    fast: str  # the work-item's place along the axis along which memory runs, and across it
+    fast: str  # the work-item's position along the axis that is contiguous in memory, and across it
     slow: str
     tile_k: int
     tile: int  # extent of the span
     unrolled: bool
-    in_rows: bool  # the tile of ``a`` has rows along the depth, as copies bring them
+    in_rows: bool  # the tile of ``a`` has rows along the depth, as copies write them
 
     @property
     def name(self) -> str:
@@ -288,17 +289,17 @@ class Access:
 
     @property
     def span(self) -> str:
-        """Its first element's place along the span of the tile."""
+        """The position of its first element along the span of the tile."""
         return self._slow if self.sizes.by_depth else self._fast
 
     @property
     def depth(self) -> str:
-        """The same along the depth."""
+        """The position of its first element along the depth."""
         return self._fast if self.sizes.by_depth else self._slow
 
     @property
     def next(self) -> str:
-        """The registers of an access that is on its way."""
+        """The registers of an access that is under way."""
         o, steps = self.loader.operand, self.sizes.depth_steps * self.sizes.span_steps
         return f"{self.name}_next" + (f"[{plus(times(self.t, o.span_steps), o.step)}]" if steps > 1 else "")
 
@@ -309,14 +310,14 @@ class Access:
         return f"{ctype} {body};" if self.width == 1 else printer.dialect.aligned_array(ctype, body, self.width)
 
     def place(self, stage: str, lane: str) -> str:
-        """The element ``lane`` in a stage of shared memory."""
+        """Element ``lane`` in a stage of shared memory."""
         if self.in_rows and self.name == "a":
             return f"tile_a{stage}[{self.span}][{plus(self.depth, lane)}]"
         along, across = (lane, "0") if self.sizes.by_depth else ("0", lane)
         return f"tile_{self.name}{stage}[{plus(self.depth, along)}][{plus(self.span, across)}]"
 
     def loaded(self, first: str, stage: str | None) -> list[str]:
-        """Part of the tile that begins at depth ``first``, to shared memory or to registers: ``stage`` is ``None`` then."""
+        """Loads the part of the tile that begins at depth ``first``, to ``stage`` or (``None``) to registers."""
         o, name = self.loader, self.name
         depth: list[str] = []
         if o.depth_used:
@@ -332,7 +333,7 @@ class Access:
         return self._each([*depth, *o.depth_lines], moved)
 
     def kept(self, stage: str) -> list[str]:
-        """From registers to shared memory."""
+        """Writes registers to shared memory."""
         if self.width == 1:
             return self._each([], [f"{self.place(stage, '0')} = {self.next};"])
         if self.sizes.by_depth:
@@ -342,7 +343,7 @@ class Access:
         return self._each([], copy("&" + self.place(stage, "0"), self.next, self.loader.element.dtype, self.width))
 
     def _each(self, depth_lines: list[str], access: list[str]) -> list[str]:
-        """``access`` for each of a work-item's; ``depth_lines`` once a step along the depth."""
+        """``access`` for each of a work-item's accesses; ``depth_lines`` once per step along the depth."""
         o = self.loader.operand
         inside = f"{self._slow} < {self.tile if self.sizes.by_depth else self.tile_k}" if self.sizes.slow_guard else ""
         spans = loop(o.step, self.sizes.span_steps, guarded(inside, access), unrolled=self.unrolled)
@@ -353,14 +354,14 @@ class Access:
 
 
 def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSizes) -> dict[str, Any]:
-    """What a tile adds to the sums.
+    """How a tile is multiplied.
 
     parts        the registers of a step's operands
-    read_first   with fragments=2, the first step's operands
-    read         in each step ``k`` its operands, or with fragments=2 those of the next one
+    read_first   with fragments=2, reads the first step's operands
+    read         in each step ``k``, reads its operands, or with fragments=2 those of the next step
     multiply     the statement of one product
-    b_vector     of accumulators that are vectors: where one of ``b`` is in shared memory; ``lane_sums``: where one of the
-                 sums goes as elements
+    b_vector     with vector accumulators: the address of a vector of ``b`` in shared memory
+    lane_sums    with vector accumulators: where the elements of a sum are written
     """
     reads = Reads(printer, body.acc.dtype, s, d)
     steps = s.tile_k // s.slices
@@ -398,7 +399,7 @@ def _computed(printer: CPrinter, body: Contraction, s: SimtSchedule, d: SimtSize
 
 @dataclass(frozen=True)
 class Reads:
-    """How a work-item reads a step's operands from the stage of shared memory that it computes with."""
+    """How a work-item reads a step's operands from the current stage of shared memory."""
 
     printer: CPrinter
     dtype: DType
@@ -416,7 +417,10 @@ class Reads:
         return [a] if self.s.lanes > 1 else [a, array(ctype, f"b_part{buffers}", self.s.reg_n)]
 
     def a(self, part: str, k: str, once: str = "") -> list[str]:
-        """To ``part`` the rows of step ``k``; of rows along the depth ``a_deep`` steps, ``once`` in so many."""
+        """Reads the rows of step ``k`` into ``part``.
+
+        If rows are along the depth, it reads ``a_deep`` steps at once, in every such step.
+        """
         s, d = self.s, self.d
         if d.a_rows:
             i = "i" if s.reg_m > 1 else "0"
@@ -429,7 +433,7 @@ class Reads:
     def b(self, part: str, k: str) -> list[str]:
         s, d = self.s, self.d
         if s.lanes > 1:
-            return []  # vectors, which the template reads
+            return []  # the template reads vectors itself
         run = d.run_n
         return self._runs("b", part, k, s.reg_n, run, lambda j: _place(j, run, s.reg_n, run, d.columns, "my_column"))
 
@@ -440,7 +444,7 @@ class Reads:
         return f"&tile_b{self.stage}[{k}][{plus(times(j, d.columns * s.lanes), mine)}]"
 
     def _runs(self, name: str, part: str, k: str, reg: int, run: int, place: Callable[[str], str]) -> list[str]:
-        """A work-item's ``reg`` elements of step ``k``, ``run`` neighbours at a time."""
+        """Reads a work-item's ``reg`` elements of step ``k``, ``run`` neighbours at a time."""
         count = reg // run
         index = "j" if run == 1 and name == "b" else "i"
         at = index if count > 1 else "0"
@@ -454,7 +458,10 @@ class Reads:
 
 
 def _place(i: str, unit: int, reg: int, run: int, items: int, mine: str) -> str:
-    """Where element ``unit * i`` of a work-item's ``reg`` stands in the tile: in runs of ``run``, work-items side by side."""
+    """The position, in the tile, of element ``unit * i`` of a work-item's ``reg`` elements.
+
+    Elements are in runs of ``run``; the runs of the work-items are adjacent.
+    """
     if items == 1:
         return times(i, unit)
     if reg == run:
@@ -468,7 +475,7 @@ def _place(i: str, unit: int, reg: int, run: int, items: int, mine: str) -> str:
 
 
 def _stores(found: Mapping[str, Any], walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> list[str]:
-    """What is stored of each sum, row by row. Rows and columns past the end of the result are not."""
+    """The stores of the sums, row by row, except for rows and columns past the end of the result."""
     unrolled, runs = s.lanes == 1, s.reg_n // d.out_vector
     i, j = "i" if s.reg_m > 1 else "0", "j" if runs > 1 else "0"
     row = plus(walk.row, _place(i, 1, s.reg_m, d.run_m, d.rows, "my_row"))
@@ -488,6 +495,6 @@ def _stores(found: Mapping[str, Any], walk: Walk, s: SimtSchedule, p: SimtProble
 
 
 def _sum(s: SimtSchedule, width: int) -> str:
-    """The sum of lane ``lane`` of the template's vector ``j`` of row ``i``."""
+    """The sum of lane ``lane`` in the template's vector ``j`` of row ``i``."""
     sums, lane = "sums" if s.lanes > 1 else "acc", LANE if width > 1 else "0"
     return f"{sums}[{'i' if s.reg_m > 1 else '0'}][{plus(times('j' if s.reg_n > width else '0', width), lane)}]"

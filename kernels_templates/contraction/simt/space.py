@@ -1,4 +1,4 @@
-"""The parameters of the contraction family's `simt` engine: shared-memory tiles, register tiles, split-K."""
+"""Parameters of the contraction family's ``simt`` engine: shared-memory tiles, register tiles, split-K."""
 
 from __future__ import annotations
 
@@ -50,38 +50,36 @@ class SimtSchedule(Tunables):
     tile_k: int = tunable((4, 8, 16, 32, 64, 128), "depth of one shared-memory stage")
     reg_m: int = tunable((1, 2, 4, 8, 16), "rows of the result per work-item")
     reg_n: int = tunable((1, 2, 4, 8, 16, 32, 64), "columns of the result per work-item")
-    stages: int = tunable(
-        (1, 2, 3, 4, 5, 6), "tiles in shared memory: all but one are on their way while it is computed with"
-    )
+    stages: int = tunable((1, 2, 3, 4, 5, 6), "tiles in shared memory: one is multiplied while the others are loaded")
     asynchronous: int = tunable((0, 1), "1: tiles are copied to shared memory past the registers (cp.async)")
     fragments: int = tunable((1, 2), "2: a step's operands are read from shared memory one step ahead")
     slices: int = tunable((1, 2, 4), "groups of work-items that share the depth of a tile")
     splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
-    lanes: int = tunable((1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors")
+    lanes: int = tunable((1, 4, 8, 16), "columns per accumulator, if a work-item computes with vectors")
 
 
 class SimtProblem(GemmProblem):
-    """As for every plain contraction, and which products this one takes.
+    """Sizes of a plain contraction, and the kind of its products.
 
-    Where ``dot`` is more than 1, ``k`` counts words of four bytes, and so do the numbers of elements.
+    If ``dot`` is more than 1, ``k`` and the numbers of elements count words of four bytes.
     """
 
     acc_bytes: int
     exact_f32: int  # 1: f32 is multiplied as f32, which matrix units do not
-    dot: int  # steps of the depth that a product takes: 4 of bytes
+    dot: int  # steps of the depth per product: 4 for bytes
 
 
 class OperandSizes(Sizes):
-    """How one operand's tile is dealt out to work-items. Its fast axis is the one along which memory runs."""
+    """How one operand's tile is divided among work-items. Its fast axis is the one that is contiguous in memory."""
 
-    by_depth: int  # 1: that is the depth
-    vector: int  # elements of an access
-    fast_items: int  # work-items side by side along the fast axis
-    fast_steps: int  # accesses of each of them
+    by_depth: int  # 1: the fast axis is the depth
+    vector: int  # elements per access
+    fast_items: int  # work-items along the fast axis
+    fast_steps: int  # accesses of each work-item along it
     slow_items: int
     slow_steps: int
     slow_guard: int  # 1: the last step goes past the end of the tile
-    pad: int  # elements behind a row of the tile in shared memory
+    pad: int  # elements after a row of the tile in shared memory
 
     @property
     def span_steps(self) -> int:
@@ -99,35 +97,35 @@ class SimtSizes(Sizes):
     threads: int
     rows: int  # work-items of a slice along the rows of the tile
     columns: int
-    quads: int  # 1: a warp is 4 x 8 work-items, whose reads of shared memory meet in no bank
+    quads: int  # 1: a warp is 4 x 8 work-items, whose reads of shared memory have no bank conflicts
     a: OperandSizes
     b: OperandSizes
-    a_rows: int  # 1: rows of ``a`` lie along the depth in shared memory; work-items' rows are then ``rows`` apart
-    a_deep: int  # elements of such a row that a work-item reads at once: few, where it has many rows
+    a_rows: int  # 1: rows of ``a`` are along the depth in shared memory; a work-item's rows are then ``rows`` apart
+    a_deep: int  # elements of such a row that a work-item reads at once; few if it has many rows
     a_outer: int  # extents of a stage of ``a`` in shared memory
     a_inner: int
     run_m: int  # neighbouring rows of a work-item
     run_n: int
-    out_vector: int  # columns of a store
+    out_vector: int  # columns per store
     tiles_m: int
     tiles_n: int
     tiles_k: int
-    tiles_per_split: int  # of the depth
-    tiles: int  # of the whole result
-    tiles_bytes: int  # of shared memory
+    tiles_per_split: int  # tiles along the depth per split
+    tiles: int  # tiles of the whole result
+    tiles_bytes: int  # bytes of the tiles in shared memory
     dynamic_shared_bytes: int
-    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time; 0: the compiler decides
+    groups_per_unit: int = 0  # work-groups that should be resident on a multiprocessor; 0: the compiler decides
 
 
-DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which stands behind arrays of fixed size
-ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
-PAD = 4  # elements behind a shared row, where its writes would meet in one bank
-ROW_BYTES = 16  # of a row of ``a`` along the depth, that one copy brings
+DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which comes after arrays of fixed size
+ADDRESSES = 48  # registers for the addresses of an unrolled loop: pointers, offsets, halo tests
+PAD = 4  # elements after a row in shared memory, if writes would otherwise hit one bank
+ROW_BYTES = 16  # bytes of a row of ``a`` along the depth per copy
 
 
-def problem(kernel: Kernel) -> SimtProblem:
+def problem(kernel: Kernel[Contraction]) -> SimtProblem:
     kernel = along_memory(packed_in_words(kernel))
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)
     b_by_depth, b_wide = fast_axis(kernel, body.b, body.n, body.k)
     types = {stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype}
@@ -148,9 +146,9 @@ def problem(kernel: Kernel) -> SimtProblem:
     )
 
 
-def is_copied(kernel: Kernel, value: Expr) -> int:
-    """1 when an operand's elements are read and used as they are, or zero: a copy of memory makes its tile."""
-    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body_as(Contraction).acc.dtype)))
+def is_copied(kernel: Kernel[Contraction], value: Expr) -> int:
+    """1 if an operand's elements are used as they are stored, or are zero, so that copies of memory can fill its tile."""
+    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body.acc.dtype)))
     return int(found is not None and kernel.params[found[0].source].dtype.bits in (32, 64))
 
 
@@ -159,14 +157,14 @@ def threads_of(s: SimtSchedule) -> int:
 
 
 def width_of(wide: int, *tiles: int) -> int:
-    """The widest access that the tile allows too."""
+    """The widest access that the tile allows, at most ``wide``."""
     while any(t % wide for t in tiles):
         wide //= 2
     return wide
 
 
 def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int) -> OperandSizes:
-    """How a tile's load is dealt out: a row of the fast axis is ``tile / wide`` or ``tile_k / wide`` accesses."""
+    """How loading a tile is divided: a row of the fast axis is ``tile / wide`` or ``tile_k / wide`` accesses."""
     fast, slow = (tile_k, tile) if by_depth else (tile, tile_k)
     chunks = fast // wide
     fast_items = gcd(chunks, threads)
@@ -184,10 +182,10 @@ def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int
 
 
 def row_chunk(s: SimtSchedule, p: SimtProblem) -> int:
-    """Elements of a chunk of 16 bytes where the tile of ``a`` keeps the rows that asynchronous copies bring; else 0.
+    """Elements of a 16-byte chunk, if the tile of ``a`` keeps the rows that asynchronous copies bring; otherwise 0.
 
-    A copy cannot turn what it copies. A tile that lies along the depth, as ``a`` does in memory, takes whole chunks;
-    one that lies across it would take an element at a time.
+    A copy cannot transpose. A tile with rows along the depth, as ``a`` has in memory, takes whole chunks; a tile across
+    it would take one element at a time.
     """
     if not (s.asynchronous and p.a_by_depth):
         return 0
@@ -199,13 +197,13 @@ def row_chunk(s: SimtSchedule, p: SimtProblem) -> int:
 def derive(s: SimtSchedule, p: SimtProblem) -> SimtSizes:
     threads = threads_of(s)
     chunk = row_chunk(s, p)
-    # an asynchronous copy along the depth into a tile across it takes one element
+    # an asynchronous copy along the depth, into a tile across it, moves one element
     late_a, late_b = s.asynchronous and p.a_by_depth and not chunk, s.asynchronous and p.b_by_depth
     a_wide = 1 if late_a else width_of(p.a_wide, s.tile_k if p.a_by_depth else s.tile_m)
     b_wide = 1 if late_b else width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
     a = operand_sizes(s.tile_m, s.tile_k, p.a_by_depth, a_wide, threads)
     b = operand_sizes(s.tile_n, s.tile_k, p.b_by_depth, b_wide, threads)
-    a_pad = chunk or a.pad  # behind a row of chunks: eight rows that are read together meet in no bank
+    a_pad = chunk or a.pad  # after a row of chunks, so that eight rows that are read together have no bank conflicts
     a_outer, a_inner = (s.tile_m, s.tile_k + a_pad) if chunk else (s.tile_k, s.tile_m + a_pad)
     run_n = s.lanes if s.lanes > 1 else least(s.reg_n, 4)
     rows, columns = s.tile_m // s.reg_m, s.tile_n // s.reg_n
@@ -225,7 +223,7 @@ def derive(s: SimtSchedule, p: SimtProblem) -> SimtSizes:
         run_m=1 if chunk else least(s.reg_m, 4),
         run_n=run_n,
         out_vector=width_of(p.out_wide, run_n),
-        tiles_m=max(1, tiles_m),  # a result of no elements has no launch, but its source still compiles
+        tiles_m=max(1, tiles_m),  # an empty result has no launch, but its source must compile
         tiles_n=max(1, tiles_n),
         tiles_k=tiles_k,
         tiles_per_split=-(-tiles_k // s.splits),
@@ -236,68 +234,72 @@ def derive(s: SimtSchedule, p: SimtProblem) -> SimtSizes:
 
 
 def rest_bytes(s: SimtSchedule, p: SimtProblem) -> int:
-    """Shared memory beside the tiles: the slices' sums, the flag of the last work-group to arrive, row statistics."""
+    """Shared memory besides the tiles: the slices' sums, the flag of the last work-group to arrive, row statistics."""
     tail = tail_shared_bytes(threads_of(s), s.tile_m, p)
     return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + 16 * (s.splits > 1) + tail
 
 
 def shared_bytes(s: SimtSchedule, p: SimtProblem) -> int:
-    """Both tiles, once a stage, and the rest, which ends where dynamic memory may begin."""
+    """Both tiles of all stages, and the rest, which is padded to where dynamic memory may begin."""
     d, rest = derive(s, p), rest_bytes(s, p)
     return d.tiles_bytes + (-(-rest // DYNAMIC_ALIGNMENT) * DYNAMIC_ALIGNMENT if d.dynamic_shared_bytes else rest)
 
 
 def registers(s: SimtSchedule, p: SimtProblem) -> int:
-    """What the sums need, or the row statistics behind them.
+    """Registers that the sums need, or the row statistics after them.
 
-    All that there are, where 128 sums are joined with other work-groups': beside them ptxas reads another's ahead while
-    registers are left, and now and then a few too many (sm_89, CUDA 13.5: 12 of 107 schedules spill, most 8 or 16 bytes; one of
-    58 without splits).
+    It is all registers if 128 sums are added to those of other work-groups. ptxas then reads another group's sums ahead
+    while registers are left, and now and then a few too many (sm_89, CUDA 13.5: 12 of 107 schedules spill, most 8 or 16
+    bytes; one of 58 without splits).
     """
     joined = (s.reg_m * s.reg_n * (p.acc_bytes // 4) >= 128) * (s.splits > 1) * MOST_REGISTERS
     return most(most(_registers_of_sums(s, p), joined), tail_registers(threads_of(s), s.tile_m, p))
 
 
 def _registers_of_sums(s: SimtSchedule, p: SimtProblem) -> int:
-    """What the sums need: accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
+    """Registers that the sums need: accumulators, fragments, the staged tile, row addresses, and 26 others."""
     d = derive(s, p)
     words = p.acc_bytes // 4
     staged = words * s.tile_k * (s.tile_m + s.tile_n) // d.threads if s.stages == 2 and not s.asynchronous else 0
     spans = d.a.span_steps + d.b.span_steps
-    # of copies a third each, for halo tests: those of many are not computed again
+    # copies need a third each, for halo tests; if there are many, their results are kept
     addresses = 2 * spans + s.asynchronous * most(0, spans - 8)
     fragments = s.fragments * (s.reg_m * d.a_deep + s.reg_n)
     return words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
 
 
 def registers_joining(s: SimtSchedule, p: SimtProblem) -> int:
-    """What the last of several work-groups needs for the others' sums where its own came from slices: ptxas reads all of
-    another's before it adds any, which it does not do otherwise (measured on sm_80, with CUDA 13.3)."""
+    """Registers that the last of several work-groups needs for the others' sums, if its own sums came from slices.
+
+    ptxas then reads all sums of another group before it adds any. It does not do so otherwise (measured on sm_80, CUDA
+    13.3).
+    """
     return (2 * (p.acc_bytes // 4) * s.reg_m * s.reg_n + 26) * (s.slices > 1) * (s.splits > 2)
 
 
 def registers_taken(s: SimtSchedule, p: SimtProblem) -> int:
-    """At most what ptxas takes while registers are plenty: it reads three fragments ahead and keeps the addresses of
-    parameters.
+    """An upper bound of the registers that ptxas uses if they are plenty.
 
-    Measured over all kernels of the benchmark models (bench/compile_matrix.py). It does with ``registers`` when it
-    has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
+    It then reads three fragments ahead and keeps addresses. Measured over all kernels of the benchmark models
+    (bench/compile_matrix.py). ptxas manages with ``registers`` if it has to, so this is no objection to a schedule. It
+    bounds how many work-groups share a unit.
     """
     d = derive(s, p)
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m * d.a_deep + s.reg_n)
-    # where copies go to, in each stage; or a tile read at once, where it passes through registers without waiting there
+    # destinations of copies in each stage, or a tile that passes through registers without being kept there
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
     moving = 16 if s.asynchronous else passing
-    partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
+    partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # another split's sums, read together
     sums = _registers_of_sums(s, p) + fragments + ADDRESSES + moving + partial + 8 * max(0, p.inputs - USUAL_INPUTS)
     return most(sums, tail_registers(threads_of(s), s.tile_m, p))
 
 
 def template_sizes(s: SimtSchedule, p: SimtProblem) -> SimtSizes:
-    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
+    """The sizes of ``derive``, and ``groups_per_unit``.
 
-    It decides well, but for many inputs, or few work-items: it saves registers for more work-groups, and addresses go to a
-    stack. Told how many registers ``registers_taken`` allows, it reads so far ahead that it spills.
+    ptxas decides well how many work-groups should be resident, except for many inputs or few work-items. Then it saves
+    registers for more work-groups, and addresses are spilled. If it were told how many registers ``registers_taken``
+    allows, it would read so far ahead that it spills.
     """
     groups = 1 if p.inputs > USUAL_INPUTS else groups_for_less_than_a_warp(threads_of(s))
     return derive(s, p).replace(groups_per_unit=groups)
@@ -317,9 +319,9 @@ def objections(s: SimtSchedule, p: SimtProblem, limits: Limits) -> Iterator[str]
     if s.lanes > 1:
         yield from too_wide(s.lanes, p.acc_bytes, limits)
     if s.lanes > 1 and s.splits > 1:
-        yield "split-K adds scalar accumulators"
+        yield "split-K needs scalar accumulators"
     if s.lanes > 1 and has_tail(p):
-        yield "row statistics follow scalar accumulators"  # PoCL 3.0 with LLVM 14 fails on such text with vectors
+        yield "row statistics need scalar accumulators"  # PoCL 3.0 with LLVM 14 fails to compile them with vectors
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     static = rest_bytes(s, p) if s.asynchronous else shared
@@ -339,18 +341,18 @@ def _pipeline_objections(s: SimtSchedule, p: SimtProblem, limits: Limits) -> Ite
     if s.tile_k % s.slices:
         yield f"slices={s.slices} does not divide tile_k={s.tile_k}"
     if s.lanes > 1 and (s.slices > 1 or s.fragments > 1):
-        yield "vector accumulators are for one slice, whose operands are read as they are needed"
+        yield "vector accumulators are for a single slice, whose operands are read as they are needed"
     if not s.asynchronous and s.stages > 2:
-        yield f"{s.stages} stages need asynchronous copies: registers hold one tile"
+        yield f"{s.stages} stages need asynchronous copies, because registers hold one tile"
     if not s.asynchronous:
         return
     if not limits.async_copy:
         yield "the device has no asynchronous copies"
     if s.stages == 1:
-        yield "an asynchronous copy needs a second stage to go to"
+        yield "asynchronous copies need a second stage"
     for operand, copied in (("a", p.a_copied), ("b", p.b_copied)):
         if not copied:
-            yield f"operand {operand} is computed or converted on its way to shared memory: it cannot be copied"
+            yield f"operand {operand} is computed or converted when it is loaded, so it cannot be copied"
 
 
 def geometry(s: SimtSchedule, p: SimtProblem) -> Geometry:
@@ -404,31 +406,32 @@ TILES = tuple(
     )
 )
 
-MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item makes one a cycle
-RESIDENT = 8  # work-groups that share a unit, about
-STEP_CYCLES = 300  # a tile's way from memory to shared memory: hidden only by other work-groups, or by tiles ahead
+MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item does one per cycle
+RESIDENT = 8  # about how many work-groups share a unit
+STEP_CYCLES = 300  # latency of a tile; only other work-groups, or tiles loaded ahead, hide it
 BARRIER_CYCLES = 40
-SPLIT_CYCLES = 1500  # leaving partial sums, arriving, adding them up
-SLICE_CYCLES = 100  # the same in shared memory
-MEMORY_CYCLES = 700  # before the first tile is there
-MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
+SPLIT_CYCLES = 1500  # to store partial sums, arrive, and add them
+SLICE_CYCLES = 100  # the same through shared memory
+MEMORY_CYCLES = 700  # until the first tile has arrived
+MEMORY_BYTES_PER_CYCLE = 28  # per unit, from the second-level cache, if all units load
 # instructions of a warp, about
-TRIP_INSTRUCTIONS = 24  # of a stage: waits, barrier, where the next one goes
-COPY_INSTRUCTIONS = 4  # of an access on its way to shared memory: its address, its halo test
-OUT_INSTRUCTIONS = 3  # of a sum
-PASS_BYTES = 128  # that shared memory's banks give in a cycle
+TRIP_INSTRUCTIONS = 24  # per stage: waits, barrier, addresses of the next one
+COPY_INSTRUCTIONS = 4  # per access that fills shared memory: address, halo test
+OUT_INSTRUCTIONS = 3  # per sum
+PASS_BYTES = 128  # bytes of shared memory per cycle
 
 
 def default(p: SimtProblem, limits: Limits) -> SimtSchedule:
-    """The tile, split and slices that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a
-    group. Tiles are copied asynchronously where the device and both operands allow it.
+    """The tile, split and slices that are fastest by a model of one unit's cycles; on a CPU, one work-item per group.
+
+    Tiles are copied asynchronously if the device and both operands allow it.
     """
     if limits.is_cpu:
         return _one_at_a_time(p, limits)
     late = limits.async_copy and p.a_copied and p.b_copied
     candidates = []
     for tile in TILES:
-        depth = -(-p.k // tile.tile_k)  # no more stages than tiles: ptxas would write all out, and spill
+        depth = -(-p.k // tile.tile_k)  # no more stages than tiles, because ptxas would unroll them all, and spill
         ways = [tile.replace(stages=n, asynchronous=1) for n in (4, 3, 2) if late and n <= max(2, depth)]
         for slices in (1, 2, 4):
             shape = [way.replace(slices=slices) for way in (*ways, tile)]
@@ -440,14 +443,14 @@ def default(p: SimtProblem, limits: Limits) -> SimtSchedule:
 
 
 def cycles(s: SimtSchedule, p: SimtProblem, limits: Limits) -> float:
-    """Cycles of the busiest unit: its share of work-groups, each so many steps deep, each bound by sums or by memory."""
+    """Cycles of the busiest unit: its share of work-groups, each with so many steps that sums or memory bound."""
     groups = -(-p.m // s.tile_m) * -(-p.n // s.tile_n) * p.batch * s.splits
     share = max(1, -(-groups // limits.units))
     depth = -(-p.k // s.tile_k)
     if s.splits > 1 and (depth < 4 * s.splits or groups > 4 * limits.units):
-        return float("inf")  # too little for each, or enough of them without
+        return float("inf")  # too little work for each, or enough work-groups without splits
     steps = -(-depth // s.splits)
-    fragments = 1 / s.reg_m + 1 / s.reg_n  # shared-memory reads per multiply-add
+    fragments = 1 / s.reg_m + 1 / s.reg_n  # reads of shared memory per multiply-add
     rate = min(MULTIPLY_ADDS_PER_CYCLE, min(share, RESIDENT) * threads_of(s))
     sums = share * s.tile_k * s.tile_m * s.tile_n * (1 + fragments) / rate
     ahead = s.stages - 1 if s.asynchronous else 1
@@ -460,11 +463,11 @@ def cycles(s: SimtSchedule, p: SimtProblem, limits: Limits) -> float:
 
 
 def work(s: SimtSchedule, p: SimtProblem) -> Work:
-    """A work-group's share of the depth for its tile, its multiply-adds issued by warps like everything else."""
+    """A work-group's share of the depth for its tile. Multiply-adds are issued by warps like all other instructions."""
     d = derive(s, p)
-    warps, words = -(-d.threads // 32), p.acc_bytes // 4  # lanes of a warp that is not full idle
+    warps, words = -(-d.threads // 32), p.acc_bytes // 4  # idle lanes of a partial warp count
     sums, tile_bytes = s.tile_m * s.tile_n * p.acc_bytes, s.tile_k * (s.tile_m + s.tile_n) * p.acc_bytes
-    depth = warps * s.tile_k / s.slices  # of all warps
+    depth = warps * s.tile_k / s.slices  # sum over all warps
     at_once = d.a_deep if d.a_rows else d.run_m
     accesses = s.reg_m / at_once, s.reg_n / d.run_n
     read = accesses[0] * passes(words * at_once) + accesses[1] * passes(words * d.run_n)
@@ -491,18 +494,21 @@ def work(s: SimtSchedule, p: SimtProblem) -> Work:
 
 
 def passes(words: int) -> int:
-    """Cycles of shared memory's banks for a warp's access of so many words a work-item, of which it reads some twice."""
+    """Cycles of shared memory for a warp's access of ``words`` words per work-item, some of which several lanes read."""
     return (words + 1) // 2
 
 
 def focus(p: SimtProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """Tiles whose work-items have several sums each; stages as copies allow. The tuner's whole space is 34 million."""
+    """Tiles with several sums per work-item, and as many stages as copies allow.
+
+    The tuner's whole space has 34 million points.
+    """
     late = int(limits.async_copy and p.a_copied and p.b_copied)
     small = p.m <= 8
     return {
         "tile_m": (1, 4, 8) if small else tuple(t for t in (16, 32, 64, 128) if t < 2 * max(p.m, 16)),
         "tile_n": tuple(t for t in (16, 32, 64, 128) if t < 2 * max(p.n, 16)),
-        "tile_k": (8, 16, 32) if late else (8, 16),  # it waits in registers, else
+        "tile_k": (8, 16, 32) if late else (8, 16),  # otherwise it is kept in registers
         "reg_m": (1, 4) if small else (2, 4, 8),
         "reg_n": (1, 2, 4) if small else (4, 8),
         "stages": (3, 4) if late else (2,),
@@ -514,12 +520,12 @@ def focus(p: SimtProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 
 def packing(kernel: Kernel, s: SimtSchedule, p: SimtProblem) -> Packing | None:
-    """Constant bytes in whole words."""
+    """Constant bytes packed in whole words."""
     return word_packing(kernel)
 
 
 def _one_at_a_time(p: SimtProblem, limits: Limits) -> SimtSchedule:
-    """A CPU behind OpenCL: one work-item a group, its tile in vector registers, shared memory as a packed panel."""
+    """For a CPU with OpenCL: one work-item per group, its tile in vector registers, shared memory as a packed panel."""
     lanes = max(w for w in (1, 4, 8, 16) if w * p.acc_bytes <= max(p.acc_bytes, limits.vector_bytes))
     while lanes > 4 and lanes >= 2 * p.n:
         lanes //= 2
@@ -534,6 +540,7 @@ def _one_at_a_time(p: SimtProblem, limits: Limits) -> SimtSchedule:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     SimtSchedule,
     problem,
     objections,

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def emit_stem_mma(
-    kernel: Kernel, printer: CPrinter, s: StemMmaSchedule, p: StemMmaProblem, derived: StemMmaSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: StemMmaSchedule, p: StemMmaProblem, derived: StemMmaSizes
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_mma/kernel.j2`` for what each hook is."""
-    body, found = kernel.body_as(Contraction), required(stem_of(kernel))
+    body, found = kernel.body, required(stem_of(kernel))
     dtype = stored(body.b).dtype
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
     ends = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)

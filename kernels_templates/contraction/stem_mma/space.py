@@ -71,12 +71,12 @@ MOST_TAPS = 16  # of a side of the window: larger ones are deep enough without
 WRITTEN_STEPS = 16  # steps of the depth that are written out
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
     if reason := mma.accepts(kernel, features):
         return reason
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.acc.dtype is I32:
         return "bytes of few channels are left to other engines"
     found = stem_of(kernel)
@@ -87,8 +87,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> StemMmaProblem:
-    body, found, types = kernel.body_as(Contraction), required(stem_of(kernel)), mma.operand_types(kernel)
+def problem(kernel: Kernel[Contraction]) -> StemMmaProblem:
+    body, found, types = kernel.body, required(stem_of(kernel)), mma.operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     return StemMmaProblem(
         **stem_sizes(kernel, found).numbers,
@@ -252,6 +252,7 @@ def packing(kernel: Kernel, s: StemMmaSchedule, p: StemMmaProblem) -> Packing:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     StemMmaSchedule,
     problem,
     objections,

@@ -1,4 +1,4 @@
-"""What the template of a convolution of few channels on plain units is given."""
+"""What the template of a convolution of few channels without matrix units reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.stem import stem_of
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def emit_stem_simt(
-    kernel: Kernel, printer: CPrinter, s: StemSimtSchedule, p: StemSimtProblem, derived: StemSimtSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: StemSimtSchedule, p: StemSimtProblem, derived: StemSimtSizes
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/stem_simt/kernel.j2`` for what each hook is."""
+    """What ``kernels_templates/contraction/stem_simt/kernel.j2`` reads; each hook is described there."""
     found = required(stem_of(kernel))
     width, dialect = derived.out_vector, printer.dialect
     ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")

@@ -1,4 +1,4 @@
-"""The parameters of the contraction family's `stem_simt` engine: few channels, image and filters in shared memory."""
+"""Parameters of the contraction family's ``stem_simt`` engine: few channels, image and filters in shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StemSimtSchedule(ImageTile):
 
 
 class StemSimtProblem(StemProblem):
-    out_wide: int  # columns that a store may take at once
+    out_wide: int  # most columns of one store
 
 
 class StemSimtSizes(StagedImage):
@@ -40,21 +40,21 @@ class StemSimtSizes(StagedImage):
     depth: int  # channels of a pixel in shared memory
     taps: int  # rows of the filters
     tiles_n: int
-    padded_n: int  # columns, filled up to whole tiles
+    padded_n: int  # columns, rounded up to whole tiles
     tiles: int
-    out_vector: int  # columns that a store takes
+    out_vector: int  # columns per store
 
 
-ARRAY_ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
-MOST_TAPS = 16  # of a side of the window
+ARRAY_ALIGNMENT = 128  # of arrays in shared memory, as ptxas allocates them
+MOST_TAPS = 16  # most taps along a side of the window
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.acc.dtype is not F32:
-        return f"sums are of f32, not {body.acc.dtype}"
+        return f"sums have to be f32, not {body.acc.dtype}"
     found = stem_of(kernel)
     if isinstance(found, Refusal):
         return found.reason
@@ -63,7 +63,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return ""
 
 
-def problem(kernel: Kernel) -> StemSimtProblem:
+def problem(kernel: Kernel[Contraction]) -> StemSimtProblem:
     found = required(stem_of(kernel))
     return StemSimtProblem(**stem_sizes(kernel, found).numbers, out_wide=store_width(kernel))
 
@@ -95,7 +95,7 @@ def shared_bytes(s: StemSimtSchedule, p: StemSimtProblem) -> int:
 
 
 def registers(s: StemSimtSchedule, p: StemSimtProblem) -> int:
-    """Sums, a tap's pixels, a channel's filters, and the rest; or the groups of pixels that are read together."""
+    """Registers for sums, a tap's pixels, a channel's filters, and others, or for pixels that are read together."""
     d = derive(s, p)
     read = 2 * least(4, d.load_trips) * p.channels * p.group
     return most(s.reg_m * s.reg_n + s.reg_m * d.depth + s.reg_n, read) + RESERVED
@@ -103,7 +103,7 @@ def registers(s: StemSimtSchedule, p: StemSimtProblem) -> int:
 
 def objections(s: StemSimtSchedule, p: StemSimtProblem, limits: Limits) -> Iterator[str]:
     if limits.is_cpu:
-        yield "outputs are dealt to work-items side by side, the device runs one at a time"
+        yield "outputs are divided among adjacent work-items, the device runs one at a time"
     if s.tile_n % s.reg_n or s.tile_y * s.tile_x % s.reg_m:
         yield "reg_m, reg_n must divide tile_y * tile_x, tile_n"
         return
@@ -135,21 +135,21 @@ TILES = (  # from large to small
     StemSimtSchedule(tile_y=4, tile_x=8, tile_n=8, reg_m=1, reg_n=4),
     StemSimtSchedule(tile_y=1, tile_x=8, tile_n=4, reg_m=1, reg_n=4),
 )
-MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item makes one a cycle
-SHARED_FLOATS_PER_CYCLE = 64  # neighbours read the same pixels
-MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
-LATENCY_CYCLES = 1000  # of the image's way to shared memory, four trips' reads together
-COPY_INSTRUCTIONS = 12  # of a warp's trip for the image: reads, halo tests, its way to shared memory
-RESIDENT = 1024  # work-items that a unit runs at a time, about
+MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item does one per cycle
+SHARED_FLOATS_PER_CYCLE = 64  # neighbouring work-items read the same pixels
+MEMORY_BYTES_PER_CYCLE = 28  # per unit, from the second-level cache, if all units load
+LATENCY_CYCLES = 1000  # to bring the image to shared memory, with the loads of four trips in flight
+COPY_INSTRUCTIONS = 12  # per warp and trip for the image: loads, halo tests, stores to shared memory
+RESIDENT = 1024  # about how many work-items a unit runs at a time
 
 
 def default(p: StemSimtProblem, limits: Limits) -> StemSimtSchedule:
-    """The tile that a model of one unit's cycles finds fastest."""
+    """The tile that is fastest by a model of one unit's cycles."""
     return fastest(TILES, objections, cycles, p, limits)
 
 
 def cycles(s: StemSimtSchedule, p: StemSimtProblem, limits: Limits) -> float:
-    """Cycles of the busiest unit: its share of tiles, bound by arithmetic, shared memory or the caches; one tile's way."""
+    """Cycles of the busiest unit: its share of tiles, bound by arithmetic, shared memory or caches, and one latency."""
     d = derive(s, p)
     share = -(-d.tiles // limits.units)
     resident = min(share, max(1, RESIDENT // d.threads))
@@ -161,21 +161,21 @@ def cycles(s: StemSimtSchedule, p: StemSimtProblem, limits: Limits) -> float:
 
 
 def image_bytes(d: StagedImage, p: StemProblem) -> int:
-    """Of the image, that a work-group reads."""
+    """Bytes of the image that a work-group reads."""
     return d.rows * d.groups_x * p.group * p.channels * p.image_bytes
 
 
 def _moved_bytes(s: StemSimtSchedule, p: StemSimtProblem) -> int:
-    """Of the image, the filters and the result of one work-group."""
+    """Bytes of the image, the filters and the result of one work-group."""
     d = derive(s, p)
     return image_bytes(d, p) + d.taps * s.tile_n * 4 + s.tile_y * s.tile_x * s.tile_n * 4
 
 
 def work(s: StemSimtSchedule, p: StemSimtProblem) -> Work:
     d = derive(s, p)
-    warps, out = -(-d.threads // 32), s.tile_y * s.tile_x * s.tile_n * 4  # lanes of a warp that is not full idle
+    warps, out = -(-d.threads // 32), s.tile_y * s.tile_x * s.tile_n * 4  # idle lanes of a partial warp count
     macs = s.tile_y * s.tile_x * s.tile_n * d.taps
-    reads = d.threads * d.taps * (s.reg_m * d.depth / p.channels + s.reg_n)  # elements of shared memory
+    reads = d.threads * d.taps * (s.reg_m * d.depth / p.channels + s.reg_n)  # elements read from shared memory
     return Work(
         macs=macs * 32 * warps / d.threads,
         cache_bytes=_moved_bytes(s, p) - out,
@@ -189,13 +189,14 @@ def work(s: StemSimtSchedule, p: StemSimtProblem) -> Work:
 
 
 def packing(kernel: Kernel, s: StemSimtSchedule, p: StemSimtProblem) -> Packing:
-    """Filters [depth, column], columns filled up to whole tiles."""
+    """Filters [depth, column]; columns are padded to whole tiles."""
     d = derive(s, p)
     return Packing("b", (Digit("k", 1, d.taps), Digit("span", 1, d.padded_n)))
 
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     StemSimtSchedule,
     problem,
     objections,

@@ -1,4 +1,4 @@
-"""Blocks of statements and tensor maps for the `wgmma` engine: what its producer loads, and the epilogue."""
+"""Text and tensor maps for the ``wgmma`` engine: the loads of the producer, and the epilogue."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def emit_wgmma(
-    kernel: Kernel, printer: CPrinter, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/wgmma/kernel.j2`` for what each hook is."""
-    body = kernel.body_as(Contraction)
+    """What ``kernels_templates/contraction/wgmma/kernel.j2`` reads; each hook is described there."""
+    body = kernel.body
     a, b, c, kind = form_of_a(kernel), matrix_of(kernel, "b"), result_matrix(kernel), kind_of(kernel)
     if not a or not b or kind is None:
         reason = next((r for r in (a, b) if not r), "its types are not multiplied by wgmma")
@@ -75,10 +75,12 @@ def emit_wgmma(
 
 
 def _work_group(s: WgmmaSchedule, derived: WgmmaSizes) -> dict[str, Any]:
-    """Who the threads are, and which steps of the depth are theirs.
+    """The roles of threads, and the steps of the depth that each work-group takes.
 
-    ``accumulators``: the names of a thread's sums, a block each. ``my_thread``: the thread's number in its warpgroup;
-    ``my_line``: the first row of its staged sums. ``workers_meet``: the consumers do, and ``all_meet``: everybody does.
+    accumulators   names of a thread's sums, one per block
+    my_thread      the thread's number in its warpgroup
+    my_line        the first row of its staged sums
+    workers_meet   a barrier of the consumers; ``all_meet``: of all threads
     """
     workers, split = GROUP * s.consumers, s.splits > 1
     several, rows = s.consumers > 1, derived.blocks * ROWS
@@ -105,18 +107,18 @@ def _work_group(s: WgmmaSchedule, derived: WgmmaSizes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How consumers take the staged sums, in runs of neighbouring columns of one row."""
+    """How consumers read the staged sums: in runs of neighbouring columns of one row."""
 
     count: int
-    trips: int  # of a thread
-    local_row: str  # of run ``i`` in the tile
+    trips: int  # runs per thread
+    local_row: str  # row of run ``i`` in the tile
     local_column: str
     col: str  # the number of the run along the columns of the result
-    inside: str  # whether there is such a run
+    inside: str  # whether this run exists
 
 
 def _runs(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes, *, early: bool) -> Runs:
-    """With ``early`` all threads make the same number of trips, and the last may find no run."""
+    """With ``early`` all threads make the same number of trips; the last trip may find no run."""
     width, workers = derived.out_vector, GROUP * s.consumers
     per_row, rows = s.tile_n // width, s.tile_m // s.splits
     count = rows * per_row
@@ -131,7 +133,7 @@ def _runs(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes, *, early: bool
 
 
 def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: WgmmaSizes) -> Mapping[str, Any]:
-    """How a thread takes a run of staged sums: where the first half of eight is left and taken (banks.py)."""
+    """How a thread accesses a run of eight staged sums: where it writes and reads the first half (banks.py)."""
     copy, width = printer.dialect.copy, derived.out_vector
     terms = best_exchange(tile_n // 8, derived.pitch) if width == 8 else ()
     sums_copy = copy("sums", "from", dtype, width)
@@ -146,15 +148,17 @@ def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: WgmmaSizes) -
     }
 
 
-ROWS = 64  # of a block of sums
+ROWS = 64  # rows per block of sums
 GROUP = 128  # threads of a warpgroup
-SWIZZLES = {128: "line % 8", 64: "line / 2 % 4", 32: "line / 4 % 2"}  # by bytes of a row: what its chunks are moved by
+# by bytes of a row: the text that is combined, by exclusive or, with a chunk's number
+SWIZZLES = {128: "line % 8", 64: "line / 2 % 4", 32: "line / 4 % 2"}
 
 
 def _pieces(printer: CPrinter, c: Matrix, tile_n: int, derived: WgmmaSizes) -> dict[str, Any]:
-    """``first_chunk``: bytes from a row's start to what a thread writes of columns 0 to 7, or 0 to 15 with stmatrix.
+    """Text for stores by TMA.
 
-    ``together``: groups of eight columns that it writes at once.
+    first_chunk   bytes from a row's start to what a thread writes of columns 0 to 7, or 0 to 15 with stmatrix
+    together      groups of eight columns that it writes at once
     """
     is_half, swizzle = c.dtype.nbytes == 2, SWIZZLES.get(derived.piece_bytes)
     chunk = "id % 32 / 16" if is_half else "id % 4 / 2"
@@ -168,7 +172,7 @@ def _pieces(printer: CPrinter, c: Matrix, tile_n: int, derived: WgmmaSizes) -> d
 
 
 def _tile(s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, str]:
-    """Where the work-group's tile starts. Tiles are walked row by row; pairs along the rows are neighbours."""
+    """The start of the work-group's tile. Tiles are walked row by row; pairs along the rows are neighbours."""
     if s.multicast == 1:
         row, column, pairs = (
             over("tile / 2", derived.tiles_n),
@@ -203,9 +207,12 @@ def _moved_on(row: str, pairs: int) -> str:
 
 
 def _producer(a: Matrix | Pixels, b: Matrix, s: WgmmaSchedule, p: WgmmaProblem, derived: WgmmaSizes) -> dict[str, Any]:
-    """``first_lines``: once, where the pixels start. ``step_lines``: where a step is. ``load_a``, ``load_b``: its loads.
+    """Statements of the producer.
 
-    ``wait_empty``: until the ring has room. An operand that is shared comes in halves, one from each work-group.
+    first_lines     run once: where the pixels start
+    step_lines      run once per step: where the step is
+    load_a, load_b  the loads of a step. Each work-group of a cluster loads one half of an operand that they share
+    wait_empty      waits until the ring has room
     """
     shares_a, shares_b = s.multicast == 2, s.multicast == 1
     to_a = f"to + rank * {derived.load_m * 128}" if shares_a else "to"
@@ -260,7 +267,7 @@ def _matrix_load(to: str, name: str, depth: str, span: str, batch: int, shared: 
 
 
 def _load(form: str, to: str, name: str, at: list[str], shared: bool) -> str:
-    """One load into the stage, of this work-group or of both."""
+    """One load into the stage of this work-group, or of both."""
     suffix, ranks = ("_multicast", ", 3") if shared else ("", "")
     return f"gc_tma_load_{form}{suffix}({to}, &{name}, full + stage, {', '.join(at)}{ranks});"
 

@@ -1,7 +1,8 @@
-"""The parameters of the contraction family's `wgmma` engine (sm_90a): TMA tiles, a ring of stages, clusters.
+"""Parameters of the contraction family's ``wgmma`` engine (sm_90a): TMA tiles, a ring of stages, clusters.
 
-Tiles are 128 bytes deep, the span of the swizzle. The producer is one warp, which suffices for one consumer's 128 x 192
-and two consumers' 128 x 256. Larger ones take registers from a producer that is a warpgroup (``setmaxnreg``).
+Tiles are 128 bytes deep, the span of the swizzle. The producer is one warp. That suffices for 128 x 192 with one
+consumer and for 128 x 256 with two. For larger tiles the producer is a warpgroup, which gives registers to the
+consumers (``setmaxnreg``).
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from gpucomp.schedule.space import (
 
 DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
-EARLY_TRIPS = 8  # of one consumer's threads over a tile's runs, whose residuals are fetched together
-PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
-BARRIER_BYTES = 16  # of a stage: full and empty
+EARLY_TRIPS = 8  # most runs of a consumer's thread whose residuals are fetched together
+PAD = 8  # floats after a staged row, so that the rows of a fragment start in different banks
+BARRIER_BYTES = 16  # barriers of a stage: full and empty
 COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
 SPLITS = (1, 2, 4, 8)
-INSTRUCTION_REGISTERS = 26  # that ptxas asks for besides an instruction's sums
-TRADES = {2: (40, 232), 3: (32, 160)}  # by consumers: registers the producer keeps, a consumer has
-SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; after how many rows the pattern repeats
+INSTRUCTION_REGISTERS = 26  # registers that ptxas needs besides an instruction's sums
+TRADES = {2: (40, 232), 3: (32, 160)}  # by number of consumers: registers of the producer and of a consumer
+SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; rows after which the pattern repeats
 
 
 class WgmmaSchedule(Tunables):
@@ -62,12 +63,12 @@ class WgmmaSchedule(Tunables):
     consumers: int = tunable((1, 2, 3), "warpgroups that multiply; each has 64 or 128 rows")
     stages: int = tunable((2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead")
     splits: int = tunable(SPLITS, "work-groups, of one cluster, that share the depth of a tile")
-    overlap: int = tunable((0, 1, 2), "1: starts before the launch before it ends; 2: and loads tiles of a constant b")
+    overlap: int = tunable((0, 1, 2), "1: starts before the previous launch ends; 2: and loads tiles of a constant b")
     setmaxnreg: int = tunable(
-        (0, 1), "1: the producer is a warpgroup that leaves most of its registers to the consumers"
+        (0, 1), "1: the producer is a warpgroup that gives most of its registers to the consumers"
     )
     multicast: int = tunable((0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a")
-    tma_store: int = tunable((0, 1), "1: the result leaves through shared memory by the tensor memory accelerator")
+    tma_store: int = tunable((0, 1), "1: the tensor memory accelerator stores the result from shared memory")
 
 
 class WgmmaProblem(TailProblem):
@@ -76,41 +77,41 @@ class WgmmaProblem(TailProblem):
     batch: int
     m: int
     k: int
-    taps: int  # parts of the depth that an im2col load takes one by one; 0 for a matrix
-    element_bytes: int  # of an operand
-    out_wide: int  # columns that a store may take at once
+    taps: int  # parts of the depth that im2col loads bring one at a time; 0 for a matrix
+    element_bytes: int  # bytes of an operand's element
+    out_wide: int  # most columns of one store
     b_known: int  # 1: b is a constant of the model
-    out_bytes: int  # of an element of a result that TMA can store, else 0
-    out_reads: int  # values that the epilogue loads besides the sums
+    out_bytes: int  # bytes of a result's element if TMA can store it, otherwise 0
+    out_reads: int  # values that the epilogue loads
 
 
 class WgmmaSizes(Sizes):
     threads: int
     tile_k: int  # elements of the depth in 128 bytes
-    steps: int  # tiles along the depth: of all taps, one tap after another
+    steps: int  # tiles along the depth, of all taps
     steps_per_tap: int  # tiles along a tap's channels
     steps_per_split: int
-    blocks: int  # 64-row blocks of a consumer
-    sums: int  # of a thread and block
+    blocks: int  # blocks of 64 rows per consumer
+    sums: int  # sums per thread and block
     load_m: int  # rows of a that one load brings
     load_n: int  # columns of b that one load brings
-    piece: int  # columns of the result that one TMA store takes
-    piece_bytes: int  # of a row of them
+    piece: int  # columns of the result per TMA store
+    piece_bytes: int  # bytes of a row of these
     given: int  # registers of a producer's thread after ``setmaxnreg``
     taken: int  # registers of a consumer's thread after ``setmaxnreg``
     stage_bytes: int
     ring: int  # bytes of all stages
     shared: int  # bytes of shared memory
     pitch: int  # floats from row to row of staged sums
-    early_runs: int  # runs of sums up to which their residuals are fetched together
+    early_runs: int  # most runs of sums whose residuals are fetched together
     tiles_m: int
     tiles_n: int
     tiles: int
-    out_vector: int  # columns of a store
+    out_vector: int  # columns per store
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body_as(Contraction)
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    body = kernel.body
     if not {"wgmma", "tma", "cluster"} <= features:
         return "the device has no wgmma"
     if kind_of(kernel) is None:
@@ -125,12 +126,12 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if isinstance(b_form, Refusal) and not packable(kernel, "b"):
         return b_form.reason
     if count(body.k) * a_form.dtype.nbytes % 16:
-        return f"a depth of {count(body.k)} {a_form.dtype} is no multiple of 16 bytes"
+        return f"a depth of {count(body.k)} {a_form.dtype} is not a multiple of 16 bytes"
     return ""
 
 
-def problem(kernel: Kernel) -> WgmmaProblem:
-    body = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> WgmmaProblem:
+    body = kernel.body
     form, result = form_of_a(kernel), result_matrix(kernel)
     reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
     return WgmmaProblem(
@@ -148,8 +149,8 @@ def problem(kernel: Kernel) -> WgmmaProblem:
     )
 
 
-def packing(kernel: Kernel, s: WgmmaSchedule, p: WgmmaProblem) -> Packing | None:
-    """Columns outermost, depth innermost, as both operands of wgmma are; nothing to do when ``b`` lies so already."""
+def packing(kernel: Kernel[Contraction], s: WgmmaSchedule, p: WgmmaProblem) -> Packing | None:
+    """Columns outermost, depth innermost, as wgmma reads both operands; ``None`` if ``b`` has this layout already."""
     if isinstance(matrix_of(kernel, "b"), Matrix) or not packable(kernel, "b"):
         return None
     batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
@@ -162,7 +163,7 @@ def derive(s: WgmmaSchedule, p: WgmmaProblem) -> WgmmaSizes:
     per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
     steps = per_tap * max(1, p.taps)
     stage = DEPTH_BYTES * (s.tile_m + s.tile_n)
-    # the result takes the place of the ring
+    # the result reuses the memory of the ring
     result = s.tile_m * s.tile_n * p.out_bytes if s.tma_store else 4 * s.tile_m * (s.tile_n + PAD)
     ring = max(s.stages * stage, result)
     tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
@@ -196,14 +197,15 @@ def derive(s: WgmmaSchedule, p: WgmmaProblem) -> WgmmaSizes:
 
 
 def accumulators(s: WgmmaSchedule) -> int:
-    """Sums of a thread: its part of 64 rows, once for each block of its warpgroup."""
+    """Sums of a thread: its part of 64 rows, for each block of its warpgroup."""
     return s.tile_m // s.consumers // 64 * s.tile_n // 2
 
 
 def registers(s: WgmmaSchedule, p: WgmmaProblem) -> int:
-    """At most what ptxas takes: the sums with descriptors, barriers and counters, or the epilogue's runs if they need more.
+    """An upper bound of the registers that ptxas uses.
 
-    Measured over 150 schedules of the kernels in the tests.
+    They hold the sums with descriptors, barriers and counters, or the epilogue's runs if these need more. Measured over
+    150 schedules of the kernels in the tests.
     """
     early = 4 * EARLY_TRIPS if s.consumers == 1 and p.out_reads else 0
     beside = 40 if s.tma_store and p.out_reads else 32
@@ -212,14 +214,15 @@ def registers(s: WgmmaSchedule, p: WgmmaProblem) -> int:
 
 
 def registers_there(s: WgmmaSchedule, limits: Limits) -> int:
-    """What a consumer's thread may have when one work-group runs on a multiprocessor."""
+    """The registers that a consumer's thread can have if one work-group runs on a multiprocessor."""
     return TRADES[s.consumers][1] if s.setmaxnreg else launch_registers(s, limits)
 
 
 def launch_registers(s: WgmmaSchedule, limits: Limits) -> int:
-    """What every thread starts with: 255, 168, 128 with 1, 2, 3 consumers.
+    """The registers that every thread starts with: 255, 168, 128 with 1, 2, 3 consumers.
 
-    Each of the four parts of a multiprocessor has a quarter of the registers, for its share of the warps, by eights.
+    Each of the four parts of a multiprocessor has a quarter of the registers for its share of the warps, in units of
+    eight.
     """
     warps = GROUP * s.consumers // WARP + 1
     return min(limits.registers, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
@@ -230,7 +233,7 @@ def objections(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[st
         yield f"{s.consumers} warpgroups do not share {s.tile_m} rows by 64 or 128"
         return
     if s.setmaxnreg and s.consumers not in TRADES:
-        yield f"{s.consumers} warpgroup that multiplies has all registers it can use: there is nothing to take"
+        yield f"{s.consumers} warpgroup that multiplies has all the registers it can use already"
         return
     d = derive(s, p)
     if d.threads > limits.threads:
@@ -238,23 +241,23 @@ def objections(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[st
     if (needed := registers(s, p)) > (there := registers_there(s, limits)):
         yield f"about {needed} registers per work-item, there are {there}"
     if (needed := s.tile_n // 2 + INSTRUCTION_REGISTERS) > (there := launch_registers(s, limits)):
-        yield f"ptxas wants {needed} registers for one wgmma whatever setmaxnreg brings, a launch has {there}"
+        yield f"ptxas wants {needed} registers for one wgmma, whatever setmaxnreg adds; a launch has {there}"
     if d.shared > limits.shared_bytes:
         yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
     yield from too_many_groups(d.tiles)
     if max(p.m + s.tile_m * (1 + (s.multicast == 1)), p.n + s.tile_n * (1 + (s.multicast == 2))) > MAX_GROUPS:
         yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
     if s.overlap == 2 and not p.b_known:
-        yield "b is the result of another kernel: its tiles cannot be loaded before that ends"
+        yield "b is the result of another kernel: its tiles cannot be loaded before that kernel ends"
     if s.multicast and s.splits > 1:
         yield "a cluster shares the depth or the loads, not both"
     if s.multicast == 1 and d.load_n % SWIZZLE_ROWS:
-        yield f"half of {s.tile_n} columns of b is no multiple of {SWIZZLE_ROWS}, which the swizzle repeats after"
+        yield f"half of {s.tile_n} columns of b is not a multiple of {SWIZZLE_ROWS}, after which the swizzle repeats"
     if s.tma_store:
         if not p.out_bytes or p.out_wide * p.out_bytes != 16:
-            yield "the result is no matrix of f16, bf16 or f32 with rows of whole 16 bytes, which TMA could store"
+            yield "TMA cannot store the result: not a matrix of f16, bf16 or f32 with rows of whole 16 bytes"
         if s.splits > 1:
-            yield "the parts of a split sum are added up in order of the rows, not where wgmma leaves them"
+            yield "the parts of a split sum are added in the order of the rows, not in wgmma's registers"
         if p.out_bytes == 2 and s.tile_n % 16:
             yield f"stmatrix takes 16 columns at a time, the tile has {s.tile_n}"
 
@@ -267,18 +270,18 @@ def geometry(s: WgmmaSchedule, p: WgmmaProblem) -> Geometry:
 
 # ---- the model: cycles of the busiest multiprocessor, after DeepGEMM's sm90 heuristics ----
 
-# products of 128 bytes of depth that a multiprocessor makes a cycle: 2048 f16, 1024 tf32, 4096 s8
+# products along 128 bytes of depth per multiprocessor and cycle: 2048 f16, 1024 tf32, 4096 s8
 MULTIPLIER_SHARE = 32
 SHARED_BYTES_PER_CYCLE = 128
-LOAD_BYTES_PER_CYCLE = 32  # of one multiprocessor, from L2, when all of them load
-START_CYCLES = 1500  # launch, barriers, the way of the first bytes
-STORE_SHARE = 16  # elements a cycle through shared memory and the epilogue
-CLUSTER_CYCLES = 2000  # two waits of a cluster and its reduction's latency
-PAIR_CYCLES = 500  # a wait of both work-groups at their start, and for each other later on
-TMA_STORE_SHARE = {True: 12, False: 24}  # as STORE_SHARE, with tma_store; by whether elements are read two by two
-TRIP_INSTRUCTIONS = 24  # of a consumer's warp and stage: waits, products, arrivals
-OUT_INSTRUCTIONS = 3  # of a sum; one less where TMA stores it
-TRIP_CYCLES = 40  # of a stage: its barriers
+LOAD_BYTES_PER_CYCLE = 32  # of one multiprocessor, from L2, if all of them load
+START_CYCLES = 1500  # launch, barriers, latency of the first load
+STORE_SHARE = 16  # elements per cycle through shared memory and the epilogue
+CLUSTER_CYCLES = 2000  # two barriers of a cluster and the latency of its reduction
+PAIR_CYCLES = 500  # two work-groups that wait for each other, at the start and later
+TMA_STORE_SHARE = {True: 12, False: 24}  # the same with tma_store, by whether elements are read in pairs
+TRIP_INSTRUCTIONS = 24  # per consumer warp and stage: waits, products, arrivals
+OUT_INSTRUCTIONS = 3  # per sum; one less if TMA stores it
+TRIP_CYCLES = 40  # barriers of a stage
 
 
 def cycles(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> float:
@@ -287,7 +290,7 @@ def cycles(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> float:
     read = DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) / SHARED_BYTES_PER_CYCLE
     load = DEPTH_BYTES * (d.load_m + d.load_n) / LOAD_BYTES_PER_CYCLE
     filled = min(s.stages, d.steps_per_split)
-    late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the way of the bytes
+    late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the latency of loads
     waves = -(-d.tiles * s.splits // limits.units)
     store = s.tile_m * s.tile_n / s.splits / (TMA_STORE_SHARE[p.out_reads > 0] if s.tma_store else STORE_SHARE)
     added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else PAIR_CYCLES * (s.multicast > 0)
@@ -296,10 +299,14 @@ def cycles(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> float:
 
 
 def work(s: WgmmaSchedule, p: WgmmaProblem) -> Work:
-    """What a work-group does, for the analytic model. A consumer's rows are read once, columns for each 64 of them."""
+    """The work of a work-group, for the analytic model.
+
+    A consumer's rows are read once from shared memory, columns once for each 64 of its rows.
+    """
     d = derive(s, p)
     out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
-    staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n  # through shared memory on its way out
+    # sums that pass through shared memory before they are stored
+    staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n
     sums = d.blocks * d.sums * (OUT_INSTRUCTIONS - s.tma_store)
     return Work(
         macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,
@@ -311,7 +318,7 @@ def work(s: WgmmaSchedule, p: WgmmaProblem) -> Work:
         shared_traffic=d.steps_per_split * (DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) + d.stage_bytes)
         + 2 * staged,
         shared_bytes=d.shared,
-        registers=least(registers(s, p), REGISTER_FILE // d.threads // 8 * 8),  # setmaxnreg deals them out anew
+        registers=least(registers(s, p), REGISTER_FILE // d.threads // 8 * 8),  # setmaxnreg redistributes them
         instructions=4 * s.consumers * (d.steps_per_split * TRIP_INSTRUCTIONS + sums),
         chains=d.blocks * s.tile_n // 8,
         step_cycles=TRIP_CYCLES,
@@ -324,7 +331,7 @@ def work(s: WgmmaSchedule, p: WgmmaProblem) -> Work:
 
 
 def focus(p: WgmmaProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """All but ``overlap``, which costs nothing; loads are shared where tiles may fill the device."""
+    """Everything except ``overlap``, which costs nothing. Loads are shared only if tiles can fill the device."""
     step, results = DEPTH_BYTES // p.element_bytes // 2, p.batch * p.m * p.n
     many = results > 64 * 64 * limits.units
     return {
@@ -343,21 +350,21 @@ TILES = ((64, 1, 0), (128, 2, 0), (192, 3, 0), (256, 2, 0), (192, 3, 1), (256, 2
 
 
 def early(p: WgmmaProblem) -> int:
-    """The ``overlap`` that begins the soonest."""
+    """The ``overlap`` with the earliest start."""
     return 2 if p.b_known else 1
 
 
 def default(p: WgmmaProblem, limits: Limits) -> WgmmaSchedule:
-    """The tile and split that the model finds fastest, with as many stages as fit and the depth has.
+    """The tile and split that are fastest by the model, with as many stages as fit and as the depth has.
 
-    It starts early, with the tiles of a constant b. The result is stored by TMA where nothing is read beside it.
+    It starts early, by loading the tiles of a constant b. TMA stores the result if the epilogue loads nothing.
     """
     smallest = WgmmaSchedule(
         splits=1, overlap=0, setmaxnreg=0, multicast=0, tma_store=0, tile_m=64, tile_n=8, consumers=1, stages=2
     )
     clusters = _clusters(smallest.replace(overlap=early(p)), p, limits)
     candidates = [s for cluster in clusters if (s := _staged(cluster, p, limits)) is not None]
-    if not candidates:  # too many tiles for a launch, whatever their size: another engine's business
+    if not candidates:  # too many tiles for a launch, whatever their size; another engine computes it
         return smallest
     best = min(candidates, key=lambda s: cycles(s, p, limits))
     out = best.replace(tma_store=1)
@@ -365,10 +372,10 @@ def default(p: WgmmaProblem, limits: Limits) -> WgmmaSchedule:
 
 
 def _clusters(smallest: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> Iterator[WgmmaSchedule]:
-    """``smallest`` with all tiles, and with all ways in which the work-groups of a cluster share the work.
+    """``smallest`` with all tiles, and with all ways to share the work within a cluster.
 
-    Registers are taken only by tiles that cannot do without. Loads are shared only where there is more than a wave of tiles
-    (as DeepGEMM's heuristics have it).
+    Registers are moved only for tiles that cannot run otherwise. Loads are shared only if there is more than a wave of
+    tiles (as in DeepGEMM's heuristics).
     """
     for (tile_m, consumers, trade), tile_n in itertools.product(TILES, COLUMNS):
         tile = smallest.replace(tile_m=tile_m, tile_n=tile_n, consumers=consumers)
@@ -384,7 +391,7 @@ MOST_STAGES = 8
 
 
 def _staged(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> WgmmaSchedule | None:
-    """With the most stages that can run and are of use; ``None`` when none can."""
+    """The schedule with the most stages that can run and are useful; ``None`` if none can run."""
     steps = derive(s, p).steps_per_split
     if s.splits > 1 and steps < 2:
         return None
@@ -395,6 +402,7 @@ def _staged(s: WgmmaSchedule, p: WgmmaProblem, limits: Limits) -> WgmmaSchedule 
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     WgmmaSchedule,
     problem,
     objections,

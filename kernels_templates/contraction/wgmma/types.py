@@ -8,7 +8,7 @@ from gpucomp.expr.core import Cast, Expr, Select
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
 from gpucomp.kernel import Contraction, Kernel
 
-# operands, accumulator and what may be done to them: the instruction, and the element that TMA brings
+# (operand, accumulator, math) to the instruction's type and TMA's element type
 KINDS: Mapping[tuple[DType, DType, str], tuple[str, str]] = {
     (F16, F32, "strict"): ("f16", "f16"),
     (F16, F32, "tf32"): ("f16", "f16"),
@@ -21,19 +21,19 @@ KINDS: Mapping[tuple[DType, DType, str], tuple[str, str]] = {
 }
 
 
-def operand_dtypes(kernel: Kernel) -> tuple[DType, DType]:
-    """What ``a`` and ``b`` are before they are cast to the accumulator's type."""
-    body = kernel.body_as(Contraction)
+def operand_dtypes(kernel: Kernel[Contraction]) -> tuple[DType, DType]:
+    """The types of ``a`` and ``b`` before they are cast to the accumulator's type."""
+    body = kernel.body
     return _stored(body.a), _stored(body.b)
 
 
 def _stored(value: Expr) -> DType:
-    value = value.then if isinstance(value, Select) else value  # a load guarded by the image's edges
+    value = value.then if isinstance(value, Select) else value  # a load that the image's edges guard
     return value.value.dtype if isinstance(value, Cast) else value.dtype
 
 
-def kind_of(kernel: Kernel) -> tuple[str, str] | None:
-    """The instruction and TMA's element for the kernel's types; ``None`` when there is none."""
-    body = kernel.body_as(Contraction)
+def kind_of(kernel: Kernel[Contraction]) -> tuple[str, str] | None:
+    """The instruction's type and TMA's element type for a kernel; ``None`` if there is no such instruction."""
+    body = kernel.body
     a, b = operand_dtypes(kernel)
     return KINDS.get((a, body.acc.dtype, body.math)) if a is b else None

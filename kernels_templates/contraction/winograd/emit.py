@@ -1,4 +1,4 @@
-"""Texts of the `winograd` contraction template: places, statements of each stage, the epilogue."""
+"""Text for the ``winograd`` contraction template: addresses, the statements of each stage, the epilogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import modulo, over, plus, times
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import loadable_pixels
@@ -23,12 +23,12 @@ from gpucomp.refusal import required
 if TYPE_CHECKING:
     from gpucomp.kernels_templates.contraction.winograd.space import WinogradProblem, WinogradSchedule, WinogradSizes
 
-COLUMN_ACCESS = 4  # output channels that one access takes
-CHANNEL_ACCESS = 4  # input channels, of stages that have so many
+COLUMN_ACCESS = 4  # output channels per access
+CHANNEL_ACCESS = 4  # input channels per access, in stages that have as many
 
 
 def transform_of(outputs: int) -> str:
-    """The one of ``gpucomp.kernel.passes.pack_weights.TRANSFORMS`` by which F(``outputs``, 3) has its filters."""
+    """The name, in ``gpucomp.kernel.passes.pack_weights.TRANSFORMS``, of the filter transform of F(``outputs``, 3)."""
     return f"winograd{outputs}3"
 
 
@@ -37,9 +37,9 @@ def algorithm_of(outputs: int) -> Algorithm:
 
 
 def emit_winograd(
-    kernel: Kernel, printer: CPrinter, s: WinogradSchedule, p: WinogradProblem, derived: WinogradSizes
+    kernel: Kernel[Contraction], printer: CPrinter, s: WinogradSchedule, p: WinogradProblem, derived: WinogradSizes
 ) -> Mapping[str, Any]:
-    """The texts of ``kernels_templates/contraction/winograd/kernel.j2``, by its stages."""
+    """The text for ``kernels_templates/contraction/winograd/kernel.j2``, by stage."""
     form = required(loadable_pixels(kernel))
     filters = packed_filters(kernel, (derived.products, p.depth, derived.padded_n), "contraction/winograd")
     largest = max(t.size for t in kernel.params) + derived.all_blocks + s.blocks + p.depth + s.channels
@@ -69,11 +69,11 @@ def emit_winograd(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one work-item computes, and how its values are called."""
+    """What one work-item computes, and the names of its values."""
 
     dialect: Dialect
     acc_type: str
-    wide: str  # in front of what is to be multiplied in 64 bits
+    wide: str  # a cast before operands that are multiplied in 64 bits
     s: WinogradSchedule
     p: WinogradProblem
     d: WinogradSizes
@@ -88,12 +88,12 @@ class _Work:
 
     @property
     def part(self) -> str:
-        """Which row of blocks an output task has."""
+        """The row of blocks of an output task."""
         return "part" if self.d.rows > 1 else "0"
 
     @property
     def first(self) -> str:
-        """The buffer in shared memory where products meet."""
+        """The buffer in shared memory that products are exchanged through."""
         return "[0]" if self.s.stages > 1 else ""
 
     @property
@@ -102,7 +102,7 @@ class _Work:
 
     @property
     def sum(self) -> str:
-        """The sum that the epilogue reads; one of a vector by its lane, of a line's outputs by its row."""
+        """The sum that the epilogue reads; of a vector, the element of its lane; of a line's outputs, that of its row."""
         row = "sums[y]" if self.d.in_lines else "sums"
         if self.d.out_vector > 1:
             return f"{row}[{LANE}]"
@@ -119,16 +119,19 @@ class _Work:
         return self.dialect.copy(to, source, F32, width, guard)
 
     def row_at(self, i: int | str, mine: str) -> str:
-        """Where block ``i`` of a work-item stands in a tile."""
+        """The position, in a tile, of block ``i`` of a work-item."""
         return _place(i, self.s.reg_b, self.d.rows, mine)
 
     def column_at(self, j: int) -> str:
-        """Where column ``j`` of a work-item stands in a tile."""
+        """The position, in a tile, of column ``j`` of a work-item."""
         return _place(j, self.s.reg_n, self.d.row_columns, "my_column")
 
 
 def _place(i: int | str, reg: int, items: int, mine: str) -> str:
-    """Where element ``i`` of a work-item's ``reg`` stands in a tile: in runs of four, ``items`` work-items side by side."""
+    """The position, in a tile, of element ``i`` of a work-item's ``reg`` elements.
+
+    They are in runs of four, and the runs of ``items`` work-items are adjacent.
+    """
     if items == 1:
         return str(i)
     if reg <= 4:
@@ -137,7 +140,7 @@ def _place(i: int | str, reg: int, items: int, mine: str) -> str:
 
 
 def _places(work: _Work, index: str) -> dict[str, list[str]]:
-    """Which positions, blocks and columns a work-item computes, and where its work-group's tile begins."""
+    """The positions, blocks and columns that a work-item computes, and the start of its work-group's tile."""
     s, d = work.s, work.d
     lanes = d.rows * d.row_columns
     column_tile = "tile" if d.tiles == d.tiles_n else f"(tile % {d.tiles_n})"
@@ -159,7 +162,7 @@ def _places(work: _Work, index: str) -> dict[str, list[str]]:
 
 
 def _reads(work: _Work) -> dict[str, Any]:
-    """Which column of which block's pixels a work-item reads, which rows it transforms, and which filters it moves."""
+    """The column of pixels that a work-item reads and its block, the rows it transforms, and the filters it moves."""
     s, p, d = work.s, work.p, work.d
     block_line = over("from_block", d.blocks_x)
     from_line = modulo(block_line, d.blocks_y) if p.images > 1 else block_line
@@ -198,15 +201,15 @@ def _signed(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadText:
-    """From memory to registers: the pixels and filters of a stage."""
+    """Statements that load the pixels and filters of a stage into registers."""
 
-    guard: list[str]  # once
-    pixels: list[str]  # pixel ``y`` of the column
-    filters: list[str]  # filter ``i`` of ``filter_steps``
+    guard: list[str]  # run once
+    pixels: list[str]  # for pixel ``y`` of the column
+    filters: list[str]  # for filter ``i`` of ``filter_steps``
 
 
 def _loads(work: _Work, image: str, filters: str) -> dict[str, Any]:
-    """The arrays in registers, and how the first channels and the following ones come there."""
+    """The arrays in registers, and the statements that load the first channels and the next ones."""
     s, p, d = work.s, work.p, work.d
     begin, end = ("channel_begin", "channel_end") if s.splits > 1 else ("0", str(p.depth))
     filter_next = "filter_next" + (f"[{d.filter_steps}]" if d.filter_steps > 1 else "")
@@ -228,7 +231,7 @@ def _loads(work: _Work, image: str, filters: str) -> dict[str, Any]:
 
 
 def _load(work: _Work, image: str, filters: str, start: str) -> LoadText:
-    """The pixels and filters of the channels from ``start`` on."""
+    """Loads the pixels and filters of the channels from ``start`` on."""
     p, d = work.p, work.d
     guard, inside, in_depth = [], "inside", ""
     if work.has_channel_tail:
@@ -246,7 +249,7 @@ def _load(work: _Work, image: str, filters: str, start: str) -> LoadText:
 
 
 def _filter(work: _Work) -> str:
-    """Which of its accesses to the filters a work-item is at."""
+    """The number of a work-item's access to the filters."""
     return "i" if work.d.filter_steps > 1 else "0"
 
 
@@ -256,11 +259,11 @@ def _filter_next(work: _Work) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptText:
-    """From registers to a buffer of shared memory: pixels as B^T d B, filters as they are."""
+    """Statements that write registers to a buffer of shared memory: pixels as B^T d B, filters unchanged."""
 
-    columns: list[str]  # B^T times channel ``c`` of a column of pixels
-    filters: list[str]  # filter ``i`` of ``filter_steps``
-    rows: list[str]  # row ``i`` of ``row_steps`` times B, where it lies
+    columns: list[str]  # for B^T times channel ``c`` of a column of pixels
+    filters: list[str]  # for filter ``i`` of ``filter_steps``
+    rows: list[str]  # for row ``i`` of ``row_steps`` times B, in place
 
 
 def _kept(work: _Work, buffer: str) -> KeptText:
@@ -278,7 +281,7 @@ def _kept(work: _Work, buffer: str) -> KeptText:
 
 
 def _transformed(work: _Work, source: str, target: str) -> list[str]:
-    """B^T times a line, from ``source`` to ``target``: texts with %s where the number in the line stands."""
+    """B^T times a line, from ``source`` to ``target``. In these texts %s is the element's number in the line."""
     numbers = [str(k) for k in range(work.d.side)]
     values = [f"d{k}" for k in numbers]
     transform = sums_of(work.dialect, work.acc_type, floats(algorithm_of(work.s.outputs).data))
@@ -289,7 +292,7 @@ def _transformed(work: _Work, source: str, target: str) -> list[str]:
 
 
 def _operands(work: _Work, buffer: str) -> list[str]:
-    """The pixels and filters of one position and channel, to registers."""
+    """Reads the pixels and filters of one position and channel into registers."""
     s = work.s
     position = plus("my_position", "q" if s.positions > 1 else "0")
     run = min(s.reg_b, 4)
@@ -307,11 +310,11 @@ def _operands(work: _Work, buffer: str) -> list[str]:
 
 
 def _products(work: _Work) -> dict[str, Any]:
-    """How a work-item's products of block ``i`` go to shared memory: whole lines of them as the line's outputs."""
+    """Writes a work-item's products of block ``i`` to shared memory; whole lines are first reduced to outputs."""
     s, d = work.s, work.d
     values = [f"acc[{q}][i][j]" for q in range(d.side)]
     back = sums_of(work.dialect, work.acc_type, floats(algorithm_of(s.outputs).result))
-    in_lines = bool(d.in_lines)  # else there may be fewer positions than such a line has
+    in_lines = bool(d.in_lines)  # otherwise a work-item may have fewer positions than a line
     position = plus("my_position", "q" if s.positions > 1 else "0")
     return {
         "line_array": work.array(f"line[{s.outputs}]", s.reg_n),
@@ -323,7 +326,7 @@ def _products(work: _Work) -> dict[str, Any]:
 
 
 def _to_shared(work: _Work, sums: str, position: str) -> list[str]:
-    """A work-item's columns of one position."""
+    """Writes a work-item's columns of one position."""
     row = "my_row" if work.d.rows > 1 else "0"
     lines = []
     for j in range(0, work.s.reg_n, COLUMN_ACCESS):
@@ -332,7 +335,7 @@ def _to_shared(work: _Work, sums: str, position: str) -> list[str]:
 
 
 def _tasks(work: _Work) -> dict[str, Any]:
-    """All outputs of ``rows`` blocks: a task is a run of columns of one output, or of a column of outputs."""
+    """All outputs of ``rows`` blocks. A task is a run of columns of one output, or of a column of outputs."""
     s, p, d = work.s, work.p, work.d
     runs = s.columns // d.out_vector
     each = {
@@ -352,7 +355,7 @@ def _tasks(work: _Work) -> dict[str, Any]:
     output = f"x = {over(work.task, runs)} % {s.outputs}"
     if not d.in_lines:
         output += f", y = {over(work.task, runs * s.outputs)} % {s.outputs}"
-    outputs = s.outputs * s.outputs // d.task_outputs  # tasks of a block for each run of columns
+    outputs = s.outputs * s.outputs // d.task_outputs  # tasks of a block per run of columns
     return {
         "each_task": each[(d.out_tasks > d.threads) - (d.out_tasks < d.threads)],
         "task_place": [
@@ -375,7 +378,7 @@ def _tasks(work: _Work) -> dict[str, Any]:
 
 
 def _declared(work: _Work) -> str:
-    """The sums of a task: in lines, those of a column of outputs."""
+    """Declares the sums of a task; with lines, the sums of a column of outputs."""
     width, name = work.d.out_vector, f"sums[{work.s.outputs}]" if work.d.in_lines else "sums"
     if width > 1:
         return work.array(name, width)
@@ -383,7 +386,10 @@ def _declared(work: _Work) -> str:
 
 
 def _read_products(work: _Work) -> list[str]:
-    """What a task reads of shared memory: a column of lines' outputs; else three products of position ``j``."""
+    """Reads a task's operands from shared memory.
+
+    With lines, these are a column of their outputs; otherwise three products of position ``j``.
+    """
     d = work.d
     if d.in_lines:
         positions = [plus("x", k * work.s.outputs) for k in range(d.side)]
@@ -411,15 +417,15 @@ def _column_outputs(work: _Work) -> list[str]:
 
 
 def _left(work: _Work, split: str, *, by_fours: bool) -> list[str]:
-    """A task's sums to the workspace, where those of ``split`` are."""
+    """Writes a task's sums to the place of ``split`` in the workspace."""
     if by_fours:
         return _each_four(work, lambda first, _, at: [work.dialect.leave(plus("partial", at), first)], split)
     return _each_sum(work, lambda total, at: f"partial[{at}] = {total};", split)
 
 
 def _added(work: _Work, *, by_fours: bool) -> dict[str, list[str]]:
-    """``start``: a task's sums set to zero; ``add``: what ``split`` left of them."""
-    starts_at_zero = work.d.out_vector == 1 and not work.d.in_lines  # where it is declared
+    """``start`` sets a task's sums to zero; ``add`` adds the sums that ``split`` stored."""
+    starts_at_zero = work.d.out_vector == 1 and not work.d.in_lines  # in its declaration
     start = [] if starts_at_zero else _each_sum(work, lambda total, _: f"{total} = 0.0f;", "split")
     if not by_fours:
         return {"start": start, "add": _each_sum(work, lambda total, at: f"{total} += partial[{at}];", "split")}
@@ -436,7 +442,7 @@ def _added(work: _Work, *, by_fours: bool) -> dict[str, list[str]]:
 
 
 def _sums_at(work: _Work, split: str) -> str:
-    """Where the sums of a task for block ``i`` are in the workspace."""
+    """The address of the sums of a task for block ``i`` in the workspace."""
     s, d = work.s, work.d
     own = d.task_outputs * d.out_vector
     group = s.blocks * s.outputs * s.outputs * s.columns
@@ -444,7 +450,7 @@ def _sums_at(work: _Work, split: str) -> str:
 
 
 def _each_sum(work: _Work, statement: Callable[[str, str], str], split: str) -> list[str]:
-    """``statement``, of the text of a sum and of its place in the workspace, for each sum of a task."""
+    """``statement`` for each sum of a task, given the text of the sum and of its place in the workspace."""
     d = work.d
     row = times("y", d.out_vector) if d.in_lines else "0"
     lane = LANE if d.out_vector > 1 else "0"
@@ -455,7 +461,7 @@ def _each_sum(work: _Work, statement: Callable[[str, str], str], split: str) -> 
 
 
 def _each_four(work: _Work, statements: Callable[[str, str, str], list[str]], split: str) -> list[str]:
-    """The same four at a time: ``statements`` are given the text of the first, that of sum ``r``, and their place."""
+    """The same for four sums at a time: ``statements`` are given the first sum, sum ``r``, and their place, as text."""
     row = "sums[y]" if work.d.in_lines else "sums"
     at = plus(_sums_at(work, split), times("y", work.d.out_vector) if work.d.in_lines else "0")
     return _each_row(work, statements(row, f"{row}[r]", at))

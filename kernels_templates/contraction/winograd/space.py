@@ -1,11 +1,13 @@
-"""The parameters of the contraction family's `winograd` engine: F(2x2, 3x3) and F(4x4, 3x3) in one kernel, strict f32.
+"""Parameters of the contraction family's ``winograd`` engine: F(2x2, 3x3) and F(4x4, 3x3) in one kernel, strict f32.
 
-Four outputs take 16 products instead of 36, sixteen take 36 instead of 144: worth it where multipliers are scarce and
-channels are many. Matrix units beat it where a kernel lets them round; so do devices whose local memory is plain memory.
+Four outputs take 16 products instead of 36, sixteen take 36 instead of 144. This pays if multipliers are scarce and
+channels are many. It does not pay if a kernel allows the rounding of matrix units, or if a device's local memory is
+ordinary memory.
 
-No work-item has registers for the pixels of a block beside its sums, or not for several channels of them, as memory gives
-them at once. So pixels are transformed a line at a time, meeting in shared memory between columns and rows. F(4, 3) has 36
-positions a block; a work-item adds up a whole line of them, of which it makes the line's four outputs itself.
+A work-item does not have registers for its sums and for all pixels of a block, let alone for several channels of them,
+which one access of memory brings. So pixels are transformed one line at a time, first columns and then rows, and are
+exchanged through shared memory in between. A block of F(4, 3) has 36 positions. A work-item there sums a whole line of
+them and computes the line's four outputs itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import winograd_pixels, winograd_sizes
 from gpucomp.kernel.forms.matrix import loadable_pixels
 from gpucomp.kernel.forms.row_statistics import no_tail
@@ -59,10 +61,10 @@ class WinogradSchedule(Tunables):
     columns: int = tunable((16, 32, 64), "output channels per work-group")
     blocks: int = tunable((8, 16, 32), "blocks of output pixels per work-group")
     channels: int = tunable((2, 4, 8), "input channels of one shared-memory stage")
-    positions: int = tunable((1, 2, 4, 6), "of a block's 16 or 36 products, how many a work-item adds up")
+    positions: int = tunable((1, 2, 4, 6), "how many of a block's 16 or 36 products a work-item sums")
     reg_n: int = tunable((4, 8), "output channels per work-item")
     reg_b: int = tunable((2, 4, 8), "blocks per work-item")
-    stages: int = tunable((1, 2), "buffers in shared memory: with 2 the next one is stored while this one is read")
+    stages: int = tunable((1, 2), "buffers in shared memory; with 2, the next one is written while one is read")
     splits: int = tunable((1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
 
 
@@ -75,10 +77,10 @@ class WinogradProblem(Sizes):
     depth: int  # input channels
     out_y: int
     out_x: int
-    first_y: int  # the pixel of the first output's first tap
+    first_y: int  # the row of the first output's first tap
     first_x: int
     n: int  # output channels
-    out_wide: int  # columns that a store may take at once
+    out_wide: int  # most columns of one store
 
 
 class WinogradSizes(Sizes):
@@ -87,47 +89,47 @@ class WinogradSizes(Sizes):
     threads: int
     rows: int  # work-items of one position along the blocks
     row_columns: int  # work-items of one position along the columns
-    u_rows: int  # of a position in the filters' shared memory: channels, and in the end rows of products
-    v_pad: int  # behind a position in shared memory: columns side by side lie in banks side by side
+    u_rows: int  # rows of a position in the filters' shared memory: channels, and at the end rows of products
+    v_pad: int  # padding of a position in shared memory, so that adjacent columns are in adjacent banks
     side: int  # pixels of a block along each axis
-    products: int  # positions of a block
-    in_lines: int  # 1: a work-item has a whole line of positions, and makes the outputs of the line itself
-    patches: int  # blocks of a stage, each channel on its own
+    products: int  # positions per block
+    in_lines: int  # 1: a work-item has a whole line of positions, and computes the line's outputs itself
+    patches: int  # blocks in a stage; each channel counts
     v_wide: int  # channels of a pixel that a work-item reads at once
     column_tasks: int  # work-items that read a column of pixels
     row_tasks: int  # work-items that transform rows
-    row_step: int  # rows of a block between two that a work-item transforms
+    row_step: int  # distance between rows of a block that a work-item transforms
     row_steps: int  # rows that a work-item transforms
-    filter_step: int  # positions of the filters that all work-items move at once
+    filter_step: int  # positions of the filters that all work-items together move at once
     filter_steps: int
     blocks_y: int  # blocks along the sides of an image
     blocks_x: int
     all_blocks: int
-    padded_n: int  # columns, filled up to whole tiles
+    padded_n: int  # columns, rounded up to whole tiles
     tiles_b: int
     tiles_n: int
     tiles: int
     tiles_k: int  # stages
-    tiles_per_split: int  # stages of a work-group
-    out_vector: int  # columns that a store takes
-    out_tasks: int  # runs of columns of the outputs that work-items make together
-    task_outputs: int  # outputs of such a run
-    rolled: int = 0  # 1: the loop over a stage's channels stays one
-    groups_per_unit: int = 0  # work-groups that a multiprocessor is to hold at a time
+    tiles_per_split: int  # stages per work-group
+    out_vector: int  # columns per store
+    out_tasks: int  # runs of columns of the outputs that a work-group computes at a time
+    task_outputs: int  # outputs per run
+    rolled: int = 0  # 1: the loop over a stage's channels is not unrolled
+    groups_per_unit: int = 0  # work-groups that should be resident on a multiprocessor
 
 
 BANKS = 32
 ROLLED = 160
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
 FLAG_BYTES = 16
-PLENTY = 60  # more of them that ptxas takes while there are some, to read operands early
+PLENTY = 60  # registers that ptxas uses in addition, if available, to read operands early
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
     if "mali" in features:
-        return "it works in local memory, and this device's is plain memory"
+        return "it needs local memory, and this device's is ordinary memory"
     found = winograd_pixels(kernel)
     if isinstance(found, Refusal):
         return found.reason
@@ -135,13 +137,13 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     return loadable.reason if isinstance(loadable, Refusal) else ""
 
 
-def problem(kernel: Kernel) -> WinogradProblem:
+def problem(kernel: Kernel[Contraction]) -> WinogradProblem:
     form = required(loadable_pixels(kernel))
     return WinogradProblem(**winograd_sizes(kernel, form), out_wide=store_width(kernel))
 
 
 def products_of(s: WinogradSchedule) -> int:
-    """Positions of a block: products of each channel with each filter, of which its outputs are made."""
+    """Positions per block. Each is the sum, over channels, of products of transformed pixels and filters."""
     return (s.outputs + 2) * (s.outputs + 2)
 
 
@@ -152,13 +154,13 @@ def threads_of(s: WinogradSchedule) -> int:
 def wide_of(s: WinogradSchedule) -> int:
     """Channels of a pixel that a work-item reads at once, and then transforms one after the other.
 
-    A stage of two channels is for work-items with hardly a register left, and is read by twice as many of them.
+    Stages of two channels are for work-items with few registers left; these read one channel at a time.
     """
     return CHANNEL_ACCESS if s.channels >= CHANNEL_ACCESS else 1
 
 
 def rows_at_once(s: WinogradSchedule) -> int:
-    """Rows of each of a stage's blocks that all work-items transform at once; 0 where they are too few."""
+    """Rows of each of a stage's blocks that all work-items together transform at once; 0 if that is impossible."""
     side, most_rows = s.outputs + 2, threads_of(s) // (s.blocks * s.channels)
     return next((n for n in range(side, 0, -1) if side % n == 0 and n <= most_rows), 0)
 
@@ -207,37 +209,40 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
 
 
 def shared_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
-    """Transformed pixels and filters of one stage each; the products of the output transform lie on the filters."""
+    """Transformed pixels and filters of all stages. The products of the output transform reuse the filters' space."""
     d = derive(s, p)
     tiles = s.stages * d.products * (d.patches + d.v_pad + d.u_rows * s.columns) * 4
     return tiles + (FLAG_BYTES if s.splits > 1 else 0)
 
 
 def registers(s: WinogradSchedule, p: WinogradProblem) -> int:
-    """Sums, the operands of a step, the pixels and the filters on their way, and the rest."""
+    """Registers for sums, the operands of a step, loads of pixels and filters in flight, and other values."""
     d = derive(s, p)
     sums = s.positions * s.reg_n * s.reg_b
     return sums + s.reg_n + s.reg_b + d.side * d.v_wide + COLUMN_ACCESS * d.filter_steps + RESERVED
 
 
 def registers_taken(s: WinogradSchedule, p: WinogradProblem) -> int:
-    """At most what ptxas takes while there are some: told how many work-groups a unit is to hold, it does without."""
+    """An upper bound of the registers that ptxas uses if they are available.
+
+    It does with fewer if it is told how many work-groups have to be resident.
+    """
     return registers(s, p) + PLENTY
 
 
 def groups_of_a_unit(s: WinogradSchedule, p: WinogradProblem) -> int:
-    """Work-groups whose registers, by the formula, a unit has at once."""
+    """Work-groups that fit a unit's registers, by the formula."""
     return groups_for_registers(registers(s, p), threads_of(s))
 
 
 def template_sizes(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
-    """What ``derive`` says, and ``rolled``: the loop over a stage's channels stays one.
+    """The sizes of ``derive``, ``rolled`` and ``groups_per_unit``.
 
-    Written out, ptxas reads the operands of all of them ahead. One work-group transforms while another multiplies,
-    where a unit has registers for two: those operands would cost the second, or be spilled. Of F(2, 3) ptxas
-    spills some from ``ROLLED`` registers on, whatever a unit has left.
+    If the loop over a stage's channels is unrolled, ptxas reads the operands of all channels ahead. If a unit has
+    registers for two work-groups, one transforms while the other multiplies, and these operands would cost the second
+    group or be spilled. With F(2, 3), ptxas spills some from ``ROLLED`` registers on, whatever the unit has.
 
-    ``groups_per_unit``: how many a unit is to hold. Left to itself ptxas saves registers for one more, and spills.
+    Without ``groups_per_unit`` ptxas saves registers so that one more work-group fits, and spills.
     """
     groups = groups_of_a_unit(s, p)
     rolled = groups > 1 if s.outputs > 2 else registers(s, p) >= ROLLED
@@ -246,21 +251,21 @@ def template_sizes(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
 
 def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[str]:
     if limits.is_cpu:
-        yield "its tiles are dealt to warps, the device runs one work-item at a time"
+        yield "its tiles are divided among warps, the device runs one work-item at a time"
     if s.columns % s.reg_n or s.blocks % s.reg_b:
         yield "reg_n, reg_b must divide columns, blocks"
         return
     if products_of(s) % s.positions or s.positions > s.outputs + 2:
-        yield f"positions={s.positions} is no part of a line of F({s.outputs}, 3)'s positions"
+        yield f"positions={s.positions} does not divide a line of F({s.outputs}, 3)'s positions"
         return
     d = derive(s, p)
     if s.outputs > 2 and not d.in_lines:
-        yield f"the outputs of F({s.outputs}, 3) are made of whole lines, positions={d.side}"
+        yield f"the outputs of F({s.outputs}, 3) are computed from whole lines, positions={d.side}"
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if not rows_at_once(s) or d.column_tasks > d.threads:
         lines = f"{d.column_tasks} columns to read, {d.patches} rows to transform at a time"
-        yield f"{lines}, {d.threads} work-items take one each"
+        yield f"{lines}, {d.threads} work-items can take one each"
     if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or d.products % d.filter_step:
         yield f"{d.threads} work-items cannot share filters of {s.channels} x {s.columns} evenly"
     shared = shared_bytes(s, p)
@@ -275,7 +280,7 @@ def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Itera
 
 
 def workspace_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
-    """Partial sums, one an output."""
+    """Bytes of partial sums: one per output and split."""
     d = derive(s, p)
     return d.tiles * s.splits * s.blocks * s.outputs**2 * s.columns * 4
 
@@ -306,36 +311,38 @@ TILES = (  # from large to small
     WinogradSchedule(outputs=4, columns=32, blocks=8, channels=4, positions=6, reg_n=4, reg_b=2, stages=1, splits=1),
     WinogradSchedule(outputs=4, columns=32, blocks=8, channels=2, positions=6, reg_n=4, reg_b=2, stages=1, splits=1),
 )
-
-# a block of a channel, as multiply-adds: a quarter of 16 guarded loads, 32 additions, 16 values that go to shared memory, come
-# back and go there again; 36 loads, 144 multiply-adds, 36 values
+# cost of a channel of a block, in multiply-adds. For F(2, 3): a quarter of 16 guarded loads, 32 additions, and 16 values
+# that are written to shared memory, read, and written again. For F(4, 3): 36 loads, 144 multiply-adds, 36 values
 TRANSFORM_MACS = {2: 100, 4: 288}
-# a vector of one output: nine reads of shared memory, what is added up, the epilogue; of four: six reads and four epilogues
+# cost of a vector of one output: nine reads of shared memory, the sums, the epilogue; of four: six reads, four epilogues
 OUT_MACS = {2: 40, 4: 120}
-LINE_MACS = 80  # a work-item's line of sums of a run of four columns: its outputs, and four stores
+LINE_MACS = 80  # cost of a line of sums for a run of four columns: its outputs, and four stores
 MOST_SPLIT_SUMS = 96
-LOSS = {2: 1.0, 4: 1.1}  # F(4, 3) has three times the error of F(2, 3): it has to be worth it
+LOSS = {2: 1.0, 4: 1.1}  # F(4, 3) has three times the error of F(2, 3), so it has to be clearly faster
 
 
 def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
-    """The tile and split that a model of one unit's cycles finds fastest."""
+    """The tile and split that are fastest by a model of one unit's cycles."""
     candidates = [
         tile.replace(splits=splits)
         for tile in TILES
         for splits in WinogradSchedule.choices("splits")
-        # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
+        # the largest tile uses all registers for its sums; with splits ptxas spilled on sm_90a
         if splits == 1 or tile.positions * tile.reg_n * tile.reg_b <= MOST_SPLIT_SUMS
     ]
     return fastest(candidates, objections, lambda s, p, limits: LOSS[s.outputs] * cycles(s, p, limits), p, limits)
 
 
 def cycles(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
-    """Cycles of the busiest unit, reckoned as simt's are, to be compared with them: its share of work-groups, each so
-    many stages deep, each bound by arithmetic, by the caches or by memory's latency."""
+    """Cycles of the busiest unit, computed like those of ``simt`` so that the two can be compared.
+
+    A unit's share of work-groups has so many stages each. A stage is bound by arithmetic, by the caches or by the
+    latency of memory.
+    """
     d = derive(s, p)
     groups = d.tiles * s.splits
     if s.splits > 1 and (d.tiles_k < 4 * s.splits or groups > 4 * limits.units):
-        return float("inf")  # too little for each, or enough of them without
+        return float("inf")  # too little work for each, or enough work-groups without splits
     share = -(-groups // limits.units)
     warps = min(share, groups_of_a_unit(s, p)) * d.threads / 32
     rate = min(MULTIPLY_ADDS_PER_CYCLE * min(1, warps / HIDING_WARPS), share * d.threads)
@@ -352,15 +359,15 @@ def cycles(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
-PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, that transform a block of a channel
+PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, to transform a channel of a block
 
 
 def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
-    """A work-group's share of the channels for its tile; partial sums go to the workspace and back."""
+    """A work-group's share of the channels for its tile; partial sums are written to the workspace and read back."""
     d = derive(s, p)
     warps, sums = -(-d.threads // 32), s.positions * s.reg_n * s.reg_b
     outputs = s.blocks * s.outputs**2 * s.columns * 4
-    products = 32 * warps * sums * s.channels  # lanes of a warp that is not full idle
+    products = 32 * warps * sums * s.channels  # idle lanes of a partial warp count
     read = products * (1 / s.reg_n + 1 / s.reg_b) / 4  # accesses of four elements
     trip = (products + read + d.patches * TRANSFORM_MACS[s.outputs]) / 32
     trip += warps * (4 * d.filter_steps + TRIP_INSTRUCTIONS)
@@ -378,9 +385,9 @@ def work(s: WinogradSchedule, p: WinogradProblem) -> Work:
         shared_bytes=shared_bytes(s, p),
         instructions=d.tiles_per_split * trip + (vectors * OUT_MACS[s.outputs] + lines * LINE_MACS) / 32,
         chains=sums,
-        # a work-item's own way through a transform, two cycles an instruction, is for other work-groups to fill
+        # latency of a work-item's transform, two cycles per instruction; only other work-groups can hide it
         step_cycles=(4 - s.stages) * BARRIER_CYCLES + 2 * TRANSFORM_MACS[s.outputs],
-        # and at its end each of its blocks' outputs in turn
+        # at the end, the outputs of each of its blocks, one after the other
         start_cycles=400 + s.reg_b * (2 * BARRIER_CYCLES + OUT_MACS[s.outputs]),
         least_share=36 / 144,  # F(4, 3)'s
         splits=s.splits,
@@ -397,7 +404,7 @@ def focus(p: WinogradProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 
 def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
-    """Transformed filters [position, input channel, output channel], output channels filled up to whole tiles."""
+    """Transformed filters [position, input channel, output channel]; output channels are padded to whole tiles."""
     d = derive(s, p)
     digits = (Digit("k", p.depth, d.products), Digit("k", 1, p.depth), Digit("span", 1, d.padded_n))
     return Packing("b", digits, transform_of(s.outputs))
@@ -405,6 +412,7 @@ def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
 
 FAMILY = Family(
     "contraction",
+    Contraction,
     WinogradSchedule,
     problem,
     objections,

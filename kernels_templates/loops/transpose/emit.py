@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import over
 from gpucomp.expr.core import Expr, Load, hole, substitute, var
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def emit_transpose(
     kernel: Kernel, printer: CPrinter, s: TransposeSchedule, p: TransposeProblem, derived: TransposeSizes
 ) -> Mapping[str, Any]:
-    """``load``: an element of the source, at (``reading``, ``writing``); ``store``: the results there."""
+    """See ``kernels_templates/loops/transpose/kernel.j2`` for what each hook is."""
     found = required(transposed_of(kernel))
     batch, reading, writing = var("batch", max(1, p.batch)), var("reading", p.reading), var("writing", p.writing)
     at = places(found.batch, batch) | {found.reading: reading, found.writing: writing}
@@ -37,12 +38,32 @@ def emit_transpose(
     ]
     lines, (offset,) = Emitter(printer, known, prefix="l").values([source.index[0]])
     # where the tile holds what this work-item writes: the axes change places
-    element = printer.fetched(f"tile[fast][{'slow + step' if derived.rows < s.tile else 'slow'}]", dtype)
+    several = derived.rows < s.tile
+    slow = "slow + step" if several else "slow"
+    element = printer.fetched(f"tile[fast][{slow}]", dtype)
     converted = dtype in printer.dialect.converted  # it has no variables: the tile holds values
+    index = printer.dialect.index_type(max(p.reading, p.writing, derived.tiles) + s.tile)
+    each_step = f"for (int step = 0; step < {s.tile}; step += {derived.rows}) {{"
     return {
-        "index": printer.dialect.index_type(max(p.reading, p.writing, derived.tiles) + s.tile),
+        "index": index,
+        "tile_place": _tile_place(index, s, p, derived),
+        "slow": slow,
+        "each_step": ["#pragma unroll", each_step] if several else ["{"],
+        "inside": " && ".join(f"{a} < {n}" for a, n in (("reading", p.reading), ("writing", p.writing)) if n % s.tile),
         "type": printer.dialect.moved_type(dtype),
         "load": lines,
         "loaded": printer.load(source.source, offset) if converted else f"{name}[{offset}]",
         "store": Emitter(printer, known | {stage: element}).store(stores),
     }
+
+
+def _tile_place(index: str, s: TransposeSchedule, p: TransposeProblem, d: TransposeSizes) -> list[str]:
+    """The first element of the tile ``number``."""
+    inner = d.tiles_writing * d.tiles_reading
+    writing = f"number % {d.tiles_writing}" if d.tiles_reading * p.batch > 1 else "number"
+    reading = over("number", d.tiles_writing) + (f" % {d.tiles_reading}" if p.batch > 1 else "")
+    return [
+        f"const {index} first_writing = {f'{writing} * {s.tile}' if d.tiles_writing > 1 else '0'};",
+        f"const {index} first_reading = {f'{reading} * {s.tile}' if d.tiles_reading > 1 else '0'};",
+        *([f"const {index} batch = {over('number', inner)};"] if p.batch > 1 else []),
+    ]

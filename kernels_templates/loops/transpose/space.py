@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
@@ -127,6 +127,7 @@ def default(p: TransposeProblem, limits: Limits) -> TransposeSchedule:
 
 FAMILY = Family(
     "loops",
+    Loops,
     TransposeSchedule,
     problem,
     objections,

@@ -1,8 +1,8 @@
-"""The pool family's `window` engine: a register window of the image, as depthwise convolutions have it, without weights."""
+"""The pool family's ``window`` engine: a register window of the image as in depthwise convolutions, without weights."""
 
 from __future__ import annotations
 
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Window
 from gpucomp.kernel.forms.sliding import pooling_of
 from gpucomp.kernels_templates.depthwise.emit import emit_depthwise
 from gpucomp.kernels_templates.depthwise.space import (
@@ -32,6 +32,7 @@ def problem(kernel: Kernel) -> DepthwiseProblem:
 
 FAMILY = Family(
     "pool",
+    Window,
     DepthwiseSchedule,
     problem,
     objections,

@@ -1,4 +1,4 @@
-"""Attention on the CPU: online softmax over blocks of keys, beside the numpy oracle and, as a model, onnxruntime."""
+"""Attention on the CPU, with online softmax over blocks of keys: compared with numpy, and models with onnxruntime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpucomp.codegen.llvm.attention import decode_space as attention_few_space
 from gpucomp.codegen.llvm.attention.decode_emit import sums_of
 from gpucomp.codegen.llvm.attention.parts import parts_of
 from gpucomp.codegen.llvm.attention.space import AttentionProblem, AttentionSchedule, derive, scratch_bytes
-from gpucomp.codegen.llvm.contraction.space import STACK_BYTES
+from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ATTENTION as FAMILY
 from gpucomp.codegen.llvm.engines import DECODE, engines_of
 from gpucomp.codegen.llvm.ir.builder import Code, Type
@@ -24,11 +24,11 @@ from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.kernel.interpreter import expected
 from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import attention, random_inputs
 from testing.tolerance import assert_identical, assert_matches
 from tests.native import HERE, Library, run_kernel
@@ -59,7 +59,7 @@ def problem_of(kernel: Kernel) -> AttentionProblem:
 
 
 def schedules_of(kernel: Kernel, count: int, target: Target) -> list[Schedule]:
-    """The default and ``count`` random schedules that are legal, some with several blocks of keys."""
+    """The default and ``count`` random legal schedules, some with several blocks of keys."""
     problem = FAMILY.problem(kernel)
     found: list[Schedule] = [dict(FAMILY.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
@@ -104,11 +104,11 @@ def test_both_products_are_fused_multiply_adds_on_64_bit_arm() -> None:
     assert len(re.findall(r"\tfmla\tv\d+\.4s, v\d+\.4s, v\d+\.s\[\d\]", text)) > 100
 
 
-# scores that are no numbers, and hidden ones
+# NaN scores, and masked ones
 
 
 def shown(rows: list[list[bool]]) -> list[np.ndarray]:
-    """Inputs of ``masked``: a bool for each head and key."""
+    """Inputs of ``masked``: one bool per head and key."""
     inputs = random_inputs(MASKED)
     inputs[3] = np.array(rows)
     return inputs
@@ -248,7 +248,7 @@ def test_tiles_of_rows_differ_by_a_vector_at_most(rows: int, vectors: int, found
 
 
 def long_attention(heads: int, tokens: int, head: int, *, causal: bool) -> bytes:
-    """softmax(q k^T / sqrt(head)) v of a projection, as exporters write it, with a mask of -inf where ``causal``."""
+    """softmax(q k^T / sqrt(head)) v of a projection, as exporters write it, with a mask of -inf if ``causal``."""
     shape = (1, heads, tokens, head)
     weights = {"w": np.random.default_rng(3).standard_normal((head, head)).astype(np.float32) / head**0.5,
                "s": np.float32(head**-0.5)}  # fmt: skip
@@ -338,7 +338,7 @@ def test_which_engine_takes_how_many_rows() -> None:
         "",
         "9 rows, more than 8",
     ]
-    assert engine(attention(1, 777, 64, 64)) == engine(attention(1, 777, 64, 64, group=4)) == "few"
+    assert engine(attention(1, 777, 64, 64)) == engine(attention(1, 777, 64, 64, group=4)) == "decode"
     assert engine(attention(70, 777, 64, 64)) == ""
 
 

@@ -1,6 +1,6 @@
-"""Depthwise convolutions of bytes beside the numpy evaluation of their expressions: equal, code for code.
+"""Depthwise convolutions of bytes give exactly the codes of their expressions, evaluated by numpy.
 
-By dot products of quads, where the processor has them and in software, and by products of pairs.
+They use dot products of four bytes, where the processor has them and in software, or products of pairs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gpucomp.expr.core import Expr, Var, both, call, cast, index, literal, load,
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, I8, I16, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import depthwise as depthwise_of_floats
 from testing.kernels import max_pool
 from tests.matrix_emulation import emulated
@@ -53,8 +53,8 @@ def depthwise(
 ) -> Drawn:
     """Codes of a depthwise convolution of (x - zero) by w, and its sums; NHWC, [R, S, 1, C] weights.
 
-    ``pad`` is top, left, bottom, right; ``y`` the result's type and zero point. A multiplier a channel, and a bias; a
-    third of the codes saturate. Axes of extent 1 are left out of the domain, as recognition leaves them out.
+    ``pad`` is top, left, bottom, right; ``y`` is the result's type and zero point. Each channel has a multiplier and a
+    bias, and a third of the codes saturate. The domain has no axes of extent 1, as after recognition.
     """
     n, h, wide, c = image
     (sy, sx), (dy, dx), (top, left, bottom, right) = stride, dilation, pad
@@ -137,7 +137,7 @@ if "avxvnni" in HOST.features:
 
 
 def spread(kernel: Kernel, target: Target) -> list[Schedule]:
-    """The default and another legal schedule."""
+    """The default schedule and another legal one."""
     problem = BYTE_WINDOWS.problem(kernel)
     found = [dict(BYTE_WINDOWS.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
@@ -206,19 +206,19 @@ def with_image(image: Expr) -> Kernel:
 
 
 def places() -> tuple[Expr, ...]:
-    """Where the first case reads its image."""
+    """The indices at which the first case reads its image."""
     return CASES[0].kernel.stores[1].value.body.args[0].then.value.index
 
 
 @pytest.mark.parametrize(
     ("kernel", "why"),
     [
-        (depthwise_of_floats((1, 6, 6, 16), (3, 3)), "not one sum in i32"),
+        (depthwise_of_floats((1, 6, 6, 16), (3, 3)), "it is not one sum in i32"),
         (max_pool((1, 9, 9, 8), 3, 1, 0), "no depthwise convolution"),
         (depthwise((1, 9, 9, 8), (8, 7)).kernel, "more than 49 taps"),
         (depthwise((1, 6, 6, 16), (3, 3), x=I16).kernel, "the image is wider than a byte"),
         (depthwise((1, 6, 6, 16), (3, 3), w=I32).kernel, "weights are wider than 16 bits"),
-        (depthwise((1, 6, 6, 16), (3, 3), pad=(1, 1, 1, 1), zero=256).kernel, "the padding is no byte"),
+        (depthwise((1, 6, 6, 16), (3, 3), pad=(1, 1, 1, 1), zero=256).kernel, "the padding is not a byte"),
         (with_image(cast(cast(load(0, places(), U8) * 2, U8), I32)), "the image is computed"),
         (depthwise((1, 90, 200, 8), (3, 3), dilation=(40, 40), pad=(40, 40, 40, 40)).kernel,
          "the padding reaches too far into the image"),
@@ -241,4 +241,4 @@ def test_scalar_code_is_refused() -> None:
     problem = BYTE_WINDOWS.problem(CASES[0].kernel)
     schedule = {"lanes": 0, "tile_x": 4, "vectors": 1, "tasks": 16}
 
-    assert BYTE_WINDOWS.reasons(schedule, problem, HOST.limits) == ["lanes run over channels: there must be some"]
+    assert BYTE_WINDOWS.reasons(schedule, problem, HOST.limits) == ["lanes run over channels, and there are none"]

@@ -1,4 +1,4 @@
-"""Contractions on the CPU: operands read in place, laid out at compile time or copied, beside the numpy oracle."""
+"""Contractions on the CPU, compared with numpy: operands are read in place, packed at compile time, or copied."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import hole, load, select, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches
 from tests.native import HERE, Library, innermost_loops
@@ -42,21 +42,21 @@ from tests.onnx_builders import model, node, value
 V3 = cpu.named("cpu:x86-64-v3")
 
 
-def constant_weights(kernel: Kernel) -> Kernel:
+def constant_weights(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     return dataclasses.replace(kernel, constants=frozenset({1}))
 
 
-def problem_of(kernel: Kernel) -> ContractionProblem:
+def problem_of(kernel: Kernel[Contraction]) -> ContractionProblem:
     return FAMILY.problem(kernel)
 
 
-def depth(kernel: Kernel) -> int:
+def depth(kernel: Kernel[Contraction]) -> int:
     assert isinstance(kernel.body, Contraction)
     return int(np.prod([v.extent for v in kernel.body.k]))
 
 
-def check_packed(kernel: Kernel, schedules: list[Schedule], target=None) -> None:
-    """The kernel with its weights as each schedule wants them computes what it computed before."""
+def check_packed(kernel: Kernel[Contraction], schedules: list[Schedule], target=None) -> None:
+    """Asserts that the kernel, with its weights packed for each schedule, gives the same results."""
     inputs = random_inputs(kernel)
     wanted = expected(kernel, inputs)
     kernels, arrays = {}, {}
@@ -76,8 +76,8 @@ def check_packed(kernel: Kernel, schedules: list[Schedule], target=None) -> None
                 raise AssertionError(f"{schedule}: {error}") from error
 
 
-def some_schedules(kernel: Kernel, count: int, target, **fixed: int) -> list[Schedule]:
-    """The default and ``count`` random schedules that are legal."""
+def some_schedules(kernel: Kernel[Contraction], count: int, target, **fixed: int) -> list[Schedule]:
+    """The default and ``count`` random legal schedules."""
     problem = FAMILY.problem(kernel)
     found: list[Schedule] = [dict(FAMILY.default(problem, target.limits).numbers)]
     chooser = random.Random(kernel.digest)
@@ -158,7 +158,7 @@ def test_blocks_of_k_inside_and_across_the_taps_of_a_convolution(kc: int) -> Non
 # how operands are found
 
 
-def rows_of(kernel: Kernel) -> int:
+def rows_of(kernel: Kernel[Contraction]) -> int:
     return problem_of(kernel).rows
 
 
@@ -214,7 +214,7 @@ def test_columns_are_padded_only_where_memory_says_so() -> None:
     packed = pack(kernel, packing).kernel
     lanes = schedule["lanes"]
 
-    def found(of: Kernel):
+    def found(of: Kernel[Contraction]):
         return columns_in_place(operands_of(of, 1), F32, lanes, [t.size for t in of.params])
 
     plain, laid_out = found(kernel), found(packed)
@@ -249,7 +249,7 @@ def test_columns_that_are_no_constant_cannot_be_laid_out() -> None:
     kernel = matmul(5, 23, 9)
     schedule = some_schedules(kernel, 0, cpu.host())[0] | {"pack_b": 2}
 
-    with pytest.raises(ScheduleError, match="pack_b=2: the columns are no constant"):
+    with pytest.raises(ScheduleError, match="pack_b=2: the columns are not constant"):
         emit(kernel, schedule, cpu.host(), "k")
 
 
@@ -272,7 +272,7 @@ def test_lines_are_refused_where_no_windows_slide() -> None:
     ],
     ids=lambda k: k.label,
 )
-def test_defaults_are_legal_for_constants_and_for_others(kernel: Kernel, target) -> None:
+def test_defaults_are_legal_for_constants_and_for_others(kernel: Kernel[Contraction], target) -> None:
     for each in (kernel, constant_weights(kernel)):
         problem = FAMILY.problem(each)
 
@@ -292,7 +292,7 @@ def test_a_packed_kernel_is_computed_by_the_form_it_was_packed_for() -> None:
     ids=lambda k: k.label,
 )  # fmt: skip
 @pytest.mark.parametrize("target", [V3, cpu.named("cpu:x86-64-v4")], ids=lambda t: t.name)
-def test_sums_stay_in_registers(kernel: Kernel, target) -> None:
+def test_sums_stay_in_registers(kernel: Kernel[Contraction], target) -> None:
     kernel = constant_weights(kernel)
     choice = choose(kernel, (FAMILY,), target.limits)
     assert choice.packing is not None
@@ -367,7 +367,7 @@ def test_columns_of_a_batch_that_runs_backwards_are_not_read_past_their_end():
 
 @pytest.mark.parametrize(("k", "crowded"), [(1024, True), (3072, True), (768, False), (1000, False)])
 def test_rows_a_multiple_of_a_page_apart_do_not_crowd_out_each_other(k: int, crowded: bool) -> None:
-    """Of a first cache of 8 ways: rows of 4096 and 12288 bytes share a set, rows of 3072 bytes have four of them."""
+    """In a first-level cache of 8 ways, rows of 4096 and 12288 bytes share one set, rows of 3072 bytes have four."""
     eight, twelve = (cpu.named(f"cpu:{name}").limits for name in ("znver4", "sapphirerapids"))
 
     assert (crowding(12, 4 * k, 4, eight) > 0) is crowded
@@ -378,7 +378,7 @@ def test_rows_a_multiple_of_a_page_apart_do_not_crowd_out_each_other(k: int, cro
 def test_dot_products_of_bf16_are_worth_it_where_they_take_as_long_as_multiply_adds() -> None:
     kernel = constant_weights(matmul(196, 512, 768, dtype=BF16))
 
-    engines = {"znver4": "dots", "znver5": "dots", "cooperlake": "", "sapphirerapids": "tiles", "icelake-server": ""}
+    engines = {"znver4": "vnni", "znver5": "vnni", "cooperlake": "", "sapphirerapids": "amx", "icelake-server": ""}
     for name, engine in engines.items():
         target = cpu.named(f"cpu:{name}")
         assert choose(kernel, engines_of(kernel, target.features), target.limits).family.engine == engine, name

@@ -1,4 +1,4 @@
-"""Chains on the CPU: what they compute beside the links one by one, which kernels become one, and which must not."""
+"""Chains on the CPU: results compared with the links one by one, which kernels are fused, and which must not be."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from gpucomp import ops
 from gpucomp.codegen.llvm.depth_first import fuse as chains
 from gpucomp.codegen.llvm.depth_first import space as chain_space
 from gpucomp.codegen.llvm.depth_first.links import Slides, linked
-from gpucomp.codegen.llvm.engines import CHAIN
+from gpucomp.codegen.llvm.engines import DEPTH_FIRST
 from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
-from gpucomp.kernel import HANDED, FusedLayers
+from gpucomp.kernel import HANDED, FusedLayers, kernel_of
+from gpucomp.kernel.interpreter import expected, run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
 from gpucomp.kernel.step import KernelStep, Step
@@ -24,7 +25,6 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.analytic import operations, traffic
 from gpucomp.targets import cpu
 from gpucomp.tuning import reference
-from testing.kernel_oracle import expected, run_steps
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, setting, tensor, weights
 from tests.native import Library
@@ -34,7 +34,7 @@ HOST = cpu.host()
 
 
 def filters(*shape: int, seed: int = 0) -> Value:
-    """Of mean zero, so that sums neither grow nor cancel."""
+    """Random filters with mean zero, so that sums neither grow nor cancel."""
     return constant(np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32))
 
 
@@ -60,20 +60,20 @@ def bottleneck(batch: int = 2) -> Graph:
 
 
 def separable() -> Graph:
-    """Depthwise first, with stride 2 and rows above but none below; then two pointwise ones."""
+    """A depthwise convolution with stride 2 and padding above but not below, and two pointwise ones."""
     x = tensor("x", 1, 10, 17, 33)
     return graph_of(biased(conv(biased(conv(depthwise(x, stride=2, pads=(1, 0, 0, 2)), 7)), 21)))
 
 
 def deep() -> Graph:
-    """Two windows, one of them dilated: rows that are needed again at both."""
+    """Two windows, one of them dilated. Both read rows repeatedly."""
     x = tensor("x", 3, 7, 9, 4)
     wide = depthwise(conv(x, 18), 5, pads=(2,) * 4)
     return graph_of(biased(conv(depthwise(biased(conv(wide, 6)), dilation=2, pads=(2,) * 4), 35)))
 
 
 def leaping() -> Graph:
-    """Strides beyond the taps, so that rows are read by nobody."""
+    """Strides larger than the window, so that some rows are never read."""
     x = tensor("x", 1, 17, 12, 6)
     return graph_of(conv(depthwise(conv(x, 20), 2, stride=3, pads=(0,) * 4), 9, stride=2))
 
@@ -88,7 +88,7 @@ GRAPHS = {g.__name__: g() for g in (bottleneck, separable, deep, leaping, ending
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every chain that is possible is worth it."""
+    """Every possible chain is fused, regardless of its cost."""
     monkeypatch.setattr(chains, "NEAR_SHARE", 1 << 40)
     monkeypatch.setattr(chains, "_cost", lambda links, limits: -len(links))
 
@@ -128,7 +128,7 @@ def test_a_chain_is_one_kernel_and_gives_the_bits_of_its_links(name: str, eager:
 
 @pytest.mark.parametrize("name", ["bottleneck", "deep", "leaping"])
 def test_every_cut_of_an_image_gives_the_same_bits(name: str, eager: None) -> None:
-    """Tasks one by one from the last: each makes its halo itself, none finds what another one left."""
+    """Tasks run one by one, the last first: each computes its own halo and reads nothing from another task."""
     (step,) = chained(GRAPHS[name])
     kernel = step.kernel
     assert kernel is not None
@@ -178,14 +178,14 @@ def test_a_chain_s_work_is_its_links_and_what_they_hand_on_moves_no_byte(eager: 
     assert step.kernel.text.count("handed on") == 2 * len(handed)
 
 
-# what is no chain
+# kernels that are not fused
 
 
 def test_many_schedules_at_once_are_legal_where_each_is(eager: None) -> None:
     for graph in GRAPHS.values():
         (step,) = chained(graph)
         assert isinstance(step, KernelStep)
-        assert_agrees(step.kernel, CHAIN, HOST)
+        assert_agrees(step.kernel, DEPTH_FIRST, HOST)
 
 
 def is_chained(graph: Graph) -> bool:
@@ -239,7 +239,7 @@ def test_rows_may_be_what_were_columns_but_no_channels(eager: None) -> None:
 
 
 def test_a_chain_waits_for_a_value_that_comes_later(eager: None) -> None:
-    """The residual is made after the chain's first link: the chain runs where its last link did, and finds it there."""
+    """The residual is computed after the chain's first link. The chain runs in the position of its last link."""
     x = tensor("x", 1, 9, 7, 5)
     inner = conv(x, 18)
     later = ops.Softmax(ops.Mul(x, weights(1, 9, 7, 5)), axis=3)
@@ -269,7 +269,7 @@ def test_images_that_the_cache_holds_stay_apart() -> None:
 
 
 def test_weights_that_fill_the_cache_stay_apart() -> None:
-    """Each row would read them anew."""
+    """Each row would read all weights again."""
     x = tensor("x", 1, 29, 29, 320)
     graph = graph_of(depthwise(conv(x, 640)))
 
@@ -278,7 +278,7 @@ def test_weights_that_fill_the_cache_stay_apart() -> None:
 
 def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     (step,) = chained(large(), HOST.with_limits(cache_bytes=1 << 20))
-    p = chain_space.problem(step.kernel)
+    p = chain_space.problem(kernel_of(step.kernel, FusedLayers))
     schedule = chain_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits).numbers
 
     row = 4 * 56 * 144
@@ -290,7 +290,7 @@ def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
     assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 22).limits).numbers["rows"] == 8
     assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 19).limits).numbers["rows"] == 2
     assert list(chain_space.objections(chain_space.ChainSchedule(rows=16, parts=1), p, HOST.limits)) == [
-        f"{34 * row} bytes of rows at hand, {1 << 20} are allowed"
+        f"{34 * row} bytes of kept rows, {1 << 20} are allowed"
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a contraction's epilogue touches is asked for before; results are compared in ``test_contractions``."""
+"""Prefetches for a contraction's epilogue. Results are compared in ``test_contractions``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text_of(kernel, **changes):
 
 
 def asked(kernel, **changes):
-    """(lines asked for to read, to write) that stand in the text; columns are asked for into the second cache."""
+    """(prefetches for reads, prefetches for writes) in the text. Columns are prefetched into the second-level cache."""
     text = text_of(kernel, **changes)
     found = re.findall(r"@llvm.prefetch.p0\(ptr [^,]+, i32 (\d), i32 3, i32 1\)", text)
     return found.count("0"), found.count("1")
@@ -67,7 +67,7 @@ def test_a_result_of_one_row_is_left_alone():
 
 
 def test_where_an_index_says_is_not_asked_for_ahead_of_the_guard_of_that_index():
-    """The matrix in front of the first is zeros: what would be the index of it lies in front of the indices."""
+    """The matrix before the first is zeros. Its index would be read before the start of the indices."""
     residual, indices, x = tensor("r", 17, 13, 29), tensor("i", 2, dtype=I64), tensor("x", 3, 13, 40)
     product = ops.MatMul(x, constant(np.ones((3, 40, 29), np.float32)))
     padded = ops.Pad(ops.Gather(residual, indices, axis=0), pads=(1, 0, 0, 0, 0, 0))
@@ -83,7 +83,7 @@ def test_where_an_index_says_is_not_asked_for_ahead_of_the_guard_of_that_index()
         # whole blocks and the last rows, each of a whole panel (two lines) and the last columns (one): residual, result
         (conv((1, 7, 9, 24), 37, (1, 1)), {}, (6, 6)),
         (matmul(17, 40, 29), {}, (0, 12)),
-        # nothing is asked for where so few points of k are written out
+        # no prefetches if so few points of k are unrolled
         (conv((1, 7, 9, 11), 37, (1, 1)), {}, (0, 0)),
         # rows by pointers, nine blocks of five: two rows at each of three outer points
         (conv((1, 7, 9, 24), 32, (3, 1)), {}, (4, 4)),

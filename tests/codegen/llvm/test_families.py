@@ -1,4 +1,4 @@
-"""Every CPU family at awkward sizes and over a spread of its schedules, beside the numpy evaluation of its expressions."""
+"""Every CPU family at awkward sizes, with several schedules each: compared with its expressions, evaluated by numpy."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import numpy as np
 import pytest
 
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.contraction.space import STACK_BYTES, contraction_form
+from gpucomp.codegen.llvm.contraction.space import contraction_form
+from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ENGINES, family_of
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, load, reduce, select, var
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.sizes import Sizes, Tunables
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.tolerance import assert_matches
 from tests.native import Library, default_schedule
 
-SPREAD = 5  # schedules beside the default
+SPREAD = 5  # schedules besides the default
 
 
 def accumulated(dtype: DType) -> DType:
@@ -41,7 +42,7 @@ def random_inputs(kernel: Kernel) -> list[np.ndarray]:
 
 
 def spread(kernel: Kernel) -> list[Schedule]:
-    """The default, scalar code, and a random handful of the legal schedules."""
+    """The default, scalar code, and some random legal schedules."""
     family, limits = family_of(kernel), cpu.host().limits
     problem = family.problem(kernel)
     default = default_schedule(kernel)
@@ -199,7 +200,7 @@ def test_nan_wins_every_extremum_over_lanes() -> None:
 
 
 def convolution(n: int, size: tuple[int, int], c: int, oc: int, taps: int, stride: int, pad: int, dtype: DType = F32,
-                groups: int = 1) -> Kernel:  # fmt: skip
+                groups: int = 1) -> Kernel[Contraction]:  # fmt: skip
     out = [(s + 2 * pad - taps) // stride + 1 for s in size]
     group = (var("g", groups),) if groups > 1 else ()
     m, nn = (var("i", n), var("y", out[0]), var("x", out[1])), (var("o", oc),)
@@ -221,7 +222,9 @@ def convolution(n: int, size: tuple[int, int], c: int, oc: int, taps: int, strid
     return Kernel("contraction", params, 1, body, (Store(3, (*m, result), value),))
 
 
-def matmul(batch: int, m: int, n: int, k: int, *, ta: bool = False, tb: bool = False, dtype: DType = F32) -> Kernel:
+def matmul(
+    batch: int, m: int, n: int, k: int, *, ta: bool = False, tb: bool = False, dtype: DType = F32
+) -> Kernel[Contraction]:
     b, i, j, r = var("b", batch), var("i", m), var("j", n), var("r", k)
     left, right = ((b, r, i) if ta else (b, i, r)), ((b, j, r) if tb else (b, r, j))
     acc_type = accumulated(dtype)

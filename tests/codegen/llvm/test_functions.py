@@ -1,4 +1,4 @@
-"""Every function and conversion, for every element type, beside its numpy meaning. Math's precision is in test_math."""
+"""Every function and conversion, for every element type, compared with numpy. Precision is tested in test_math."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APPROXIMATE = ["exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh"
 
 
 def interesting(dtype: DType) -> np.ndarray:
-    """Values at which functions go wrong, and some between."""
+    """Edge cases of functions, and some ordinary values."""
     rng = np.random.default_rng(0)
     if dtype is BOOL:
         return np.array([False, True, True])
@@ -43,7 +43,7 @@ def interesting(dtype: DType) -> np.ndarray:
 
 
 def pairs(dtype: DType, fn: str) -> list[np.ndarray]:
-    """Operands: all values, or every pair of them, in as many elements as leave a tail."""
+    """Operands: all values, or all pairs of them. Their number is not a multiple of a vector."""
     values = interesting(dtype)
     if FUNCTIONS[fn].arity == 1:
         return [values]
@@ -213,7 +213,7 @@ def test_data_dependent_indices_gather() -> None:
 @pytest.mark.parametrize("processor", ["x86-64-v2", "x86-64-v3", "skylake-avx512"])
 @pytest.mark.parametrize("lanes", [4, 0])
 def test_no_processor_needs_a_library(processor: str, lanes: int) -> None:
-    """LLVM may merge conversions into one that only a library has: ``build`` refuses such code."""
+    """LLVM may merge conversions into one that is a library call. ``build`` refuses such code."""
     target = cpu.named(f"cpu:{processor}")
     functions = ["fmod", "mod", "floordiv", *APPROXIMATE]  # computed in f64
     schedule = {"lanes": lanes, "tasks": 1, "unroll": 0}

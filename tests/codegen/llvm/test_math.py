@@ -38,7 +38,7 @@ def compiled() -> Library:
 
 
 def every_magnitude(bits: type, floats: type, seed: int) -> np.ndarray:
-    """Evenly spread over all bit patterns, so that every exponent, denormals and NaN are there."""
+    """Numbers spread evenly over all bit patterns: every exponent, denormals and NaN."""
     rng = np.random.default_rng(seed)
     info = np.iinfo(bits)
     return rng.integers(0, info.max, SAMPLES, dtype=bits, endpoint=True).view(floats)
@@ -90,7 +90,7 @@ def test_f32_is_good_to_a_few_ulps_everywhere(compiled: Library, fn: str) -> Non
 
 
 def test_erf_between_two_entries_of_its_table(compiled: Library) -> None:
-    """Halfway between two quarters, and beside it: the last of these rounds to an entry that there is not."""
+    """Numbers halfway between two quarters, and next to these. The last one rounds to an entry past the table."""
     halves = (np.arange(-40, 40) * 0.25 + 0.125).astype(np.float32)
     near = np.concatenate([halves, np.nextafter(halves, np.float32(-9)), np.nextafter(halves, np.float32(9))])
     x = np.zeros(SAMPLES, np.float32)
@@ -103,7 +103,7 @@ def test_erf_between_two_entries_of_its_table(compiled: Library) -> None:
 
 
 def test_erf_is_one_exactly_where_nothing_else_is_nearer(compiled: Library) -> None:
-    """What multiplies ``1 + erf(x)`` may be large: there is no room for an ulp."""
+    """``1 + erf(x)`` may be multiplied by a large number, so erf may not be wrong by an ulp there."""
     x = np.zeros(SAMPLES, np.float32)
     x[: SAMPLES // 2] = np.geomspace(3.93, 3e38, SAMPLES // 2)
     x[-1] = np.inf

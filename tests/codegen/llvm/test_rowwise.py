@@ -1,4 +1,4 @@
-"""Rows on the CPU: a softmax's exponentials and divisions, rows that are not finite, which axis lanes run over."""
+"""Row-wise kernels on the CPU: exponentials and divisions of a softmax, rows that are not finite, the axis of lanes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gpucomp.codegen.llvm.loops.rowwise import KEPT_ELEMENTS
 from gpucomp.expr.core import axes_of, call, cast, hole, load
 from gpucomp.ir.types import F32, I32, U8, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.targets import cpu, resolve
-from testing.kernel_oracle import expected
 from testing.kernels import layer_norm, softmax
 from testing.tolerance import assert_matches
 from tests.native import WIDEST, default_schedule, run_kernel
 
 
 def exponentials(kernel: Kernel) -> int:
-    """How often exp is written out: each multiplies by 1/log(2), or by as many times that as it has a table of powers."""
+    """How often exp is in the text. It multiplies by 1/log(2), or by a multiple of that if it has a table of powers."""
     text = emit(kernel, default_schedule(kernel), cpu.host(), "k").text
     return sum(text.count(spell(n / math.log(2), "float")) for n in (1, tables.INTERVALS))
 
 
 def unshifted(rows: int, cols: int) -> Kernel:
-    """exp(x) over the sum of exp(x), which may be anything from 0 to infinity."""
+    """exp(x) divided by the sum of exp(x), which may be anything from 0 to infinity."""
     (r, c), total = axes_of((rows, cols)), hole("s0", F32)
     value = call("exp", load(0, (r, c), F32))
     body = Rowwise((r,), (c,), (Statistic(total, "sum", value),))

@@ -1,4 +1,4 @@
-"""The types that only store, on the CPU: every pattern of a byte read, and a dense spread of floats written."""
+"""Storage-only types on the CPU: every pattern of a byte is read, and a dense set of floats is written."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def conversion(source: DType, target: DType, size: int) -> Kernel:
 
 
 def patterns(dtype: DType) -> np.ndarray:
-    """256 bytes, with every pattern among them that a number of ``dtype`` has in its byte."""
+    """256 bytes that include every bit pattern of ``dtype``."""
     return (BYTES & ((1 << dtype.bits) - 1)).astype(np.uint8).view(dtype.numpy)
 
 
 def low_bits(numbers: np.ndarray, dtype: DType) -> np.ndarray:
-    """What the low bits of ``numbers`` say as integers of ``dtype``."""
+    """The low bits of ``numbers`` as integers of ``dtype``."""
     size = 1 << dtype.bits
     rest = numbers.astype(np.int64) % size
     return rest - size * (rest >= size // 2) if dtype.kind == "i" else rest
@@ -63,9 +63,9 @@ def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
 
 
 def dense(dtype: DType) -> np.ndarray:
-    """Every f32 whose low 16 bits are one of six patterns: all that decides a rounding to few bits, and its ties.
+    """Every f32 whose low 16 bits are one of six patterns: they cover all roundings to few bits, including ties.
 
-    No NaN for a type that has none.
+    Without NaN if ``dtype`` has none.
     """
     high = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16
     low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)

@@ -1,4 +1,4 @@
-"""Depthwise convolutions and pooling in register windows, beside the numpy evaluation of their expressions."""
+"""Depthwise convolutions and pooling in register windows, compared with their expressions, evaluated by numpy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.expr.core import axes_of, call, hole, index, load, select, var
 from gpucomp.ir.types import BF16, F32, F64, TensorType
 from gpucomp.kernel import Kernel, Store, Window
+from gpucomp.kernel.interpreter import expected
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import average_pool, conv, depthwise, into_part, max_pool, random_inputs
 from testing.tolerance import assert_matches
 from tests.native import WIDEST, Library
 
-CASES = [
+CASES: list[Kernel] = [
     depthwise((1, 9, 11, 2 * WIDEST), (3, 3), pad=1),
     depthwise((2, 7, 13, 3 * WIDEST + 5), (3, 3), stride=(2, 2), pad=1),
     depthwise((1, 8, 9, 4 * WIDEST), (5, 5), pad=2),
@@ -116,10 +116,10 @@ def both_ways() -> Kernel:
 @pytest.mark.parametrize(
     ("kernel", "why"),
     [
-        (frame(1.0), "the padding is not what leaves the result as it is"),
-        (both_ways(), "the padding is no frame around the image"),
+        (frame(1.0), "the padding is not neutral for the reduction"),
+        (both_ways(), "the padding is not a frame around the image"),
         (max_pool((1, 9, 9, 8), 5, 1, 0, dtype=F64), "not f32"),
-        (frame(0.0, 4), "up to 16 taps of a pool, plain loops have them written out and wait for memory as well"),
+        (frame(0.0, 4), "plain loops unroll up to 16 taps of a pool and are as fast"),
         (depthwise((1, 19, 19, 8), (8, 8)), "more than 49 taps"),
         (depthwise((1, 90, 200, 8), (3, 3), dilation=(40, 40), pad=40), "the padding reaches too far into the image"),
         (conv((1, 6, 6, 3), 4, (3, 3), pad=1), None),
@@ -152,5 +152,5 @@ def test_scalar_code_and_vectors_that_the_processor_lacks_are_refused() -> None:
     problem, limits = WINDOWS_OF_LOOPS.problem(kernel), replace(cpu.host().limits, vector_bytes=16)
     schedule = {"lanes": 0, "tile_x": 4, "vectors": 1, "tasks": 16}
 
-    assert WINDOWS_OF_LOOPS.reasons(schedule, problem, limits) == ["lanes run over channels: there must be some"]
+    assert WINDOWS_OF_LOOPS.reasons(schedule, problem, limits) == ["lanes run over channels, and there are none"]
     assert "8 lanes of 4 bytes" in WINDOWS_OF_LOOPS.reasons({**schedule, "lanes": 8}, problem, limits)[0]

@@ -1,4 +1,4 @@
-"""The CPU's `winograd` engine beside a float64 convolution: awkward sizes, every algorithm, every vector width, its choice."""
+"""The CPU's `winograd` engine, compared with a float64 convolution: awkward sizes, all algorithms and vector widths."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import pytest
 
 from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.codegen.llvm.engines import ENGINES, engines_of
 from gpucomp.codegen.llvm.engines import WINOGRAD as FAMILY
-from gpucomp.codegen.llvm.winograd.space import SCRATCH_BYTES, THREADS, cycles, derive, scratch_bytes
+from gpucomp.codegen.llvm.winograd.space import SCRATCH_BYTES, cycles, derive, scratch_bytes
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import BF16, F16, F32, I32
 from gpucomp.kernel import Contraction, Store
+from gpucomp.kernel.interpreter import UNWRITTEN
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cpu
-from testing.kernel_oracle import UNWRITTEN
 from testing.kernels import conv, grouped_conv, into_part, matmul
 
 AVX512 = Limits(threads=1, shared_bytes=0, warp=1, registers=32, vector_bytes=64, cache_bytes=2 << 20)
 AVX2 = replace(AVX512, registers=16, vector_bytes=32, cache_bytes=1 << 20)
 SSE = replace(AVX2, vector_bytes=16)
-# relative, in the L2 norm, of sums of unit variance over tens to hundreds of channels; a direct sum in f32 has 3e-7
+# relative errors in the L2 norm, for sums of unit variance over tens to hundreds of channels; a direct f32 sum has 3e-7
 ERROR = {2: 8e-7, 4: 3e-6, 6: 1.2e-5}
 WIDTH = min(cpu.host().limits.vector_bytes // 4, 16)
 
@@ -38,7 +39,7 @@ def constant(kernel):
 
 
 def inputs_of(kernel, *, mean=0.0, seed=0):
-    """Pixels of unit variance about ``mean``, filters that keep the variance of what they filter."""
+    """Pixels of unit variance around ``mean``, and filters that keep the variance."""
     rng = np.random.default_rng(seed)
     arrays = [rng.standard_normal(t.shape).astype(t.dtype.numpy) for t in kernel.params[: kernel.inputs]]
     r, s, c, _ = arrays[1].shape
@@ -57,7 +58,7 @@ def packed(kernel, schedule, inputs):
 
 
 def run(kernel, cases, target=None, order=1):
-    """The first output for each of the (schedule, inputs) ``cases``, compiled together; tasks one by one, last first."""
+    """The first output for each of the (schedule, inputs) ``cases``, compiled together. Tasks run one by one, last first."""
     target = target or cpu.host()
     ready = [packed(kernel, schedule, inputs) for schedule, inputs in cases]
     sources = [
@@ -79,7 +80,7 @@ def run(kernel, cases, target=None, order=1):
 
 
 def direct(image, filters, pad, step=1):
-    """The convolution itself, in float64."""
+    """The direct convolution in float64."""
     x = np.pad(image.astype(np.float64), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     oh, ow = x.shape[1] - 2, x.shape[2] - 2
     taps = [(r, s) for r in range(3) for s in range(3)]
@@ -87,7 +88,7 @@ def direct(image, filters, pad, step=1):
 
 
 def expected(inputs, pad, step=1):
-    """What ``kernels.conv`` makes of it."""
+    """The expected result of ``kernels.conv``: the convolution and its epilogue."""
     total = direct(inputs[0], inputs[1], pad, step) + inputs[2].astype(np.float64) + inputs[3].astype(np.float64)
     return np.maximum(total, 0)
 
@@ -153,7 +154,7 @@ def test_it_filters_with_steps_of_two(name):
 @pytest.mark.parametrize(("dtype", "rounding"), [(F16, 3e-4), (BF16, 2.3e-3)], ids=str)
 @pytest.mark.parametrize("step", [1, 2])
 def test_pixels_may_be_narrow_in_memory(dtype, rounding, step):
-    """What is wrong is the rounding of results: filters and sums are f32."""
+    """The only error is the rounding of results: filters and sums are f32."""
     image, columns, pad = CASES["two images, 17 to 37 channels"]
     kernel = constant(conv(image, columns, (3, 3), pad=pad, stride=step, dtype=dtype))
     wide = inputs_of(replace(kernel, params=tuple(replace(t, dtype=F32) for t in kernel.params)))
@@ -166,7 +167,7 @@ def test_pixels_may_be_narrow_in_memory(dtype, rounding, step):
 
 
 def test_filters_of_narrow_pixels_are_packed_in_f32():
-    """They are rounded once, as they are in memory, and not once more when they are transformed."""
+    """Filters are already rounded in memory. They are not rounded again when they are transformed."""
     kernel = constant(conv((1, 6, 7, 8), 21, (3, 3), pad=1, dtype=BF16))
     inputs = [np.ones(t.shape, t.dtype.numpy) for t in kernel.params[: kernel.inputs]]
 
@@ -253,7 +254,7 @@ def test_the_error_at_the_depth_of_real_layers_is_as_documented(outputs):
 
 @pytest.mark.parametrize("outputs", ERROR)
 def test_a_large_mean_that_cancels_costs_no_more_than_its_products(outputs):
-    """Filters that add up to nothing take away a mean of 1000: the error stays small beside the sum of magnitudes."""
+    """Filters whose sum is zero cancel a mean of 1000. The error is small relative to the sum of magnitudes."""
     kernel = constant(conv((1, 12, 12, 48), 32, (3, 3), pad=1))
     inputs = inputs_of(kernel, mean=1000.0)
     inputs[1] -= inputs[1].mean(axis=(0, 1), keepdims=True)
@@ -264,7 +265,7 @@ def test_a_large_mean_that_cancels_costs_no_more_than_its_products(outputs):
     assert error(found, expected(inputs, 1), magnitude) < {2: 2e-7, 4: 6e-7, 6: 2.4e-6}[outputs]
 
 
-# ---- what it leaves alone ----
+# ---- kernels that it refuses ----
 
 
 @pytest.mark.parametrize(
@@ -273,17 +274,17 @@ def test_a_large_mean_that_cancels_costs_no_more_than_its_products(outputs):
         (constant(conv((2, 9, 7, 3), 20, (3, 3), pad=1)), ""),
         (constant(conv((1, 6, 6, 8), 8, (3, 3), pad=2)), ""),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), ""),
-        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=3)), "only 3 x 3, 1 or 2 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), "only 3 x 3, 1 or 2 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (5, 5), pad=2)), "only 3 x 3, 1 or 2 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (3, 1))), "only 3 x 3, 1 or 2 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=3)), "3 x 3, steps of 1 or 2 and no dilation"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), "3 x 3, steps of 1 or 2 and no dilation"),
+        (constant(conv((2, 9, 7, 12), 20, (5, 5), pad=2)), "3 x 3, steps of 1 or 2 and no dilation"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 1))), "3 x 3, steps of 1 or 2 and no dilation"),
         (constant(grouped_conv((1, 6, 7, 6), 3, 4, (3, 3), pad=1)), "NHWC"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, nchw=True)), "NHWC"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=F16)), "does not convert f16"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=I32)), "not i32 and i32"),
         (constant(matmul(5, 6, 7)), "while it is loaded"),
         (constant(matmul(5, 6, 7, dtype=I32, acc=I32)), "strict f32"),
-        (conv((2, 9, 7, 12), 20, (3, 3), pad=1), "no constants"),
+        (conv((2, 9, 7, 12), 20, (3, 3), pad=1), "not constants"),
         (constant(conv((2, 9, 7, 12), 0, (3, 3), pad=1)), "nothing to multiply"),
     ],
 )
@@ -316,7 +317,7 @@ def test_filters_that_are_not_transformed_are_an_error():
     [
         ({"lanes": 16}, AVX2, "32-byte vectors"),
         ({"block": 96, "part": 1024, "mr": 6}, AVX512, "bytes of scratch"),
-        ({"outputs": 3}, AVX512, "none of"),
+        ({"outputs": 3}, AVX512, "is not one of"),
     ],
 )
 def test_schedules_that_cannot_run_are_refused(changes, limits, reason):
@@ -360,11 +361,11 @@ def test_defaults_are_legal_and_no_worse_than_their_neighbours(size, limits):
 
 
 def on_all(s, p, limits):
-    """Cycles of all threads together, whichever of the numbers of them it is."""
-    return sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+    """The cycles of all threads together, summed over all numbers of threads."""
+    return sum(threads * cycles(s, p, threads, limits) for threads in FEW_THREADS)
 
 
-@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("threads", FEW_THREADS)
 def test_more_threads_take_no_longer_and_share_the_work_of_a_large_layer(threads):
     p = FAMILY.problem(constant(conv((1, 56, 56, 128), 256, (3, 3), pad=1)))
     s = FAMILY.default(p, AVX512)
@@ -401,7 +402,7 @@ def test_it_is_chosen_for_fewer_where_a_core_multiplies_less(processor, engine):
     ("processor", "dtype", "engine"),
     [
         ("znver4", BF16, "winograd"),
-        ("sapphirerapids", BF16, "tiles"),
+        ("sapphirerapids", BF16, "amx"),
         ("znver4", F16, "winograd"),
         ("x86-64-v2", F16, ""),
     ],

@@ -1,4 +1,4 @@
-"""For every pass over kernels a graph whose kernels it changes, and graphs whose kernels it leaves as they are."""
+"""For every kernel pass: a graph whose kernels it changes, and graphs whose kernels it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SMALL_CACHE = AVX512.with_limits(cache_bytes=1 << 20)
 
 
 class Either(Expected):
-    """Whatever one way is compared with, it is the faster."""
+    """A model by which every alternative is faster."""
 
     def faster(self, these: object, those: object) -> bool:
         return True
 
 
 class Neither(Expected):
-    """Nothing else is faster than what is there."""
+    """A model by which no alternative is faster."""
 
     def faster(self, these: object, those: object) -> bool:
         return False
@@ -34,7 +34,7 @@ class Neither(Expected):
 
 @dataclass(frozen=True)
 class Case:
-    """A graph as it is partitioned for ``target``. ``stored``: what its numbers are rounded to on the way."""
+    """A graph to partition for ``target``. ``stored`` is the type to which values between kernels are rounded."""
 
     graph: Graph
     target: Target
@@ -45,7 +45,7 @@ class Case:
 
 
 def filters(*shape: int, dtype=F32) -> Value:
-    """Of mean zero, so that sums neither grow nor cancel."""
+    """Random filters with mean zero, so that sums neither grow nor cancel."""
     rng = np.random.default_rng([*shape])
     return constant((rng.standard_normal(shape) / 4).astype(dtype.numpy))
 
@@ -79,7 +79,7 @@ def grouped(channels: int, dtype=F16) -> Graph:
 
 
 def activated(activation, to=U8) -> Graph:
-    """What a quantized activation computes of a byte, stored as one."""
+    """A quantized activation: from a byte to a byte."""
     real = ops.Mul(ops.Sub(ops.Cast(tensor("x", 7, 33, dtype=U8), to=F32), scalar(99.0)), scalar(0.05))
     return graph_of(ops.Cast(ops.Clip(ops.Round(ops.Mul(activation(real), scalar(99.0))), low=0.0, high=255.0), to=to))
 
@@ -94,7 +94,7 @@ def attention(rows: int, cols: int, heads: int = 2) -> Graph:
 
 
 def separable(*, also: bool = False) -> Graph:
-    """``also``: the image between the two is an output too."""
+    """``also``: the image between the two convolutions is an output too."""
     between = ops.Relu(depthwise(conv(tensor("x", 1, 9, 11, 5), 12)))
     return graph_of(ops.Relu(conv(between, 20)), *([between] if also else []))
 
@@ -105,7 +105,7 @@ def bottleneck(side: int) -> Graph:
 
 
 def row_sums(*, of_rows: int = 1) -> Graph:
-    """A product, and the sum and the largest of each row (or column) of it."""
+    """A product, with the sum and the maximum of each of its rows (or columns)."""
     y = ops.MatMul(tensor("x", 19, 24), filters(24, 32))
     return graph_of(y, ops.ReduceSum(y, axes=(of_rows,)), ops.ReduceMax(y, axes=(of_rows,)))
 

@@ -1,4 +1,4 @@
-"""Quantized models whose sums no matrix unit makes: compiled as users compile them, by dot products of four bytes."""
+"""Quantized models on devices without matrix units for bytes use dot products of four bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpucomp.targets import resolve
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from tests.onnx_builders import model, node, value
 
-U8, I8, I32 = 2, 3, 6  # ONNX's numbers of element types
+U8, I8, I32 = 2, 3, 6  # ONNX's codes for element types
 RNG = np.random.default_rng(4)
 
 

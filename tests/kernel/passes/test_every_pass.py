@@ -1,4 +1,4 @@
-"""Every pass over kernels says what it takes, changes its example, keeps what it computes, and leaves other kernels alone."""
+"""Every kernel pass is documented, changes its example, keeps the results, and leaves other kernels alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from itertools import takewhile
 import pytest
 
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
 from gpucomp.kernel.step import Step
 from gpucomp.kernel.verify import verify_steps
 from gpucomp.lowering import KERNEL_PASSES, wanted_passes
 from gpucomp.ops.interpreter import interpret
-from testing.kernel_oracle import run_steps
 from testing.tolerance import assert_matches
 from tests.builders import setting
 from tests.kernel.passes.examples import EXAMPLES, REFUSALS, Case
@@ -23,7 +23,7 @@ BY_NAME = {one.name: one for one in KERNEL_PASSES}
 
 
 def reached(case: Case, one: KernelPass) -> tuple[list[Step], Setting]:
-    """The steps that the pass is given, after those before it that the target wants."""
+    """The input of the pass: the steps after the earlier passes for the target."""
     known = setting(case.graph, case.target, precision=case.precision)
     at = setting(
         case.graph,

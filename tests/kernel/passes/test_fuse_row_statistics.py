@@ -1,4 +1,4 @@
-"""Which reductions are one kernel, which follow the contraction that stores their rows, and which do neither."""
+"""Which reductions are fused with each other, which into the contraction that stores their rows, and which are not."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.frontend import onnx as frontend
 from gpucomp.kernel import Contraction, Rowwise
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.fuse_row_statistics import followed, join
 from gpucomp.kernel.step import Step
@@ -25,7 +26,6 @@ from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cpu, cuda, opencl, resolve
 from gpucomp.targets.back_end import back_end
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from testing.kernel_oracle import run_steps
 from testing.tolerance import assert_matches
 from tests.builders import setting
 from tests.onnx_builders import model, node, value
@@ -57,7 +57,7 @@ LAYER_NORM = node("LayerNormalization", ["y", "g", "b"], ["n", "mean", "rstd"], 
 def network(
     *more, outputs=("y", "mean", "rstd"), dtype=F32, rows=ROWS, depth=DEPTH, columns=COLUMNS, head=None, more_weights=()
 ):
-    """y = x w + b + r of rows x columns, then ``more``: the mean of each row and 1 / deviation, unless told otherwise."""
+    """y = x w + b + r of rows x columns, followed by ``more`` (default: the mean of each row and 1 / deviation)."""
     rng = np.random.default_rng(5)
     kind = {F32: np.float32, F16: np.float16}[dtype]
     nodes = head or [
@@ -85,7 +85,7 @@ def graph_of(onnx):
 
 
 class Paying(Expected):
-    """Whatever ``pays``, whether the first kernels are to be faster than the others, is."""
+    """A model in which ``pays`` decides whether the first kernels are faster than the second ones."""
 
     def __init__(self, target, pays):
         super().__init__(target, back_end(target.language)[0])
@@ -93,7 +93,7 @@ class Paying(Expected):
 
 
 def joined(onnx, pays=lambda these, those: True):
-    """The steps before and after, with numpy's word that they compute the same."""
+    """The steps before and after the pass. Asserts that both give numpy's results."""
     graph = graph_of(onnx)
     steps = partition(graph, Policy())
     target = cuda.manifest("sm_80")
@@ -177,7 +177,7 @@ def test_floats_that_somebody_reads_are_stored():
     assert [t.dtype.name for t in found[0].kernel.params[found[0].kernel.inputs :]] == ["f16", "f32", "f32", "f32"]
 
 
-BESIDE = {  # what is computed by kernels of its own: models, and how many launches are left
+BESIDE = {  # statistics that are not fused into the contraction: models, and the number of launches
     "over the rows": (network(reduced("ReduceSum", axes="first"), outputs=("y", "s")), 2),
     "of parts of a row": (
         network(node("Constant", [], ["to"], value_ints=[1, ROWS, 8, 9]), node("Reshape", ["y", "to"], ["z"]),
@@ -213,11 +213,11 @@ def test_rows_that_do_not_lie_in_memory_as_a_matrix_are_not_followed():
     across = replace(product, kernel=replace(product.kernel, stores=(replace(store, index=(zero, column, row)),)))
 
     assert isinstance(followed(product, mean, ()), Step)
-    assert followed(across, mean, ()) == Refusal("it does not store whole rows one after the other")
+    assert followed(across, mean, ()) == Refusal("it does not store contiguous rows")
 
 
 def test_a_part_of_a_concat_has_no_rows_of_its_own():
-    """Two products store the parts: neither knows when the other has."""
+    """Two products store the parts, and neither knows when the other is done."""
     head = [
         node("MatMul", ["x", "w"], ["p"]),
         node("MatMul", ["x", "v"], ["q"]),
@@ -281,7 +281,7 @@ def test_a_small_product_takes_its_statistics_in_on_a_gpu(arch):
 
 
 def test_rows_of_many_thousand_columns_are_reduced_apart():
-    """One work-group would read them all: longer than a launch takes."""
+    """One work-group would read all of them, which takes longer than a launch."""
     steps = lowering.kernels_of(graph_of(network(rows=512, columns=16384, depth=64)), cuda.manifest("sm_80"))
 
     assert tails(steps) == [None]
@@ -309,7 +309,7 @@ def by_onnxruntime(onnx, inputs):
 
 
 def test_a_model_on_pocl_gives_onnxruntime_s_answer_run_after_run(monkeypatch):
-    """PoCL takes the work-groups of a GPU too, whose work-items meet."""
+    """PoCL also runs a GPU's work-groups, whose work-items have barriers."""
     device = replace(resolve("opencl:pocl"), limits=GPU, row_tails=True)
     monkeypatch.setattr(compiler.targets, "resolve", lambda name: device)
     onnx, inputs = network(), feeds()

@@ -1,4 +1,4 @@
-"""Which depthwise and pointwise convolutions are one kernel: what it computes, when it is chosen, and when not."""
+"""Which depthwise and pointwise convolutions are fused: what the kernel computes, and when it is chosen."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Contraction, Kernel, Separable
 from gpucomp.kernel.grouping import Policy
+from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import fuse_separable as separable
 from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
@@ -22,7 +23,6 @@ from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule import expected
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cuda, opencl
-from testing.kernel_oracle import run_steps
 from testing.kernels import matmul
 from testing.tolerance import assert_matches
 from tests.builders import setting
@@ -46,7 +46,7 @@ def network(
     outputs=("y",),
     more=(),
 ):
-    """A convolution, a depthwise one with relu, and a pointwise one; ``more`` nodes may read what is between them: d."""
+    """A convolution, a depthwise one with relu, and a pointwise one. ``more`` nodes may read the value between: d."""
     rng = np.random.default_rng(5)
     pad = [(window - 1) * dilations[0] // 2, (window - 1) * dilations[1] // 2] * 2
     nodes = [
@@ -132,18 +132,18 @@ def test_what_is_stored_has_to_be_what_is_read():
     narrow = replace(pair.first, kernel=replace(pair.first.kernel, params=tuple(params)))
 
     assert isinstance(fused_kernel(pair.first, pair.second, place), type(pair.both))
-    assert fused_kernel(narrow, pair.second, place) == Refusal("what is stored is not what is read")
+    assert fused_kernel(narrow, pair.second, place) == Refusal("the stored value is read with another type or shape")
 
 
 def test_only_a_pointwise_convolution_takes_the_place():
     pair = a_pair()
     place = pair.second.inputs.index(pair.first.outputs[0])
 
-    assert "no depthwise convolution" in fused_kernel(pair.second, pair.second, place).reason
-    assert "no pointwise convolution" in fused_kernel(pair.first, pair.first, 0).reason
+    assert "not a depthwise convolution" in fused_kernel(pair.second, pair.second, place).reason
+    assert "not a pointwise convolution" in fused_kernel(pair.first, pair.first, 0).reason
     assert type(pair.second.kernel.body) is Contraction
     again = replace(pair.second, kernel=pair.both.kernel, inputs=pair.both.inputs)
-    assert "no pointwise convolution" in fused_kernel(pair.first, again, 0).reason, "one that is fused already"
+    assert "not a pointwise convolution" in fused_kernel(pair.first, again, 0).reason, "one that is fused already"
 
 
 def test_a_kernel_says_what_it_computes_and_keeps_its_constants():
@@ -170,7 +170,7 @@ def test_one_kernel_is_taken_where_the_model_expects_clearly_less_of_it(monkeypa
 
 
 class Always(Expected):
-    """Fewer launches are faster."""
+    """A model by which fewer launches are faster."""
 
     def __init__(self):
         super().__init__(TARGET, engines_of)
@@ -203,7 +203,7 @@ def test_a_model_s_pair_is_one_kernel_on_gpus_like_nvidia_s(target, precision):
         (targets.resolve("cpu"), {}),
         (TARGET, {"window": 9}),  # more taps than the engines take
         (TARGET, {"inner": True, "image": (29, 29)}),  # pixels that a tile's epilogue would read past the image
-        (TARGET, {"channels": 35}),  # no two channels are an access
+        (TARGET, {"channels": 35}),  # odd: channels cannot be read in pairs
         # not even the smallest part of the channels fits
         (TARGET.with_limits(shared_bytes=8192), {"channels": 8192, "image": (7, 7)}),
     ],

@@ -1,4 +1,4 @@
-"""Functions of a code as tables: the same numbers, and nothing that depends on more than the code."""
+"""Functions of a code become lookup tables with the same results, if they depend on nothing but the code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpucomp.expr.core import Expr, axes_of, call, cast, literal, load
 from gpucomp.ir import Graph, input_value
 from gpucomp.ir.types import F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.lookup_tables import look_up, table_of
 from gpucomp.kernel.step import HostStep, KernelStep
 from gpucomp.targets import resolve
-from testing.kernel_oracle import expected
 from tests.builders import setting
 from tests.onnx_builders import model, node, value
 
@@ -151,6 +151,6 @@ def test_a_quantized_activation_has_the_right_codes():
     d = np.clip(np.rint(1 / (1 + np.exp(-a)) * 255), 0, 255) / 255
     codes = np.clip(np.rint(a * d / 0.03) + 99, 0, 255)
     steps = np.rint(found / 0.03 + 99)
-    assert np.mean(steps != codes) < 0.01  # ties that f64 breaks otherwise
+    assert np.mean(steps != codes) < 0.01  # f64 rounds some ties differently
     assert np.abs(steps - codes).max() <= 1
     assert not math.isclose(found.std(), 0)

@@ -1,4 +1,4 @@
-"""Merged groups: the same convolution, block-diagonal filters, whole accesses; and what is left as it is."""
+"""Merged groups: the same convolution with block-diagonal filters and wide accesses; and what is left unchanged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gpucomp import compiler
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import format_kernel
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes import merge_groups as groups
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import KernelStep
@@ -19,7 +20,6 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import ORDERS, compile_many
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from testing.tolerance import assert_matches
 from tests.builders import setting

@@ -1,4 +1,4 @@
-"""Integers between kernels in the bytes they need: the same answers to the bit, from a quarter of the memory."""
+"""Integers between kernels are stored in narrow types: results are equal to the bit, in a quarter of the memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpucomp.compiler import lower
 from gpucomp.expr.core import call, cast, hole, literal, load, select, var
 from gpucomp.ir.types import F32, I8, I16, I32, U8, U16, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes import narrow_integers as integers
 from gpucomp.kernel.passes.narrow_integers import Narrow, fitting, split_offset
 from gpucomp.targets import resolve
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from testing.kernel_oracle import expected
 from testing.kernels import random_inputs
 from tests.onnx_builders import model, node, value
 
@@ -149,7 +149,7 @@ def test_matrix_units_for_bytes_give_the_same(zero_point):
 
     found = ModelOnCpu(executable).run({"x": X})["y"]
 
-    if zero_point == 0:  # else the padding is a number of its own, which no asynchronous copy fills in
+    if zero_point == 0:  # asynchronous copies can only pad with zeros
         assert executable.kernels[-1].family == "contraction/mma"
     np.testing.assert_array_equal(found, gpucomp.compile(made, target="cpu").run({"x": X})["y"])
 
@@ -211,7 +211,7 @@ def test_what_is_no_element_of_memory_has_no_offset():
 
 
 def test_the_correction_is_the_offset_times_the_sum_of_the_constant():
-    """Through the kernel alone: sum (a + o) b with a guard, before and after."""
+    """One kernel before and after the pass: sum (a + o) b with a guard."""
     m, n, k = var("m0", 6), var("n0", 4), var("k0", 5)
     acc = hole("acc", I32)
     a = select(call("le", k, m), call("add", cast(load(0, (m, k), U8), I32), -50), literal(0, I32))
@@ -240,7 +240,7 @@ def test_a_byte_that_is_computed_has_an_offset_too():
 
 
 def residual(*, wide_output=False):
-    """Codes that a convolution reads as i32 and an addition as they are."""
+    """Codes that a convolution reads widened to i32 and an addition reads as bytes."""
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         node("QLinearConv", ["q", "s", "z", "w", "s", "wz", "s", "z"], ["a"]),

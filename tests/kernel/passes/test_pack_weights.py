@@ -1,4 +1,4 @@
-"""Packed weights: the same kernel, reading a constant laid out by digits. The oracle says that nothing changed."""
+"""Packed weights: a kernel that reads a packed constant gives the same results by the oracle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpucomp.artifact.plan import WEIGHT
 from gpucomp.expr.core import load
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.pack_weights import TRANSFORMS, pack, packable, packed_constant
 from gpucomp.targets.back_end import back_end
-from testing.kernel_oracle import expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from tests.graphs import tensor, weight
 from tests.onnx_builders import model, node, value
@@ -28,7 +28,7 @@ def with_constants(kernel, *numbers):
 
 
 def by_fours(kernel, operand="b", depth=1):
-    """Columns by fours, depth by ``depth``, both padded; the batch outermost."""
+    """Columns in blocks of four and depth in blocks of ``depth``, both padded. The batch is outermost."""
     body = kernel.body
     span = body.n if operand == "b" else body.m
     size = {
@@ -122,9 +122,9 @@ def test_only_what_reads_constants_alone_is_packable():
     ("digits", "reason"),
     [
         ((Digit("span", 1, 8), Digit("k", 2, 3)), "count to 1"),
-        ((Digit("span", 1, 4), Digit("k", 1, 6)), "has 5"),
+        ((Digit("span", 1, 4), Digit("k", 1, 6)), "its extent is 5"),
         ((Digit("span", 1, 8),), "the digits of k count to 1"),
-        ((Digit("span", 1, 8), Digit("k", 1, 6), Digit("k", 1, 6)), "twice"),
+        ((Digit("span", 1, 8), Digit("k", 1, 6), Digit("k", 1, 6)), "is repeated"),
     ],
 )
 def test_digits_that_are_no_radix_of_the_axes_are_refused(digits, reason):
@@ -142,7 +142,7 @@ def test_partition_says_which_parameters_are_constants():
 
 
 def wanting_fours(language):
-    """Any back end whose contraction asks for its weights by fours."""
+    """A back end whose engines require their weights in blocks of four columns."""
     engines_of, render = back_end(language)
 
     def packing(kernel, s, p):
@@ -204,14 +204,14 @@ def test_transformed_filters_are_those_of_the_formula_and_compute_the_same(dtype
 
 
 def test_a_depth_that_is_no_windows_is_refused():
-    with pytest.raises(ValueError, match="a depth of 6 is no 3 x 3 windows"):
+    with pytest.raises(ValueError, match="a depth of 6 is not a multiple of 3 x 3 windows"):
         pack(with_constants(matmul(4, 5, 6), 1), Packing("b", (Digit("span", 1, 5), Digit("k", 1, 6)), "winograd23"))
 
 
 def test_digits_of_a_transformed_depth_have_to_hold_it():
     kernel = with_constants(conv((1, 5, 5, 4), 7, (3, 3)), 1)
 
-    with pytest.raises(ValueError, match="the digits of k count to 36, it has 64"):
+    with pytest.raises(ValueError, match="the digits of k count to 36, but its extent is 64"):
         pack(kernel, Packing("b", (Digit("span", 1, 7), Digit("k", 1, 36)), "winograd23"))
 
 
@@ -239,5 +239,5 @@ def test_parts_of_the_depth_are_filled_up_with_zeros():
 def test_parts_that_are_not_the_depth_s_or_too_small_are_refused(filled):
     kernel = with_constants(conv((1, 6, 7, 5), 11, (2, 3)), 1)
 
-    with pytest.raises(ValueError, match="a depth of 30 is not filled up by"):
+    with pytest.raises(ValueError, match="a depth of 30 cannot be padded by"):
         pack(kernel, Packing("b", FILLED_DIGITS, filled=filled))

@@ -1,4 +1,4 @@
-"""16-bit storage and tensor-core arithmetic: what becomes narrow, what stays f32, and how far the answers move."""
+"""16-bit storage and tensor-core arithmetic: what becomes narrow, what stays f32, and the error of the results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpucomp.cli.compare import relative_error
 from gpucomp.errors import UsageError
 from gpucomp.ir import Graph, constant, input_value
 from gpucomp.ir.types import BF16, F16, F64, I64, TensorType
+from gpucomp.kernel.interpreter import expected, run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes import precision
-from testing.kernel_oracle import expected, run_steps
 from testing.kernels import conv, matmul, random_inputs, softmax
 from tests.graphs import tensor, weight
 
@@ -63,7 +63,7 @@ def test_mixed_keeps_what_something_else_than_a_contraction_reads():
 
 
 def test_what_updates_add_up_in_stays_f32():
-    """Each would be rounded where it is stored."""
+    """Each update would round the stored sum."""
     x, updates = tensor("x", 5, 16), tensor("updates", 3, 16)
     places = constant(np.array([[1], [4], [1]]))
     made = ops.ScatterND(ops.MatMul(x, weight(RNG, 16, 16)), places, updates, reduction="add")
@@ -134,7 +134,7 @@ def test_infinite_weights_are_no_reason_to_stay():
     "kernel", [matmul(5, 7, 11), conv((1, 6, 5, 3), 4, (3, 3), pad=1), softmax(4, 9)], ids=lambda k: k.label
 )
 def test_a_retyped_kernel_computes_in_f32(kernel, dtype):
-    """Against the f32 kernel on inputs rounded beforehand: only the stores round again."""
+    """Compared with the f32 kernel on rounded inputs, only the stores round again."""
     narrow = [TensorType(dtype, p.shape) for p in kernel.params]
     arrays = [a.astype(dtype.numpy) for a in random_inputs(kernel)]
 
@@ -173,7 +173,7 @@ def test_models_lose_no_more_than_the_format(name, level):
 
 @pytest.mark.parametrize(("name", "weights"), [("vit_tiny", 0.55), ("resnet18", 1.0)])
 def test_weights_and_values_take_half_the_memory(name, weights):
-    """Filters that Winograd's algorithm transforms are f32 in either: a ResNet's are most of its weights."""
+    """Transformed Winograd filters are f32 in both. In a ResNet they are most of the weights."""
     made = build(name, reduced=True)
     wide, narrow = (gpucomp.compile(made, target="cpu", precision=p) for p in ("fp32", "fp16"))
     of_weights = [sum(b.nbytes for b in e.plan.buffers if b.kind == "weight") for e in (wide, narrow)]
@@ -193,11 +193,11 @@ def test_a_precision_that_the_target_lacks_is_an_error(level, target):
 
 # ---- what f16 cannot hold ----
 
-LEAST = float(np.finfo(np.float32).min)  # what exporters add to, or put in place of, a score that is hidden
+LEAST = float(np.finfo(np.float32).min)  # exporters add this to masked scores, or replace the scores by it
 
 
 def masked_attention(fused, *, boolean=False):
-    """Attention with a mask as exporters write it: (1 - seen) * LEAST is added; or LEAST put in place of scores."""
+    """Attention with a mask as exporters write it: (1 - seen) * LEAST is added, or LEAST replaces scores."""
     q, k, v = (tensor(n, 2, 5, 8) for n in "qkv")
     seen = tensor("seen", 1, 5)
     least, one = constant(np.float32(LEAST)), constant(np.float32(1))
@@ -273,7 +273,7 @@ def test_a_mask_that_is_a_constant_array_counts():
 
 
 def answers(mask, entry, array, level):
-    """f32's and ``level``'s, of two softmaxes over transposed scores that ``mask``, made of ``entry``, is added to."""
+    """The f32 and ``level`` results of two softmaxes over transposed scores plus ``mask``, computed from ``entry``."""
     x = tensor("x", 4, 8)
     scores = ops.Transpose(ops.Add(ops.MatMul(x, weight(RNG, 8, 6)), mask), perm=(1, 0))
     along, across = ops.Softmax(scores, axis=0), ops.Softmax(scores, axis=1)

@@ -1,4 +1,4 @@
-"""Zero points that only a run knows, as dynamic quantization computes them: engines for bytes, and numpy's answers to the bit."""
+"""Zero points computed at run time by dynamic quantization: engines for bytes are used, with numpy's exact results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpucomp.targets import resolve
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from tests.onnx_builders import model, node, value
 
-NUMBERS = {np.float32: 1, np.uint8: 2, np.int8: 3, np.int32: 6}  # ONNX's of element types
+NUMBERS = {np.float32: 1, np.uint8: 2, np.int8: 3, np.int32: 6}  # ONNX's codes for element types
 RNG = np.random.default_rng(23)
 
 
 def codes(*shape: int, dtype: type = np.int8) -> np.ndarray:
-    """Codes with both ends of their type among them."""
+    """Random codes that include the least and the greatest of their type."""
     info = np.iinfo(dtype)
     found = RNG.integers(info.min, info.max + 1, shape).astype(dtype)
     found.flat[0], found.flat[-1] = info.min, info.max
@@ -26,7 +26,7 @@ def codes(*shape: int, dtype: type = np.int8) -> np.ndarray:
 
 
 class Product:
-    """A MatMulInteger or ConvInteger of codes and a zero point that are inputs."""
+    """A MatMulInteger or ConvInteger whose codes and zero point are inputs."""
 
     def __init__(
         self, x: np.ndarray, w: np.ndarray, zero: np.ndarray, w_zero: np.ndarray | None = None, **attributes
@@ -47,7 +47,7 @@ class Product:
         return executable.run({"x": self.x, "z": self.zero if zero is None else zero})["y"]
 
     def expected(self, zero: np.ndarray | None = None) -> np.ndarray:
-        """numpy's product of what is left of both operands without their zero points."""
+        """numpy's product of both operands after their zero points are subtracted."""
         zero = self.zero if zero is None else zero
         z = zero.astype(np.int32)
         x = self.x.astype(np.int32) - (z[:, None] if z.ndim else z)
@@ -147,7 +147,7 @@ def test_matrix_units_give_numpy_s_answer(name):
 
 
 def feed_forward(rows: int, *, dtype: type = np.int8):
-    """What onnxruntime's quantize_dynamic writes of two linear layers and a rectifier."""
+    """Two linear layers and a Relu, as onnxruntime's quantize_dynamic writes them."""
     nodes, constants, x = [], {}, "x"
     for k, (depth, columns) in enumerate([(67, 131), (131, 67)]):
         constants |= {
@@ -170,7 +170,7 @@ def feed_forward(rows: int, *, dtype: type = np.int8):
 
 
 def convolutions(size: int, *, dtype: type = np.int8, depthwise: bool = False):
-    """What onnxruntime's quantize_dynamic writes of two padded convolutions with biases, the first one rectified."""
+    """Two padded convolutions with biases and a Relu between, as onnxruntime's quantize_dynamic writes them."""
     nodes, constants, x = [], {}, "x"
     for k, (depth, columns) in enumerate([(5, 17), (17, 17)]):
         group = 17 if k and depthwise else 1
@@ -201,7 +201,7 @@ def contractions(made, target: str):
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize(
     ("target", "engine"),
-    [("cpu:sapphirerapids", "contraction/tiles"), ("cpu:cascadelake", "contraction/dots"), ("cuda:sm_80", "contraction/mma"),
+    [("cpu:sapphirerapids", "contraction/amx"), ("cpu:cascadelake", "contraction/vnni"), ("cuda:sm_80", "contraction/mma"),
      ("opencl:gfx90a", "contraction/amd"), ("opencl:mali", "contraction/mali")],
 )  # fmt: skip
 def test_both_layers_go_to_the_engine_for_bytes(target, engine, dtype):
@@ -227,7 +227,7 @@ def test_a_processor_without_products_of_bytes_keeps_the_difference():
     ("rows", "quantized_again"), [(1, [True, True]), (31, [True, True]), (61, [True, False]), (71, [False, False])]
 )
 def test_codes_are_stored_where_the_columns_would_quantize_many_again(rows, quantized_again):
-    """Rows of 67 codes, then of 131; 4096 are many."""
+    """Rows of 67 codes, then of 131. From 4096 codes on they are stored."""
     texts = [kernel.text for kernel, _ in contractions(feed_forward(rows), "cpu:cascadelake")]
 
     assert ["round" in text.split("  a = ")[1].splitlines()[0] for text in texts] == quantized_again
@@ -237,7 +237,7 @@ def test_codes_are_stored_where_the_columns_would_quantize_many_again(rows, quan
 def test_windows_read_codes_that_are_stored_once_channels_last(dtype):
     lowered = lower(convolutions(31, dtype=dtype), resolve("cpu:sapphirerapids"))
 
-    assert [r.choice.family.title for r in lowered.rendered.values()].count("contraction/tiles") == 2
+    assert [r.choice.family.title for r in lowered.rendered.values()].count("contraction/amx") == 2
     texts = [step.kernel.text for step in lowered.rendered]
     assert sum("round(" in text for text in texts) == 4  # a zero point and the codes, for each layer
     codes = [

@@ -1,4 +1,4 @@
-"""Attention on a CPU in one step or in three: the same numbers, and which it is."""
+"""Attention on a CPU as one kernel or as three: both give the same results, and the faster one is chosen."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F32
 from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.interpreter import expected, run_steps, update
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.split_attention import in_three, one_us, pieces, split, three_us
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected, run_steps, update
 from testing.kernels import attention, random_inputs
 from testing.tolerance import assert_matches
 from tests.builders import graph_of, setting, tensor
@@ -33,8 +33,8 @@ KERNELS = {
 }
 
 
-def in_pieces(kernel: Kernel, inputs: list[np.ndarray]) -> np.ndarray:
-    """What the three kernels leave, one after the other."""
+def in_pieces(kernel: Kernel[Attention], inputs: list[np.ndarray]) -> np.ndarray:
+    """The results of the three kernels, run one after another."""
     result = np.full(kernel.params[-1].shape, 113).astype(kernel.params[-1].dtype.numpy)
     three = pieces(kernel)
     between = [np.empty(p.kernel.params[-1].shape, p.kernel.params[-1].dtype.numpy) for p in three[:2]]
@@ -63,7 +63,7 @@ def test_the_pieces_are_a_softmax_between_two_products() -> None:
 
 
 def test_weights_are_stored_in_the_bits_of_the_values() -> None:
-    def between(kernel: Kernel) -> list[object]:
+    def between(kernel: Kernel[Attention]) -> list[object]:
         return [p.kernel.params[-1].dtype for p in pieces(kernel)[:2]]
 
     assert between(KERNELS["bf16"]) == [F32, BF16]
@@ -108,7 +108,7 @@ def test_steps_in_three_run_one_after_the_other() -> None:
     ],
     ids=["bert", "vit", "long", "one row", "half of a tile", "bf16 on tiles", "bf16 without"],
 )
-def test_what_is_expected_to_be_faster_is_taken(kernel: Kernel, target: cpu.Target, whole: bool) -> None:
+def test_what_is_expected_to_be_faster_is_taken(kernel: Kernel[Attention], target: cpu.Target, whole: bool) -> None:
     (step,) = partition(attention_graph(5, 11))
     inputs = tuple(tensor(f"x{k}", *t.shape, dtype=t.dtype) for k, t in enumerate(kernel.params[: kernel.inputs]))
     outputs = (tensor("y", *kernel.params[-1].shape, dtype=kernel.params[-1].dtype),)

@@ -7,7 +7,7 @@ from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import var
 from gpucomp.expr.simplify import unflatten
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.access import Rewriter
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def emit(
-    kernel: Kernel, printer: CPrinter, s: "StridedSchedule", p: "StridedProblem", derived: "StridedSizes"
+    kernel: Kernel[Loops], printer: CPrinter, s: "StridedSchedule", p: "StridedProblem", derived: "StridedSizes"
 ) -> Mapping[str, Any]:
     domain, point = kernel.body.domain, var("point", p.size)
     places = dict(zip(domain, unflatten(point, tuple(axis.extent for axis in domain)), strict=True))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import Family
@@ -26,12 +26,12 @@ class StridedSizes(Sizes):
     stride: int  # points between two of a work-item
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Loops], features: frozenset[str]) -> str:
     """Why the engine does not compute ``kernel``; empty if it does."""
     return "" if math.prod(v.extent for v in kernel.body.domain) >= 4096 else "fewer than 4,096 points need no strides"
 
 
-def problem(kernel: Kernel) -> StridedProblem:
+def problem(kernel: Kernel[Loops]) -> StridedProblem:
     return StridedProblem(size=math.prod(v.extent for v in kernel.body.domain))
 
 
@@ -57,6 +57,7 @@ def default(p: StridedProblem, limits: Limits) -> StridedSchedule:
 
 FAMILY = Family(
     "loops",
+    Loops,
     StridedSchedule,
     problem,
     objections,

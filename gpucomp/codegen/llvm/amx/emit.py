@@ -3,15 +3,15 @@
     task (batch, tiles of rows, panels of columns):
         copy a: rows, or lines of an image                              (or read a in place)
         for each panel of tiles_n tiles of columns:
-            copy b                                                      (or laid out when the model was compiled)
+            copy b                                                      (or packed when the model was compiled)
             for each tiles_m tiles of rows:
                 sums[tiles_m][tiles_n] += rows[tiles_m] * columns[tiles_n]      for each step of k
-                    between the steps, the stores of the block before, a vector of 16 columns at a time
-                the sums go to memory
+                    between the steps, the stores of the previous block, a vector of 16 columns at a time
+                the sums are written to memory
 
-All tiles of rows are of one height. The last one starts early enough to be whole; rows that the tile before it had are
-computed twice and stored once. A processor multiplies bf16 with denormals taken for zero, sums in f32 rounded to nearest
-even, and raises no exceptions; a sum's order is that of k, the same in each run and for each number of threads.
+All tiles of rows have the same height. The last one starts early enough to be whole; rows that it shares with the tile
+before are computed twice and stored once. The processor treats denormal bf16 as zero, sums in f32 rounded to nearest
+even, and raises no exceptions. Sums are in the order of k, the same in each run and for each number of threads.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ from gpucomp.codegen.llvm.ir.builder import I64, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower, operations
 from gpucomp.device.target import Target
+from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Cast, Expr, Load, substitute, var
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.types import BF16, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 
-AHEAD_BYTES = 64 << 10  # that columns are asked for before they are read, where each is read once
-LATE_STEPS = 8  # of k: with fewer, stores behind the multiplications take less time (measured)
-LIGHT_EPILOGUE = 24  # operations that may be written out for every tile of columns
+AHEAD_BYTES = 64 << 10  # distance at which columns are prefetched, if each is read once
+LATE_STEPS = 8  # fewest steps of k for late stores; with fewer, stores after the multiplications are faster (measured)
+LIGHT_EPILOGUE = 24  # most operations that are unrolled over the tiles of columns
 FLOAT = Type("float", COLUMNS)
 
 
 @dataclass(frozen=True)
 class Late:
-    """The register block whose stores have been put off: how many rows it has, none where there is no such block."""
+    """The register block whose stores are still to be done: its number of rows, zero if there is no such block."""
 
     rows: Slot
     panel: Slot
@@ -63,25 +64,25 @@ class Late:
 
 
 class Tiles:
-    """Writes one kernel. ``dots`` writes the same nest around other instructions."""
+    """Writes one kernel. The ``vnni`` engine writes the same loop nest around other instructions."""
 
-    def __init__(self, kernel: Kernel, c: Contraction, s: NarrowSchedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[Contraction], s: NarrowSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.code.native_bf16 = "avx512bf16" in target.features
         narrow = narrow_of(kernel)
         assert narrow is not None
-        self.narrow, self.ops, self.acc = narrow, narrow.ops, c.acc
+        self.narrow, self.ops, self.acc = narrow, narrow.ops, kernel.body.acc
         self.s, self.p = s, problem(kernel)
         self.d = derive(self.s, self.p)
         self.bound: dict[Expr, LaneValue] = {}
-        self.vector = Type(storage.register_scalar(c.acc.dtype), COLUMNS)
+        self.vector = Type(storage.register_scalar(self.acc.dtype), COLUMNS)
         self.columns = _packed_columns(kernel, self.s, self.p)
         if self.columns is None:
             self.b_program = lower([self.ops.b], [self.ops.batch, self.ops.ki, self.ops.n])
             self.b_room = self.code.stack(f"[{self.d.panel_bytes} x i8]", LINE)
         self.rows = self._rows_of(kernel)
-        # a column as a tile and a lane, so that indices which a tile does not split stay in a row
+        # a column is a tile and a lane, so that indices that no tile splits stay contiguous
         self.tile, self.lane = var("tile", self.d.n_tiles), var("lane", COLUMNS)
         column: dict[Expr, Expr] = {self.ops.n: self.tile * COLUMNS + self.lane}
         simplify = Simplifier()
@@ -92,7 +93,7 @@ class Tiles:
         self.late = self._late()
 
     def _late(self) -> Late | None:
-        """Stores are put off where they may be written out several times, and a block has steps to spread them over."""
+        """Whether stores are delayed: they may be unrolled several times, and a block has enough steps for them."""
         if not self.light or self.d.steps < LATE_STEPS:
             return None
         return Late(*(self.code.slot(I64) for _ in range(3)))
@@ -134,10 +135,13 @@ class Tiles:
         return self.entry.text(), p.batch * n_tasks * d.m_tasks
 
     def _end_program(self) -> None:
-        self.code.emit("call void @llvm.x86.tilerelease()")  # tiles in use slow down whoever saves a thread's registers
+        self.code.emit("call void @llvm.x86.tilerelease()")  # tiles in use make saving a thread's registers slow
 
     def _begin_program(self) -> None:
-        """Palette 1: bytes 16.. are two for a tile's bytes of a row, bytes 48.. are one for its rows."""
+        """Configures the tiles, palette 1: bytes 16..
+
+        hold two bytes per tile, its bytes per row; bytes 48.. its number of rows.
+        """
         d, nbytes = self.d, self.narrow.dtype.nbytes
         sums = self.s.tiles_m * d.tiles_n
         rows = registers(self.s)[0]
@@ -160,7 +164,10 @@ class Tiles:
         return code.minimum(code.integer(d.tiles) - self.first_tile, d.task_tiles)
 
     def _begin_lines(self, m_task: Value) -> Value:
-        """Every task has ``d.lines`` lines of the result: the last one of an image starts among those of the one before."""
+        """Starts a task of ``d.lines`` lines of the result, and returns its number of tiles of rows.
+
+        The last task of an image overlaps with the task before it.
+        """
         code, d, p = self.code, self.d, self.p
         assert isinstance(self.rows, CopiedLines)
         image, part = self.entry.decompose(m_task, [p.images, -(-p.out_y // d.lines)])
@@ -174,7 +181,7 @@ class Tiles:
         return code.integer(d.tiles)
 
     def _line_tile(self, tile: int) -> int:
-        """The first row of a tile, counted along copied lines."""
+        """The first row of a tile, counted along the copied lines."""
         d, p = self.d, self.p
         if self.s.across:
             return min(tile * d.rows, d.flat - d.rows)
@@ -182,7 +189,7 @@ class Tiles:
         return line * d.width + min(part * d.rows, p.out_x - d.rows)
 
     def _places(self, starts: Sequence[int]) -> list[int]:
-        """The row of the result of each row of each tile, -1 where there is none or another tile has it."""
+        """The row of the result of each row of each tile; -1 if there is none, or if another tile stores it."""
         d, out_x = self.d, self.p.out_x
         seen: set[int] = set()
         places = []
@@ -223,14 +230,14 @@ class Tiles:
             slot.set(value)
 
     def _catch_up(self, columns: int) -> None:
-        """The stores that were put off."""
+        """Does the stores that were delayed."""
         if self.late is not None:
             late = self.late
             self._finish(late.panel.get(), late.tile.get(), self.code.integer(0), late.rows.get(), columns)
             late.rows.set(self.code.integer(0))
 
     def _sum(self, pointers: Sequence[Value], start: Value, tile: Value, columns: int) -> None:
-        """``self.sums`` of tiles of rows at ``pointers`` and of the ``columns`` first tiles of a panel at ``start``."""
+        """Computes ``self.sums`` from the tiles of rows at ``pointers`` and ``columns`` tiles of a panel at ``start``."""
         code, d = self.code, self.d
         for k in range(len(pointers) * columns):
             code.emit(f"call void @llvm.x86.tilezero(i8 {k})")
@@ -248,7 +255,7 @@ class Tiles:
 
     @contextmanager
     def _steps(self, start: Value, tile: Value) -> Iterator[tuple[Value, Value, Value]]:
-        """A loop over the steps of k: how far rows are behind their first one, and where the columns are."""
+        """A loop over the steps of k. It yields the step, the offset of the rows, and the address of the columns."""
         code, d = self.code, self.d
         step_bytes = d.panel_bytes // d.steps
         following, table = self._next_panel(start, tile), self._step_table()
@@ -264,7 +271,7 @@ class Tiles:
                     code.prefetch(code.gep(following, step * share + line, "i8"), far=True)
 
     def _first_row_of(self, tile: Value) -> Value:
-        """The first row of a tile of the task, as ``self.rows`` counts them."""
+        """The first row of a tile of the task, in the numbering of ``self.rows``."""
         code, d = self.code, self.d
         if self.s.pack_a == LINES:
             return code.convert("sext", code.load(code.gep(self.starts, tile, "i32"), Type("i32")), "i64")
@@ -272,14 +279,14 @@ class Tiles:
         return code.minimum(row, self.p.m - d.rows) - self.first_row
 
     def _step_table(self) -> Value | None:
-        """Distances of the steps of k, where they are not multiples of the first."""
+        """Offsets of the steps of k, if they are not multiples of the first."""
         steps = self.rows.steps
         if len(steps) < 2 or all(at == i * steps[1] for i, at in enumerate(steps)):
             return None
         return self.code.table("steps", steps, "i64")
 
     def _multiply(self, rows: Sequence[Value], stride: Value, columns: Value, tile_bytes: int, count: int) -> None:
-        """One step of k: whichever of rows and columns fits into its registers is loaded once, the other as it comes."""
+        """One step of k. The operand that fits its registers is loaded once, the other as it is needed."""
         code = self.code
 
         def load_row(i: int) -> int:
@@ -328,11 +335,11 @@ class Tiles:
         return self.code.gep(self.entry.params[self.columns], at, "i8")
 
     def _share(self, step_bytes: int) -> int:
-        """Bytes of the next panel that each step of a register block asks for, so that all have been in the end."""
+        """Bytes of the next panel that each step of a register block prefetches; together the steps prefetch all of it."""
         return -(-step_bytes // self._blocks() // LINE) * LINE
 
     def _blocks(self) -> int:
-        """Register blocks of a task that read a panel."""
+        """The number of register blocks of a task that read a panel."""
         return -(-self.d.task_tiles // self.s.tiles_m)
 
     def _next_panel(self, start: Value, tile: Value) -> Value | None:
@@ -341,12 +348,12 @@ class Tiles:
         d = self.d
         step_bytes = d.panel_bytes // d.steps
         if self._blocks() == 1:
-            return self.code.gep(start, min(d.panel_bytes, AHEAD_BYTES), "i8")  # a panel may be more than a cache holds
+            return self.code.gep(start, min(d.panel_bytes, AHEAD_BYTES), "i8")  # a panel may be larger than a cache
         block = tile.integer_op("udiv", self.s.tiles_m)
         return self.code.gep(start, block * (self._share(step_bytes) * d.steps) + d.panel_bytes, "i8")
 
     def _copy_columns(self, panel: Value, columns: int) -> None:
-        """Tiles of words: from vectors along n whose neighbours in k are put together, or vectors along k, turned."""
+        """Copies tiles of words: interleaves vectors along n that are neighbours in k, or transposes vectors along k."""
         code, d = self.code, self.d
         tile_bytes = d.depth * COLUMNS * self.narrow.dtype.nbytes
         with code.loop(0, columns) as v:
@@ -363,7 +370,7 @@ class Tiles:
                 turn(code.gep(to, last * tile_bytes * d.tiles_n, "i8"), first, code.integer(last * d.depth), left)
 
     def _pair(self, to: Value, first: Value, k: Value, left: int) -> None:
-        """Vectors along n; beyond ``left`` points of k and past the last column there are zeros."""
+        """Interleaves vectors along n. Beyond ``left`` points of k, and past the last column, they are zero."""
         code, d, ops = self.code, self.d, self.ops
         mask = self._column_mask(first)
         self.bound[ops.n] = Affine(first, 1)
@@ -384,7 +391,7 @@ class Tiles:
         return self.code.vector(list(range(COLUMNS)), "i32").compare("slt", left)
 
     def _turn(self, to: Value, first: Value, k: Value, left: int) -> None:
-        """Columns past the end repeat the last one and are never stored."""
+        """Transposes vectors along k. Columns past the end repeat the last one and are never stored."""
         code, d, ops = self.code, self.d, self.ops
         width = COLUMNS * d.group
         mask = None if left >= width else self.entry.prefix_mask(max(left, 0), width)
@@ -406,14 +413,17 @@ class Tiles:
     # the stores
 
     def _finish_share(self, late: Late, step: Value, columns: int) -> None:
-        """The stores that were put off, spread evenly over the steps: all in the first ones take longer (measured)."""
+        """Does a share of the delayed stores.
+
+        Spread evenly over the steps they are faster than all in the first ones (measured).
+        """
         code, rows, steps = self.code, self.s.tiles_m * self.d.rows, self.d.steps
         start = (step * rows).integer_op("udiv", steps)
         stop = (step * rows + rows).integer_op("udiv", steps)
         self._finish(late.panel.get(), late.tile.get(), start, code.minimum(stop, late.rows.get()), columns)
 
     def _finish(self, panel: Value, tile: Value, start: Value, stop: Value, columns: int) -> None:
-        """The stores of rows ``start`` to ``stop`` of a register block, counted from its first tile's first row."""
+        """The stores of rows ``start`` to ``stop`` of a register block, counted from the first row of its first tile."""
         code, d = self.code, self.d
         with code.loop(start, stop) as at:
             m, there = self._place(tile * d.rows + at)
@@ -421,14 +431,14 @@ class Tiles:
                 self._store_row(m, panel * d.tiles_n, self.sums, at, columns)
 
     def _place(self, row: Value) -> tuple[Value, Value | None]:
-        """The row of the result of a row of the task's tiles, and whether it is one that no other tile has."""
+        """The row of the result of a row of the task's tiles, and whether this tile stores it."""
         code, d = self.code, self.d
         if self.s.pack_a == LINES:
             at = code.load(code.gep(self.places, row, "i32"), Type("i32"))
             place = code.convert("sext", at, "i64")
             return self.first_row + place, place >= self.skip
         m = self.first_tile * d.rows + row
-        twice = d.tiles * d.rows - self.p.m  # rows of the last tile that the one before it has too
+        twice = d.tiles * d.rows - self.p.m  # rows that the last tile shares with the one before
         if not twice:
             return m, None
         last = (d.tiles - 1) * d.rows
@@ -445,31 +455,42 @@ class Tiles:
         else:
             with code.loop(0, whole) as tile:
                 self._store(m, first + tile, code.gep(line, tile * COLUMNS, "i32"), None)
-        if short:  # where the panel is the last one, else the mask is of all columns
+        if short:  # only in the last panel; in others the mask has all columns
             mask = self._column_mask((first + whole) * COLUMNS)
             self._store(m, first + whole, code.gep(line, whole * COLUMNS, "i32"), mask)
 
     def _store(self, m: Value, tile: Value, place: Value, mask: Value | None) -> None:
         acc = self.code.load(place, self.vector, LINE)
         bound: dict[Expr, LaneValue] = {
-            **self.bound, self.ops.m: m, self.tile: tile, self.lane: Affine(self.code.integer(0), 1), self.acc: acc,
-        }  # fmt: skip
+            **self.bound,
+            self.ops.m: m,
+            self.tile: tile,
+            self.lane: Affine(self.code.integer(0), 1),
+            self.acc: acc,
+        }
         printer = self.entry.printer(self.stores, bound, COLUMNS, mask)
         for k, store in enumerate(self.ops.stores):
             printer.store(store.target, self.stores.results[2 * k], self.stores.results[2 * k + 1])
 
 
-def _packed_columns(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> int | None:
-    """The parameter that holds the columns as ``packing`` has them; ``None`` where they are to be copied."""
-    body = kernel.body_as(Contraction)
+def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowProblem) -> int | None:
+    """The parameter whose columns are packed as ``packing`` says; ``None`` if the schedule copies them.
+
+    Raises ``ScheduleError`` if the kernel is not packed. Rows from copied lines, and several axes of k, need columns in
+    packed order, and copying other columns would contradict the schedule.
+    """
     wanted = packing(kernel, s, p)
-    b = body.b.value if isinstance(body.b, Cast) else body.b
-    if wanted is None or not isinstance(b, Load):
+    if wanted is None:
         return None
-    return b.source if kernel.params[b.source].shape == tuple(x.extent for x in wanted.digits) else None
+    b, shape = kernel.body.b, tuple(x.extent for x in wanted.digits)
+    b = b.value if isinstance(b, Cast) else b
+    if not isinstance(b, Load) or kernel.params[b.source].shape != shape:
+        raise ScheduleError(
+            f"pack_b=2 reads columns packed to {shape}: pack the kernel as its engine requires", code="GPC8001"
+        )
+    return b.source
 
 
-def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
-    c = kernel.body_as(Contraction)
-    return Tiles(kernel, c, TileSchedule(**schedule), name, target).emit()
+def emit_amx(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks. Raises ``ScheduleError`` where the columns are not packed."""
+    return Tiles(kernel, TileSchedule(**schedule), name, target).emit()

@@ -1,7 +1,7 @@
-"""Operands of contractions as the bytes that a processor's matrix and dot-product instructions multiply.
+"""Operands of contractions as the narrow elements that a CPU's matrix and dot-product instructions multiply.
 
-Those instructions take bf16 in pairs and bytes in quads, 32 bits along k, and add the products to f32 or i32. A kernel
-says ``f32(x) * f32(w)`` of bf16 operands, or ``i32(x) * i32(w)`` of bytes: the casts are what the instruction does.
+These instructions multiply pairs of bf16 or quads of bytes, 32 bits along k, and add the products to f32 or i32. A
+kernel has ``f32(x) * f32(w)`` of bf16 operands, or ``i32(x) * i32(w)`` of bytes; the instruction implies the casts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gpucomp.expr.simplify import coefficient
 from gpucomp.ir.types import BF16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 
-WORD = 4  # bytes of a pair or quad: what one lane of an instruction takes along k
+WORD = 4  # bytes of a pair or quad: the operand of one lane along k
 ELEMENTS = {F32: (BF16,), I32: (I8, U8)}
 STRIDES = (1, 2, 3, 4)
 
 
 def element_of(expr: Expr, acc: DType) -> Expr | None:
-    """What a cast to ``acc`` widens: an element of bf16 or of a byte. ``None`` where it is wider."""
+    """The operand of a cast to ``acc``, if it is bf16 or a byte; ``None`` if it is wider."""
     match expr:
         case Cast(value=value) if value.dtype in ELEMENTS.get(acc, ()):
             return value
@@ -46,7 +46,10 @@ def _holds(dtype: DType, value: float) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Narrow:
-    """A contraction of narrow elements on flat variables. ``ops.a`` and ``ops.b`` are those elements, not widened."""
+    """A contraction of narrow elements over flat variables.
+
+    ``ops.a`` and ``ops.b`` are these elements, without the casts.
+    """
 
     ops: Operands
 
@@ -61,9 +64,9 @@ class Narrow:
 
 
 @lru_cache(maxsize=32)
-def narrow_of(kernel: Kernel) -> Narrow | None:
-    """``None`` where an operand is wider than its instruction takes, or there is nothing to multiply."""
-    c = kernel.body_as(Contraction)
+def narrow_of(kernel: Kernel[Contraction]) -> Narrow | None:
+    """The contraction as ``Narrow``; ``None`` if an operand is too wide, or if nothing is multiplied."""
+    c = kernel.body
     acc = c.acc.dtype
     if acc not in ELEMENTS or any(axis.extent == 0 for axis in (*c.domain, *c.k)):
         return None
@@ -78,8 +81,10 @@ def narrow_of(kernel: Kernel) -> Narrow | None:
 
 @dataclass(frozen=True)
 class Straight:
-    """Rows of ``a`` that lie in memory as they are multiplied: ``params[source][offset + m * row + ki]`` and, for each
-    point of the outer axes of k, ``points[point]`` further. ``offset`` depends on the batch alone.
+    """Rows of ``a`` that the instructions can read in place.
+
+    Element (m, ki) is ``params[source][offset + m * row + ki]``, and ``points[point]`` elements further for each point
+    of the outer axes of k. ``offset`` depends on the batch alone.
     """
 
     source: int
@@ -89,7 +94,7 @@ class Straight:
 
 
 def straight_rows(narrow: Narrow) -> Straight | None:
-    """How rows are read in place; ``None`` where they are computed, guarded or not evenly apart."""
+    """How rows are read in place; ``None`` if they are computed, guarded, or not at a constant distance."""
     ops = narrow.ops
     if not isinstance(ops.a, Load) or any(isinstance(node, Load) for node in walk(ops.a.index[0])):
         return None
@@ -111,8 +116,8 @@ def straight_rows(narrow: Narrow) -> Straight | None:
 class Image:
     """``a`` as windows that slide over an image: ``element(batch, image, line, pixel, channel)``.
 
-    Row (image, y, x) of ``a`` has at tap (ty, tx) the pixel x * stride_x + tx of line y * stride_y + ty.
-    ``planes``: neighbouring elements in memory are pixels, not channels.
+    At tap (ty, tx), row (image, y, x) of ``a`` is pixel x * stride_x + tx of line y * stride_y + ty. ``planes`` says
+    that neighbouring elements in memory are pixels, not channels.
     """
 
     element: Expr
@@ -131,9 +136,9 @@ class Image:
 
 
 @lru_cache(maxsize=32)
-def image_of(kernel: Kernel) -> Image | None:
-    """The windows of a convolution in two dimensions or fewer; ``None`` where ``a`` is nothing of the kind."""
-    c = kernel.body_as(Contraction)
+def image_of(kernel: Kernel[Contraction]) -> Image | None:
+    """The windows of a convolution in at most two dimensions; ``None`` if ``a`` has another form."""
+    c = kernel.body
     element = element_of(c.a, c.acc.dtype)
     if element is None or not c.m or not c.k or any(_computed(i) for i in _indices(element)):
         return None
@@ -147,7 +152,7 @@ def image_of(kernel: Kernel) -> Image | None:
     slides = [x] if y is None else [y, x]
     order = [slide.tap for slide in slides if slide.tap is not None]
     if [t for t in taps if t.extent > 1] != order:
-        return None  # taps along another axis, or in an order that the packed filters do not have
+        return None  # taps along another axis, or in an order that differs from the packed filters'
     line = var("line", 1) if y is None else y.place
     moved = x.moved if y is None else y.moved
     image, parts = collapse(c.m[:-2], "image")
@@ -157,14 +162,28 @@ def image_of(kernel: Kernel) -> Image | None:
         return None
     planes = any(coefficient(o, channel) != 1 for o in offsets([moved])) and channel.extent > 1
     return Image(
-        moved, batch, image, line, x.place, channel, 1 if y is None else c.m[-2].extent, c.m[-1].extent,
-        1 if y is None else y.taps, x.taps, 1 if y is None else y.stride, x.stride, planes,
-    )  # fmt: skip
+        element=moved,
+        batch=batch,
+        image=image,
+        line=line,
+        pixel=x.place,
+        channel=channel,
+        out_y=1 if y is None else c.m[-2].extent,
+        out_x=c.m[-1].extent,
+        taps_y=1 if y is None else y.taps,
+        taps_x=x.taps,
+        stride_y=1 if y is None else y.stride,
+        stride_x=x.stride,
+        planes=planes,
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Slide:
-    """One axis of an image: ``moved`` is over ``place`` = axis * stride + tap instead of the axis and the tap."""
+    """One axis of an image.
+
+    ``moved`` is in terms of ``place`` = axis * stride + tap, instead of the axis and the tap.
+    """
 
     moved: Expr
     place: Var

@@ -1,9 +1,10 @@
-"""Where tiles of rows come from: memory as it is, rows that a task copies, or lines of an image that it copies.
+"""Sources of tiles of rows: memory in place, rows that a task copies, or lines of an image that it copies.
 
-A tile of rows is a pointer and a constant distance between rows; the steps of k are constant distances from there. So a
-convolution needs no rows written out: a task copies the lines of the image that its part of the result covers, padding
-included, and a tap is a distance. With a stride, lines of equal remainder lie together, so that a row of the result is as
-far from the next one as ever; rows may then go on from line to line, over a few that are no rows and are not stored.
+A tile of rows is a pointer and a constant distance between rows; the steps of k are constant distances from it. A
+convolution therefore need not copy its rows. A task copies the lines of the image that its part of the result covers,
+including padding, and a tap is a distance. With a stride, lines with the same remainder are adjacent, so that the
+distance between rows of the result is constant. Rows may continue from line to line, over a few that are no rows of the
+result and are not stored.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.types import DType
 
 Bound = dict[Expr, LaneValue]
-PIXELS = 16  # of planes that are interleaved at a time
+PIXELS = 16  # pixels of planes that are interleaved at a time
 
 
 class RowsInPlace:
-    """Rows where they lie."""
+    """Rows that are read in place."""
 
     def __init__(self, entry: Entry, narrow: Narrow, rows: Straight, d: NarrowSizes, bound: Bound) -> None:
         self.code, self.entry, self.rows, self.bound, self.batch = entry.code, entry, rows, bound, narrow.ops.batch
@@ -37,20 +38,20 @@ class RowsInPlace:
         self.program = lower([rows.offset], [self.batch])
 
     def begin(self, m: Value, rows: Value) -> None:
-        """A task of ``rows`` rows from row ``m`` on."""
+        """Starts a task of ``rows`` rows from row ``m`` on."""
         printer = self.entry.printer(self.program, self.bound, 0, None)
         start = self.code.gep(self.entry.params[self.rows.source], printer.value(self.program.results[0]), self.scalar)
         self.start = self.code.gep(start, m * self.row_bytes, "i8")
 
     def row(self, at: Value) -> Value:
-        """Where row ``at`` of the task is."""
+        """The address of row ``at`` of the task."""
         return self.code.gep(self.start, at * self.row_bytes, "i8")
 
 
 class _Copy:
     """Writes elements of ``a`` along ``axis``, in vectors of ``width``.
 
-    The axis is cut until no part of it chooses between sources: a Concat of channels is read part by part.
+    The axis is split until no part of it chooses between sources: a Concat of channels is copied part by part.
     """
 
     def __init__(self, entry: Entry, element: Expr, free: Sequence[Var], axis: Var, bound: Bound, width: int) -> None:
@@ -74,7 +75,7 @@ class _Copy:
         cut(0, axis.extent)
 
     def value(self, part: int, at: Value, lanes: int) -> Value:
-        """The elements from ``at`` on of one part in the first ``lanes``, zero in the others."""
+        """The elements of one part from ``at`` on in the first ``lanes`` lanes, zero in the others."""
         _, axis, program = self.parts[part]
         self.bound[axis] = Affine(at, 1)
         mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
@@ -83,7 +84,7 @@ class _Copy:
         return value if mask is None else self.code.select(mask, value, 0)
 
     def put(self, to: Value, room: int) -> None:
-        """All elements from ``to`` on, and zeros as far as ``room``. Writes whole vectors."""
+        """Writes all elements from ``to`` on, and zeros up to ``room``, in whole vectors."""
         code, nbytes = self.code, self.dtype.nbytes
         for number, (start, axis, _) in enumerate(self.parts):
 
@@ -110,7 +111,7 @@ def _vector(extent: int) -> int:
 
 
 class CopiedRows:
-    """Rows that the task writes out, whatever they are computed from."""
+    """Rows that the task copies, whatever they are computed from."""
 
     def __init__(self, entry: Entry, narrow: Narrow, d: NarrowSizes, bound: Bound) -> None:
         self.entry, self.code, self.ops, self.bound, self.d = entry, entry.code, narrow.ops, bound, d
@@ -128,7 +129,7 @@ class CopiedRows:
         with code.loop(0, rows) as row:
             self.bound[ops.m] = m + row
             to = self.row(row)
-            if filled > ops.k:  # what is copied next writes over what this writes past the row
+            if filled > ops.k:  # the next row overwrites what this one writes past its end
                 zeros = code.const(0, Type("i8", LINE))
                 code.store(zeros, code.gep(to, ops.k * self.nbytes, "i8"), 1)
             with code.loop(0, ops.outer) as point:
@@ -142,7 +143,7 @@ class CopiedRows:
 
 
 class CopiedLines:
-    """Lines of an image; rows are counted along them, ``d.width`` from one line of the result to the next."""
+    """Lines of an image. Rows are counted along them, ``d.width`` from one line of the result to the next."""
 
     def __init__(self, entry: Entry, image: Image, d: NarrowSizes, p: NarrowProblem, bound: Bound) -> None:
         self.entry, self.code, self.image, self.bound, self.d = entry, entry.code, image, bound, d
@@ -167,7 +168,7 @@ class CopiedLines:
         self.room = entry.code.stack(f"[{sum(self.counts) * self.line_bytes + 8 * LINE} x i8]", LINE)
 
     def begin(self, batch: LaneValue, image: Value, line: Value) -> None:
-        """A task of lines of the result from ``line`` on."""
+        """Starts a task of lines of the result from ``line`` on."""
         code, i = self.code, self.image
         self.bound[i.batch], self.bound[i.image] = batch, image
         first = 0
@@ -189,7 +190,7 @@ class CopiedLines:
             self.copy.put(place, self.d.channels)
 
     def _interleave(self, to: Value) -> None:
-        """A vector of pixels of every channel, put together to words of a pixel."""
+        """Interleaves a vector of pixels of every channel to words of a pixel."""
         code, i = self.code, self.image
 
         def put(number: int, start: int, at: Value, lanes: int) -> None:
@@ -218,7 +219,7 @@ class CopiedLines:
 
 
 def word_of(parts: Sequence[Value], dtype: DType) -> Value:
-    """Vectors of elements as memory has them, put together to 32-bit words, the first lowest."""
+    """Combines vectors of elements, as stored, to 32-bit words, the first element lowest."""
     code = parts[0].code
     word = code.convert("zext", parts[0], "i32")
     for position, part in enumerate(parts[1:], start=1):

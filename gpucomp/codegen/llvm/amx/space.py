@@ -1,7 +1,8 @@
-"""The schedules of contractions on tile registers (AMX): parameters, what cannot run, and a default by a cost model.
+"""Schedules of contractions on tile registers (AMX): parameters, objections, and a default by a cost model.
 
-A tile has 16 rows of 64 bytes. ``tdpbf16ps`` adds the product of a tile of rows (16 rows of 32 bf16) and a tile of columns
-(16 columns, k in pairs) to a tile of f32 sums. The instructions for bytes take 64 points of k, in quads, and sum to i32.
+A tile has 16 rows of 64 bytes. ``tdpbf16ps`` adds the product of a tile of rows (16 rows of 32 bf16) and a tile of
+columns (16 columns, k in pairs) to a tile of f32 sums. The instructions for bytes take 64 points of k, in quads, and
+sum to i32.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import ClassVar
 
 from gpucomp.codegen.llvm.amx.operands import WORD, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.contraction.operands import k_contiguous
+from gpucomp.codegen.llvm.core_space import FEW_THREADS, microseconds
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16
 from gpucomp.kernel import Contraction, Kernel
@@ -20,32 +22,32 @@ from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import can_run, remembered
 
-ROWS, COLUMNS, LINE = 16, 16, 64  # of a tile; bytes of a row of it
+ROWS, COLUMNS, LINE = 16, 16, 64  # rows and columns of a tile; bytes of a row
 REGISTERS = 8
 IN_PLACE, COPIED, LINES = range(3)
 FEATURES = {BF16: ("amx-tile", "amx-bf16")}
 BYTE_FEATURES = ("amx-tile", "amx-int8")
 DEEP_PIXEL = 1024  # bytes
-STACK_BYTES = 3 << 19  # scratch that one call may take
-MOST_PLANES = 16  # channels that are interleaved by unrolled shuffles
+STACK_BYTES = 3 << 19  # most scratch of one call
+MOST_PLANES = 16  # most channels that are interleaved by unrolled shuffles
 TASK_ROWS = (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024)
 
 
 class TaskSchedule(Tunables):
     """A task of an engine for narrow operands: its part of the result, and how it reads the operands."""
 
-    tile_m: int = tunable(TASK_ROWS, "rows of the result of a task, about")
+    tile_m: int = tunable(TASK_ROWS, "about how many rows of the result a task has")
     panels: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32, 64), "panels of tiles_n tiles of columns of a task")
     pack_a: int = tunable((0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied image lines")
     pack_b: int = tunable((1, 2), "columns are 1: copied together, 2: packed at compile time")
-    across: int = tunable((0, 1), "1: a tile of rows goes on in the next line of the image")
+    across: int = tunable((0, 1), "1: a tile of rows continues in the next line of the image")
     ahead: int = tunable((0, 1), "1: a panel of columns is prefetched while the one before it is multiplied")
 
 
 class TileBlock(Tunables):
     """The register block of tile registers."""
 
-    rows: ClassVar[int] = ROWS  # of a tile, at most
+    rows: ClassVar[int] = ROWS  # most rows of a tile
     tiles_m: int = tunable((1, 2, 3, 4), "tiles of rows of the register block")
     tiles_n: int = tunable((1, 2, 3, 4, 6), "tiles of columns of the register block")
 
@@ -76,13 +78,13 @@ class NarrowProblem(Sizes):
     m: int
     n: int
     k: int
-    run: int  # points of k in one row of memory
-    outer: int  # runs
-    nbytes: int  # of an element of a row or column
+    run: int  # points of k that are contiguous in memory
+    outer: int  # number of runs
+    nbytes: int  # bytes of an element of a row or column
     straight: int  # 1: rows can be read in place
     b_constant: int  # 1: columns can be packed when the model is compiled
-    b_batched: int  # 1: each batch has columns of its own
-    b_along_k: int  # 1: neighbours in memory are neighbours in k
+    b_batched: int  # 1: each batch has its own columns
+    b_along_k: int  # 1: columns are contiguous along k
     window: int  # 1: ``a`` is a window that slides over images; the numbers below describe it
     images: int
     out_y: int
@@ -96,56 +98,54 @@ class NarrowProblem(Sizes):
 
 
 class RowTiles(Sizes):
-    """How rows and k are cut into tiles. What copied lines of an image add is 0 for other rows."""
+    """How rows and k are divided into tiles. Fields that describe copied lines of an image are 0 for other rows."""
 
-    depth: int  # points of k of one tile
-    parts: int  # tiles of a run
+    depth: int  # points of k in one tile
+    parts: int  # tiles per run
     runs: int
-    rows: int  # of a tile
-    tiles: int  # of rows: in all, or in a task that copies lines
-    task_tiles: int  # tiles of rows of a task
+    rows: int  # rows per tile
+    tiles: int  # tiles of rows: in all, or in a task that copies lines
+    task_tiles: int  # tiles of rows in a task
     m_tasks: int  # tasks along the rows
-    channels: int = 0  # of a pixel of a copied line, padded
+    channels: int = 0  # channels of a pixel of a copied line, padded
     pixel_bytes: int = 0
     taps_inside: bool = (
         False  # each tile's points of k are read at all taps: the first cache holds that much of deep pixels
     )
-    lines: int = 0  # lines of the result of a task
-    pitch: int = 0  # pixels of a copied line
+    lines: int = 0  # lines of the result in a task
+    pitch: int = 0  # pixels in a copied line
     width: int = 0  # rows from one line of the result to the next
     flat: int = 0  # rows of a task, counted along copied lines
-    along: int = 0  # tiles of a line; 0: tiles go on in the next line
+    along: int = 0  # tiles per line; 0 if tiles continue in the next line
 
 
 class NarrowSizes(RowTiles):
     """What follows from a schedule and a problem."""
 
-    group: int  # elements of a word
+    group: int  # elements per word
     steps: int  # tiles of k
     n_tiles: int  # tiles of columns
-    tiles_n: int  # of a panel
+    tiles_n: int  # tiles of columns per panel
     panel_count: int
-    panels: int  # of a task
+    panels: int  # panels per task
     panel_bytes: int
-    row_bytes: int  # from one copied row to the next
+    row_bytes: int  # bytes from one copied row to the next
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    """Why tile registers cannot compute ``kernel``; empty when they can."""
-    if not isinstance(kernel.body, Contraction):
-        return "no contraction"
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    """Why tile registers cannot compute ``kernel``; empty if they can."""
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
     if missing := [f for f in FEATURES.get(narrow.dtype, BYTE_FEATURES) if f not in features]:
         return f"the processor has no {' and no '.join(missing)}"
     if not packable(kernel, "b") and narrow.ops.ko:
-        return "columns that are no constant have several axes of k"
+        return "columns that are not constant have several axes of k"
     return ""
 
 
-def problem(kernel: Kernel) -> NarrowProblem:
-    c = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> NarrowProblem:
+    c = kernel.body
     narrow, image = narrow_of(kernel), image_of(kernel)
     assert narrow is not None
     ops = narrow.ops
@@ -208,7 +208,7 @@ def derive(s: NarrowSchedule, p: NarrowProblem) -> NarrowSizes:
     panel_count = -(-n_tiles // tiles_n)
     row_bytes = _up(steps * rows.depth * p.nbytes, LINE)
     if row_bytes % 1024 == 0:
-        row_bytes += LINE  # rows that lie a power of two apart share few sets of the first-level cache
+        row_bytes += LINE  # rows a power of two apart share few sets of the first-level cache
     return NarrowSizes(
         **rows.numbers,
         group=WORD // p.nbytes,
@@ -301,7 +301,7 @@ def copied_bytes(s: NarrowSchedule, p: NarrowProblem) -> int:
 
 
 def registers(s: NarrowSchedule) -> tuple[int, int]:
-    """Tile registers for rows and for columns, besides those of the sums. A block with 0 of either cannot run."""
+    """Tile registers for rows and for columns, after those for the sums. A block with 0 of either cannot run."""
     left = REGISTERS - s.tiles_m * s.tiles_n
     rows = max(min(s.tiles_m, left - 1), 0)
     return rows, max(min(s.tiles_n, left - rows), 0)
@@ -316,9 +316,9 @@ def objections(s: TileSchedule, p: NarrowProblem, limits: Limits) -> Iterator[st
 
 
 def unreadable(s: NarrowSchedule, p: NarrowProblem) -> Iterator[str]:
-    """Objections to the ways to read rows and columns."""
+    """Objections to the ways in which rows and columns are read."""
     if s.pack_a == IN_PLACE and not (p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes)):
-        yield "pack_a=0: rows do not lie in memory as tiles of them do"
+        yield "pack_a=0: rows in memory do not have the layout of tiles"
         return
     if s.pack_a == LINES and not p.window:
         yield "pack_a=2: no windows slide over an image"
@@ -326,7 +326,7 @@ def unreadable(s: NarrowSchedule, p: NarrowProblem) -> Iterator[str]:
     if s.pack_a != LINES and s.across:
         yield "across=1: there are no lines"
     if s.pack_b == 2 and not p.b_constant:
-        yield "pack_b=2: the columns are no constant"
+        yield "pack_b=2: the columns are not constant"
     if s.pack_b == 1 and (s.pack_a == LINES or p.outer > 1):
         yield "pack_b=1: columns of several axes of k are not copied"
     d = derive(s, p)
@@ -349,36 +349,38 @@ def packing(kernel: Kernel, s: NarrowSchedule, p: NarrowProblem) -> Packing | No
     if d.taps_inside:
         steps = [Digit("k", d.depth, d.parts), Digit("k", d.channels, d.runs)]
     digits = [
-        *batch, Digit("span", COLUMNS * d.tiles_n, d.panel_count), *steps,
-        Digit("span", COLUMNS, d.tiles_n), Digit("k", d.group, d.depth // d.group), Digit("span", 1, COLUMNS),
+        *batch,
+        Digit("span", COLUMNS * d.tiles_n, d.panel_count),
+        *steps,
+        Digit("span", COLUMNS, d.tiles_n),
+        Digit("k", d.group, d.depth // d.group),
+        Digit("span", 1, COLUMNS),
         Digit("k", 1, d.group),
-    ]  # fmt: skip
+    ]
     return Packing("b", tuple(x for x in digits if x.extent > 1), filled=filled)
 
 
 # The cost model of a core, in cycles. Measured on Sapphire Rapids: tdpbf16ps and tdpbssd take one cycle per row of sums.
-TILE_START = 2.6  # of a multiplication, besides ROW for each of its rows
+TILE_START = 2.6  # fixed cost of a multiplication, besides ROW for each of its rows
 ROW = 0.84
-LOAD = 8.0  # of a tile of 16 rows
+LOAD = 8.0  # to load a tile of 16 rows
 STORE = 16.0
-VECTOR = 5.0  # of the epilogue of 16 sums
+VECTOR = 5.0  # the epilogue of 16 sums
 BLOCK = 60.0
 TASK = 500.0
-FAR_BYTE = 0.12  # of columns from beyond the second-level cache
+FAR_BYTE = 0.12  # per byte of columns from beyond the second-level cache
 NEAR_BYTES = 1 << 20
-PIXEL = 8.0  # of copying a pixel, besides its bytes
+PIXEL = 8.0  # to copy a pixel, besides its bytes
 COPY_BYTE = 0.06
-FIRST_BYTES = 36 << 10  # of the first-level cache for rows and columns; the rest is for the sums
-SECOND_BYTE = 1 / 60  # of a byte from the second-level cache
-TURN = 140.0  # of transposing a tile of columns
-PAIRS = 70.0  # of interleaving the words of a tile of columns
-GHZ = 3.0
-THREADS = (1, 2, 4)
+FIRST_BYTES = 36 << 10  # bytes of the first-level cache for rows and columns; the rest is for the sums
+SECOND_BYTE = 1 / 60  # per byte from the second-level cache
+TURN = 140.0  # to transpose a tile of columns
+PAIRS = 70.0  # to interleave the words of a tile of columns
 TAIL = 0.15
 
 
 def _block(rows_tiles: int, column_tiles: int, d: NarrowSizes, nbytes: int, far_rows: bool, far_columns: bool) -> float:
-    """Cycles of a register block. ``far_*``: they come from the second-level cache each time."""
+    """Cycles of a register block. ``far_*``: these operands come from the second-level cache each time."""
     if not rows_tiles or not column_tiles:
         return 0.0
     count = rows_tiles * column_tiles
@@ -392,7 +394,7 @@ def _block(rows_tiles: int, column_tiles: int, d: NarrowSizes, nbytes: int, far_
 
 
 def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
-    """Cycles of the busiest of ``threads``, about."""
+    """About how many cycles the busiest of ``threads`` takes."""
     d = derive(s, p)
     n_tasks = -(-d.panel_count // d.panels)
     tasks = p.batch * d.m_tasks * n_tasks
@@ -403,11 +405,12 @@ def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
     block_bytes = s.tiles_m * d.rows * d.steps * d.depth * p.nbytes
     far_rows = row_bytes + min(d.panel_bytes, FIRST_BYTES // 2) > FIRST_BYTES
     far_columns = d.panel_bytes + min(block_bytes, FIRST_BYTES // 2) > FIRST_BYTES or whole + bool(rest) == 1
-    one = TASK + sum(
-        count * (whole * _block(s.tiles_m, columns, d, p.nbytes, far_rows, far_columns)
-                 + _block(rest, columns, d, p.nbytes, far_rows, far_columns))
-        for count, columns in ((panels, d.tiles_n), (1, last))
-    )  # fmt: skip
+
+    def panel(columns: int) -> float:
+        blocks = whole * _block(s.tiles_m, columns, d, p.nbytes, far_rows, far_columns)
+        return blocks + _block(rest, columns, d, p.nbytes, far_rows, far_columns)
+
+    one = TASK + (panels * panel(d.tiles_n) + panel(last))
     if s.pack_a == LINES:
         pixels = sum(line_counts(d, p)) * d.pitch
         one += pixels * (4.0 if p.planes else PIXEL) + pixels * d.channels * p.nbytes * COPY_BYTE
@@ -425,28 +428,28 @@ def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
 
 
 def estimate(s: TileSchedule, p: NarrowProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about."""
-    return _cycles(s, p, 2) / GHZ / 1e3
+    """About how many microseconds two threads take."""
+    return microseconds(_cycles(s, p, 2))
 
 
 BLOCKS = ((2, 2), (1, 2), (2, 1), (1, 4), (4, 1), (1, 3), (3, 1), (1, 1))
 
 
 def default(p: NarrowProblem, limits: Limits) -> TileSchedule:
-    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
+    """The candidate that is fastest by the cost model on ``FEW_THREADS``; the smallest schedule if no candidate is legal."""
     smallest = TileSchedule(
         tiles_m=1, tiles_n=1, tile_m=16, panels=1, pack_a=COPIED, pack_b=2 if p.b_constant else 1, across=0, ahead=0
     )
 
     def cost(s: TileSchedule) -> float:
-        return sum(_cycles(s, p, threads) * threads for threads in THREADS)
+        return sum(_cycles(s, p, threads) * threads for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
 
 
 def _candidates(smallest: TileSchedule, p: NarrowProblem) -> Iterator[TileSchedule]:
-    """Register blocks that the result fills, with every task and way to read the rows."""
+    """Register blocks that the result fills, with every task and every way to read the rows."""
     n_tiles = -(-p.n // COLUMNS)
     tasks = [n for n in TASK_ROWS if n <= 16 or n < 2 * p.m]
     for (pack_a, across), (tiles_m, tiles_n) in itertools.product(_ways(p), BLOCKS):
@@ -459,7 +462,7 @@ def _candidates(smallest: TileSchedule, p: NarrowProblem) -> Iterator[TileSchedu
 
 
 def _ways(p: NarrowProblem) -> list[tuple[int, int]]:
-    """``pack_a`` and ``across`` that are worth a try."""
+    """Values of ``pack_a`` and ``across`` that are worth trying."""
     if p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes) == -(-p.run * p.nbytes // LINE):
         return [(IN_PLACE, 0)]
     of_lines = [(LINES, 0), (LINES, 1)]

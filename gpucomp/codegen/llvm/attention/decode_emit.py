@@ -1,13 +1,14 @@
-"""Attention of a few rows on the CPU, as in decoding: keys and values are read once, as fast as memory gives them.
+"""Attention of a few rows on the CPU, as in decoding. Keys and values are read once, at the speed of memory.
 
     task (batch):
         for each block of keys:
-            for each vector of keys, each row: products with the row, lanes along the head, then added up across lanes
+            for each vector of keys, each row: products with the row, lanes along the head, then sums across lanes
             weights and their totals as in ``attention``, lanes along keys
             for some vectors of values: means of every row, lanes along values
         the stores
 
-Too few rows for the lanes of a vector: both products run along memory instead, and convert what they read on the way.
+There are too few rows to fill a vector's lanes, so both products run along memory instead. They convert keys and values
+as they read them.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ class _Few(Scratch):
         self.mean = lower([parts.v], [parts.batch, parts.cols, parts.values])
 
     def _element(self, program: Program, dtype: DType, at: dict[Expr, LaneValue], mask: Value | None) -> Value:
-        """An operand's vector, zero where ``mask`` does not hold."""
+        """An operand's vector, zero outside ``mask``."""
         value = self.entry.printer(program, {**self.bound, **at}, self.lanes, mask).lanes(program.results[0])
         value = arithmetic.cast(value, dtype, F32)
         return value if mask is None else self.code.select(mask, value, self.code.const(0.0, self.vector))
 
     def _prefix(self, rest: int) -> Value | None:
-        """The mask of what is left of a vector; ``None`` where all of it is."""
+        """The mask of the first ``rest`` lanes; ``None`` if these are all."""
         return None if rest >= self.lanes else self.entry.prefix_mask(rest, self.lanes)
 
     def emit(self) -> tuple[str, int]:
@@ -68,8 +69,9 @@ class _Few(Scratch):
             self.bound = {parts.batch: batch}
             self._start()
             with code.loop(0, self.n, self.d.tile_n) as n0:
-                count = code.integer(self.d.tile_n) if self.n % self.d.tile_n == 0 else code.minimum(
-                    code.integer(self.n) - n0, self.d.tile_n)  # fmt: skip
+                count = code.integer(self.d.tile_n)
+                if self.n % self.d.tile_n:
+                    count = code.minimum(code.integer(self.n) - n0, self.d.tile_n)
                 self._dots(n0, count)
                 with code.loop(0, self.m) as row:
                     self._weigh(row, n0, count)
@@ -101,7 +103,7 @@ class _Few(Scratch):
     # a block of keys
 
     def _dots(self, n0: Value, count: Value) -> None:
-        """Products of every key with every row, a vector of keys after the other; keys past the last repeat it."""
+        """Products of every key with every row, one vector of keys at a time. Keys past the last one repeat it."""
         code, parts, lanes = self.code, self.parts, self.lanes
         depth = parts.depth.extent
         with code.loop(0, count, lanes) as j, code.loop(0, self.m) as row:
@@ -129,7 +131,7 @@ class _Few(Scratch):
             self._store(sums_of([dot.get() for dot in dots]), self.weights, row * self.d.pitch + j)
 
     def _weigh(self, row: Value, n0: Value, count: Value) -> None:
-        """A row's products become weights; what was summed for a smaller maximum shrinks."""
+        """Turns a row's products into weights, and rescales what was summed with a smaller maximum."""
         code, parts, lanes = self.code, self.parts, self.lanes
         single = Type("float")
         old = code.load(self._at(self.tops, row), single)
@@ -137,8 +139,11 @@ class _Few(Scratch):
         top.set(code.splat(old, lanes))
         with self._vectors(row, n0, count) as (at, column, mask):
             place: dict[Expr, LaneValue] = {
-                **self.bound, parts.rows: row, parts.cols: Affine(column, 1), parts.dot: self._load(self.weights, at),
-            }  # fmt: skip
+                **self.bound,
+                parts.rows: row,
+                parts.cols: Affine(column, 1),
+                parts.dot: self._load(self.weights, at),
+            }
             score = self.entry.printer(self.score, place, lanes, mask).lanes(self.score.results[0])
             if mask is not None:
                 score = code.select(mask, score, -math.inf)
@@ -146,7 +151,7 @@ class _Few(Scratch):
             self._store(score, self.weights, at)
         new = across(top.get(), "max", F32)
         code.store(new, self._at(self.tops, row))
-        used = code.select(new.equals(-math.inf), 0.0, new)  # -inf - -inf were NaN, and for good
+        used = code.select(new.equals(-math.inf), 0.0, new)  # -inf - -inf would be NaN, and stay so
         shrunk = code.extract(vector_math.exp(code.splat(old - used, lanes)), 0)
         total.set(code.const(0.0, self.vector))
         with self._vectors(row, n0, count) as (at, _, _):
@@ -161,7 +166,7 @@ class _Few(Scratch):
 
     @contextmanager
     def _vectors(self, row: Value, n0: Value, count: Value) -> Iterator[tuple[Value, Value, Value | None]]:
-        """A row's vectors of a block: where its numbers are, the first column, and which lanes are columns."""
+        """The vectors of a row's block: the offset of the numbers, the first column, and the mask of lanes in use."""
         code = self.code
         with code.loop(0, count, self.lanes) as j:
             mask = None
@@ -171,7 +176,7 @@ class _Few(Scratch):
             yield row * self.d.pitch + j, n0 + j, mask
 
     def _means(self, n0: Value, count: Value) -> None:
-        """Values times weights, added to the sums: some vectors of every row in registers at a time."""
+        """Adds values times weights to the sums; some vectors of every row are in registers at a time."""
         values = self.parts.values.extent
         wide = self.d.wide * self.lanes
         whole = values // wide * wide
@@ -181,7 +186,7 @@ class _Few(Scratch):
             self._some_means(n0, count, self.code.integer(whole), values - whole)
 
     def _some_means(self, n0: Value, count: Value, c: Value, columns: int) -> None:
-        """Of ``columns`` values of every row, from ``c`` on."""
+        """Does this for ``columns`` values of every row, from ``c`` on."""
         code, parts, lanes = self.code, self.parts, self.lanes
         starts = range(0, columns, lanes)
         sums = [[code.slot(self.vector) for _ in starts] for _ in range(self.m)]
@@ -204,7 +209,10 @@ class _Few(Scratch):
 
 
 def sums_of(vectors: Sequence[Value]) -> Value:
-    """As many vectors as each has lanes: lane i is the sum of vector i's lanes. Halves of two are added as one vector."""
+    """The sum of each vector's lanes: lane i is the sum of vector i. There are as many vectors as lanes.
+
+    Halves of two vectors are added as one vector.
+    """
     code, lanes = vectors[0].code, len(vectors)
     segment = lanes
     while len(vectors) > 1:
@@ -218,6 +226,6 @@ def sums_of(vectors: Sequence[Value]) -> Value:
     return vectors[0]
 
 
-def emit_few(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     return _Few(kernel, DecodeSchedule(**schedule), name, target).emit()

@@ -1,4 +1,4 @@
-"""The schedules of attention with few rows of queries on the CPU, and a default by a cost model of one core."""
+"""Schedules of attention with few rows of queries on the CPU, and a default by a cost model of one core."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
-from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, span
+from gpucomp.codegen.llvm.core_space import STACK_BYTES, TASK, THREADS, microseconds, span
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import loads
 from gpucomp.kernel import Attention, Kernel
@@ -18,12 +18,12 @@ MOST_ROWS = 8
 
 class DecodeSchedule(Tunables):
     lanes: int = tunable((4, 8, 16), "elements of a vector")
-    tile_n: int = tunable((16, 32, 64, 128, 256, 512), "keys whose weights are at hand")
+    tile_n: int = tunable((16, 32, 64, 128, 256, 512), "keys whose weights are kept at a time")
     wide: int = tunable((1, 2, 4, 8, 16), "vectors of values whose sums are in registers, for every row")
 
 
 class DecodeProblem(AttentionExtents):
-    key_bytes: int  # of a key and its value in memory
+    key_bytes: int  # bytes of a key and its value in memory
 
 
 class DecodeSizes(Sizes):
@@ -32,13 +32,13 @@ class DecodeSizes(Sizes):
     head: int  # elements of ``depth``, rounded up to vectors
     means: int  # elements of ``values``, rounded up to vectors
     tile_n: int
-    pitch: int  # from one row of weights to the next
+    pitch: int  # floats from one row of weights to the next
     wide: int  # vectors of values whose sums are in registers
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     """Why the engine cannot compute the kernel; empty if it can."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     rows = math.prod(v.extent for v in body.rows)
     return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
 
@@ -69,16 +69,16 @@ def objections(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> Iterator[
 
 
 # The model of a core, in cycles
-EXP = 20.0  # of a vector of weights
-ACROSS = 25.0  # of a vector of products that are added up across lanes
-READ = 0.75  # of a vector of keys or values that a row is multiplied with
-SECOND_BYTE = 1 / 30  # of a byte from the second-level cache
-FAR_BYTE = 0.12  # of a byte from beyond it
+EXP = 20.0  # per vector of weights
+ACROSS = 25.0  # to add a vector of products across lanes
+READ = 0.75  # per vector of keys or values that a row is multiplied by
+SECOND_BYTE = 1 / 30  # per byte from the second-level cache
+FAR_BYTE = 0.12  # per byte from beyond it
 OVERLAP = 0.3  # part of the shorter of arithmetic and reading that does not overlap with the longer
 
 
 def cycles(s: DecodeSchedule, p: DecodeProblem, limits: Limits, threads: int) -> float:
-    """Cycles of the busiest of ``threads``, about."""
+    """About how many cycles the busiest of ``threads`` takes."""
     d = derive(s, p)
     vectors = -(-p.n // s.lanes)
     work = p.m * (vectors * (EXP + ACROSS) + p.n * READ * (d.head + d.means) / s.lanes)
@@ -89,12 +89,12 @@ def cycles(s: DecodeSchedule, p: DecodeProblem, limits: Limits, threads: int) ->
 
 
 def estimate(s: DecodeSchedule, p: DecodeProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about."""
-    return cycles(s, p, limits, 2) / GHZ / 1e3
+    """About how many microseconds two threads take."""
+    return microseconds(cycles(s, p, limits, 2))
 
 
 def default(p: DecodeProblem, limits: Limits) -> DecodeSchedule:
-    """As many vectors of values as the registers hold, and the block of keys that the cost model finds fastest."""
+    """As many vectors of values as the registers hold, and the block of keys that is fastest by the cost model."""
     lanes = limits.vector_bytes // 4
     wide = max((w for w in DecodeSchedule.choices("wide") if p.m * w + w + 1 <= limits.registers - 2), default=1)
 

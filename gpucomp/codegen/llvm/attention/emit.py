@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from gpucomp.codegen.llvm.attention.parts import Parts, Scratch, parts_of
 from gpucomp.codegen.llvm.attention.space import AttentionSchedule, derive, problem
@@ -36,18 +37,21 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
 from gpucomp.schedule.space import Schedule
 
-UNROLL = 4  # points of depth, and keys, that the innermost loops write out
+UNROLL = 4  # points of depth, and keys, that are unrolled in the innermost loops
 
 
 class _Tile(Scratch):
-    """The function of a tile: ``void NAME.V(ptr ..., i64 batch, i64 row)`` computes ``V`` vectors of rows from ``row`` on."""
+    """The function of a tile: ``void NAME.V(ptr ..., i64 batch, i64 row)``.
+
+    It computes ``V`` vectors of rows from ``row`` on.
+    """
 
     def __init__(self, kernel: Kernel, s: AttentionSchedule, vectors: int, name: str, target: Target) -> None:
         self.entry = Entry(kernel, f"{name}.{vectors}", target)
         super().__init__(self.entry.code, Type("float", s.lanes))
         self.batch, self.row = self.entry.first, self.entry.last
         self.parts, self.vectors, self.lanes = parts_of(kernel), vectors, s.lanes
-        self.rows = vectors * s.lanes  # of the tile, and elements from one point of the head, or key, to the next
+        self.rows = vectors * s.lanes  # rows of the tile, and the distance between points of the head, or between keys
         self.m, self.n = self.parts.rows.extent, self.parts.cols.extent
         self.d = derive(s, problem(kernel))
         self.block = RegisterBlock(self.code, F32, s.lanes, UNROLL)
@@ -88,7 +92,7 @@ class _Tile(Scratch):
         return self.entry.text()
 
     def _turn_queries(self) -> None:
-        """Rows past the end repeat the last one, and are never stored."""
+        """Transposes the queries. Rows past the end repeat the last one and are never stored."""
         code, parts = self.code, self.parts
         program = lower([parts.q], [parts.batch, parts.rows, parts.depth])
         with code.loop(0, self.vectors) as v:
@@ -109,12 +113,12 @@ class _Tile(Scratch):
         return self.code.minimum(row, self.m - 1) if self.m % self.lanes else row
 
     def _limit(self) -> Value:
-        """The columns that some row of the tile may have weight on, in whole register blocks."""
+        """The columns that some row of the tile may attend to, rounded up to whole register blocks."""
         code, parts = self.code, self.parts
         if parts.causal == NOT_CAUSAL:
             return code.integer(self.n)
         last = code.minimum(self.row + self.rows, self.m) - 1
-        if parts.last_rows < self.m:  # a tile that runs into the next rows has the largest index of these
+        if parts.last_rows < self.m:  # a tile that continues in the next rows contains their largest index
             begins, ends = (at.integer_op("udiv", parts.last_rows) for at in (self.row, last))
             index = last.integer_op("urem", parts.last_rows)
             last = code.select(begins.equals(ends), index, code.integer(parts.last_rows - 1))
@@ -124,7 +128,7 @@ class _Tile(Scratch):
     # a block of keys
 
     def _keys(self, n0: Value, limit: Value, *, first: bool) -> None:
-        """The keys from ``n0`` to ``limit``, no more than ``tile_n``; ``first``: there are no others."""
+        """Handles the keys from ``n0`` to ``limit``, at most ``tile_n``. ``first``: there are no keys before these."""
         code, d = self.code, self.d
         count = limit - n0
         if not first:
@@ -142,16 +146,18 @@ class _Tile(Scratch):
         )
         shrunk = self._weigh(before, count, first=first)
         values = self.parts.values.extent
-        self._blocks(code.integer(values), d.columns, values % d.columns, None,
-                     lambda c, r: self._means(n0, c, r, count, shrunk))  # fmt: skip
+        means = partial(self._means, n0, count, shrunk)
+        self._blocks(code.integer(values), d.columns, values % d.columns, None, means)
 
     def _blocks(
         self, count: Value, size: int, rest: int, last: Value | None, body: Callable[[Value, int], None]
     ) -> None:
-        """``body(position, size)`` for whole blocks of ``count``, then of ``rest`` where ``last`` holds."""
+        """Writes ``body(position, size)`` for whole blocks of ``count``, then for ``rest`` if ``last`` holds."""
         code = self.code
-        whole = code.integer(int(count.text) // size * size) if not count.text.startswith("%") else (
-            count - count.integer_op("urem", size))  # fmt: skip
+        if count.text.startswith("%"):
+            whole = count - count.integer_op("urem", size)
+        else:  # a constant
+            whole = code.integer(int(count.text) // size * size)
         with code.loop(0, whole, size) as at:
             body(at, size)
         if rest and last is not None:
@@ -174,7 +180,7 @@ class _Tile(Scratch):
             self.entry.chunks(0, inner.extent, self.lanes, chunk, inner.extent)
 
     def _turn(self, number: int, n0: Value, count: Value) -> None:
-        """What the scores load along columns, rows side by side: squares of vectors."""
+        """Transposes, in squares of vectors, what the scores load along columns, so that lanes are rows."""
         code, parts = self.code, self.parts
         _, read = parts.turned[number]
         program = lower([read], [parts.batch, parts.rows, parts.cols])
@@ -210,9 +216,11 @@ class _Tile(Scratch):
             for v, slot in enumerate(line):
                 at = (j + i) * self.rows + v * self.lanes
                 bound: dict[Expr, LaneValue] = {
-                    **self.bound, parts.rows: Affine(self.row + v * self.lanes, 1), parts.cols: n0 + j + i,
+                    **self.bound,
+                    parts.rows: Affine(self.row + v * self.lanes, 1),
+                    parts.cols: n0 + j + i,
                     parts.dot: slot.get(),
-                }  # fmt: skip
+                }
                 bound |= {name: self._turned_at(number, at) for number, (name, _) in enumerate(parts.turned)}
                 score = self.entry.printer(self.score, bound, self.lanes, self.masks[v]).lanes(self.score.results[0])
                 top = self.top[v].get()
@@ -225,7 +233,7 @@ class _Tile(Scratch):
     def _read(
         self, place: Rows | None, copied: Value | None, pitch: int, n0: Value, j: Value | int
     ) -> tuple[Value, int, int]:
-        """Where row ``n0 + j`` of keys or values starts, elements to the next row, and to the next of the row."""
+        """The address of row ``n0 + j`` of keys or values, the distance between rows, and the distance within a row."""
         if place is None:
             assert copied is not None
             return self._at(copied, j * pitch if isinstance(j, Value) else j), pitch, 1
@@ -236,10 +244,10 @@ class _Tile(Scratch):
         return self._at(self.entry.params[place.source], offset), place.row, place.step
 
     def _weigh(self, before: Sequence[Value], count: Value, *, first: bool) -> list[Value]:
-        """Scores become weights; by what the sums so far shrink."""
+        """Turns scores into weights. Returns the factors by which earlier sums shrink."""
         code = self.code
         tops = [top.get() for top in self.top]
-        tops = [code.select(top.equals(-math.inf), 0.0, top) for top in tops]  # -inf - -inf were NaN, and for good
+        tops = [code.select(top.equals(-math.inf), 0.0, top) for top in tops]  # -inf - -inf would be NaN, and stay so
         shrunk = []
         if not first:
             shrunk = [vector_math.exp(old - top) for old, top in zip(before, tops, strict=True)]
@@ -253,8 +261,11 @@ class _Tile(Scratch):
                 self.total[v].set(self.total[v].get() + weight)
         return shrunk
 
-    def _means(self, n0: Value, c: Value, columns: int, count: Value, shrunk: Sequence[Value]) -> None:
-        """Sums of values times weights, of ``columns`` from ``c`` on; ``shrunk`` is empty where they are the first."""
+    def _means(self, n0: Value, count: Value, shrunk: Sequence[Value], c: Value, columns: int) -> None:
+        """Adds values times weights, for ``columns`` values from ``c`` on.
+
+        ``shrunk`` is empty for the first block of keys.
+        """
         code = self.code
         sums = self._slots(columns)
         places = [[(c + i) * self.rows + v * self.lanes for v in range(self.vectors)] for i in range(columns)]
@@ -263,8 +274,8 @@ class _Tile(Scratch):
                 slot.set(self._load(self.sums, at[v]) * shrunk[v] if shrunk else code.const(0.0, self.vector))
         start, row, step = self._read(self.parts.value_rows, self.copied_values, self.d.means, n0, 0)
         start = self._at(start, c * step)
-        self.block.sum([(start, i * step) for i in range(columns)], row, Stream(self.weights, F32, self.rows, None, None),
-                       count, sums)  # fmt: skip
+        weights = Stream(self.weights, F32, self.rows, None, None)
+        self.block.sum([(start, i * step) for i in range(columns)], row, weights, count, sums)
         for line, at in zip(sums, places, strict=True):
             for v, slot in enumerate(line):
                 self._store(slot.get(), self.sums, at[v])
@@ -272,7 +283,7 @@ class _Tile(Scratch):
     # the end
 
     def _finish(self) -> None:
-        """Means row by row, where weights were, then the stores."""
+        """Transposes the means to rows, in the space of the weights, and stores them."""
         code, parts, pitch = self.code, self.parts, self.d.means
         one = code.const(1.0, self.vector)
         inverse = [one / total.get() for total in self.total]
@@ -287,10 +298,16 @@ class _Tile(Scratch):
 
 
 def store_means(
-    entry: Entry, parts: Parts, bound: Mapping[Expr, LaneValue], lanes: int, means: Value, pitch: int, first: Value,
+    entry: Entry,
+    parts: Parts,
+    bound: Mapping[Expr, LaneValue],
+    lanes: int,
+    means: Value,
+    pitch: int,
+    first: Value,
     rows: Value | int,
-) -> None:  # fmt: skip
-    """The stores of ``rows`` from ``first`` on, whose means lie at ``means``, ``pitch`` floats from row to row."""
+) -> None:
+    """The stores of ``rows`` rows from ``first`` on. Their means are at ``means``, ``pitch`` floats from row to row."""
     code = entry.code
     program = lower(
         [e for s in parts.stores for e in (s.offset, s.value)], [parts.batch, parts.rows, parts.values, parts.acc]

@@ -1,4 +1,4 @@
-"""Attention on the CPU as flat variables and expressions. Decides which operands are read in place and which are copied."""
+"""Attention on the CPU as flat variables and expressions, and which operands are read in place or copied."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class AttentionExtents(Sizes):
 
 @dataclass(frozen=True)
 class Parts:
-    """An attention on flat variables: ``q(batch, rows, depth)``, ``k(batch, cols, depth)``, ``v(batch, cols, values)``.
+    """An attention over flat variables: ``q(batch, rows, depth)``, ``k(batch, cols, depth)``, ``v(batch, cols, values)``.
 
-    key_rows     where the rows of ``k`` are read in place; ``None``: they are copied. ``value_rows``: those of ``v``
-    score        over ``dot`` and the holes of ``turned``
-    turned       loads of the score that run along columns, not along rows, and the holes that stand for them
-    causal       see ``causal_offset``; ``last_rows`` is the extent of the axis that it speaks of
+    key_rows     rows of ``k`` that are read in place; ``None`` if they are copied. ``value_rows``: the same of ``v``
+    score        in terms of ``dot`` and the holes of ``turned``
+    turned       loads of the score that run along columns instead of rows, and the holes in their place
+    causal       see ``causal_offset``; ``last_rows`` is the extent of the axis that it refers to
     """
 
     batch: Var
@@ -84,13 +84,13 @@ class Scratch:
 
 
 @lru_cache(maxsize=32)
-def parts_of(kernel: Kernel) -> Parts:
+def parts_of(kernel: Kernel[Attention]) -> Parts:
     """The parts of an attention kernel."""
-    body = kernel.body_as(Attention)
+    body = kernel.body
     flat = Flattener(kernel.params)
-    named = (("batch", body.batch), ("rows", body.rows), ("cols", body.cols), ("depth", body.depth),
-             ("values", body.values))  # fmt: skip
-    found = [collapse(axes, name) for name, axes in named]
+    names = ("batch", "rows", "cols", "depth", "values")
+    lists = (body.batch, body.rows, body.cols, body.depth, body.values)
+    found = [collapse(axes, name) for name, axes in zip(names, lists, strict=True)]
     batch, rows, cols, depth, values = (variable for variable, _ in found)
     places = {axis: place for _, parts in found for axis, place in parts.items()}
     q, k, v, score = (flat(substitute(e, places)) for e in (body.q, body.k, body.v, body.score))
@@ -100,10 +100,24 @@ def parts_of(kernel: Kernel) -> Parts:
         for s in flat.stores(kernel)
     )
     return Parts(
-        batch, rows, cols, depth, values, q, k, v, _in_place(k, batch, cols, depth), _in_place(v, batch, cols, values),
-        substitute(score, {ld: name for name, ld in turned}), body.dot, body.acc, turned, stores, causal_offset(body),
-        body.rows[-1].extent if body.rows else 1,
-    )  # fmt: skip
+        batch=batch,
+        rows=rows,
+        cols=cols,
+        depth=depth,
+        values=values,
+        q=q,
+        k=k,
+        v=v,
+        key_rows=_in_place(k, batch, cols, depth),
+        value_rows=_in_place(v, batch, cols, values),
+        score=substitute(score, {ld: name for name, ld in turned}),
+        dot=body.dot,
+        acc=body.acc,
+        turned=turned,
+        stores=stores,
+        causal=causal_offset(body),
+        last_rows=body.rows[-1].extent if body.rows else 1,
+    )
 
 
 def _in_place(value: Expr, batch: Var, cols: Var, inner: Var) -> Rows | None:
@@ -112,7 +126,10 @@ def _in_place(value: Expr, batch: Var, cols: Var, inner: Var) -> Rows | None:
 
 
 def _turned(score: Expr, rows: Var, cols: Var, params: Sequence[TensorType]) -> list[Load]:
-    """Loads that are contiguous along columns and never out of bounds. Lanes that run over rows would gather them."""
+    """Loads that are contiguous along columns and never out of bounds.
+
+    Lanes that run over rows would have to gather them.
+    """
     found = []
     for node in walk(score):
         if not isinstance(node, Load) or any(isinstance(part, Load) for part in walk(node.index[0])):

@@ -1,4 +1,4 @@
-"""The schedules of attention on the CPU: tiles of rows in vectors, blocks of keys, and a default by a cost model of one core."""
+"""Schedules of attention on the CPU: tiles of rows in vectors, blocks of keys, and a default by a cost model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
-    GHZ,
+    FAR_BYTE,
     STACK_BYTES,
     TASK,
     THREADS,
+    microseconds,
     span,
     step,
 )
@@ -26,7 +27,7 @@ class AttentionSchedule(Tunables):
     vectors: int = tunable((1, 2, 3, 4, 6), "vectors of rows of a task")
     keys: int = tunable((1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values")
     tile_n: int = tunable(
-        (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are at hand, rounded up to whole blocks"
+        (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are kept at a time, rounded up to whole blocks"
     )
 
 
@@ -34,19 +35,19 @@ class AttentionProblem(AttentionExtents):
     causal: int  # see ``kernel.forms.causal``
     last_rows: int  # extent of the axis of rows that ``causal`` refers to
     copied_k: int  # 1: keys are copied before they are read
-    copied_v: int  # 1: values are
+    copied_v: int  # 1: values are copied before they are read
     turned: int  # loads of the scores that run along columns
 
 
 class AttentionSizes(Sizes):
     """What follows from a schedule and a problem."""
 
-    tiles: int  # of rows: the first ``wider`` of ``base + 1`` vectors, the others of ``base``
+    tiles: int  # tiles of rows: the first ``wider`` have ``base + 1`` vectors, the others ``base``
     base: int
     wider: int
     widest: int  # vectors of the largest tile
-    block_keys: int  # of the register block
-    columns: int  # of the values, of the register block
+    block_keys: int  # keys of the register block
+    columns: int  # columns of values of the register block
     tile_n: int  # keys of a block
     blocks: int
     head: int  # elements of ``depth``, rounded up to vectors
@@ -88,7 +89,7 @@ def derive(s: AttentionSchedule, p: AttentionProblem) -> AttentionSizes:
 
 
 def scratch_bytes(s: AttentionSchedule, p: AttentionProblem) -> int:
-    """The emitter's stack frame."""
+    """The size of the emitter's stack frame."""
     d = derive(s, p)
     rows = d.widest * s.lanes
     found = rows * (d.head + d.means + max(d.tile_n, d.means))
@@ -106,17 +107,16 @@ def objections(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> Ite
 
 
 # The model of a core, in cycles, measured on Sapphire Rapids
-EXP = {16: 9.0, 8: 13.0, 4: 16.0}  # of a vector of weights: its difference, exponential and sum
-SCORE = 2.5  # of a vector of sums: its scale, the maximum, its store
+EXP = {16: 9.0, 8: 13.0, 4: 16.0}  # per vector of weights: its difference, exponential and sum
+SCORE = 2.5  # per vector of sums: its scale, the maximum, its store
 LONE = 1.15  # factor on products in which every multiply-add waits for a load
-TURN = 5.0  # of a vector that is transposed
-RENEW = 2.0  # of a vector of means whose maximum has changed
-COPY = 2.0  # of a vector of keys or values
-FAR_BYTE = 0.06  # of keys and values from beyond the second-level cache
-FIRST_BYTES = 48 << 10  # of the first-level cache
+TURN = 5.0  # to transpose a vector
+RENEW = 2.0  # to rescale a vector of means when the maximum changes
+COPY = 2.0  # to copy a vector of keys or values
+FIRST_BYTES = 48 << 10  # bytes of the first-level cache
 PAST_FIRST = 1.1  # factor on products whose queries and sums do not fit into the first-level cache
 NEAR = 32 << 10  # bytes of the first-level cache that are left for the weights of a block
-SPILLED = 0.6  # of a vector of weights in the second-level cache, each time it is read
+SPILLED = 0.6  # to read a vector of weights from the second-level cache
 
 
 def _tile(vectors: int, cols: float, s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
@@ -148,7 +148,7 @@ def _seen(p: AttentionProblem, rows: int) -> float:
 
 
 def cycles(s: AttentionSchedule, p: AttentionProblem, limits: Limits, threads: int) -> float:
-    """Cycles of the busiest of ``threads``, about."""
+    """About how many cycles the busiest of ``threads`` takes."""
     d = derive(s, p)
     cols = _seen(p, d.widest * s.lanes)
     wide = _tile(d.base + 1, cols, s, p, limits) if d.wider else 0.0
@@ -159,8 +159,8 @@ def cycles(s: AttentionSchedule, p: AttentionProblem, limits: Limits, threads: i
 
 
 def estimate(s: AttentionSchedule, p: AttentionProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about."""
-    return cycles(s, p, limits, 2) / GHZ / 1e3
+    """About how many microseconds two threads take."""
+    return microseconds(cycles(s, p, limits, 2))
 
 
 def default(p: AttentionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> AttentionSchedule:

@@ -1,19 +1,19 @@
-"""The contraction family on the CPU: panels of columns and a register block of sums.
+"""The contraction family on the CPU: panels of columns, and a register block of sums.
 
     task (batch, rows of tile_m, panels of nv vectors):
-        where rows lie, if each needs a pointer: one for each outer point of k
+        a table of row pointers, if rows need them: one for each outer point of k
         for each block of k:
-            copy a: rows of the block, as they will be broadcast        (or read a in place, or from copied lines)
+            copy a: rows of the block, in the order of broadcasts       (or read a in place, or from copied lines)
             for each panel:
-                copy b: block rows of nv vectors                        (or read b in place)
+                copy b: the block's rows of nv vectors                  (or read b in place)
                 for each mr rows:
                     sums[mr][nv] += a[row][k] * b[k][vector]  for every k of the block
                     after the last block: the stores, with the sums in registers
 
-Constant columns are laid out in panels when the model is compiled (``space.packing``). A convolution reads
-its image in place: a row of ``a`` is a pointer for each tap, to zeros where the tap falls into the padding (the indirect
-convolution of Dukhan, arXiv 1907.02129, with the pointers made by each task for its own rows). Sums of unfinished blocks
-wait in a tile on the stack.
+Constant columns are packed in panels when the model is compiled (``space.packing``). A convolution reads its image in
+place: a row of ``a`` has a pointer for each tap, which points to zeros if the tap is in the padding. This is the
+indirect convolution of Dukhan, arXiv 1907.02129, except that each task computes the pointers for its own rows. Sums of
+blocks of k that are not the last are kept in a tile on the stack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, touched_by
 from gpucomp.codegen.llvm.contraction.image_lines import Lines, windows_of
 from gpucomp.codegen.llvm.contraction.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part
-from gpucomp.codegen.llvm.contraction.register_block import LINE, RegisterBlock, Stream
+from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Stream
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
@@ -36,16 +37,17 @@ from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 
-LIGHT_EPILOGUE = 20  # operations that may be written out for every vector of the register block: an exponential is more
+LIGHT_EPILOGUE = 20  # most operations that are unrolled over the vectors of a register block; an exponential is more
 
-REQUESTED = 64  # points of k between two requests for lines of the epilogue, where rows have a pointer each
+REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
-        self.dtype, self.acc = c.acc.dtype, c.acc
+        self.acc = kernel.body.acc
+        self.dtype = self.acc.dtype
         self.scalar = storage.register_scalar(self.dtype)
         self.width = max(2, schedule["lanes"] * 4 // self.dtype.nbytes)
         self.vector = Type(self.scalar, self.width)
@@ -68,7 +70,7 @@ class _Emitter:
         if schedule["pack_b"] != 1:
             sizes = [type.size for type in kernel.params]
             self.columns = columns_in_place(ops, self.dtype, self.nr, sizes)
-        # bytes of the next columns that each row block asks for at each k, so that all have been asked for in the end
+        # bytes of the next columns that each row block prefetches per k; together the row blocks prefetch all of them
         row_bytes = self.nr * (self.columns.dtype if self.columns else self.dtype).nbytes
         self.ahead = -(-row_bytes * self.mr // self.tile_m) if schedule["ahead"] else 0
         self.register_block = RegisterBlock(self.code, self.dtype, self.width, self.unroll, self.ahead)
@@ -83,7 +85,7 @@ class _Emitter:
         self._scratch()
 
     def _rows_come_from_far(self, cache_bytes: int) -> bool:
-        """Whether the rows of a register block are one stretch of memory, out of more than the second cache keeps."""
+        """Whether a register block's rows are contiguous, in an operand larger than the second-level cache."""
         rows, ops = self.rows, self.ops
         if rows is None or rows.row != ops.ki.extent or rows.step != 1 or self.blocks.count > 1:
             return False
@@ -137,7 +139,7 @@ class _Emitter:
         return entry.text(), ops.batch.extent * m_tiles * n_tiles
 
     def _find_rows(self, m0: Value) -> None:
-        """A pointer for each outer point of k and each row of the task."""
+        """Fills a table with a pointer for each outer point of k and each row of the task."""
         assert self.rows is not None
         code, ops, rows = self.code, self.ops, self.rows
         exprs = [rows.offset] if rows.guard is None else [rows.offset, rows.guard]
@@ -151,8 +153,8 @@ class _Emitter:
         with code.loop(0, self.table_row, self.width) as at:
             self.bound[ops.m] = Affine(m0 + at, 1)
             with code.loop(0, ops.outer) as point:
-                self.bound.update(zip(ops.ko, self.entry.decompose(point, [a.extent for a in ops.ko]), strict=True)
-                                  if ops.ko else ())  # fmt: skip
+                places = self.entry.decompose(point, [a.extent for a in ops.ko])
+                self.bound.update(zip(ops.ko, places, strict=True))
                 printer = self.entry.printer(program, self.bound, self.width, None)
                 offsets = printer.lanes(program.results[0])
                 pointers = code.gep(self.entry.params[rows.source], offsets, self.scalar)
@@ -200,8 +202,9 @@ class _Emitter:
 
     # the register block
 
-    def _register_block(self, part: Part, m0: Value, row: Value, first: Value, panel: Value, rows: int, columns: int
-                        ) -> None:  # fmt: skip
+    def _register_block(
+        self, part: Part, m0: Value, row: Value, first: Value, panel: Value, rows: int, columns: int
+    ) -> None:
         code = self.code
         vectors = -(-columns // self.width)
         sums = [[code.slot(self.vector) for _ in range(vectors)] for _ in range(rows)]
@@ -258,9 +261,9 @@ class _Emitter:
         code.label(f"{name}.end")
 
     def _ask_for_rows(self, a: Value, rows: int, k: Value, points: int) -> None:
-        """Asks for the share of ``points`` points of the ``rows`` rows after those at ``a``, which the next block reads.
+        """Prefetches the rows of the next block: the share that belongs to ``points`` points of the current one.
 
-        Hardware prefetchers follow one stream in a page: here several short rows of it are read at a time.
+        Hardware prefetchers follow one stream per page, but here several short rows of a page are read at a time.
         """
         code, nbytes = self.code, rows * self.dtype.nbytes
         following = code.gep(a, rows * self.ops.ki.extent, self.scalar)
@@ -269,9 +272,12 @@ class _Emitter:
             code.prefetch(code.gep(at, line, "i8"))
 
     def _requests(self, part: Part, m: Value, n: Value, rows: int, columns: int) -> Requests | None:
-        """What the stores of a block of ``rows`` rows by ``columns`` columns will touch; ``None``: nothing of note."""
+        """The lines that a block's stores touch; ``None`` if prefetching them does not pay.
+
+        The block has ``rows`` rows and ``columns`` columns.
+        """
         if self._pointers and self.blocks.group == 1 and all(touched.written for touched in self.touched):
-            return None  # runs would be cut for what costs least: results seldom come from far
+            return None  # prefetching would split the inner loops for results only, which are seldom far away
         starts = []
         for touched in self.touched:
             start = self._address(touched.offset, touched.source, {self.ops.m: m, self.ops.n: n})
@@ -285,7 +291,7 @@ class _Emitter:
         return Requests(self.code, starts, rows, first)
 
     def _next_columns(self, b: Value, dtype: DType, row: Value) -> Value | None:
-        """Where this row block's share of the columns is that will be read after the present ones."""
+        """The address of this row block's share of the next columns to prefetch."""
         if not self.ahead:
             return None
         code = self.code
@@ -293,9 +299,13 @@ class _Emitter:
         share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
         return code.gep(code.gep(b, distance, storage.memory_scalar(dtype)), share, "i8")
 
-    def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]],
-                         requests: Requests | None) -> None:  # fmt: skip
-        """Every row by its own pointer. They take all registers for addresses: requests come between the innermost loops."""
+    def _sum_along_table(
+        self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], requests: Requests | None
+    ) -> None:
+        """Sums with a pointer for each row.
+
+        Pointers take all address registers, so prefetches come between the innermost loops.
+        """
         code, ki = self.code, self.ops.ki.extent
         if self.blocks.chunks == 1:
             span = code.integer(ki)
@@ -311,9 +321,10 @@ class _Emitter:
                 requests.ask_share(at.integer_op("udiv", REQUESTED), max(1, self.blocks.chunk // REQUESTED))
                 self._sum_run(part, row, columns, sums, q, at, code.minimum(span - at, REQUESTED))
 
-    def _sum_run(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], q: Value, at: Value, length: Value
-                 ) -> None:  # fmt: skip
-        """``length`` points of ki from ``at`` on, at outer point ``q`` of the block."""
+    def _sum_run(
+        self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], q: Value, at: Value, length: Value
+    ) -> None:
+        """Sums ``length`` points of ki from ``at`` on, at outer point ``q`` of the block."""
         code, ki = self.code, self.ops.ki.extent
         step = 1 if self.rows is None else self.rows.step
         point = part.group0 + q
@@ -345,7 +356,7 @@ class _Emitter:
                     slot.set(code.load(at, self.vector, self.dtype.nbytes))
 
     def _columns_from(self, part: Part, panel: Value) -> tuple[Value, int]:
-        """Where the panel's columns are at the block's first k, and the stride of k."""
+        """The address of the panel's columns at the block's first k, and the stride of k."""
         if self.columns is None:
             return self.copies.b_pack, self.nr
         start = self._address(self.columns.offset, self.columns.source, {self.columns.panel: panel})
@@ -387,13 +398,16 @@ class _Emitter:
     def _store(self, m: Value, n: Value, acc: Value, lanes: int) -> None:
         mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
         bound: dict[Expr, LaneValue] = {
-            **self.bound, self.ops.m: m, self.ops.n: lane_index(n, self.width), self.acc: acc,
-        }  # fmt: skip
+            **self.bound,
+            self.ops.m: m,
+            self.ops.n: lane_index(n, self.width),
+            self.acc: acc,
+        }
         printer = self.entry.printer(self.stores, bound, self.width, mask)
         for i, store in enumerate(self.ops.stores):
             printer.store(store.target, self.stores.results[2 * i], self.stores.results[2 * i + 1])
 
 
-def emit_contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_contraction(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return _Emitter(kernel, c, schedule, name, target).emit()
+    return _Emitter(kernel, schedule, name, target).emit()

@@ -1,8 +1,8 @@
-"""Cache lines that a contraction's epilogue reads and writes, asked for while its sums are made.
+"""Prefetches the cache lines that a contraction's epilogue reads and writes, while the sums are computed.
 
-A register block touches few bytes of each of its rows, and neighbouring rows lie whole rows of the result apart: no
-hardware prefetcher follows that. Where residual and result have left the second cache, every block would wait for them
-at its end.
+A register block touches a few bytes of each of its rows, and these are a whole row of the result apart. Hardware
+prefetchers do not follow that. If residual and result are no longer in the second-level cache, every block would wait
+for them at its end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.contraction.operands import Operands
-from gpucomp.codegen.llvm.contraction.register_block import LINE
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.expr.core import Expr, Load, walk
 from gpucomp.expr.simplify import coefficient
@@ -20,10 +20,10 @@ from gpucomp.ir.types import TensorType
 
 @dataclass(frozen=True)
 class Touched:
-    """A matrix that the epilogue goes through as through the result: ``params[source][offset]``, over batch, m and n.
+    """A matrix that the epilogue traverses as it does the result: ``params[source][offset]``, over batch, m and n.
 
     row      bytes between neighbouring rows
-    written  rather than read
+    written  whether it is written, not read
     """
 
     source: int
@@ -33,9 +33,10 @@ class Touched:
 
 
 def touched_by(ops: Operands, params: Sequence[TensorType]) -> list[Touched]:
-    """What the stores write and load in rows of columns side by side; a bias, which all rows share, is not among it.
+    """The matrices that the stores write and load with contiguous columns. A bias is none of them: all rows share it.
 
-    Nor is what lies where another load says: that load may stand under a guard, which asking ahead would not respect.
+    Offsets that depend on another load are excluded, because that load may be guarded and a prefetch would ignore the
+    guard.
     """
     places = [(s.target, s.offset, True) for s in ops.stores]
     places += [(e.source, e.index[0], False) for s in ops.stores for e in walk(s.value) if isinstance(e, Load)]
@@ -49,10 +50,10 @@ def touched_by(ops: Operands, params: Sequence[TensorType]) -> list[Touched]:
 
 @dataclass(frozen=True)
 class Requests:
-    """The lines of one register block: ``rows`` rows, in each of them some lines from each of ``starts`` on.
+    """The lines to prefetch for one register block of ``rows`` rows.
 
-    starts  a matrix, where the block's first row of it begins, and how many lines of a row the block touches
-    first   the row that is asked for first: ``rows`` where nothing has to be asked for yet
+    starts  a matrix, the address of the block's first row in it, and the number of lines in a row of the block
+    first   the first row to prefetch; ``rows`` if there is nothing to prefetch yet
     """
 
     code: Code
@@ -61,7 +62,7 @@ class Requests:
     first: Value
 
     def ask(self, step: Value) -> None:
-        """For row ``first + step``; for the last one again where there is no such row."""
+        """Prefetches row ``first + step``, or the last row if that is past the end."""
         row = self.code.minimum(self.first + step, self.rows - 1)
         for touched, start, lines in self.starts:
             at = self.code.gep(start, row * touched.row, "i8")
@@ -69,7 +70,7 @@ class Requests:
                 self.code.prefetch(self.code.gep(at, line * LINE, "i8"), write=touched.written)
 
     def ask_share(self, share: Value, shares: int) -> None:
-        """For the rows of one of ``shares`` equal shares of them."""
+        """Prefetches the rows of one of ``shares`` equal shares."""
         count = -(-self.rows // shares)
         for row in range(count):
             self.ask(share * count + row)

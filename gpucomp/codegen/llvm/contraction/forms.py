@@ -1,4 +1,4 @@
-"""Contractions on the CPU in the form that computes them: a register block, dot products row by row, or plain loops."""
+"""Chooses how a contraction is computed on the CPU: in register blocks, as dot products row by row, or by plain loops."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic
 from gpucomp.schedule.space import Schedule
 
 
-def emit_in_form(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_in_form(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    c = kernel.body_as(Contraction)
-    form = contraction_form(kernel)
+    form, c = contraction_form(kernel), kernel.body
     if form == "gemm" and schedule["lanes"]:
-        return emit_contraction(kernel, c, schedule, name, target)
+        return emit_contraction(kernel, schedule, name, target)
     product = cast(c.a, c.acc.dtype) * cast(c.b, c.acc.dtype)
     rest = {"lanes": schedule["lanes"], "tasks": 64, "unroll": 0, "copies": 4}
     if form == "rows" and schedule["lanes"]:

@@ -1,9 +1,9 @@
-"""Lines of an image copied for convolutions over few channels, where a pointer for each tap would be read for too little.
+"""Copied lines of an image, for convolutions over few channels. A pointer per tap would cost too much there.
 
-The rows of ``a`` along one line of the result overlap: row x starts ``stride`` pixels after row x - 1. A task copies, for
-each of its lines and each outer tap, the pixels that the line's windows cover, channels inside. Row x is then a run of
-``taps * channels`` elements that starts at ``x * stride * channels``, and neighbours share what they share in the image.
-Padding, layout and elementwise prologues are gone after the copy, as they are after any copy of ``a``.
+Rows of ``a`` along one line of the result overlap: row x starts ``stride`` pixels after row x - 1. A task copies, for
+each of its lines and each outer tap, the pixels that the line's windows cover, channels innermost. Row x is then a run
+of ``taps * channels`` elements that starts at ``x * stride * channels``, and neighbouring rows overlap as in the image.
+The copy also applies padding, layout and elementwise prologues, as every copy of ``a`` does.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 
 STRIDES = (1, 2, 3, 4)
-MOST_PLANES = 8  # channels that are interleaved by shuffles written out
+MOST_PLANES = 8  # most channels that are interleaved by unrolled shuffles
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
     """How ``a`` is copied: ``element(batch, line, ko..., pixel, channel)``.
 
-    ops      the contraction, with taps and channels of a line as the last axis of k; its ``a`` is ``element``
+    ops      the contraction, with the taps and channels of a line as the last axis of k; its ``a`` is ``element``
     span     rows of ``a`` in a line
     stride   pixels between neighbouring rows
-    planes   whether the image has its channels apart, so that the copy interleaves them
+    planes   whether channels are separate planes in the image, so that the copy interleaves them
     """
 
     ops: Operands
@@ -57,9 +57,9 @@ class Windows:
 
 
 @lru_cache(maxsize=32)
-def windows_of(kernel: Kernel) -> Windows | None:
-    """The windows that slide along the last axis of m; ``None`` where ``a`` is nothing of the kind."""
-    c = kernel.body_as(Contraction)
+def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
+    """The windows that slide along the last axis of m; ``None`` if ``a`` has a different form."""
+    c = kernel.body
     if not c.m or len(c.k) < 2 or any(isinstance(e, Load) for o in _indices(c.a) for e in walk(o)):
         return None
     x, tap, channel = c.m[-1], c.k[-2], c.k[-1]
@@ -105,8 +105,9 @@ def _indices(expr: Expr) -> list[Expr]:
 class Lines:
     """Writes the copies of one contraction's windows. ``bound`` holds the values of its variables."""
 
-    def __init__(self, entry: Entry, windows: Windows, dtype: DType, width: int, tile_m: int,
-                 bound: dict[Expr, LaneValue]) -> None:  # fmt: skip
+    def __init__(
+        self, entry: Entry, windows: Windows, dtype: DType, width: int, tile_m: int, bound: dict[Expr, LaneValue]
+    ) -> None:
         self.entry, self.code, self.windows, self.bound = entry, entry.code, windows, bound
         self.dtype, self.width = dtype, width
         self.scalar = storage.register_scalar(dtype)
@@ -125,15 +126,15 @@ class Lines:
         self.program = lower([element], [w.ops.batch, w.line, *w.ops.ko, w.pixel, w.channel, self.both])
 
     def write(self, m0: Value, rows: Value) -> Value:
-        """Copies the lines of ``rows`` rows from ``m0`` on. Gives the first of them."""
+        """Copies the lines of ``rows`` rows from ``m0`` on, and returns the first line."""
         code, w = self.code, self.windows
         first = m0.integer_op("udiv", w.span)
         last = (m0 + rows - 1).integer_op("udiv", w.span) + 1
         with code.loop(first, last) as line:
             self.bound[w.line] = line
             with code.loop(0, w.ops.outer) as point:
-                self.bound.update(zip(w.ops.ko, self.entry.decompose(point, [a.extent for a in w.ops.ko]), strict=True)
-                                  if w.ops.ko else ())  # fmt: skip
+                places = self.entry.decompose(point, [a.extent for a in w.ops.ko])
+                self.bound.update(zip(w.ops.ko, places, strict=True))
                 base = ((line - first) * w.ops.outer + point) * w.row
                 if w.planes:
                     self._across(base)
@@ -147,7 +148,7 @@ class Lines:
         return arithmetic.cast(printer.lanes(self.program.results[0]), self.windows.element.dtype, self.dtype)
 
     def _along(self, base: Value) -> None:
-        """Vectors of pixels and channels as they come."""
+        """Copies vectors of pixels and channels in the order of memory."""
 
         def put(at: Value, mask: Value | None) -> None:
             place = self.code.gep(self.copy, base + at, self.scalar)
@@ -156,7 +157,10 @@ class Lines:
         self.entry.chunks(0, self.both.extent, self.width, put, self.both.extent)
 
     def _across(self, base: Value) -> None:
-        """A vector of pixels of each channel, interleaved. What is written past the row's end the next row overwrites."""
+        """Copies a vector of pixels of each channel, interleaved.
+
+        Elements written past the row's end are overwritten by the next row.
+        """
         code, width, channels = self.code, self.width, self.windows.channel.extent
 
         def put(at: Value, mask: Value | None) -> None:
@@ -172,7 +176,7 @@ class Lines:
         self.entry.chunks(0, self.windows.pixel.extent, width, put, self.windows.pixel.extent)
 
     def find(self, table: Value, m0: Value, first: Value, count: int) -> None:
-        """A pointer for each of ``count`` rows from ``m0`` on."""
+        """Fills a table with a pointer for each of ``count`` rows from ``m0`` on."""
         code, w = self.code, self.windows
         m = w.ops.m
         line, x = call("floordiv", m, w.span), call("mod", m, w.span)
@@ -185,7 +189,7 @@ class Lines:
 
 
 def interleaved(planes: Sequence[Value], places: range) -> Value:
-    """The elements ``places`` of pixel 0 of every plane, pixel 1 of every plane ... as one vector."""
+    """One vector of the elements ``places`` in this order: pixel 0 of every plane, pixel 1 of every plane ..."""
     width, count = len(places), len(planes)
     result = planes[0]
     code = result.code
@@ -202,5 +206,5 @@ def interleaved(planes: Sequence[Value], places: range) -> Value:
 
 
 def most_lines(tile_m: int, span: int) -> int:
-    """Lines that ``tile_m`` rows in a row may touch."""
+    """The most lines that ``tile_m`` consecutive rows touch."""
     return math.ceil((tile_m - 1) / span) + 1

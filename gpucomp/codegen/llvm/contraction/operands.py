@@ -1,4 +1,4 @@
-"""What a contraction on the CPU multiplies: flat variables, how far k merges, and operands that are read where they lie."""
+"""Operands of contractions on the CPU: flat variables, merged axes of k, and operands that are read in place."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpucomp.expr.simplify import Simplifier, bounds, coefficient
 from gpucomp.ir.types import BF16, F16, DType
 from gpucomp.kernel import Contraction, Kernel
 
-SHORTEST_RUN = 6  # points of the innermost axis of k that are worth a pointer for each row
-LARGEST_ZEROS = 1 << 14  # elements of the constant that rows outside a guard are read from
+SHORTEST_RUN = 6  # fewest points of the innermost axis of k for which a pointer per row pays
+LARGEST_ZEROS = 1 << 14  # most elements of the zeros that are read instead of rows outside a guard
 
 
 @dataclass(frozen=True)
 class Operands:
-    """A contraction on flat variables: ``a(batch, m, k...)``, ``b(batch, n, k...)``; ``ki`` is the last axis of k."""
+    """A contraction over flat variables: ``a(batch, m, k...)``, ``b(batch, n, k...)``; ``ki`` is the last axis of k."""
 
     batch: Var
     m: Var
@@ -41,12 +41,12 @@ class Operands:
 
 
 @lru_cache(maxsize=32)
-def operands_of(kernel: Kernel, shortest: int) -> Operands:
-    """Batch, m and n as one variable each; k merged as far as its loads stay linear.
+def operands_of(kernel: Kernel[Contraction], shortest: int) -> Operands:
+    """Batch, m and n as one variable each; axes of k merged while loads stay linear.
 
-    A last axis of k shorter than ``shortest`` is merged with the one before it though loads then divide.
+    If the last axis of k is shorter than ``shortest``, it is merged with the one before it even if loads then divide.
     """
-    c = kernel.body_as(Contraction)
+    c = kernel.body
     flat = Flattener(kernel.params)
     batch, batch_parts = collapse(c.batch, "batch")
     m, m_parts = collapse(c.m, "m")
@@ -76,7 +76,7 @@ def k_contiguous(expr: Expr, ops: Operands, other: Var) -> bool:
 
 
 def _plain_load(expr: Expr, dtype: DType) -> Load | None:
-    """An operand that is one load of the accumulator's type, unconverted, from an offset that loads nothing itself."""
+    """The load, if the operand is one unconverted load of the accumulator's type, and its offset contains no load."""
     while isinstance(expr, Cast) and expr.value.dtype is dtype:
         expr = expr.value
     if not isinstance(expr, Load) or expr.dtype is not dtype or dtype in (F16, BF16):
@@ -88,10 +88,11 @@ def _plain_load(expr: Expr, dtype: DType) -> Load | None:
 class Rows:
     """Rows of ``a`` that the register block reads in place: ``params[source][offset + ki * step]``.
 
-    offset  over batch, m and the outer axes of k
-    guard   where that is so; elsewhere the operand is zero. ``None``: everywhere
+    offset  in terms of batch, m and the outer axes of k
+    guard   the condition under which this holds; otherwise the operand is zero. ``None`` if it always holds
     step    elements between neighbouring points of ki
-    row     elements between neighbouring rows, where nothing else moves them; ``None`` where each row needs a pointer
+    row     elements between neighbouring rows; ``None`` if the distance is not constant, so that each row needs a
+            pointer
     """
 
     source: int
@@ -102,7 +103,7 @@ class Rows:
 
 
 def rows_in_place(ops: Operands, dtype: DType) -> Rows | None:
-    """How ``a`` is read in place; ``None`` where it is computed, or too little of it lies in a row."""
+    """How ``a`` is read in place; ``None`` if it is computed, or if too little of it is contiguous."""
     expr = ops.a
     guard: Expr | None = None
     while isinstance(expr, Cast) and expr.value.dtype is dtype:
@@ -129,11 +130,12 @@ def rows_in_place(ops: Operands, dtype: DType) -> Rows | None:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of ``b`` that the register block reads in place, ``nr`` side by side at
-    ``params[source][offset(batch, panel) + k * step]``, where k counts all points of k.
+    """Columns of ``b`` that the register block reads in place.
 
-    dtype    as they lie there: they are converted as they are read
-    padded   what lies behind the last column may be read
+    ``nr`` columns are contiguous at ``params[source][offset(batch, panel) + k * step]``; k counts all points of k.
+
+    dtype    the type in memory; elements are converted when they are read
+    padded   whether elements after the last column may be read
     """
 
     source: int
@@ -166,13 +168,16 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int])
         inner *= axis.extent
     zero: dict[Expr, Expr] = {axis: index(0) for axis in (lane, ops.ki, *ops.ko)}
     start = simplify(substitute(offset, zero))
-    end = bounds(start)[1] + (ops.k - 1) * step + nr  # a slice may run backwards through batches or panels
+    end = bounds(start)[1] + (ops.k - 1) * step + nr  # a slice may go through batches or panels backwards
     return Columns(read.source, read.dtype, start, panel, step, step >= 0 and end <= sizes[read.source])
 
 
 @dataclass(frozen=True)
 class TileTransform:
-    """k in blocks: ``group`` points of the outer axes and ``chunk`` of the inner one each, at most ``length`` in all."""
+    """k in blocks: ``group`` points of the outer axes, with ``chunk`` points of the inner one each.
+
+    ``length`` is the most points of a block.
+    """
 
     count: int
     group: int
@@ -185,7 +190,7 @@ class TileTransform:
 
 
 def block_k(ko: int, ki: int, kc: int, width: int) -> TileTransform:
-    """Blocks of about equal length, none above ``kc`` but by the rounding of a chunk to whole vectors."""
+    """Blocks of about equal length. None is longer than ``kc``, except by rounding a chunk up to whole vectors."""
     if ko * ki <= kc:
         return TileTransform(1, ko, ki, 1)
     if ki > kc:

@@ -1,8 +1,8 @@
-"""Panels copied while a contraction runs: rows of ``a`` and columns of ``b`` that the register block cannot read in place.
+"""Panels copied while a contraction runs: rows of ``a`` and columns of ``b`` that cannot be read in place.
 
 A copy evaluates the operand's expression, so guards (padding), casts, transposes and elementwise prologues cost nothing
-inside the register block. Rows lie one after the other with k inside, or k by k where the operand's memory runs along
-rows; columns lie k by k, a panel's vectors side by side.
+in the register block. Copied rows are one after the other with k innermost, or k outermost if the operand is contiguous
+along rows. Copied columns have k outermost, with the panel's vectors adjacent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpucomp.ir.types import DType
 
 @dataclass(frozen=True)
 class Part:
-    """One block of k: points ``group0 ..`` of the outer axes, ``start .. stop`` of the inner one, ``length`` in all."""
+    """One block of k: outer points from ``group0`` on, inner points ``start .. stop``, ``length`` points in all."""
 
     block: Value
     group0: Value
@@ -32,10 +32,22 @@ class Part:
 
 
 class Panels:
-    """Writes the copies of one contraction. ``bound`` holds the values of its variables, shared with the emitter."""
+    """Writes the copies of one contraction.
 
-    def __init__(self, entry: Entry, ops: Operands, dtype: DType, width: int, blocks: TileTransform, tile_m: int, nr: int,
-                 bound: dict[Expr, LaneValue]) -> None:  # fmt: skip
+    ``bound`` holds the values of its variables, and is shared with the emitter.
+    """
+
+    def __init__(
+        self,
+        entry: Entry,
+        ops: Operands,
+        dtype: DType,
+        width: int,
+        blocks: TileTransform,
+        tile_m: int,
+        nr: int,
+        bound: dict[Expr, LaneValue],
+    ) -> None:
         self.entry, self.code = entry, entry.code
         self.ops, self.dtype, self.width, self.blocks = ops, dtype, width, blocks
         self.tile_m, self.nr, self.bound = tile_m, nr, bound
@@ -55,7 +67,7 @@ class Panels:
         self.b_pack = self.code.stack(f"[{room} x {self.scalar}]", 64)
 
     def rows_from(self, row: Value) -> tuple[Value, int, int]:
-        """Where copied row ``row`` starts, and the strides of rows and of k."""
+        """The address of copied row ``row``, and the strides of rows and of k."""
         if self.a_along_k:
             return self.code.gep(self.a_pack, row * self.a_row, self.scalar), self.a_row, 1
         return self.code.gep(self.a_pack, row, self.scalar), 1, self.tile_m + self.width
@@ -100,7 +112,7 @@ class Panels:
                 self._m_chunks(m0, rows, along_m)
 
     def _k_chunks(self, part: Part, body: Callable[[Value, Value | None], None]) -> None:
-        """Vectors of the inner k axis; the whole axis is written out where it is short, so that its masks are constants."""
+        """Vectors of the inner k axis. A short axis is unrolled, so that its masks are constants."""
         extent = self.ops.ki.extent
         if self.blocks.chunks == 1:
             if extent <= 4 * self.width:
@@ -149,7 +161,7 @@ class Panels:
         return arithmetic.cast(printer.lanes(self.b_program.results[0]), self.ops.b.dtype, self.dtype)
 
     def _transpose_b(self, part: Part, base: Value, panel: Value, columns: int) -> None:
-        """Vectors along k of as many columns become vectors along n, in registers."""
+        """Transposes vectors along k, for as many columns, to vectors along n, in registers."""
         code, ops = self.code, self.ops
         vectors = -(-columns // self.width)
 
@@ -159,7 +171,7 @@ class Panels:
                 rows = []
                 for lane in range(self.width):
                     column = first + lane
-                    if columns % self.width:  # columns past the end repeat the last one and are never stored
+                    if columns % self.width:  # columns past the end repeat the last one; they are never stored
                         column = code.minimum(column, ops.n.extent - 1)
                     self.bound[ops.n], self.bound[ops.ki] = column, Affine(at, 1)
                     rows.append(self._b_value(mask))
@@ -174,7 +186,7 @@ class Panels:
 
 
 def transpose(rows: Sequence[Value]) -> list[Value]:
-    """A square of vectors, by rounds of interleaving halves."""
+    """Transposes a square of vectors by rounds of interleaving halves."""
     rows = list(rows)
     code, size = rows[0].code, len(rows)
     order = [i // 2 + (i % 2) * size for i in range(size)]

@@ -1,4 +1,4 @@
-"""The register block of a product on the CPU: sums of some rows by some vectors of columns, one point of k after another.
+"""The register block of a product on the CPU: sums of some rows by some vectors of columns, one point of k at a time.
 
 for each k:
     sums[row][vector] += a[row][k] in every lane * b[k][vector]
@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Code, Slot, Type, Value
 from gpucomp.ir.types import DType
 
-LINE = 64  # bytes of a cache line
-SHORT_RUN = 12  # points of k that are written out rather than looped over
+SHORT_RUN = 12  # most points of k that are unrolled completely
 
-Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
+Row = tuple[Value, int]  # a pointer and a constant offset from it, in elements
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Columns as a register block reads them.
+    """Columns of a register block.
 
-    start      where the first k of them is, ``step`` elements of ``dtype`` before the next
-    mask       lanes of the last vector that may be read; ``None``: all
-    following  where the columns are that come next, to ask for; ``None``: nowhere
+    start      address of the first k; the next is ``step`` elements of ``dtype`` later
+    mask       lanes of the last vector that may be read; ``None`` for all
+    following  address of the columns that are read next, to prefetch; ``None`` for none
     """
 
     start: Value
@@ -39,8 +39,8 @@ class Stream:
 class RegisterBlock:
     """Writes register blocks into ``code``: vectors of ``width`` elements of ``dtype``.
 
-    unroll  points of k that are written out in the innermost loop
-    ahead   bytes of the columns that come next that are asked for at each k
+    unroll  points of k that are unrolled in the innermost loop
+    ahead   bytes of the next columns to prefetch per k
     """
 
     code: Code
@@ -49,12 +49,19 @@ class RegisterBlock:
     unroll: int
     ahead: int = 0
 
-    def sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]],
-            beside: Callable[[Value, int], None] | None = None) -> None:  # fmt: skip
+    def sum(
+        self,
+        rows: Sequence[Row],
+        a_step: int,
+        columns: Stream,
+        length: Value,
+        sums: list[list[Slot]],
+        beside: Callable[[Value, int], None] | None = None,
+    ) -> None:
         """``sums += a[row][k] * b[k]`` for ``length`` points of k.
 
-        The columns of one point are not loaded before the point before it is done: they would take registers of sums.
-        ``beside`` writes what else is done with the points that are written out, given the first and how many they are.
+        The columns of a point are loaded after the previous point is done; loaded earlier, they would need registers
+        that the sums occupy. ``beside(first, count)`` writes extra code for each group of unrolled points.
         """
         code = self.code
 
@@ -83,7 +90,7 @@ class RegisterBlock:
             self._step(rows, a_step, columns, sums, k, 0)
 
     def _unroll(self, length: Value) -> int:
-        """Points of k that are written out: somewhat more than asked for where nothing is left over then."""
+        """Points of k that are unrolled: somewhat more than requested if ``length`` is then a multiple of it."""
         if self.unroll == 1 or length.text.startswith("%"):
             return self.unroll
         return next((u for u in range(self.unroll, 2 * self.unroll) if int(length.text) % u == 0), self.unroll)
@@ -91,7 +98,7 @@ class RegisterBlock:
     def _step(
         self, rows: Sequence[Row], a_step: int, columns: Stream, sums: list[list[Slot]], k: Value, further: int
     ) -> None:
-        """Point ``k + further``."""
+        """Writes point ``k + further``."""
         code, vectors, scalar = self.code, len(sums[0]), storage.memory_scalar(columns.dtype)
         register = storage.register_scalar(self.dtype)
         b_at = code.gep(columns.start, k * columns.step, scalar)

@@ -1,4 +1,4 @@
-"""The schedules of contractions on the CPU: parameters, what cannot run, and a default by a cost model of one core.
+"""Schedules of contractions on the CPU: parameters, objections, and a default by a cost model of one core.
 
 ``forms.py`` writes the IR.
 """
@@ -13,12 +13,13 @@ from gpucomp.codegen.llvm.contraction.image_lines import MOST_PLANES, most_lines
 from gpucomp.codegen.llvm.contraction.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
-    GHZ,
+    FAR_BYTE,
     STACK_BYTES,
     TASK,
     THREADS,
     VectorSchedule,
     crowding,
+    microseconds,
     span,
     step,
 )
@@ -29,8 +30,9 @@ from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.sizes import Sizes, tunable
 from gpucomp.schedule.space import too_wide
 
-FORMS = ("gemm", "rows", "loops")  # a register block; a dot product per result; plain loops
-COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see ``operands.Rows``
+FORMS = ("gemm", "rows", "loops")  # register blocks; a dot product per result; plain loops
+# rows are copied; read in place by a stride; read by pointers (``operands.Rows``)
+COPIED, STRAIGHT, POINTERS = range(3)
 WHOLE = 1 << 20  # all of k in one block
 DEPTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE)
 TILE_ROWS = (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512)
@@ -44,7 +46,7 @@ class ContractionSchedule(VectorSchedule):
     panels: int = tunable((1, 2, 3, 4, 6, 8, 12, 16, 32), "panels of nv vectors of a task")
     pack_a: int = tunable((0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied image lines")
     pack_b: int = tunable((0, 1, 2), "columns are 0: read in place, 1: copied together, 2: packed at compile time")
-    unroll_k: int = tunable((1, 2, 4), "points of k written out in the innermost loop")
+    unroll_k: int = tunable((1, 2, 4), "points of k that are unrolled in the innermost loop")
     ahead: int = tunable((0, 1), "1: a block of columns is prefetched while the one before it is multiplied")
 
 
@@ -55,21 +57,21 @@ class ContractionProblem(Sizes):
     m: int
     n: int
     k: int
-    nbytes: int  # of one sum
+    nbytes: int  # bytes of one sum
     form: int  # index in ``FORMS``
     rows: int  # ``COPIED``, ``STRAIGHT`` or ``POINTERS``
-    run: int  # points of k in one row of memory
-    lines: int  # elements of a copied line of the image; 0 without an image
+    run: int  # points of k that are contiguous in memory
+    lines: int  # elements of a copied line of the image; 0 without such lines
     span: int  # rows of the result that read the same lines
-    b_place: int  # 1: columns can be read where they lie
-    b_along_k: int  # 1: neighbours in memory are neighbours in k
+    b_place: int  # 1: columns can be read in place
+    b_along_k: int  # 1: columns are contiguous along k
     b_constant: int  # 1: columns can be packed when the model is compiled
-    b_batched: int  # 1: each batch has columns of its own
+    b_batched: int  # 1: each batch has its own columns
 
 
-def contraction_form(kernel: Kernel) -> str:
-    """Which of ``FORMS`` computes a contraction."""
-    c = kernel.body_as(Contraction)
+def contraction_form(kernel: Kernel[Contraction]) -> str:
+    """The member of ``FORMS`` that computes a contraction."""
+    c = kernel.body
     if c.acc.dtype.storage_only or c.acc.dtype.nbytes < 4:
         return "loops"
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
@@ -82,8 +84,8 @@ def contraction_form(kernel: Kernel) -> str:
     return "gemm"
 
 
-def problem(kernel: Kernel) -> ContractionProblem:
-    c = kernel.body_as(Contraction)
+def problem(kernel: Kernel[Contraction]) -> ContractionProblem:
+    c = kernel.body
     batch, m, n, k = (math.prod(a.extent for a in axes) for axes in (c.batch, c.m, c.n, c.k))
     form = contraction_form(kernel)
     p = ContractionProblem(
@@ -149,13 +151,13 @@ def objections(s: ContractionSchedule, p: ContractionProblem, limits: Limits) ->
     if s.pack_a == 2 and not p.lines:
         yield "pack_a=2: no windows slide along the rows"
     if s.pack_b == 2 and not p.b_constant:
-        yield "pack_b=2: the columns are no constant"
+        yield "pack_b=2: the columns are not constant"
     if s.lanes and (scratch := scratch_bytes(s, p)) > STACK_BYTES:
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
 
 
 def packing(kernel: Kernel, s: ContractionSchedule, p: ContractionProblem) -> Packing | None:
-    """Panels of ``nv`` vectors of columns, k by k inside a panel: a register block reads one stream."""
+    """Panels of ``nv`` vectors of columns, k outermost in a panel, so that a register block reads one stream."""
     if p.form != FORMS.index("gemm") or not s.lanes or s.pack_b != 2:
         return None
     width = _width(s, p)
@@ -165,21 +167,20 @@ def packing(kernel: Kernel, s: ContractionSchedule, p: ContractionProblem) -> Pa
     return Packing("b", tuple(d for d in digits if d.extent > 1))
 
 
-# The model of a core, in cycles. Measured on Sapphire Rapids: blocks of 9 x 3, 8 x 3 and 6 x 4 vectors of sums run at 93
-# to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
-# FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
-FAR_BYTE = 0.06
-EPILOGUE = 3.0  # of a vector of sums
-POINTER = 3.0  # of computing a row's pointer for one outer point of k
-RUN = 12.0  # of a loop over ki, besides a load for each row's pointer
-LINE_ELEMENT = 0.5  # of copying an element of an image's line
+# The model of a core, in cycles. Measured on Sapphire Rapids: blocks of 9 x 3, 8 x 3 and 6 x 4 vectors of sums reach 93
+# to 97% of two multiply-adds per cycle, where ``step`` says 100%. Columns from beyond the second-level cache cost
+# FAR_BYTE per byte, although they are prefetched (m 49, n 512, k 4608: 82%).
+EPILOGUE = 3.0  # to store a vector of sums
+POINTER = 3.0  # to compute a row's pointer for one outer point of k
+RUN = 12.0  # fixed cost of a loop over ki, besides loading each row's pointer
+LINE_ELEMENT = 0.5  # to copy an element of an image's line
 SHORT_LIST = 5  # register blocks that are tried with all tiles
-MOST_POINTERS = 12  # rows that leave enough registers for the rest
-SPARE = 3  # of 32 registers: with fewer, LLVM spills sums in the innermost loop to have some for the stores
+MOST_POINTERS = 12  # most rows with a pointer each that leave enough registers for other values
+SPARE = 3  # of 32 registers; with fewer, LLVM spills sums in the innermost loop to have registers for the stores
 
 
 def _blocks(p: ContractionProblem, limits: Limits) -> list[tuple[int, int]]:
-    """Register blocks ``(rows, vectors)`` whose sums, columns and one factor fit into the registers."""
+    """Register blocks ``(rows, vectors)`` whose sums, columns and one factor fit the registers."""
     most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
     registers = limits.registers - SPARE
     if limits.registers < 32:
@@ -193,7 +194,7 @@ def _blocks(p: ContractionProblem, limits: Limits) -> list[tuple[int, int]]:
 
 
 def _one_block(rows: int, vectors: int, p: ContractionProblem, limits: Limits, *, copied: bool) -> float:
-    """Cycles of a register block from its first point of k to its last store. ``copied``: its rows are contiguous."""
+    """Cycles of a register block from its first point of k to its last store. ``copied`` rows are contiguous."""
     if not rows or not vectors:
         return 0.0
     runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
@@ -228,7 +229,7 @@ def _grid(
 
 
 def cycles(s: ContractionSchedule, p: ContractionProblem, threads: int, limits: Limits) -> float:
-    """Cycles of the busiest of ``threads``, about, for a contraction in register blocks."""
+    """About how many cycles the busiest of ``threads`` takes for a contraction in register blocks."""
     width = _width(s, p)
     nr = s.nv * width
     tile_m = min(-(-s.tile_m // s.mr) * s.mr, p.m)
@@ -257,18 +258,18 @@ def cycles(s: ContractionSchedule, p: ContractionProblem, threads: int, limits: 
 
 
 def estimate(s: ContractionSchedule, p: ContractionProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about."""
-    return cycles(s, p, 2, limits) / GHZ / 1e3
+    """About how many microseconds two threads take."""
+    return microseconds(cycles(s, p, 2, limits))
 
 
 def default(p: ContractionProblem, limits: Limits, threads: Sequence[int] = THREADS) -> ContractionSchedule:
-    """The register blocks that waste least are tried with all tiles. The model chooses for ``threads``."""
+    """Tries the register blocks that waste least with all tiles. The model chooses the schedule for ``threads``."""
     lanes = limits.vector_bytes // 4
     base = ContractionSchedule(
         lanes=lanes,
         mr=4,
         nv=1,
-        kc=512 if p.k <= 512 else 384,  # one block where it takes little more than the first cache
+        kc=512 if p.k <= 512 else 384,  # one block if it needs little more than the first-level cache
         tile_m=64,
         panels=1,
         pack_a=int(p.rows == COPIED),

@@ -1,1 +1,1 @@
-"""Depth-first chains of layers."""
+"""Depth-first chains of fused layers."""

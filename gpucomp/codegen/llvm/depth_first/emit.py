@@ -1,14 +1,14 @@
-"""Chains on the CPU: what a link leaves is read by the next one out of the second cache, some rows at a time.
+"""Chains of layers on the CPU: each link reads some rows of the previous one's result from the second-level cache.
 
     task (image, part of the last link's rows):
-        for each band of ``rows`` of them:
-            for each link but the last: the rows kept that the band's rows are made of
-                rows that the band before needed too move to the front
-                the others, where they lie in the image, one after the other
+        for each band of ``rows`` rows:
+            for each link but the last: the rows that the band's rows depend on
+                rows that the previous band also needed are moved to the front
+                the others are computed, one after the other in the order of the image
             the last link's rows
 
 A row of a pointwise link is one call of its contraction, a row of a window one task of it. Rows that two parts need are
-made by both, with the same bits. Consecutive tasks of a call go on where the one before them ended.
+computed by both, with the same bits. Consecutive tasks of a call continue where the previous one ended.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from gpucomp.codegen.llvm.ir.builder import I64, Type, Value
 from gpucomp.codegen.llvm.loops.nest import Entry
 from gpucomp.codegen.llvm.windows.emit import emit_windows
 from gpucomp.device.target import Target
-from gpucomp.kernel import HANDED, Contraction, FusedLayers, Kernel
+from gpucomp.kernel import HANDED, FusedLayers, Kernel
 from gpucomp.schedule.space import Schedule
 
 
 @dataclass
 class _Kept:
-    """Rows of a link's result at hand: where they lie, and which row of its image is the first."""
+    """Rows of a link's result that are kept: their address, and the number of the first one in its image."""
 
     stretch: Stretch
     room: Value
     first: Value | None = None
 
     def row(self, number: Value) -> Value:
-        """Where row ``number`` of the image is."""
+        """The address of row ``number`` of the image."""
         assert self.first is not None
         return self.room.code.gep(self.room, (number - self.first) * self.stretch.row_floats, "float")
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, chain: FusedLayers, schedule: Schedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
+        chain = kernel.body
         self.chain, self.links = chain, links_of(chain)
         self.rows = schedule["rows"]
         self.lanes = max(1, target.limits.vector_bytes // 4)
@@ -52,7 +53,7 @@ class _Emitter:
         self.part = -(-part // self.rows) * self.rows
         self.parts = -(-self.out_rows // self.part)
         self.functions: list[str] = []
-        self.tasks: list[int] = []  # of a row of each link
+        self.tasks: list[int] = []  # tasks in a row of each link
         for number, (link, linked) in enumerate(zip(chain.links, self.links, strict=True)):
             text, count = self._function(linked, link.schedule, f"{name}.{number}", target)
             self.functions.append(text)
@@ -68,7 +69,7 @@ class _Emitter:
     def _function(linked: Linked, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
         if linked.row is None:
             return emit_windows(linked.kernel, schedule, name, target)
-        return emit_contraction(linked.row, linked.row.body_as(Contraction), schedule, name, target)
+        return emit_contraction(linked.row, schedule, name, target)
 
     def emit(self) -> tuple[str, int]:
         code, entry = self.code, self.entry
@@ -101,7 +102,10 @@ class _Emitter:
             self._row(len(self.links) - 1, image, row)
 
     def _carry(self, kept: _Kept, rows: int, anew: Value) -> None:
-        """The last ``rows`` rows of the band before become the first ones. Forwards: no vector is read after it is written."""
+        """Moves the last ``rows`` rows of the previous band to the front.
+
+        The copy goes forwards, so that no vector is read after it was overwritten.
+        """
         code, stretch = self.code, kept.stretch
         type = Type("float", self.lanes) if self.lanes > 1 else Type("float")
         old = code.gep(kept.room, stretch.fresh * stretch.row_floats, "float")
@@ -109,7 +113,7 @@ class _Emitter:
             code.store(code.load(code.gep(old, at, "float"), type, 4), code.gep(kept.room, at, "float"), 4)
 
     def _row(self, number: int, image: Value, row: Value) -> None:
-        """Row ``row`` of what link ``number`` leaves."""
+        """Computes row ``row`` of the result of link ``number``."""
         linked, params = self.links[number], self.chain.links[number].params
         pointers = []
         for position, param in enumerate(params):
@@ -129,7 +133,7 @@ class _Emitter:
         self.code.emit(f"call void @{self.entry.name}.{number}({inner}i64 {first.text}, i64 {last.text})")
 
     def _handed(self, linked: Linked, kept: _Kept, image: Value, row: Value, *, handed: bool) -> Value:
-        """Where a link takes the rows at hand for its whole image to lie, or for that of its row."""
+        """The address of the kept rows, as the link's kernel expects it: of its row, or of its whole image."""
         if linked.row is not None:
             stride = linked.slides.stride if handed and linked.slides is not None else 1
             return kept.row(row * stride)
@@ -138,7 +142,6 @@ class _Emitter:
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 
 
-def emit_chain(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_depth_first(kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
-    chain = kernel.body_as(FusedLayers)
-    return _Emitter(kernel, chain, schedule, name, target).emit()
+    return _Emitter(kernel, schedule, name, target).emit()

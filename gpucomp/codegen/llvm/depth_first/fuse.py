@@ -1,8 +1,12 @@
-"""Which kernels become a chain on the CPU: those between which images go to far memory and back.
+"""Chooses kernels that become a chain on the CPU: those with images between them that go to far memory and back.
 
-An image that is larger than the second cache is written to memory beyond it and read from there again. A chain spares
-both, at the cost of rows that two parts of an image make twice, and of contractions that see one row at a time. Kernels
-are added to a chain as long as the model of ``_cost`` finds that the whole takes less time for it.
+An image that is larger than the second-level cache is written to memory beyond it and read again. A chain saves both.
+Its costs are rows that two parts of an image compute twice, and contractions that see one row at a time. Kernels are
+added to a chain while the model of ``_cost`` finds that the whole takes less time.
+
+``gpucomp.schedule.expected`` cannot decide this. It adds the times of kernels, and an image that goes to far memory
+between two of them is in neither time. It also needs whole kernels, so each trial would have to splice a chain and pack
+its weights. ``_cost`` compares only what a chain costs and saves, by the same margin, ``CLEAR_GAIN``.
 """
 
 from __future__ import annotations
@@ -19,22 +23,22 @@ from gpucomp.codegen.llvm.depth_first import space as chain_space
 from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, linked
 from gpucomp.device.limits import Limits
 from gpucomp.ir.graph import Value
-from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers
+from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, is_kernel_of
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice
 from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.schedule.choose import CLEAR_GAIN
 from gpucomp.schedule.space import Schedule
 
-FAR_BYTE = 0.15  # cycles of a byte that goes to memory beyond the second cache, or comes from there
-NEAR_SHARE = 2  # an image of this part of the second cache and more is written to far memory
-WEIGHT_SHARE = 4  # the part of the second cache that the links' weights may take
-GAIN = 1.1  # by which the time spared exceeds the time spent: the model errs
+FAR_BYTE = 0.15  # cycles to write a byte to memory beyond the second-level cache, or to read it
+NEAR_SHARE = 2  # images of at least 1/2 of the second-level cache are written to far memory
+WEIGHT_SHARE = 4  # the links' weights may take 1/4 of the second-level cache
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A step as a link, and the value it is handed (``None``: it is the first)."""
+    """A step as a link, and the chain's image that it reads; ``None`` if it is first."""
 
     step: KernelStep
     handed: Value | None
@@ -43,12 +47,13 @@ class _Candidate:
 
     @cached_property
     def plan(self) -> tuple[Schedule, float] | None:
-        """How a row is computed, and the cycles that the image's rows one by one take beyond the whole image at once.
+        """The schedule of a row, and the extra cycles of computing an image row by row instead of all at once.
 
-        ``None`` where a row cannot be computed on its own. Found out only for images that are worth it: it takes long.
+        ``None`` if a row cannot be computed on its own. This takes long, so it is done only for images that are worth
+        it.
         """
         kernel, row, limits = self.linked.kernel, self.linked.row, self.limits
-        if row is None:
+        if row is None or not is_kernel_of(kernel, Contraction):
             (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
             problem = family.problem(kernel)
             schedule = {**family.default(problem, limits).numbers, "tasks": 1}
@@ -73,7 +78,7 @@ class _Candidate:
 
     @property
     def weights(self) -> int:
-        """Bytes that each row reads."""
+        """Bytes of weights that each row reads."""
         return sum(self.linked.kernel.params[k].nbytes for k in self.linked.kernel.constants)
 
 
@@ -82,7 +87,7 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     target = at.target
     uses = Counter(value for step in steps for value in step.inputs) + Counter(at.graph.outputs)
     writers = Counter(value for step in steps for value in step.outputs)
-    ending: dict[Value, list[_Candidate]] = {}  # chains, by what they leave so far
+    ending: dict[Value, list[_Candidate]] = {}  # chains by their result so far
     for step in steps:
         if not isinstance(step, KernelStep):
             continue
@@ -98,7 +103,7 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
 def _extended(
     step: KernelStep, ending: dict[Value, list[_Candidate]], uses: Counter[Value], limits: Limits
 ) -> list[_Candidate] | None:
-    """The chain that ``step`` makes longer, if one gains by it. That chain ends no more."""
+    """The chain that ``step`` extends with a gain, now with the step; it is removed from ``ending``."""
     for value in step.inputs:
         before = ending.get(value)
         if before is None or uses[value] != 1 or not _is_far(value.type.nbytes, limits):
@@ -124,12 +129,12 @@ def _candidate(step: KernelStep, handed: Value | None, limits: Limits) -> _Candi
 
 
 def _is_far(nbytes: int, limits: Limits) -> bool:
-    """Whether an image of so many bytes goes to memory beyond the second cache."""
+    """Whether an image of this many bytes goes to memory beyond the second-level cache."""
     return nbytes * NEAR_SHARE >= limits.cache_bytes
 
 
 def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
-    """Cycles that the links take more than each on its own, on one thread; negative where they gain."""
+    """Extra cycles of a chain, compared with its links' kernels, on one thread; negative if it clearly gains."""
     if len(links) == 1:
         return 0.0
     p = chain_space.sizes([c.linked for c in links])
@@ -141,11 +146,11 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     images = [c.linked.result.nbytes for c in links[:-1]]
     spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if _is_far(nbytes, limits))
     spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
-    return GAIN * spent - spared
+    return CLEAR_GAIN * spent - spared
 
 
 def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
-    """The step of a chain; its links' weights are laid out for the rows that they will be multiplied with."""
+    """The step of a chain. Its links' weights are packed for the rows that they are multiplied by."""
     parts = [_laid_out(c, made) for c in links]
     splice = Splice(parts, handed=[v for part in parts[:-1] for v in part.outputs])
     found = []
@@ -159,7 +164,7 @@ def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -
 
 def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
     kernel = link.step.kernel
-    if not isinstance(kernel.body, Contraction):
+    if not is_kernel_of(kernel, Contraction):
         return link.step
     family = space.REGISTER_BLOCKS
     packing = family.packing(kernel, family.schedule(link.schedule), family.problem(kernel))

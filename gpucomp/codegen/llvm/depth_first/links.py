@@ -1,8 +1,8 @@
-"""What a kernel can be in a chain on the CPU: how its rows follow from the rows it reads, and the kernel of one row.
+"""Kernels as links of a chain on the CPU: which rows a link's rows depend on, and the kernel of one row.
 
-A link is *pointwise*, a contraction whose rows of the result each come from one row of every image it reads (a 1x1
-convolution, its bias, activation and residual), or a *window* that slides over the image (depthwise, a pool). Images are
-``[image, row, column, channel]`` in f32.
+A link is *pointwise* or a *window*. A pointwise link is a contraction in which each row of the result depends on one
+row of every image that is read (a 1x1 convolution with its bias, activation and residual). A window slides over the
+image (a depthwise convolution or a pool). Images are ``[image, row, column, channel]`` in f32.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from gpucomp.codegen.llvm.windows.emit import Windows, windows_of
 from gpucomp.expr.core import Const, Expr, Load, Var, hole, index, literal, loads, substitute, transform, walk
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, Kernel, Loops, Store, Window
+from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, Kernel, Loops, Store, Window, is_kernel_of
 from gpucomp.refusal import Refusal
 from gpucomp.schedule.analytic import operations
 
 IMAGE, ROW = 0, 1  # dimensions of an image
-OPERATIONS_A_CYCLE = 40  # of one core, about, with vectors of 64 bytes: to compare one part of a chain with another
+OPERATIONS_A_CYCLE = 40  # of one core with vectors of 64 bytes, roughly; it only compares parts of a chain
 
 
 @dataclass(frozen=True)
 class Slides:
-    """Row ``y`` of the result is made of the rows ``y * stride - pad + tap * dilation`` of the image that is read."""
+    """Row ``y`` of the result depends on the rows ``y * stride - pad + tap * dilation`` of the image that is read."""
 
     stride: int = 1
     taps: int = 1
@@ -34,7 +34,7 @@ class Slides:
     pad: int = 0
 
     def reach(self, rows: int) -> int:
-        """Rows of the image that so many neighbouring rows of the result are made of."""
+        """Rows of the image that this many neighbouring rows of the result depend on."""
         return (rows - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
 
@@ -42,14 +42,14 @@ class Slides:
 class Linked:
     """A kernel as a link.
 
-    slides   over the image that the link before hands on; ``None`` where the link is the first
+    slides   over the previous link's image; ``None`` for the first link
     row      a pointwise link's kernel for row 0 of image 0; ``None`` for a window, whose tasks are rows
-    moves    of a pointwise link, by parameter: elements from image to image, and from row to row
+    moves    for each parameter of a pointwise link: elements from image to image, and from row to row
     """
 
     kernel: Kernel
     slides: Slides | None
-    row: Kernel | None = None
+    row: Kernel[Contraction] | None = None
     moves: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -58,47 +58,50 @@ class Linked:
 
     @property
     def row_cycles(self) -> float:
-        """About what one row of the result takes a core."""
+        """About how many cycles one core takes for a row of the result."""
         return operations(self.kernel) / (self.result.shape[IMAGE] * self.result.shape[ROW]) / OPERATIONS_A_CYCLE
 
 
 def linked(kernel: Kernel, source: int | None) -> Linked | Refusal:
-    """``kernel`` as a link that is handed parameter ``source`` (``None``: nothing), or why it is none."""
+    """``kernel`` as a link, or the reason why it cannot be one.
+
+    It reads the chain's image as parameter ``source``; ``None`` for the first link.
+    """
     if kernel.outputs != 1 or len(kernel.stores) != 1 or any(t.dtype is not F32 for t in kernel.params):
         return Refusal("not one result, or not f32 throughout")
     images = [kernel.params[-1], *([] if source is None else [kernel.params[source]])]
     if any(len(t.shape) != 4 or 0 in t.shape for t in images):
         return Refusal("no image of rows")
-    if isinstance(kernel.body, Contraction):
-        return _pointwise(kernel, kernel.body, source)
+    if is_kernel_of(kernel, Contraction):
+        return _pointwise(kernel, source)
     if isinstance(kernel.body, (Loops, Window)):
         return _window(kernel, source)
     return Refusal("neither a contraction nor a window")
 
 
 def link_of(link: FusedLayer) -> Linked:
-    """The link of a chain. Raises ``ValueError`` for a kernel that is none."""
+    """The link of a fused layer. Raises ``ValueError`` for a kernel that cannot be one."""
     inputs = link.params[: link.kernel.inputs]
     found = linked(link.kernel, inputs.index(HANDED) if HANDED in inputs else None)
     if isinstance(found, Refusal):
-        raise ValueError(f"a kernel that is no link is in a chain: {found}")
+        raise ValueError(f"a chain contains a kernel that cannot be a link: {found}")
     return found
 
 
 def _axes_of_result(store: Store, axes: Sequence[Var]) -> tuple[Var | None, Var] | Refusal:
-    """(image, row): the variables that the result's first two dimensions run over."""
+    """(image, row): the variables of the first two dimensions of the result."""
     image, row = store.index[IMAGE], store.index[ROW]
     if not isinstance(row, Var) or row not in axes:
-        return Refusal("its rows are no axis of its own")
+        return Refusal("its rows are not an axis of their own")
     if isinstance(image, Const) and image.value == 0:
         return None, row
     if not isinstance(image, Var) or image not in axes:
-        return Refusal("its images are no axis of their own")
+        return Refusal("its images are not an axis of their own")
     return image, row
 
 
 def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | Refusal:
-    """The rows at which ``value`` reads the image ``source``, where that is the same image as the result's."""
+    """The rows at which ``value`` reads the image ``source``; refused if that is another image than the result's."""
     found = set()
     for ld in loads(value):
         if ld.source == source:
@@ -112,7 +115,8 @@ def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | Ref
 
 
 @lru_cache(maxsize=256)
-def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | Refusal:
+def _pointwise(kernel: Kernel[Contraction], source: int | None) -> Linked | Refusal:
+    c = kernel.body
     if c.batch or c.math != "strict":
         return Refusal("a batch of products")
     (store,) = kernel.stores
@@ -128,7 +132,7 @@ def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | R
     if any(isinstance(n, Load) for e in values for ld in loads(e) for i in ld.index for n in walk(i)):
         return Refusal("it gathers")
     if any(v in _outside_loads(e).free for e in (c.a, c.b, store.value) for v in outer):
-        return Refusal("its rows differ by more than where they are")
+        return Refusal("its rows differ by more than their position")
     moves = _moves(kernel, values[:3], store, image, row)
     if isinstance(moves, Refusal):
         return moves
@@ -139,16 +143,16 @@ def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | R
         if isinstance(rows, Refusal):
             return rows
         if len(rows) != 1 or elsewhere:
-            return Refusal("it is handed more than the rows it multiplies")
+            return Refusal("it reads the chain's image outside the product")
         constant, terms = linear(rows.pop())
         if constant or set(terms) != {row} or terms[row] < 1:
             return Refusal("it reads other rows than it writes")
         slides = Slides(stride=terms[row])
-    return Linked(kernel, slides, _row_kernel(kernel, c, rest, outer), moves)
+    return Linked(kernel, slides, _row_kernel(kernel, rest, outer), moves)
 
 
 def _outside_loads(expr: Expr) -> Expr:
-    """``expr`` with holes for its loads, which no simplification sees through."""
+    """``expr`` with holes for its loads, so that they are not simplified."""
     return transform(expr, lambda n: hole(f"load{n.source}", n.dtype) if isinstance(n, Load) else None)
 
 
@@ -162,11 +166,12 @@ def _moves(
         by_image = 0 if image is None else coefficient(offset, image)
         by_row = coefficient(offset, row)
         if by_image is None or by_row is None or moves.setdefault(param, (by_image, by_row)) != (by_image, by_row):
-            return Refusal("it does not move evenly from row to row")
+            return Refusal("its loads do not move by a constant from row to row")
     return tuple(moves.get(p, (0, 0)) for p in range(len(kernel.params)))
 
 
-def _row_kernel(kernel: Kernel, c: Contraction, rest: tuple[Var, ...], outer: Sequence[Var]) -> Kernel:
+def _row_kernel(kernel: Kernel[Contraction], rest: tuple[Var, ...], outer: Sequence[Var]) -> Kernel[Contraction]:
+    c = kernel.body
     first: dict[Expr, Expr] = {v: index(0) for v in outer}
     simplify = Simplifier()
 
@@ -193,12 +198,12 @@ def _window(kernel: Kernel, source: int | None) -> Linked | Refusal:
     image, row = axes
     lead = () if image is None else (image,)
     if y.out is not row or found.sliding.lead != lead:
-        return Refusal("its rows are no axis of the window")
+        return Refusal("its rows are not an axis of the window")
     if source is None:
         return Linked(kernel, None)
     weight = found.sliding.weight
     if any(ld.source == source for e in (weight, store.value) if e is not None for ld in _outer_loads(e, found)):
-        return Refusal("it is handed more than the image it slides over")
+        return Refusal("it reads the chain's image outside the window")
     rows = _handed_rows(found.image, source, image)
     if isinstance(rows, Refusal):
         return rows
@@ -206,7 +211,7 @@ def _window(kernel: Kernel, source: int | None) -> Linked | Refusal:
         return Refusal("it reads several rows at once")
     constant, terms = linear(rows.pop())
     if [(v.name, n) for v, n in terms.items() if isinstance(v, Var)] != [("place_y", 1)] or len(terms) != 1:
-        return Refusal("the image does not lie row by row")
+        return Refusal("the image is not stored row by row")
     return Linked(kernel, Slides(y.stride, y.taps, y.dilation, -constant))
 
 
@@ -220,10 +225,10 @@ def _outer_loads(value: Expr, found: Windows) -> list[Load]:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a link that is not the last keeps of its result for ``rows`` rows of the last one.
+    """The rows that a link, other than the last, keeps of its result for ``rows`` rows of the last one.
 
-    count     rows kept; the first is row ``y * stride - before`` of its image, for row ``y`` of the last link's
-    fresh     of these, how many the next ``rows`` rows need that these did not
+    count     rows kept; for row ``y`` of the last link, the first one is row ``y * stride - before`` of its image
+    fresh     how many of them are computed for the next ``rows`` rows; the others are kept
     """
 
     count: int
@@ -234,7 +239,7 @@ class Stretch:
 
 
 def stretches(links: Sequence[Linked], rows: int) -> list[Stretch]:
-    """Of each link but the last, from the first on."""
+    """The rows kept of each link but the last, in order."""
     found: list[Stretch] = []
     count, stride, before = rows, 1, 0
     for link, after in zip(reversed(links[:-1]), reversed(links[1:]), strict=True):

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpucomp.codegen.llvm.core_space import STACK_BYTES, THREADS
 from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, links_of, stretches
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import FusedLayers, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 
-STACK_BYTES = 1 << 20  # of rows that one call may keep
-CACHE_SHARE = 2  # kept rows may take 1/2 of the second-level cache: weights and operands need some too
+CACHE_SHARE = 2  # kept rows may take 1/2 of the second-level cache; weights and operands need space too
 WIDEST_SHARE = 4  # above 1/4 of it, more rows at a time gain nothing
 ENOUGH_ROWS = 4  # with fewer rows at a time, moving rows costs more than it saves
-CARRIED_BYTE = 0.06  # cycles of moving a byte of a row that the next band needs as well
-THREADS = (1, 2, 4, 8)  # a default schedule is chosen for all of these
+CARRIED_BYTE = 0.06  # cycles to move a byte of a row that the next band also needs
 
 
 class ChainSchedule(Tunables):
-    rows: int = tunable((1, 2, 4, 8, 16), "rows of the last link's result that are made at a time")
+    rows: int = tunable((1, 2, 4, 8, 16), "rows of the last link's result that are computed at a time")
     parts: int = tunable((1, 2, 4, 8, 16), "parts of an image that the threads share; each computes its own halo")
 
 
 class ChainProblem(Sizes):
     images: int
-    out_rows: int  # of the last link's result
+    out_rows: int  # rows of the last link's result
     links: int
     row_bytes: int  # ``rows`` rows take ``halo_bytes + rows * row_bytes``
     halo_bytes: int
     work: int  # cycles of a whole image
-    halo: int  # cycles of the rows that a part computes though the part before it has them
-    carried_bytes: int  # moved between one band of rows and the next
+    halo: int  # cycles of the rows that a part computes although the previous part has them
+    carried_bytes: int  # bytes moved from one band of rows to the next
 
 
 def sizes(links: Sequence[Linked]) -> ChainProblem:
@@ -52,8 +51,8 @@ def sizes(links: Sequence[Linked]) -> ChainProblem:
     )
 
 
-def problem(kernel: Kernel) -> ChainProblem:
-    return sizes(links_of(kernel.body_as(FusedLayers)))
+def problem(kernel: Kernel[FusedLayers]) -> ChainProblem:
+    return sizes(links_of(kernel.body))
 
 
 def kept_bytes(rows: int, p: ChainProblem) -> int:
@@ -62,17 +61,17 @@ def kept_bytes(rows: int, p: ChainProblem) -> int:
 
 def objections(s: ChainSchedule, p: ChainProblem, limits: Limits) -> Iterator[str]:
     if (kept := kept_bytes(s.rows, p)) > STACK_BYTES:
-        yield f"{kept} bytes of rows at hand, {STACK_BYTES} are allowed"
+        yield f"{kept} bytes of kept rows, {STACK_BYTES} are allowed"
 
 
 def cycles(parts: int, p: ChainProblem, threads: int) -> float:
-    """Cycles per image of the busiest of ``threads``, about."""
+    """About how many cycles per image the busiest of ``threads`` takes."""
     share = -(-p.images * parts // threads) / p.images
     return share * (p.work / parts + p.halo)
 
 
 def carrying(rows: int, p: ChainProblem) -> float:
-    """Cycles per image of moving rows from band to band."""
+    """Cycles per image to move rows from band to band."""
     return p.out_rows / rows * p.carried_bytes * CARRIED_BYTE
 
 

@@ -1,7 +1,7 @@
-"""The functions of ``gpucomp.expr.functions`` and the conversions between element types, on LLVM values.
+"""The functions of ``gpucomp.expr.functions``, and conversions between element types, on LLVM values.
 
-The numpy meaning of every function decides NaN, division by zero, overflow and rounding. How a value looks in a
-register and in memory is in ``gpucomp.codegen.llvm.ir.storage``.
+NaN, division by zero, overflow and rounding follow each function's meaning in numpy.
+``gpucomp.codegen.llvm.ir.storage`` says how values are represented in registers and in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, DType
 
 
 def _double_to_single_odd(value: Value) -> Value:
-    """f64 to f32, towards the odd neighbour when inexact: a second rounding to 16 bits is then exact."""
+    """f64 to f32, rounded to odd: an inexact result gets the odd neighbour.
+
+    A second rounding, to 16 bits, then gives the right result.
+    """
     code = value.code
     near = code.convert("fptrunc", value, "float")
     back = code.convert("fpext", near, "double")
@@ -33,9 +36,9 @@ def _double_to_single_odd(value: Value) -> Value:
 
 
 def cast(value: Value, source: DType, target: DType) -> Value:
-    """Conversion as the language defines it: float to integer rounds to zero and saturates, NaN gives 0.
+    """Converts an element. Float to integer rounds toward zero and saturates; NaN becomes 0.
 
-    Integers of four bits wrap; an 8-bit float is the f32 nearest to the source rounded once more, as in numpy.
+    Four-bit integers wrap. An 8-bit float is rounded twice, to f32 and then to 8 bits, as in numpy.
     """
     code = value.code
     if source is target:
@@ -69,10 +72,10 @@ def cast(value: Value, source: DType, target: DType) -> Value:
 
 
 def _to_narrow_integer(value: Value, target: DType, goal: str) -> Value:
-    """Clipped as a float: LLVM's own saturating conversion to less than 32 bits takes a vector's lanes one by one."""
+    """Clips as a float first: LLVM's saturating conversion to fewer than 32 bits handles a vector's lanes one by one."""
     code, info = value.code, np.iinfo(target.numpy)
     low, high = (code.const(float(end), value.type) for end in (info.min, info.max))
-    clipped = code.select(value > low, value, low)  # a NaN is not above
+    clipped = code.select(value > low, value, low)  # false for NaN, which becomes ``low``
     clipped = code.select(clipped < high, clipped, high)
     found = code.convert("trunc", code.convert("fptosi", clipped, "i32"), goal)
     return found if info.min == 0 else code.select(value.is_nan(), 0, found)
@@ -82,7 +85,7 @@ def _to_narrow_integer(value: Value, target: DType, goal: str) -> Value:
 
 
 def _divide(a: Value, b: Value, signed: bool, op: str) -> Value:
-    """``sdiv``, ``srem`` and their unsigned kin, defined everywhere: x/0 is 0, INT_MIN/-1 wraps."""
+    """``sdiv``, ``srem`` and their unsigned forms, defined for all operands: x/0 is 0, INT_MIN/-1 wraps."""
     code = a.code
     constant = _constant(b)
     if constant is not None and constant not in (0, -1):
@@ -122,7 +125,7 @@ def _floor_modulo(a: Value, b: Value, signed: bool) -> Value:
 
 
 def _integer_power(a: Value, b: Value, signed: bool) -> Value:
-    """By squaring, modulo the type's range; a negative exponent rounds to zero."""
+    """Power by squaring, modulo the type's range. With a negative exponent the result is rounded toward zero."""
     code = a.code
     lanes = max(a.type.lanes, b.type.lanes)
     a, b = code.splat(a, lanes), code.splat(b, lanes)
@@ -233,7 +236,7 @@ def _logic(fn: str, args: Sequence[Value]) -> Value:
 
 
 def _remainder(a: Value, b: Value) -> Value:
-    """C's ``fmod`` of f64, exactly: long division, one subtraction of a scaled divisor a quotient bit."""
+    """C's ``fmod`` of f64, exact: long division, with one subtraction of a scaled divisor per bit of the quotient."""
     code = a.code
     lanes = max(a.type.lanes, b.type.lanes)
     a, b = code.splat(a, lanes), code.splat(b, lanes)
@@ -241,7 +244,7 @@ def _remainder(a: Value, b: Value) -> Value:
     divisor = b.intrinsic("fabs")
     small = divisor < tiny
     scale = code.select(small, code.const(2.0**54, a.type), code.const(1.0, a.type))
-    divisor = divisor * scale  # normal, so that its exponent can be set
+    divisor = divisor * scale  # now normal, so that its exponent can be set
     rest = code.slot(a.type)
     usable = (a.intrinsic("fabs") < math.inf) & (divisor > 0.0) & (divisor < math.inf)
     rest.set(code.select(usable, a.intrinsic("fabs"), 0.0))
@@ -270,7 +273,7 @@ def _remainder(a: Value, b: Value) -> Value:
 
 
 def _float_division(fn: str, a: Value, b: Value) -> Value:
-    """``fmod``, ``mod`` and ``floordiv`` of floats as numpy has them; the latter two give 0 for a divisor of 0."""
+    """``fmod``, ``mod`` and ``floordiv`` of floats as in numpy; the last two give 0 for a divisor of 0."""
     code, scalar = a.code, a.type.scalar
     x, y = code.convert("fpext", a, "double"), code.convert("fpext", b, "double")
     remainder = _remainder(x, y)
@@ -291,7 +294,10 @@ def _float_division(fn: str, a: Value, b: Value) -> Value:
 
 
 def _extremum(a: Value, b: Value, fn: str) -> Value:
-    """NaN wins. A known operand saves the test, and the processor has the rest as one instruction."""
+    """The larger or the smaller operand, or NaN if either is NaN.
+
+    A constant operand needs no test for NaN; the rest is one instruction.
+    """
     code = a.code
     for x, c in ((a, b), (b, a)):
         if not c.text.startswith("%") and "0x7FF8" not in c.text:
@@ -332,7 +338,7 @@ ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt", "pow", "fmod", "mod", "f
 
 
 def apply(fn: str, dtype: DType, args: Sequence[Value]) -> Value:
-    """``fn`` on operands of element type ``dtype``."""
+    """``fn`` of operands with element type ``dtype``."""
     if dtype is BOOL:
         return _logic(fn, args)
     if dtype.storage_only:

@@ -1,7 +1,7 @@
-"""Textual LLVM IR, one instruction at a time: typed values with operators, loops and branches. No algorithm lives here.
+"""Builds textual LLVM IR one instruction at a time: typed values with operators, loops and branches.
 
-A ``Value`` is a scalar or a vector of lanes; an operation on both splats the scalar. Mutable variables are stack slots,
-which LLVM's SROA turns back into registers.
+A ``Value`` is a scalar or a vector of lanes. An operation on both kinds first splats the scalar. Mutable variables are
+stack slots, which LLVM's SROA turns back into registers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
 
 @dataclass(frozen=True)
 class Type:
-    """``scalar`` is an LLVM type name; ``lanes`` is 0 for a scalar, else the number of elements of a vector."""
+    """``scalar`` is an LLVM type name; ``lanes`` is 0 for a scalar, otherwise the number of elements of a vector."""
 
     scalar: str
     lanes: int = 0
@@ -38,7 +38,7 @@ class Type:
 
     @property
     def suffix(self) -> str:
-        """The mangled name that intrinsics carry: ``v16f32``."""
+        """The suffix in names of overloaded intrinsics: ``v16f32``."""
         scalar = SUFFIX.get(self.scalar) or ("p0" if self.scalar == "ptr" else self.scalar)
         return f"v{self.lanes}{scalar}" if self.lanes else scalar
 
@@ -58,7 +58,7 @@ Number = int | float | bool
 
 
 def spell(value: Number, scalar: str) -> str:
-    """A constant as LLVM writes it. Floats are given by their bits, so nothing is lost."""
+    """A constant in LLVM's syntax. Floats are written as their bits, so that they are exact."""
     if scalar in FLOATS:
         if scalar == "half":
             return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
@@ -81,7 +81,10 @@ def _to_single(number: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One SSA value or constant. Arithmetic is floating, or wrapping on integers; comparisons are signed and ordered."""
+    """One SSA value or constant.
+
+    Arithmetic is floating-point, or wraps on integers. Comparisons are signed on integers and ordered on floats.
+    """
 
     code: Code
     text: str
@@ -92,8 +95,9 @@ class Value:
             return self, self.code.const(other, self.type)
         if self.type.lanes == other.type.lanes:
             return self, other
-        return (self, self.code.splat(other, self.type.lanes)) if self.type.lanes else (
-            self.code.splat(self, other.type.lanes), other)  # fmt: skip
+        if self.type.lanes:
+            return self, self.code.splat(other, self.type.lanes)
+        return self.code.splat(self, other.type.lanes), other
 
     def _binary(self, floating: str, integer: str, other: Value | Number, flags: str = "") -> Value:
         a, b = self._lift(other)
@@ -140,7 +144,7 @@ class Value:
         return self._binary("", op, other)
 
     def compare(self, predicate: str, other: Value | Number) -> Value:
-        """``predicate`` as ``icmp`` or ``fcmp`` spell it: ``slt``, ``olt``, ``uno`` ..."""
+        """``predicate`` is one of ``icmp`` or ``fcmp``: ``slt``, ``olt``, ``uno`` ..."""
         a, b = self._lift(other)
         assert a.type == b.type, f"{a.type} and {b.type}"
         op = "fcmp" if a.type.is_float else "icmp"
@@ -184,12 +188,12 @@ class Value:
         return self.code.let(f"call {args[0].type} @llvm.{name}.{args[0].type.suffix}({inner})", args[0].type)
 
     def muladd(self, factor: Value | Number, addend: Value | Number) -> Value:
-        """``self * factor + addend``, fused where the processor can."""
+        """``self * factor + addend``, fused if the processor can."""
         return self.intrinsic("fmuladd", factor, addend)
 
 
 def _fold(op: str, a: Value, b: Value) -> Value | None:
-    """Constant index arithmetic, so that strides and unrolled loops stay constants."""
+    """Folds constant index arithmetic, so that strides and unrolled loops stay constant."""
     x, y = (None if v.text.startswith("%") else int(v.text) for v in (a, b))
     if x is not None and y is not None and op in {"add", "sub", "mul"}:
         return a.code.integer(x + y if op == "add" else x - y if op == "sub" else x * y)
@@ -219,7 +223,7 @@ class Slot:
 
 @dataclass
 class Captured:
-    """Lines set aside: the label they start with, and the block they end in."""
+    """Lines that are kept aside: the label they start with, and the block they end in."""
 
     label: str
     lines: list[str]
@@ -229,9 +233,9 @@ class Captured:
 class Code:
     """The body of one function, in the order it is written.
 
-    native_half    the processor converts f16 to f32 and back
+    native_half    the processor converts between f16 and f32
     native_scale   it multiplies 16 lanes of f32 by powers of two
-    native_bf16    it rounds f32 to bf16, and denormals to zero: for who may do the same
+    native_bf16    it rounds f32 to bf16, but turns denormals into zero; only for callers that accept that
     """
 
     def __init__(self, name: str, *, native_half: bool = False, native_scale: bool = False) -> None:
@@ -270,7 +274,7 @@ class Code:
         return self.const(value, I64)
 
     def vector(self, values: Sequence[Number], scalar: str) -> Value:
-        """A constant vector with a value a lane."""
+        """A constant vector, with one value per lane."""
         inner = ", ".join(f"{scalar} {spell(v, scalar)}" for v in values)
         return Value(self, f"<{inner}>", Type(scalar, len(values)))
 
@@ -294,15 +298,15 @@ class Code:
         return self.let(f"extractelement {value.type} {value.text}, i32 {lane}", Type(value.type.scalar))
 
     def convert(self, op: str, value: Value, scalar: str) -> Value:
-        """``sext``, ``trunc``, ``bitcast``, ``sitofp`` ... to ``scalar``; nothing when it is that already."""
+        """Converts to ``scalar`` by ``sext``, ``trunc``, ``bitcast``, ``sitofp`` ...; does nothing if it is that type."""
         if value.type.scalar == scalar:
             return value
         return self.let(f"{op} {value.type} {value.text} to {value.type.of(scalar)}", value.type.of(scalar))
 
     def narrowed(self, value: Value, scalar: str) -> Value:
-        """An f64 rounded to ``scalar``, and kept apart from any rounding that follows.
+        """An f64 rounded to ``scalar``. The rounding is not merged with a following one.
 
-        LLVM may turn f64 to f32 to f16 into one conversion, which without AVX512-FP16 is a call of a C library.
+        LLVM may merge f64 to f32 to f16 into one conversion, which is a call of a C library without AVX512-FP16.
         """
         if value.type.scalar == scalar:
             return value
@@ -338,13 +342,13 @@ class Code:
         return Slot(self, self.stack(str(type)), type)
 
     def stack(self, type: str, align: int = 0) -> Value:
-        """Room for one ``type`` in the frame, wherever it is asked for."""
+        """Space for one ``type`` in the stack frame. It is allocated in the entry block, wherever this is called."""
         name = f"%{self._name('s')}"
         self._entry.append(f"  {name} = alloca {type}{f', align {align}' if align else ''}")
         return Value(self, name, PTR)
 
     def table(self, name: str, values: Sequence[Number], scalar: str) -> Value:
-        """A constant array beside the function, written once however often it is asked for."""
+        """A constant array beside the function. It is written once, even if several calls request it."""
         symbol = f"@{self.name}.{name}"
         if symbol not in self._tables:
             self._tables.add(symbol)
@@ -353,7 +357,7 @@ class Code:
         return Value(self, symbol, PTR)
 
     def gather(self, base: Value, offset: Value, scalar: str, mask: Value | None = None) -> Value:
-        """``base[offset]``, for each lane of ``offset``; lanes outside ``mask`` read nothing and give zero."""
+        """``base[offset]`` for each lane of ``offset``; lanes outside ``mask`` are not read and give zero."""
         address = self.gep(base, offset, scalar)
         lanes = offset.type.lanes
         if not lanes:
@@ -381,11 +385,12 @@ class Code:
         return self.let(f"call {type} @llvm.masked.load.{type.suffix}.p0({inner})", type)
 
     def masked_store(self, value: Value, address: Value, mask: Value) -> None:
-        """The lanes of ``mask``.
+        """Stores the lanes of ``mask``.
 
-        LLVM 22 turns a masked store of integers that were truncated into a store of one whole 32-bit integer where it
-        knows, for AVX-512, that the mask has one lane: four bytes for one or two. A constant with one lane is
-        therefore a store of that lane, and any other mask of narrow values is kept from what LLVM can work out.
+        Works around a fault of LLVM 22 for AVX-512: if it knows that a mask has one lane, it turns a masked store of
+        truncated integers into a store of a whole 32-bit integer, four bytes instead of one or two. A constant mask
+        with one lane therefore becomes a store of that lane, and any other mask of narrow values is hidden from LLVM's
+        analysis.
         """
         if mask.text.startswith("<") and mask.text.count("true") == 1:
             lane = mask.text.split(",").index(next(part for part in mask.text.split(",") if "true" in part))
@@ -402,7 +407,7 @@ class Code:
         self.emit(f"call void @llvm.masked.store.{value.type.suffix}.p0({inner})")
 
     def _hidden(self, mask: Value) -> Value:
-        """``mask``, of which LLVM knows nothing."""
+        """``mask`` as a value that LLVM knows nothing of."""
         lanes = mask.type.lanes
         bits, register = Type(f"i{lanes}"), Type(f"i{max(lanes, 8)}")
         number = self.let(f"bitcast {mask.type} {mask.text} to {bits}", bits)
@@ -414,14 +419,14 @@ class Code:
         return self.let(f"bitcast {bits} {hidden.text} to {mask.type}", mask.type)
 
     def prefetch(self, address: Value, *, far: bool = False, write: bool = False) -> None:
-        """Asks for the cache line at ``address``, which need not be the program's to read.
+        """Prefetches the cache line at ``address``, which may be outside the program's memory.
 
-        ``far``: into the second cache; ``write``: to write there.
+        ``far`` prefetches into the second-level cache, ``write`` for writing.
         """
         self.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 {int(write)}, i32 {2 if far else 3}, i32 1)")
 
     def fence(self) -> None:
-        """Keeps the optimiser from moving loads across this point. No instruction comes of it."""
+        """Keeps the optimizer from moving loads across this point. It produces no instruction."""
         self.emit('call void asm sideeffect "", "~{memory}"()')
 
     # control
@@ -448,7 +453,7 @@ class Code:
         self.label(f"{name}.body")
         counter = Value(self, f"%{name}.i", I64)
         place = len(self._lines)
-        self._lines.append("")  # the phi: its second source is known at the end
+        self._lines.append("")  # for the phi, whose second source is known at the end
         yield counter
         latch = self.block
         self.emit(f"%{name}.next = add nuw nsw i64 {counter.text}, {step}")
@@ -460,7 +465,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """The block runs where the scalar ``condition`` holds."""
+        """Runs the block if the scalar ``condition`` holds."""
         name = self._name("w")
         self.branch(condition, f"{name}.then", f"{name}.end")
         self.label(f"{name}.then")
@@ -470,7 +475,7 @@ class Code:
 
     @contextmanager
     def repeat(self) -> Iterator[list[Value]]:
-        """The block runs once, and again as long as the condition it appended last holds."""
+        """Runs the block once, and repeats it while the last condition that it appended holds."""
         name = self._name("r")
         self.jump(f"{name}.body")
         self.label(f"{name}.body")
@@ -481,7 +486,7 @@ class Code:
 
     @contextmanager
     def captured(self) -> Iterator[Captured]:
-        """What the block writes is kept aside, under a label of its own, for ``replay``."""
+        """Keeps what the block writes aside, under a label of its own, for ``replay``."""
         name = self._name("c")
         outer, before = self._lines, self.block
         self._lines = []
@@ -492,17 +497,17 @@ class Code:
         self._lines, self.block = outer, before
 
     def replay(self, captured: Captured) -> None:
-        """Write what was captured here. The caller has jumped to its label, and leaves it by a jump or branch."""
+        """Writes captured lines here. The caller has jumped to their label, and ends them with a jump or branch."""
         self._lines.extend(captured.lines)
         self.block = captured.exit
 
     def join(self, type: Type, arrivals: Sequence[tuple[Value, str]]) -> Value:
-        """The value that came from whichever block control came from."""
+        """A phi: the value from the block that control came from."""
         inner = ", ".join(f"[ {value.text}, %{block} ]" for value, block in arrivals)
         return self.let(f"phi {type} {inner}", type)
 
     def any(self, mask: Value) -> Value:
-        """Whether some lane of ``mask`` is set."""
+        """Whether any lane of ``mask`` is set."""
         if not mask.type.lanes:
             return mask
         return self.let(f"call i1 @llvm.vector.reduce.or.{mask.type.suffix}({mask.type} {mask.text})", I1)
@@ -511,6 +516,6 @@ class Code:
         return a.intrinsic("smin", b)
 
     def function(self, header: str) -> str:
-        """The whole function: ``header`` is all of ``define ... (...) #0``."""
+        """The whole function; ``header`` is the text ``define ... (...) #0``."""
         body = "\n".join([*self._entry, *self._lines])
         return "\n".join([*self.globals, f"{header} {{\nentry:", body, "  ret void\n}\n"])

@@ -1,7 +1,7 @@
-"""What every CPU program holds besides its kernels: the runner of a launch list, and probes that measure the machine.
+"""The part of a CPU program besides its kernels: a runner of launch lists, and probes that measure the machine.
 
-The probes have the form of kernels and run like them. They are in the program so that a model which is loaded without a
-compiler can say what its kernels could have reached.
+The probes look like kernels and run like them. They are part of the program so that a model that is loaded without a
+compiler can still report the machine's limits.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ from gpucomp.device.target import Target
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 
-CHAINS = 12  # of dependent multiply-adds: more than latency times throughput anywhere, and they fit 16 registers
-STEPS = 4096  # of each chain, a task
+CHAINS = 12  # chains of dependent multiply-adds; more than latency times throughput of any CPU, and fit 16 registers
+STEPS = 4096  # multiply-adds of each chain in a task
 COPIED_AT_ONCE = 4  # vectors
 
-# PAUSE and CYCLES stand for what differs between instruction sets (gpucomp.targets.isa)
+# PAUSE and CYCLES are placeholders for text that depends on the instruction set (gpucomp.targets.isa)
 RUNNER = """
 ; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. Thread t of n owns the tasks from tasks * t / n
-; to tasks * (t + 1) / n: of launch after launch it has the same part of the result, so that much of what it reads lies in
-; its own cache. A state has, 128 bytes for each thread, the next task of the thread's part to claim with the run's number
-; above it (epoch << 32 | task); byte 64 counts the tasks that are done. A launch starts when the one before it is done.
-; Threads claim tasks of their own part as they come, then of the others' parts: one that the system suspends, or that
-; comes late, holds up nobody but for the tasks it has claimed. A thread that is alone claims all of a launch at once, others
-; a quarter of their part. One that comes after the run finds another epoch and leaves.
-; notes: null, or where this thread notes the cycle counter: for each launch of the table, when it began there and when it
-; found nothing more to do. It belongs to the run, as the table does: a late thread must not write by what the next run asks.
-; context: 0 what gives way to other threads when waiting takes long, 8 how many spins that is,
-; 16 what sleeps for some microseconds, 24 how many, 32 after how many spins threads other than 0 sleep;
-; 40 where thread 0 notes the cycle counter after the last launch.
+; to tasks * (t + 1) / n. It has the same part of the result in every launch, so much of what it reads is in its own cache.
+; A launch starts when the one before it is done.
+; state: 128 bytes for each thread, with the next task of the thread's part that can be claimed, below the run's number
+; (epoch << 32 | task). Byte 64 counts the tasks that are done.
+; Threads claim tasks of their own part first, then of the others' parts. A thread that is suspended or late delays others
+; only by the tasks that it has claimed. A single thread claims all of a launch at once; otherwise each claim is a quarter
+; of a part. A thread that arrives after the run finds another epoch and leaves.
+; notes: null, or where this thread records the cycle counter: for each launch of the table, when it started on it and when
+; it found nothing more to do. It belongs to the run, as the table does, so that a late thread does not write into the next
+; run's notes.
+; context: 0 a function that yields to other threads after a long wait, 8 the number of spins before that,
+; 16 a function that sleeps, 24 for how many microseconds, 32 after how many spins threads other than 0 sleep;
+; 40 where thread 0 records the cycle counter after the last launch.
 define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes) #1 {
 entry:
   %leader = icmp eq i64 %thread, 0
@@ -194,7 +196,10 @@ def _tasks(code: Code) -> tuple[Value, Value]:
 
 
 def _peak(target: Target) -> KernelSource:
-    """Multiply-adds of f32 in registers. p0: the factor and the addend; p1: where operations a task go, 64 bytes on a vector."""
+    """Multiply-adds of f32 in registers.
+
+    p0 is the factor and the addend. p1 receives the number of operations in a task and, 64 bytes later, the sums.
+    """
     code = Code("gc_peak")
     lanes = target.limits.vector_bytes // 4
     type = Type("float", lanes)
@@ -216,7 +221,10 @@ def _peak(target: Target) -> KernelSource:
 
 
 def _copy(target: Target) -> KernelSource:
-    """A task copies its part of p0 to p1. p2: bytes of a part, a multiple of four vectors; how often it is copied."""
+    """A task copies its part of p0 to p1.
+
+    p2 has the bytes of a part, a multiple of four vectors, and the number of times that it is copied.
+    """
     code = Code("gc_copy")
     nbytes = target.limits.vector_bytes
     type = Type("float", nbytes // 4)

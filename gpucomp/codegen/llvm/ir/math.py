@@ -1,9 +1,9 @@
-"""Exponential, logarithmic, trigonometric and error functions as polynomials in LLVM IR: no call leaves the kernel.
+"""Exponential, logarithmic, trigonometric and error functions in LLVM IR, without calls of a library.
 
-Every function takes and returns f32 or f64 values, of any number of lanes, and covers the whole range: NaN, infinities,
-denormals and huge arguments included. The coefficients are Chebyshev interpolants of the functions that their names
-say, computed with 50 digits. f32 results are good to 2 to 4 ulp, f64 results to 1e-13 (``pow`` to 1 ulp; the angles of
-sine, cosine and tangent to an absolute 1e-15).
+Every function takes and returns f32 or f64 values with any number of lanes. It covers the whole range, including NaN,
+infinities, denormals and huge arguments. The polynomials' coefficients are Chebyshev interpolants of the functions in
+the comments, computed with 50 digits. f32 results have an error of 2 to 4 ulp, f64 results of 1e-13 (``pow`` 1 ulp; the
+angles of sine, cosine and tangent an absolute 1e-15).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cache
 from gpucomp.codegen.llvm.ir import tables
 from gpucomp.codegen.llvm.ir.builder import Type, Value
 
+# fmt: off
 # (exp(r) - 1 - r) / r**2 for |r| <= log(2)/2
 EXPM1 = {
     "float": (0.500000001428622342, 0.166666666825343561, 0.041666456809677876, 0.00833331002422529243,
@@ -24,13 +25,13 @@ EXPM1 = {
     "double": (0.5, 0.166666666666666667, 0.0416666666666666778, 0.00833333333333333408, 0.0013888888888878269,
                0.000198412698412627626, 0.0000248015873385653456, 2.75573192486338255e-6, 2.75572610293437687e-7,
                2.50520695947956848e-8, 2.09189618377957781e-9, 1.60871772343807823e-10),
-}  # fmt: skip
+}
 # (2*atanh(s)/s - 2) / s**2 in z = s**2, for s = (m - 1)/(m + 1), sqrt(1/2) <= m <= sqrt(2)
 LOG = {
     "float": (0.666666665535849736, 0.400001225849864871, 0.285507363611229941, 0.233327629936041593),
     "double": (0.666666666666666665, 0.400000000000008895, 0.285714285707959344, 0.222222223934526902,
                0.181817954545213025, 0.153862497884269675, 0.132685033075740921, 0.130894451924662541),
-}  # fmt: skip
+}
 # erf(x)/x in z = x**2, for |x| <= 1
 ERF = {
     "float": (1.12837916584835095, -0.376126266667203307, 0.112835947151602152, -0.026854212010626327,
@@ -39,13 +40,13 @@ ERF = {
                0.00522397762481801447, -0.00085483269808337899, 0.000120553311116427109, -0.000014925595266831181,
                1.64610004841213602e-6, -1.63503127010546184e-7, 1.46597752740469545e-8, -1.13728488567899247e-9,
                5.95717614774611496e-11),
-}  # fmt: skip
+}
 # log(erfc(x))/x in x, for 1 <= x <= 4
 LOG_ERFC_F32 = (
     -1.12859349809446192, -0.635506630635645729, -0.105314227773462738, 0.0224773135296068557, -0.00257923229585238172,
     -0.000219352691715612093, 0.000158370396732514113, -0.0000311871518429564773, 3.05422637156698301e-6,
     -1.2520212765056943e-7,
-)  # fmt: skip
+)
 # log(erfc(3.5 + 2.5*t)) in t, for |t| <= 1
 LOG_ERFC_F64 = (
     -14.1124374021481738, -18.165248970913016, -6.04220659213892587, -0.0816509097143913599, 0.0341284110786172605,
@@ -54,33 +55,34 @@ LOG_ERFC_F64 = (
     4.49117909342300687e-6, -3.39624157790451779e-6, 2.04515921414794672e-6, -9.57944664495551381e-7,
     2.43763529161738445e-7, -8.37975569400899361e-8, 1.22850307281314521e-7, -3.45368278544928295e-8,
     -3.69078600605160043e-8, 1.74575281695570057e-8,
-)  # fmt: skip
+)
 # (atan(x)/x - 1)/z in z = x**2, for |x| <= tan(pi/8)
 ATAN = (
     -0.333333333333333301, 0.199999999999954792, -0.142857142846578936, 0.111111110145610136, -0.0909090454988461054,
     0.0769218253511664034, -0.066645022156713535, 0.0585806875686080636, -0.0508503049280769159,
     0.0392195525324673803, -0.0191620689158096703,
-)  # fmt: skip
+)
 # (asin(x)/x - 1)/z in z = x**2, for |x| <= 1/2
 ASIN = (
     0.166666666666666678, 0.0749999999999842426, 0.0446428571463733809, 0.0303819441370852143, 0.0223721730020055989,
     0.0173523912659091987, 0.0139712353011249175, 0.0114789526902540886, 0.0103243182887635778,
     0.00545087818764382461, 0.0174193579650782853, -0.0148814093931000998, 0.0287784426127739391,
-)  # fmt: skip
+)
 # (sin(x)/x - 1)/z and (cos(x) - 1 + z/2)/z**2 in z = x**2, for |x| <= pi/4
 SIN = (
     -0.166666666666666667, 0.00833333333333333126, -0.000198412698412645659, 2.75573192189547623e-6,
     -2.50521061002559892e-8, 1.60585108753191929e-10, -7.58548648523584042e-13,
-)  # fmt: skip
+)
 COS = (
     0.0416666666666666667, -0.00138888888888888877, 0.000024801587301584369, -2.75573192211891042e-7,
     2.08767557175844037e-9, -1.14704493544667715e-11, 4.74519880720282148e-14,
-)  # fmt: skip
+)
+# fmt: on
 
 
 @dataclass(frozen=True)
 class _Format:
-    """What the algorithms need to know of a floating type. ``ln2`` is in two parts; the first has trailing zeros."""
+    """Constants of a floating-point type. ``ln2`` is in two parts; the first has trailing zeros."""
 
     mantissa: int
     bias: int
@@ -93,20 +95,36 @@ class _Format:
 
     @property
     def rounder(self) -> float:
-        """Adding this to a small number rounds it to an integer, found in the low bits."""
+        """Adding this to a small number rounds the number to an integer, which is in the low bits of the sum."""
         return 1.5 * 2.0**self.mantissa
 
 
 _FORMATS = {
-    "float": _Format(23, 127, (0.693359375, -2.12194440054690583e-4), (-104.0, 89.0), -18.0, 20.0, 0x3F3504F3,
-                     2.0**-126),
-    "double": _Format(52, 1023, (0.693147180369123816490, 1.90821492927058770002e-10), (-746.0, 710.0), -40.0, 44.0,
-                      0x3FE6A09E667F3BCD, 2.0**-1022),
-}  # fmt: skip
+    "float": _Format(
+        mantissa=23,
+        bias=127,
+        ln2=(0.693359375, -2.12194440054690583e-4),
+        exp_range=(-104.0, 89.0),
+        expm1_low=-18.0,
+        tanh_high=20.0,
+        sqrt_half=0x3F3504F3,
+        smallest_normal=2.0**-126,
+    ),
+    "double": _Format(
+        mantissa=52,
+        bias=1023,
+        ln2=(0.693147180369123816490, 1.90821492927058770002e-10),
+        exp_range=(-746.0, 710.0),
+        expm1_low=-40.0,
+        tanh_high=44.0,
+        sqrt_half=0x3FE6A09E667F3BCD,
+        smallest_normal=2.0**-1022,
+    ),
+}
 
 
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule; constants first."""
+    """Evaluates a polynomial by Horner's rule; ``coefficients`` start with the constant."""
     result = x.code.const(coefficients[-1], x.type)
     for c in reversed(coefficients[:-1]):
         result = result.muladd(x, c)
@@ -114,7 +132,7 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _clamp(x: Value, low: float | None, high: float | None) -> Value:
-    """NaN stays NaN."""
+    """``x`` limited to the range; NaN stays NaN."""
     if low is not None:
         x = x.code.select(x < low, low, x)
     if high is not None:
@@ -145,16 +163,17 @@ def exp(x: Value) -> Value:
     if tables.usable(x):
         return tables.exp(x)
     low, high = _FORMATS[x.type.scalar].exp_range
-    below = x < low  # a result that underflows costs some processors hundreds of cycles: hidden scores are many
+    below = x < low  # underflow costs some processors hundreds of cycles, and masked scores of attention are many
     n, p = _exp_parts(_clamp(x.code.select(below, 0.0, x), None, high))
-    half = n.integer_op("ashr", 1)  # in two steps, so that denormal results and infinity come out
+    half = n.integer_op("ashr", 1)  # in two steps, so that denormal results and infinity are right
     return x.code.select(below, 0.0, (p + 1.0) * _power_of_two(half, x) * _power_of_two(n - half, x))
 
 
 def quotient(a: Value, b: Value) -> Value:
-    """``a / b`` for ``b`` from 1 to 2**60 or NaN, to 2 ulp: where AVX-512 has it, by a reciprocal and a step of Newton's.
+    """``a / b`` for ``b`` from 1 to 2**60 or NaN, to 2 ulp.
 
-    A division of 16 lanes keeps the divider busy for 16 cycles, this the multipliers for two.
+    With AVX-512 it is a reciprocal and one Newton step. A division of 16 lanes occupies the divider for 16 cycles,
+    these instructions the multipliers for two.
     """
     code, type = a.code, Type("float", 16)
     if not code.native_scale or Type(b.type.scalar, max(a.type.lanes, b.type.lanes)) != type:
@@ -277,7 +296,7 @@ def _asin_near(x: Value) -> Value:
 
 
 def _asin_parts(x: Value) -> tuple[Value, Value, Value]:
-    """``|x|``, whether it exceeds 1/2, and the arcsine of ``|x|`` or of ``sqrt((1 - |x|)/2)`` accordingly."""
+    """``|x|``, whether it is more than 1/2, and the arcsine of ``sqrt((1 - |x|)/2)`` if it is, otherwise of ``|x|``."""
     code, a = x.code, x.intrinsic("fabs")
     far = a > 0.5
     root = ((code.const(1.0, x.type) - a) * 0.5).intrinsic("sqrt")
@@ -298,7 +317,10 @@ def acos(x: Value) -> Value:
 
 
 def _parts(value: Fraction, bits: int, count: int) -> list[float]:
-    """``value`` as a sum of doubles of ``bits`` bits each, the grid fixed by the position: products stay exact."""
+    """``value`` as a sum of ``count`` doubles of ``bits`` bits each.
+
+    The positions of these bits are fixed, so that products stay exact.
+    """
     result = []
     for position in range(count):
         grid = Fraction(2) ** (3 - bits * (position + 1))
@@ -329,8 +351,8 @@ def _scaled_pi(bits: int) -> int:
 
 @cache
 def _turns_table(entries: int) -> tuple[float, ...]:
-    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 25 bits: sums of two products stay exact."""
-    precision = entries + 256  # pi to as many digits as the largest power has
+    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 25 bits: sums of two products are exact."""
+    precision = entries + 256  # bits of pi: at least as many as the largest power has
     turn, table = 2 * _scaled_pi(precision), []
     for k in range(TABLE_START, TABLE_START + entries):
         power = 1 << (precision + k)
@@ -339,7 +361,10 @@ def _turns_table(entries: int) -> tuple[float, ...]:
 
 
 def _reduce_angle(x: Value, largest_exponent: int) -> tuple[Value, Value]:
-    """``(n, r)``: ``x = n*pi/2 + r`` modulo full turns, ``|r| <= pi/4``; ``n`` as an i64 of which two bits count."""
+    """``(n, r)`` with ``x = n*pi/2 + r`` modulo full turns and ``|r| <= pi/4``.
+
+    Only the low two bits of the i64 ``n`` are valid.
+    """
     code = x.code
     rounder = _FORMATS["double"].rounder
     magic = code.const(rounder, x.type).bitcast("i64")
@@ -412,11 +437,11 @@ def _circular(x: Value, function: str, largest_exponent: int) -> Value:
     return code.select(x.intrinsic("fabs") < math.inf, result, math.nan)
 
 
-# f64 numbers of twice the precision: a value and what it lacks. Nothing here relies on a fused multiply-add.
+# numbers of twice the precision of f64: a value and its error. None of this relies on a fused multiply-add.
 
 Pair = tuple[Value, Value]
 LOG_TAIL = tuple(1 / (2 * k + 1) for k in range(2, 14))  # atanh(s)/s = 1 + z/3 + z**2/5 ..., z = s**2 <= 0.0295
-LARGEST_EXPONENT = 2.0**70  # the power of any number but 1 is 0 or infinity before this
+LARGEST_EXPONENT = 2.0**70  # with smaller exponents already, the power of any number but 1 is 0 or infinity
 
 
 def _sum(a: Value, b: Value) -> Pair:
@@ -427,7 +452,7 @@ def _sum(a: Value, b: Value) -> Pair:
 
 
 def _ordered_sum(a: Value, b: Value) -> Pair:
-    """``a + b`` exactly, where ``a`` is 0 or no smaller than ``b``."""
+    """``a + b`` exactly, if ``a`` is 0 or ``|a| >= |b|``."""
     total = a + b
     return total, b - (total - a)
 
@@ -452,7 +477,7 @@ def _pair_product(a: Pair, b: Pair) -> Pair:
 
 
 def _log_pair(x: Value) -> Pair:
-    """The logarithm of a positive finite f64 to about 2**-66 of itself."""
+    """The logarithm of a positive finite f64, with a relative error of about 2**-66."""
     code, form = x.code, _FORMATS["double"]
     tiny = x < form.smallest_normal
     bits = code.select(tiny, x * 2.0**form.mantissa, x).bitcast("i64")
@@ -476,7 +501,7 @@ def _log_pair(x: Value) -> Pair:
 
 
 def _exp_pair(x: Value, low: Value) -> Value:
-    """``exp(x + low)`` for a ``low`` that is far below 1, within 0.7 ulp; right at infinite ``x``."""
+    """``exp(x + low)`` within 0.7 ulp, if ``low`` is far below 1; also right for infinite ``x``."""
     code, form = x.code, _FORMATS["double"]
     inside = x.intrinsic("fabs") < 1000.0
     low = code.select(inside, low, 0.0)
@@ -494,7 +519,7 @@ def _exp_pair(x: Value, low: Value) -> Value:
 
 
 def _accurate_power(a: Value, y: Value) -> Value:
-    """``a ** y`` for ``a >= 0``: the logarithm and its multiple need more digits than the result has."""
+    """``a ** y`` for ``a >= 0``. The logarithm and its product with ``y`` need more digits than the result has."""
     code = a.code
     y = _clamp(y, -LARGEST_EXPONENT, LARGEST_EXPONENT)
     ordinary = (a > 0.0) & (a < math.inf)
@@ -506,10 +531,10 @@ def _accurate_power(a: Value, y: Value) -> Value:
 
 
 def power(x: Value, y: Value, *, accurate: bool) -> Value:
-    """``x ** y`` with the special cases of C's ``pow``. f64.
+    """``x ** y`` of f64, with the special cases of C's ``pow``.
 
-    ``accurate``: within 1 ulp, so that whole powers of whole numbers that f64 holds come out exactly. Otherwise
-    within 1e-12, which is as much as an f32 shows.
+    With ``accurate`` the error is at most 1 ulp, and whole powers of whole numbers are exact if f64 can represent them.
+    Otherwise the relative error is 1e-12, which suffices for f32.
     """
     code = x.code
     lanes = max(x.type.lanes, y.type.lanes)
@@ -528,14 +553,20 @@ def power(x: Value, y: Value, *, accurate: bool) -> Value:
 
 DIRECT: dict[str, Callable[[Value], Value]] = {"exp": exp, "log": log, "tanh": tanh, "erf": erf}
 WIDE: dict[str, Callable[[Value], Value]] = {
-    "asin": asin, "acos": acos, "atan": atan, "sinh": sinh, "cosh": cosh, "asinh": asinh, "acosh": acosh,
+    "asin": asin,
+    "acos": acos,
+    "atan": atan,
+    "sinh": sinh,
+    "cosh": cosh,
+    "asinh": asinh,
+    "acosh": acosh,
     "atanh": atanh,
-}  # fmt: skip
+}
 CIRCULAR = frozenset({"sin", "cos", "tan"})
 
 
 def apply(function: str, args: Sequence[Value]) -> Value:
-    """``function`` of f32 or f64 values. The rarer functions of f32 are computed in f64 and rounded once."""
+    """``function`` of f32 or f64 values. Rarer functions of f32 are computed in f64 and rounded once."""
     code, scalar = args[0].code, args[0].type.scalar
     if function in DIRECT:
         return DIRECT[function](args[0])

@@ -1,8 +1,8 @@
-"""Spells the statements of ``gpucomp.expr.lower`` as LLVM IR in which one axis runs over the lanes of a vector.
+"""Prints the statements of ``gpucomp.expr.lower`` as LLVM IR in which one axis is spread over the lanes of a vector.
 
-A value that does not depend on that axis stays a scalar; an index that moves by a constant a lane stays a scalar and a
-stride, so its loads are vector loads, broadcasts or gathers, whichever its stride says. Branches on lanes become masks.
-Without a vector axis everything is scalar. Which axis, and what is looped around it, is the caller's business.
+A value that does not depend on that axis stays a scalar. An index that grows by a constant per lane stays a scalar and
+a stride; loads at it become vector loads, broadcasts or gathers, depending on the stride. Branches on lanes become
+masks. Without a vector axis everything is scalar. The caller chooses the axis and writes the loops around it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INT32 = (-(2**31), 2**31 - 1)
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """An i64 index that is ``base`` in lane 0 and grows by ``stride`` a lane."""
+    """An i64 index that is ``base`` in lane 0 and grows by ``stride`` per lane."""
 
     base: Value
     stride: int
@@ -39,7 +39,7 @@ def _fits(interval: Interval) -> bool:
 
 
 class Printer:
-    """Writes blocks into ``code``. ``width`` is the number of lanes, 0 for scalar code; ``mask`` marks the lanes in use.
+    """Writes blocks into ``code``. ``width`` is the number of lanes, 0 for scalar code; ``mask`` has the active lanes.
 
     ``values`` binds names (index variables, holes) to values; statements add their own.
     """
@@ -59,9 +59,9 @@ class Printer:
         self.values: dict[str, LaneValue] = dict(values or {})
         self._slots: dict[str, Slot] = {}
         self._bounds: dict[Expr, Interval] = {}
-        self._conditional = False  # inside a branch that only some lanes take
+        self._conditional = False  # inside a branch that only some lanes may take
         self._shared_loads = 0
-        self._unrounded: dict[Expr, Value] = {}  # what a call rounded
+        self._unrounded: dict[Expr, Value] = {}  # operands of the calls that round
 
     # operands
 
@@ -73,7 +73,7 @@ class Printer:
         return self.values[operand.name]
 
     def value(self, operand: Operand) -> Value:
-        """The operand in the registers of its element type: a scalar, or a vector where lanes differ."""
+        """The operand in registers of its element type: a vector if its lanes differ, otherwise a scalar."""
         return self._plain(self.operand(operand), operand.dtype)
 
     def lanes(self, operand: Operand) -> Value:
@@ -91,7 +91,7 @@ class Printer:
         return base + self.code.vector([lane * value.stride for lane in range(self.width)], scalar)
 
     def _index_operands(self, exprs: Sequence[Expr], operands: Sequence[Operand], narrow: bool) -> list[Value]:
-        """Operands of index arithmetic: in 32 bits where lanes differ and the ranges allow it."""
+        """Operands of index arithmetic; in 32 bits if lanes differ and the ranges allow it."""
         raw = [self.operand(o) for o in operands]
         if not any(isinstance(v, Affine) or v.type.lanes for v in raw):
             return [self._plain(v, I64) for v in raw]
@@ -179,7 +179,7 @@ class Printer:
         return arithmetic.apply(fn, I64, args)
 
     def _affine(self, fn: str, raw: Sequence[LaneValue]) -> Affine | None:
-        """Sums and constant multiples of indices keep their stride."""
+        """The stride of sums and constant multiples of indices; ``None`` for other functions."""
         if not any(isinstance(v, Affine) for v in raw):
             return None
         parts = [v if isinstance(v, Affine) else Affine(v, 0) for v in raw]
@@ -222,7 +222,7 @@ class Printer:
         return self.code.load(self.code.gep(base, offset, scalar), Type(scalar))
 
     def _branch(self, block: Block, result: Operand, mask: Value | None) -> tuple[Value, Captured, int]:
-        """A branch written aside under ``mask``: its value, its code, and how many loads all its lanes share."""
+        """Captures a branch under ``mask``. Returns its value, its code, and the number of loads that all lanes share."""
         outer, loads = self.mask, self._shared_loads
         if mask is not None:
             self.mask = mask if outer is None else outer & mask
@@ -239,8 +239,10 @@ class Printer:
             return self._uniform_if(statement, condition)
         values = []
         inverse = ~condition
-        branches = ((statement.then, statement.then_value, condition),
-                    (statement.otherwise, statement.otherwise_value, inverse))  # fmt: skip
+        branches = (
+            (statement.then, statement.then_value, condition),
+            (statement.otherwise, statement.otherwise_value, inverse),
+        )
         for block, result, mask in branches:
             if not block.statements:
                 values.append(self.value(result))
@@ -252,7 +254,7 @@ class Printer:
                 code.replay(captured)
                 values.append(value)
                 continue
-            # a load that all lanes share is safe only where some lane wants it
+            # a load that all lanes share is safe only if some lane takes the branch
             before, end = code.block, f"{captured.label}.end"
             wanted = code.any(active)
             code.branch(wanted, captured.label, end)
@@ -292,7 +294,7 @@ class Printer:
     # results
 
     def store(self, target: int, at: Operand, value: Operand) -> None:
-        """``params[target][at] = value`` in every lane in use."""
+        """``params[target][at] = value`` in every active lane."""
         code, dtype = self.code, self.types[target].dtype
         scalar = storage.memory_scalar(dtype)
         base, offset = self.params[target], self.operand(at)
@@ -314,7 +316,7 @@ class Printer:
 
 
 def _from_one_to_two(expr: Expr) -> bool:
-    """Whether ``expr`` is ``exp(-abs(...)) + 1``, what a sigmoid divides by."""
+    """Whether ``expr`` is ``exp(-abs(...)) + 1``, the divisor of a sigmoid."""
     match expr:
         case Call(fn="add", args=(Call(fn="exp", args=(Call(fn="neg", args=(Call(fn="abs"),)),)), Const(value=one))):
             return one == 1

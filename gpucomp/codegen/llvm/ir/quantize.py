@@ -1,7 +1,7 @@
-"""What a quantizer stores: a float rounded to even, shifted by a zero point and clipped to a byte.
+"""Quantization to bytes: a float is rounded to even, shifted by a zero point and clipped.
 
-Clipping moves ahead of rounding, since its ends are whole numbers; then the processor's own conversion to integers
-rounds, and neither a rounding to floats nor a test of what the conversion cannot hold is left:
+Clipping can come before rounding, because its limits are whole numbers. The processor's conversion to integers then
+does the rounding, and no test for numbers outside its range is needed:
 
     min(max(round(x) + zero, low), high)  =  int(min(max(x, low - zero), high - zero)) + zero
 """
@@ -17,12 +17,12 @@ from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.expr.core import Call, Cast, Const, Expr
 from gpucomp.ir.types import F32, I8, U8, DType
 
-EXACT = 1 << 23  # up to here f32 holds whole numbers, and their sums
+EXACT = 1 << 23  # f32 represents whole numbers up to here, and their sums
 
 
 @dataclass(frozen=True)
 class Quantizer:
-    """``dtype(min(max(rounded + zero, low), high))``, where ``rounded`` is the call that rounds."""
+    """``dtype(min(max(rounded + zero, low), high))``; ``rounded`` is the call that rounds."""
 
     rounded: Call
     zero: int
@@ -32,7 +32,7 @@ class Quantizer:
 
 
 def quantizer_of(expr: Cast) -> Quantizer | None:
-    """``expr`` as what a quantizer of f32 computes; ``None`` where an end is no number of the byte, or it is another."""
+    """``expr`` as a quantizer of f32; ``None`` if it is something else, or if a limit is not a number of the byte."""
     match expr.value:
         case Call(fn="min", args=(Call(fn="max", args=(shifted, Const(value=low))), Const(value=high))):
             pass
@@ -59,7 +59,7 @@ def code_of(x: Value, quantizer: Quantizer) -> Value:
     """The code of each lane of ``x``, as a byte. A NaN gives 0."""
     code, q = x.code, quantizer
     low, high = (code.const(float(end - q.zero), x.type) for end in (q.low, q.high))
-    clipped = code.select(x > low, x, low)  # a NaN is not above
+    clipped = code.select(x > low, x, low)  # false for NaN, which becomes ``low``
     clipped = code.select(clipped < high, clipped, high)
     type = Type("i32", x.type.lanes)
     name = f"llvm.lrint.{type.suffix}.{x.type.suffix}"
@@ -71,7 +71,7 @@ def code_of(x: Value, quantizer: Quantizer) -> Value:
 
 
 def _is_number(expr: Expr) -> bool:
-    """Whether ``expr`` is an integer times a finite number: no NaN."""
+    """Whether ``expr`` is an integer times a finite number, so never NaN."""
     match expr:
         case Call(fn="mul", args=(Cast(value=value), Const(value=factor))):
             return value.dtype.is_integer and math.isfinite(factor)

@@ -1,7 +1,7 @@
-"""How LLVM code holds an element in a register and in memory, and what converts between the two.
+"""Representation of elements in registers and in memory, and conversions between the two.
 
 In registers a float of 16 bits or fewer is an f32 that has been rounded, a bool is an i1, and an integer of 4 or 2 bits
-is an i8 that is sign- or zero-extended. Everything is integer arithmetic, so it needs no instruction that a processor may lack.
+is a sign- or zero-extended i8. Conversions use integer arithmetic, so they need no special instructions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpucomp.ir.types import BF16, BOOL, F8E8M0, F16, F32, F64, DType
 
 
 def register_scalar(dtype: DType) -> str:
-    """The LLVM type that holds one element while it is computed with."""
+    """The LLVM type of one element in a register."""
     if dtype is F64:
         return "double"
     if dtype.is_float:
@@ -23,7 +23,7 @@ def register_scalar(dtype: DType) -> str:
 
 
 def memory_scalar(dtype: DType) -> str:
-    """The LLVM type of one element in memory. The floats of 16 and 8 bits travel as integers."""
+    """The LLVM type of one element in memory. Floats of 16 and 8 bits are loaded and stored as integers."""
     return register_scalar(dtype) if dtype in (F32, F64) else f"i{dtype.nbytes * 8}"
 
 
@@ -41,7 +41,7 @@ def from_memory(value: Value, dtype: DType) -> Value:
 
 
 def to_memory(value: Value, dtype: DType) -> Value:
-    """``value`` is representable in ``dtype``: rounding happened when it was computed."""
+    """Converts ``value`` for a store. It was rounded when it was computed, so ``dtype`` represents it exactly."""
     code = value.code
     if dtype is BOOL:
         return code.convert("zext", value, "i8")
@@ -55,7 +55,7 @@ def to_memory(value: Value, dtype: DType) -> Value:
 
 
 def wrap(value: Value, dtype: DType) -> Value:
-    """The number in the low four or two bits of a byte: what the high ones hold differs from writer to writer."""
+    """Reads the number in the low four or two bits of a byte. Writers fill the high bits differently."""
     sign = 1 << (dtype.bits - 1)
     low = value & (2 * sign - 1)
     return (low ^ sign) - sign if dtype.kind == "i" else low
@@ -70,7 +70,7 @@ def _narrowed(value: Value, dtype: DType) -> Value:
 
 
 def exponent_to_single(bits: Value) -> Value:
-    """The f32 that is an f8e8m0's (i8) value: code k is 2^(k - 127), 255 is NaN."""
+    """The value of an f8e8m0 (i8) as f32: code k is 2^(k - 127), 255 is NaN."""
     code = bits.code
     wide = code.convert("zext", bits, "i32")
     result = code.select(wide.equals(0), 0x400000, wide << 23)  # 2^-127 is a denormal of f32
@@ -78,7 +78,10 @@ def exponent_to_single(bits: Value) -> Value:
 
 
 def single_to_exponent(value: Value) -> Value:
-    """f32 rounded to a power of two as ml_dtypes does, ties up, as i8 bits; NaN for what is not above zero or too large."""
+    """Rounds f32 to a power of two, as i8 bits. Ties go up, as in ml_dtypes.
+
+    Numbers that are not above zero or are too large become NaN.
+    """
     code = value.code
     bits = value.bitcast("i32")
     small = code.convert("zext", bits.compare("sgt", 0x400000), "i32")
@@ -89,7 +92,7 @@ def single_to_exponent(value: Value) -> Value:
 
 
 def half_to_single(bits: Value) -> Value:
-    """IEEE half bits (i16) as f32, with integer arithmetic alone where the processor lacks a conversion."""
+    """IEEE half bits (i16) as f32, by integer arithmetic if the processor has no conversion."""
     code = bits.code
     if code.native_half:
         return code.convert("fpext", bits.bitcast("half"), "float")
@@ -108,7 +111,7 @@ def single_to_half(value: Value) -> Value:
         return code.convert("fptrunc", value, "half").bitcast("i16")
     bits = value.bitcast("i32")
     magnitude = bits & 0x7FFFFFFF
-    # below the normal range the addition of 0.5 does the rounding at the right place
+    # below the normal range, adding 0.5 rounds at the right bit
     small = (magnitude.bitcast("float") + 0.5).bitcast("i32") - 0x3F000000
     odd = magnitude.integer_op("lshr", 13) & 1
     normal = (magnitude + odd - (0x38000000 - 0xFFF)).integer_op("lshr", 13)
@@ -119,7 +122,7 @@ def single_to_half(value: Value) -> Value:
 
 
 def float8_to_single(bits: Value, form: Float8) -> Value:
-    """The f32 that is the value of a float of 8 or 4 bits (i8), NaN's sign included."""
+    """The value of a float of 8 or 4 bits (i8) as f32; the sign of NaN is kept."""
     code = bits.code
     wide = code.convert("zext", bits, "i32")
     magnitude = wide & (form.sign - 1)
@@ -136,11 +139,11 @@ def float8_to_single(bits: Value, form: Float8) -> Value:
 
 
 def single_to_float8(value: Value, form: Float8) -> Value:
-    """f32 rounded to the nearest number of a float of 8 or 4 bits, ties to even, as i8 bits."""
+    """f32 rounded to the nearest number of an 8-bit or 4-bit float, ties to even, as i8 bits."""
     code = value.code
     bits = value.bitcast("i32")
     magnitude = bits & 0x7FFFFFFF
-    # below the normal range the addition rounds to whole multiples of the smallest number
+    # below the normal range, the addition rounds to multiples of the smallest number
     unit = code.const(form.smallest * 2.0**23, value.type)
     small = (magnitude.bitcast("float") + unit).bitcast("i32") - unit.bitcast("i32")
     dropped = 23 - form.mantissa
@@ -157,7 +160,7 @@ def single_to_float8(value: Value, form: Float8) -> Value:
 
 
 def round_to(value: Value, dtype: DType) -> Value:
-    """An f32 computed for a float type of 16 or 8 bits, rounded to that type's values."""
+    """Rounds an f32 to a value of a float type of 16 or 8 bits."""
     code = value.code
     if dtype is F16:
         return half_to_single(single_to_half(value))

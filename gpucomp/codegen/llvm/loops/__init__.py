@@ -1,1 +1,1 @@
-"""Elementwise, row-wise, scanning and scattering kernels."""
+"""Elementwise kernels, row-wise kernels, scans and scatters."""

@@ -1,4 +1,4 @@
-"""The loops family on the CPU: any algorithm, one vector axis, the others looped. Pooling windows are unrolled here too."""
+"""The loops family on the CPU: one axis is vectorized, the others are loops. Windows of pools are unrolled here too."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from gpucomp.kernel import Kernel, Loops, Window
 from gpucomp.schedule.space import Schedule
 
 
-def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], schedule: Schedule, name: str,
-               target: Target) -> tuple[str, int]:  # fmt: skip
-    """The function's text and its number of tasks. ``values`` replaces holes by what they stand for."""
+def emit_loops(
+    kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], schedule: Schedule, name: str, target: Target
+) -> tuple[str, int]:
+    """The function's text and its number of tasks. ``values`` replaces holes."""
     flat = Flattener(kernel.params)
     stores = flat.stores(kernel, values)
     count = len(stores)
@@ -70,13 +71,13 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
     return entry.text(), tasks.count
 
 
-def emit_elementwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_elementwise(kernel: Kernel[Loops], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return emit_loops(kernel, kernel.body_as(Loops).domain, {}, schedule, name, target)
+    return emit_loops(kernel, kernel.body.domain, {}, schedule, name, target)
 
 
-def emit_pool(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """A pool as loops, its window as a sum in each of its stores."""
-    window = kernel.body_as(Window)
+def emit_pool(kernel: Kernel[Window], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """A pool as loops; its window is a reduction within each of its stores."""
+    window = kernel.body
     values: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
     return emit_loops(kernel, window.domain, values, schedule, name, target)

@@ -1,4 +1,4 @@
-"""What the CPU families share: flat offsets, merged axes, the choice of the vector axis, tasks, and the function around it."""
+"""Shared by the CPU families: flat offsets, merged axes, the vector axis, tasks, and the function around the loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpucomp.kernel import Kernel
 
 @dataclass(frozen=True)
 class FlatStore:
-    """``params[target][offset] = value``, the offset counted in elements."""
+    """``params[target][offset] = value``; the offset counts elements."""
 
     target: int
     offset: Expr
@@ -27,7 +27,7 @@ class FlatStore:
 
 
 class Flattener:
-    """Rewrites loads to one flat offset each and simplifies; one instance a kernel shares the work."""
+    """Rewrites each load to one flat offset and simplifies. A kernel uses one instance, which caches its work."""
 
     def __init__(self, params: Sequence[TensorType]) -> None:
         self._params = params
@@ -66,9 +66,9 @@ def offsets(exprs: Sequence[Expr]) -> list[Expr]:
 def merge_axes(
     axes: Sequence[Var], exprs: Sequence[Expr], simplify: Simplifier, *, only_offsets: bool = False
 ) -> tuple[list[Var], list[Expr]]:
-    """Neighbouring axes become one wherever that costs no division; axes of extent 1 go.
+    """Merges neighbouring axes wherever that adds no division, and drops axes of extent 1.
 
-    ``only_offsets``: divisions outside the offsets of loads (in guards) are accepted.
+    ``only_offsets`` allows divisions outside the offsets of loads (in guards).
     """
     axes, exprs = list(axes), list(exprs)
     ones: dict[Expr, Expr] = {axis: index(0) for axis in axes if axis.extent == 1}
@@ -93,7 +93,7 @@ def merge_axes(
 
 
 def collapse(axes: Sequence[Var], name: str) -> tuple[Var, dict[Expr, Expr]]:
-    """All ``axes`` as one flat variable, and what each of them is in terms of it."""
+    """One flat variable for all ``axes``, and the value of each axis in terms of it."""
     extent = math.prod(a.extent for a in axes)
     flat = var(name, extent)
     parts: dict[Expr, Expr] = {}
@@ -108,7 +108,7 @@ def collapse(axes: Sequence[Var], name: str) -> tuple[Var, dict[Expr, Expr]]:
 
 
 def vector_score(axis: Var, stores: Sequence[Expr], reads: Sequence[Expr], width: int) -> float:
-    """How well ``axis`` runs over lanes: unit strides count, jumps cost, short axes waste."""
+    """How suitable ``axis`` is for vectorization: unit strides help, other strides and short axes cost."""
     score = 0.0
     for weight, group in ((3.0, stores), (1.0, reads)):
         for offset in group:
@@ -120,7 +120,7 @@ def vector_score(axis: Var, stores: Sequence[Expr], reads: Sequence[Expr], width
 
 @dataclass(frozen=True)
 class Program:
-    """Expressions lowered once: ``block`` computes ``results``. ``names`` is what a printer has to bind."""
+    """Expressions that were lowered once. ``block`` computes ``results``; a printer has to bind ``names``."""
 
     block: Block
     results: list[Operand]
@@ -135,7 +135,7 @@ def lower(exprs: Sequence[Expr], bound: Sequence[Expr], unroll: int = 0) -> Prog
 
 
 class Entry:
-    """The function of one kernel: its parameters, its task range and the printers inside it."""
+    """The function of one kernel: its parameters, its range of tasks, and the printers that write into it."""
 
     def __init__(self, kernel: Kernel, name: str, target: Target) -> None:
         self.kernel, self.name, self.target = kernel, name, target
@@ -157,7 +157,7 @@ class Entry:
         return printer
 
     def prefix_mask(self, lanes: int, width: int) -> Value:
-        """The first ``lanes`` of ``width`` lanes."""
+        """A mask of the first ``lanes`` of ``width`` lanes."""
         return self.code.vector([lane < lanes for lane in range(width)], "i1")
 
     def chunks(
@@ -168,9 +168,10 @@ class Entry:
         body: Callable[[Value, Value | None], None],
         extent: int,
     ) -> None:
-        """``body(position, mask)`` for each chunk of ``width`` of ``start .. stop``, where only ``extent`` may cut one.
+        """Calls ``body(position, mask)`` for each chunk of ``width`` in ``start .. stop``.
 
-        ``start`` is a multiple of ``width``; so is ``stop``, unless it is ``extent``.
+        Only the chunk at ``extent`` may be cut. ``start`` is a multiple of ``width``; so is ``stop``, unless it is
+        ``extent``.
         """
         code = self.code
         rest = extent % width
@@ -191,7 +192,7 @@ class Entry:
 
     @contextmanager
     def nested(self, axes: Sequence[Var], values: dict[Expr, LaneValue]) -> Iterator[None]:
-        """Loops over ``axes``, bound in ``values``."""
+        """Loops over ``axes``; their variables are bound in ``values``."""
         if not axes:
             yield
             return
@@ -201,7 +202,7 @@ class Entry:
                 yield
 
     def decompose(self, flat: Value, extents: Sequence[int]) -> list[Value]:
-        """The indices of row-major ``flat`` in ``extents``."""
+        """The row-major indices, in an array of shape ``extents``, of the flat index ``flat``."""
         result = []
         for position in range(len(extents) - 1, -1, -1):
             if position == 0:
@@ -213,7 +214,7 @@ class Entry:
 
 
 def narrowed(width: int, axis: Var | None) -> int:
-    """How many of ``width`` lanes run over ``axis``: half of them where these hold it; none without an axis."""
+    """How many of ``width`` lanes are used for ``axis``: half of them if these cover it; none without an axis."""
     if axis is None:
         return 0
     while width > 2 and axis.extent <= width // 2:
@@ -227,7 +228,7 @@ def lane_index(position: Value, width: int) -> LaneValue:
 
 @dataclass(frozen=True)
 class Tasks:
-    """How a loop nest is cut: the leading ``axes`` and blocks of ``block`` of the vector axis make ``count`` tasks."""
+    """``count`` tasks of a loop nest: it is divided along the leading ``axes`` and into blocks of the vector axis."""
 
     axes: tuple[Var, ...]
     inner: tuple[Var, ...]
@@ -240,9 +241,10 @@ class Tasks:
 
 
 def cut(axes: Sequence[Var], extent: int, width: int, wanted: int, work: float) -> Tasks:
-    """As many tasks as ``wanted`` where the work is worth it: leading axes first, then blocks of the vector axis.
+    """Divides a loop nest into ``wanted`` tasks if there is enough work.
 
-    ``work`` estimates the operations of one element. A task has at least ``SMALLEST_TASK`` of them.
+    Leading axes are divided first, then the vector axis, into blocks. ``work`` estimates the operations of one element.
+    A task has at least ``SMALLEST_TASK`` operations.
     """
     points = math.prod(a.extent for a in axes) * max(extent, 1)
     wanted = max(1, min(wanted, int(points * work / SMALLEST_TASK)))
@@ -260,7 +262,7 @@ SMALLEST_TASK = 30_000
 
 
 def operations(exprs: Sequence[Expr]) -> float:
-    """About how many operations the expressions cost, reductions counted with their extents."""
+    """About how many operations the expressions cost; those in reductions count once per element."""
     costly = {"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan", "div", "sqrt"}
 
     def cost(expr: Expr, memo: dict[Expr, float]) -> float:

@@ -1,4 +1,7 @@
-"""The rowwise family on the CPU: row statistics, then stores. Lanes run over columns, or over rows where those are contiguous."""
+"""The rowwise family on the CPU: row statistics, then stores.
+
+Lanes run over columns, or over rows if rows are contiguous.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel, Rowwise, Statistic
 from gpucomp.schedule.space import Schedule
 
-COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow"})  # functions worth a store and a load
-KEPT_ELEMENTS = 16_384  # of a row that is kept on the stack: 64 KiB
+COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow"})  # functions that cost more than a store and a load
+KEPT_ELEMENTS = 16_384  # most elements of a row that are kept on the stack: 64 KiB
 
 
 def across(value: Value, op: str, dtype: DType) -> Value:
-    """``op`` over the lanes of ``value``, by halves."""
+    """Reduces the lanes of ``value`` by ``op``, half of them at a time."""
     code, lanes = value.code, value.type.lanes
     while lanes > 1:
         half = lanes // 2
@@ -88,7 +91,7 @@ def _store_program(work: _Rows, stores: Sequence[FlatStore], axes: Sequence[Expr
 
 @dataclass(frozen=True)
 class _Kept:
-    """The elements of a statistic's value, kept for the stores instead of computed again; ``hole`` is one of them."""
+    """The elements of a statistic's value, which stores read instead of computing them again; ``hole`` is one element."""
 
     statistic: int
     hole: Hole
@@ -99,7 +102,7 @@ class _Kept:
 
 
 def _keep(work: _Rows, width: int) -> _Kept | None:
-    """Room for the value of the last statistic that the stores use and that is costly, where a row fits the stack."""
+    """Space for the value of the last statistic that is costly and used by the stores, if a row fits the stack."""
     if len(work.cols) != 1 or work.cols[0].extent > KEPT_ELEMENTS:
         return None
     used = {node for store in work.stores for node in walk(store.value)}
@@ -114,7 +117,7 @@ def _keep(work: _Rows, width: int) -> _Kept | None:
 
 
 def _at_least_one(work: _Rows) -> list[Hole]:
-    """Statistics that are sums of ``exp(value - largest value)``: the largest makes 1."""
+    """Statistics that are sums of ``exp(value - largest value)``. The largest value adds 1, so the sum is at least 1."""
     maxima = {s.hole: s.value for s in work.statistics if s.op == "max"}
     found = []
     for statistic in work.statistics:
@@ -126,7 +129,7 @@ def _at_least_one(work: _Rows) -> list[Hole]:
 
 
 def _multiplied(work: _Rows, totals: Sequence[Hole]) -> dict[Hole, Hole]:
-    """Stores that divide by one of ``totals`` multiply by its reciprocal, which a row computes once."""
+    """Replaces divisions by one of ``totals`` in the stores by products with its reciprocal, computed once per row."""
     reciprocal = {total: hole(f"{total.name}_reciprocal", total.dtype) for total in totals}
 
     def change(node: Expr) -> Expr | None:
@@ -140,7 +143,7 @@ def _multiplied(work: _Rows, totals: Sequence[Hole]) -> dict[Hole, Hole]:
 
 
 class _Columns:
-    """Lanes run over the last column axis; a statistic has several accumulators to hide the latency of its operation."""
+    """Lanes run over the last column axis. Each statistic has several accumulators, which hide the operation's latency."""
 
     def __init__(self, work: _Rows, width: int) -> None:
         self.work, self.entry, self.code, self.bound = work, work.entry, work.code, work.bound
@@ -156,7 +159,7 @@ class _Columns:
         self.once = _store_program(work, work.row_stores, work.rows)
 
     def emit(self) -> int:
-        """The number of tasks."""
+        """Writes the loops and returns the number of tasks."""
         work = self.work
         columns = math.prod(axis.extent for axis in self.outer) * max(1, self.inner.extent)
         effort = operations(work.exprs) * columns / self.width
@@ -169,7 +172,7 @@ class _Columns:
         return tasks.count
 
     def _row(self) -> None:
-        """The statistics of a row, then its stores."""
+        """Writes the statistics of a row, then its stores."""
         work = self.work
         for position, stat in enumerate(work.statistics):
             total = self.bound[stat.hole] = self._statistic(position)
@@ -209,7 +212,7 @@ class _Columns:
         return across(total, stat.op, dtype)
 
     def _term(self, position: int, at: Value, mask: Value | None) -> Value:
-        """What the columns from ``at`` on add to a statistic; kept where the stores need it."""
+        """What the columns from ``at`` on contribute to a statistic. It is kept if the stores need it."""
         program = self.programs[position]
         self.bound[self.inner] = lane_index(at, self.width)
         value = self.entry.printer(program, self.bound, self.width, mask).lanes(program.results[0])
@@ -225,7 +228,7 @@ class _Columns:
 
 
 def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
-    """Lanes run over a row axis (or there are none); columns are looped."""
+    """Lanes run over a row axis, or there are none; columns are loops."""
     entry, code, bound = work.entry, work.code, work.bound
     width = narrowed(width, lanes)
     outer = [a for a in work.rows if a is not lanes]
@@ -270,9 +273,9 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
     return tasks.count
 
 
-def emit_rowwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_rowwise(kernel: Kernel[Rowwise], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return emit_rows(kernel, kernel.body_as(Rowwise), schedule, name, target)
+    return emit_rows(kernel, kernel.body, schedule, name, target)
 
 
 def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
@@ -286,7 +289,7 @@ def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, targ
     if width and work.cols and not work.empty:
         columns = vector_score(work.cols[-1], element_stores, reads, width)
     if width and work.rows:
-        # else a row's stores are little beside what it reads, and columns are the lanes where they can be
+        # a row's stores count only if columns cannot be the lanes or are few; otherwise its loads dominate
         few = columns <= 0 or math.prod(a.extent for a in work.cols) < width
         rows = vector_score(work.rows[-1], element_stores + (row_stores if few else []), reads, width)
     if columns > 0 and columns >= rows:

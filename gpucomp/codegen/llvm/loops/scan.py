@@ -1,7 +1,7 @@
-"""The scan family on the CPU: one running value a row. Lanes run over rows where those are contiguous.
+"""The scan family on the CPU: one running value per row. Lanes run over rows if these are contiguous.
 
-Rows side by side are taken in blocks whose running values stay in the first cache, so that memory is walked in order.
-A sum is that of adding one by one: off by at most ``(n - 1) * 2**-24 * sum |x|`` in f32, to first order.
+Adjacent rows are processed in blocks whose running values stay in the first-level cache, so that memory is read in
+order. Sums are added one by one; in f32 the error is at most ``(n - 1) * 2**-24 * sum |x|``, to first order.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from gpucomp.expr.core import REDUCTIONS, Expr, Var, identity_of
 from gpucomp.kernel import Kernel, Scan
 from gpucomp.schedule.space import Schedule
 
-BLOCK = 1024  # rows side by side whose running values are kept: 4 KiB of f32
+BLOCK = 1024  # adjacent rows whose running values are kept: 4 KiB of f32
 
 
 class _Scan:
-    """One kernel's rows and expressions after merging, the rows that lanes run over, and the running values."""
+    """One kernel's rows and expressions after merging, the axis of rows that lanes run over, and the running values."""
 
-    def __init__(self, kernel: Kernel, body: Scan, schedule: Schedule, name: str, target: Target) -> None:
-        self.entry, self.body = Entry(kernel, name, target), body
+    def __init__(self, kernel: Kernel[Scan], schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        body = self.body = kernel.body
         code = self.code = self.entry.code
         flat = Flattener(kernel.params)
         stores = flat.stores(kernel)
@@ -60,7 +61,7 @@ class _Scan:
         self.running = code.stack(f"[{self.block} x {self.type.scalar}]", 64)
 
     def _vector(self, exprs: Sequence[Expr], width: int) -> Var | None:
-        """The axis of rows that lanes run over: one along which memory runs, more than along the rows."""
+        """The axis of rows that lanes run over: memory is more contiguous along it than along the scan."""
         if not width:
             return None
         where, reads = [s.offset for s in self.stores], offsets(exprs)
@@ -77,7 +78,7 @@ class _Scan:
         return cut(outer, self.extent, self.width, wanted, work)
 
     def rows_of(self, first: Value | int, stop: Value | int) -> None:
-        """All of the rows ``first .. stop``, at most ``block`` of them."""
+        """Scans the rows ``first .. stop``, at most ``block`` of them."""
         code, axis = self.code, self.body.axis
         with code.loop(0, self.block, max(self.width, 1)) as at:
             code.store(self.neutral, self._place(at), self.type.bits // 8)
@@ -89,11 +90,11 @@ class _Scan:
                 self.entry.chunks(first, stop, self.width, lambda at, mask: self._step(at, mask, first), self.extent)
 
     def _place(self, row: Value) -> Value:
-        """Where the running value of a row of the block stands."""
+        """The address of a row's running value within the block."""
         return self.code.gep(self.running, row, self.type.scalar)
 
     def _step(self, at: Value, mask: Value | None, first: Value | int) -> None:
-        """One element of each lane's row: ``at`` is the first lane's row, ``first`` that of the block."""
+        """One element of each lane's row. ``at`` is the row of lane 0, ``first`` the first row of the block."""
         entry, code, body = self.entry, self.code, self.body
         if self.vector is not None:
             self.bound[self.vector] = lane_index(at, self.width)
@@ -108,9 +109,9 @@ class _Scan:
             printer.store(store.target, self.stored.results[2 * i], self.stored.results[2 * i + 1])
 
 
-def emit_scan(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_scan(kernel: Kernel[Scan], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    scan = _Scan(kernel, kernel.body_as(Scan), schedule, name, target)
+    scan = _Scan(kernel, schedule, name, target)
     entry, code, extent = scan.entry, scan.code, scan.extent
     tasks = scan.tasks(schedule["tasks"])
     with code.loop(entry.first, entry.last) as task:

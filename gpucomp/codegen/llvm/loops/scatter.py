@@ -1,8 +1,9 @@
-"""The scatter family on the CPU: a task owns some lines and a part of their places; it copies them, then changes them.
+"""The scatter family on the CPU. A task owns some lines and a part of the places in each; it copies, then updates them.
 
-It looks at all updates of its lines, in order, and makes those that fall into its part, so nobody else writes there.
-Lanes run over lines that lie side by side in memory, whether they share their updates' places or have places of their own,
-which are then gathered and scattered: no two lanes meet. Without such lines they run over places, in the copy alone.
+A task reads all updates of its lines, in order, and applies those within its part, so no other task writes there. Lanes
+run over lines that are adjacent in memory. Such lines may share the places of their updates; otherwise each lane has a
+place of its own, which is gathered and scattered, and no two lanes collide. Without such lines, lanes run over places,
+in the copy only.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.scatter import copied_in_place, inside_of
 from gpucomp.schedule.space import Schedule
 
-READERS = 4  # tasks that may look at an update of a line whatever the number of its places
+READERS = 4  # tasks that may share a line however few its places are; each reads all updates of the line
 
 
 class _Walk:
-    """A kernel's expressions over its merged lines, one flat place and one flat number of an update."""
+    """A kernel's expressions in terms of its merged lines, one flat place and one flat number of an update."""
 
-    def __init__(self, kernel: Kernel, body: Scatter, schedule: Schedule, name: str, target: Target) -> None:
-        self.entry, self.body = Entry(kernel, name, target), body
+    def __init__(self, kernel: Kernel[Scatter], schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        body = self.body = kernel.body
         self.code = self.entry.code
         self.place = var("place", math.prod(v.extent for v in body.places))
         self.number = var("number", math.prod(v.extent for v in body.updates))
@@ -64,12 +66,12 @@ class _Walk:
 
     @property
     def extent(self) -> int:
-        """Of the axis of lines that lanes run over; 1 where they run over none."""
+        """The extent of the axis of lines that lanes run over; 1 without such an axis."""
         return self.fast.extent if self.fast is not None else 1
 
     @property
     def lanes(self) -> int:
-        """Lanes that run over lines."""
+        """The number of lanes that run over lines."""
         return self.width if self.fast is not None else 0
 
     @property
@@ -78,7 +80,7 @@ class _Walk:
         return self.fast is not None and not any(self.fast in e.free for e in (self.guard, self.hit, self.found))
 
     def changed(self, position: int) -> FlatStore:
-        """Store ``position`` of what an update makes of the element that is there."""
+        """Store ``position``, with an update applied to the element."""
         target, offset = self.targets[position], self.offsets[position]
         there = load(target, (offset,), self.body.acc.dtype)
         return FlatStore(target, offset, substitute(self.after, {self.body.acc: there}))
@@ -93,7 +95,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a task owns: lines ``first .. stop`` of those that lanes run over, places ``begin .. end`` of each."""
+    """The part of a task: lines ``first .. stop`` on the axis of lanes, and places ``begin .. end`` of each."""
 
     first: Value | int
     stop: Value | int
@@ -103,7 +105,7 @@ class _Share:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """How lines are shared out among ``tasks``, and the places of a line among ``parts`` of ``part``, whole vectors."""
+    """Divides lines into ``tasks``, and the places of a line into ``parts`` of ``part`` places, whole vectors."""
 
     tasks: Tasks
     parts: int
@@ -127,7 +129,7 @@ class _Split:
         return _Split(tasks, -(-points // part), part)
 
     def share(self, w: _Walk, block: Value, number: Value) -> _Share:
-        """Of block ``block`` of the lines, part ``number`` of the places."""
+        """Part ``number`` of the places, of block ``block`` of the lines."""
         begin = number * self.part
         end = w.code.minimum(begin + self.part, w.place.extent)
         if self.tasks.blocks == 1:
@@ -137,7 +139,7 @@ class _Split:
 
 
 class _Phases:
-    """The two phases of a task: it copies its places, then it makes the updates that fall into them."""
+    """The two phases of a task: it copies its places, then applies the updates within them."""
 
     def __init__(self, w: _Walk) -> None:
         self.w, self.entry, self.code = w, w.entry, w.code
@@ -174,7 +176,7 @@ class _Phases:
                 element(w.place, 0, place, None)
 
     def update(self, share: _Share) -> None:
-        """Every update of the lines, where the guard holds: without it there is nothing to read."""
+        """Applies every update of the lines if the guard holds; otherwise there is nothing to read."""
         w = self.w
         if w.fast is not None and not w.slices:
             with self.code.loop(0, w.number.extent) as number:
@@ -210,7 +212,7 @@ class _Phases:
                     self.store(self.changing, 0, None)
 
     def _apart(self, share: _Share, at: Value, mask: Value | None) -> None:
-        """Each lane changes a place of its own, which is looked up where the guard holds."""
+        """Each lane changes a place of its own, which is looked up if the guard holds."""
         w, width = self.w, self.w.width
         assert w.fast is not None
         w.bound[w.fast] = lane_index(at, width)
@@ -227,9 +229,9 @@ class _Phases:
             self.store(self.changing, width, active)
 
 
-def emit_scatter(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_scatter(kernel: Kernel[Scatter], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    w = _Walk(kernel, kernel.body_as(Scatter), schedule, name, target)
+    w = _Walk(kernel, schedule, name, target)
     entry, code = w.entry, w.code
     split, phases = _Split.of(w, schedule["tasks"]), _Phases(w)
     tasks = split.tasks

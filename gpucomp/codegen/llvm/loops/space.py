@@ -1,4 +1,4 @@
-"""The schedules of the CPU's families without a cost model: loops, pools, rows, scans, scatters."""
+"""Schedules of the CPU families without a cost model: loops, pools, rows, scans, scatters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpucomp.schedule.space import too_wide
 
 
 class ScatterSchedule(VectorSchedule):
-    tasks: int = tunable((1, 16, 64, 256), "parts wanted for the threads to share, where the work is worth it")
+    tasks: int = tunable((1, 16, 64, 256), "tasks wanted for the threads, if there is enough work")
 
 
 class LoopsSchedule(ScatterSchedule):
-    unroll: int = tunable((0, 16, 64), "points of a reduction that are written out instead of looped")
+    unroll: int = tunable((0, 16, 64), "most points of a reduction that is unrolled")
 
 
 class RowwiseSchedule(LoopsSchedule):
@@ -53,8 +53,8 @@ def scatter_default(p: LoopsProblem, limits: Limits) -> ScatterSchedule:
     return ScatterSchedule(lanes=_lanes(limits), tasks=64)
 
 
-def rowwise_problem(kernel: Kernel) -> RowwiseProblem:
-    body = kernel.body_as(Rowwise)
+def rowwise_problem(kernel: Kernel[Rowwise]) -> RowwiseProblem:
+    body = kernel.body
     return RowwiseProblem(rows=math.prod(a.extent for a in body.rows), cols=math.prod(a.extent for a in body.cols))
 
 

@@ -1,10 +1,11 @@
-"""Contractions on dot-product instructions: AMX's nest of loops around a register block of vectors.
+"""Contractions by dot-product instructions: the loop nest of AMX around a register block of vectors.
 
     for each word of k (two bf16, four bytes):
         sums[row][vector] += the word of the row, in every lane, times the words of 16 columns
 
-``vdpbf16ps`` flushes denormals to zero, rounds to nearest even and raises no exceptions. ``vpdpbusd`` multiplies unsigned
-by signed bytes: signed rows are read as ``byte + 128``, and 128 times the sum of a column is subtracted at the end.
+``vdpbf16ps`` flushes denormals to zero, rounds to nearest even and raises no exceptions. ``vpdpbusd`` multiplies
+unsigned by signed bytes: signed rows are read as ``byte + 128``, and 128 times the sum of a column is subtracted at the
+end.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from gpucomp.ir.types import BF16, I8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 
-UNROLLED = (4, 2, 1)  # words of k that are written out
+UNROLLED = (4, 2, 1)  # words of k that are unrolled
 ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
 class _Dots(Tiles):
-    def __init__(self, kernel: Kernel, c: Contraction, s: DotsSchedule, name: str, target: Target) -> None:
-        super().__init__(kernel, c, s, name, target)
+    def __init__(self, kernel: Kernel[Contraction], s: DotsSchedule, name: str, target: Target) -> None:
+        super().__init__(kernel, s, name, target)
         self.parts = parts_of_tile(target.limits)
         self.lanes = COLUMNS // self.parts
         self.sum_type = Type(self.vector.scalar, self.lanes)
@@ -35,7 +36,7 @@ class _Dots(Tiles):
         self.rows_signed = a is I8 and not self.flipped
 
     def _late(self) -> None:
-        return None  # the sums are in the registers that the stores would take
+        return None  # the sums occupy the registers that the stores would need
 
     def _begin_program(self) -> None:
         pass
@@ -57,7 +58,7 @@ class _Dots(Tiles):
             with code.loop(0, words, unrolled) as word:
                 for u in range(unrolled):
                     if u:
-                        code.fence()  # columns read ahead would take registers of sums
+                        code.fence()  # columns loaded earlier would need registers that the sums occupy
                     self._word(row, columns_at, word + u, sums, totals)
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
@@ -68,7 +69,7 @@ class _Dots(Tiles):
                 code.store(value, to, LINE // self.parts)
 
     def _word(self, row: Value, columns: Value, word: Value, sums: list[list[Slot]], totals: list[Slot]) -> None:
-        """One word of k."""
+        """Adds the products of one word of k."""
         code = self.code
         tile_bytes = self.d.depth * COLUMNS * self.narrow.dtype.nbytes
         type = Type("i32", self.lanes)
@@ -100,7 +101,6 @@ class _Dots(Tiles):
         return code.let(f"call {total.type} @llvm.x86.{name}({inner})", total.type)
 
 
-def emit_dots(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    c = kernel.body_as(Contraction)
-    return _Dots(kernel, c, DotsSchedule(**schedule), name, target).emit()
+    return _Dots(kernel, DotsSchedule(**schedule), name, target).emit()

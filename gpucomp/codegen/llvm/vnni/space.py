@@ -1,6 +1,6 @@
-"""The schedules of contractions on dot-product instructions: ``vdpbf16ps`` on pairs of bf16, ``vpdpbusd`` on quads of bytes.
+"""Schedules of contractions by dot products: ``vdpbf16ps`` on two bf16, ``vpdpbusd`` on four bytes.
 
-Operands are read and tasks are cut as for AMX. The rows of the register block take the place of a tile's.
+Operands are read and tasks are divided as for AMX. The rows of a register block take the place of a tile's rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpucomp.codegen.llvm.amx.space import (
     derive,
     line_counts,
 )
-from gpucomp.codegen.llvm.core_space import crowding
+from gpucomp.codegen.llvm.core_space import FEW_THREADS, crowding, microseconds
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
@@ -29,30 +29,28 @@ from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.schedule.space import can_run
 
-SPARE = 2  # registers besides the sums, a word of the columns and one of the rows
+SPARE = 2  # registers besides those of the sums, of a word of the columns and of a word of the rows
 
 
 class DotsProblem(NarrowProblem):
-    signed: int  # 1: rows and columns are both signed, which takes sums of the columns as well
+    signed: int  # 1: rows and columns are both signed, which also requires the sums of the columns
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    """Why the processor's dot products cannot compute ``kernel``; empty when they can."""
-    if not isinstance(kernel.body, Contraction):
-        return "no contraction"
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
+    """Why the processor's dot products cannot compute ``kernel``; empty if they can."""
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
     if not packable(kernel, "b") and narrow.ops.ko:
-        return "columns that are no constant have several axes of k"
+        return "columns that are not constant have several axes of k"
     if narrow.dtype is BF16:
         return "" if "avx512bf16" in features else "the processor has no avx512bf16"
     if narrow.ops.a.dtype is U8 and narrow.ops.b.dtype is U8:
-        return "one factor of a dot product of bytes is signed"
+        return "neither factor of the products of bytes is signed"
     return "" if features & {"avx512vnni", "avxvnni"} else "the processor has neither avx512vnni nor avxvnni"
 
 
-def problem(kernel: Kernel) -> DotsProblem:
+def problem(kernel: Kernel[Contraction]) -> DotsProblem:
     narrow = narrow_of(kernel)
     assert narrow is not None
     both = narrow.ops.a.dtype is I8 and narrow.ops.b.dtype is I8
@@ -74,12 +72,12 @@ def objections(s: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[str]
     yield from amx.unreadable(s, p)
 
 
-def packing(kernel: Kernel, s: DotsSchedule, p: DotsProblem) -> Packing | None:
+def packing(kernel: Kernel[Contraction], s: DotsSchedule, p: DotsProblem) -> Packing | None:
     return amx.packing(kernel, s, p)
 
 
 def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> float:
-    """Cycles of the busiest of ``threads``, about. All but the dot products is counted as for AMX."""
+    """About how many cycles the busiest of ``threads`` takes. Everything except dot products is counted as for AMX."""
     d = derive(s, p)
     parts = parts_of_tile(limits)
     dot = (limits.core.pairs if p.nbytes == 2 else limits.core.quads) / parts
@@ -112,8 +110,8 @@ def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> fl
 
 
 def estimate(s: DotsSchedule, p: DotsProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about."""
-    return _cycles(s, p, limits, 2) / amx.GHZ / 1e3
+    """About how many microseconds two threads take."""
+    return microseconds(_cycles(s, p, limits, 2))
 
 
 def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
@@ -123,7 +121,7 @@ def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
     )
 
     def cost(s: DotsSchedule) -> float:
-        return sum(_cycles(s, p, limits, threads) * threads for threads in amx.THREADS)
+        return sum(_cycles(s, p, limits, threads) * threads for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))

@@ -1,16 +1,16 @@
-"""Depthwise convolutions of bytes, channels last: i32 sums by dot products of neighbouring rows, in registers.
+"""Depthwise convolutions of bytes, channels last: i32 sums in registers, by dot products of neighbouring rows.
 
     task (lead, some rows of the result, some vectors of channels):
         the weights of each vector as words                             (a word: one column's taps of 4 rows, or of 2)
         for each row of the result, each tile of its columns, each vector:
-            word = the image's rows, put together, once for every column that the tile reads
+            word = the image's rows, combined, once for every column that the tile reads
             sums[output] += word . weights[column's tap]                for every output that the column belongs to
             the stores, with the sums in registers
 
-With ``vpdpbusd`` a word is four bytes, one factor unsigned and one signed, so signed images are read as ``byte + 128``;
-elsewhere, and for weights that fit no byte, it is two 16-bit integers for ``vpmaddwd``. What bytes are off by, a zero
-point and those 128, is taken away at the start: sum (u + o) w = sum u w + o sum w. Padding is a byte like the others:
-rows outside the image are read from a line that holds it.
+With ``vpdpbusd`` a word is four bytes, one factor unsigned and one signed; signed images are read as ``byte + 128``.
+Without it, and for weights that do not fit a byte, a word is two 16-bit integers for ``vpmaddwd``. Offsets of the
+bytes, a zero point or those 128, are subtracted at the start: sum (u + o) w = sum u w + o sum w. Padding is a byte like
+any other: rows outside the image are read from a line of padding.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
@@ -33,8 +34,7 @@ from gpucomp.kernel.passes.narrow_integers import split_offset
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
-LINE = 64
-MOST_HALO = 1 << 17  # bytes of the line that stands for rows outside the image
+MOST_HALO = 1 << 17  # most bytes of the line that is read for rows outside the image
 FEWEST_LANES = 4
 DOTS = frozenset({"avx512vnni", "avxvnni"})
 PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
@@ -43,12 +43,12 @@ FLIP = 0x80808080
 
 @dataclass(frozen=True)
 class ByteWindows:
-    """A depthwise convolution of bytes: an element of the image is ``byte + offset``, also where the padding is.
+    """A depthwise convolution of bytes. An element of the image, or of its padding, is ``byte + offset``.
 
     windows   its image is a plain load of bytes
-    padding   the byte that stands outside the image
-    signed    whether bytes are
-    weights   the least and the largest weight that there can be
+    padding   the byte outside the image
+    signed    whether bytes are signed
+    weights   the smallest and the largest possible weight
     """
 
     windows: Windows
@@ -59,7 +59,7 @@ class ByteWindows:
 
 
 def byte_windows_of(kernel: Kernel) -> ByteWindows | Refusal:
-    """The parts of a kernel that this engine computes, or why it does not."""
+    """The parts of a kernel that this engine computes, or the reason why it cannot."""
     if not isinstance(kernel.body, Loops):
         return Refusal("no depthwise convolution")
     found = depthwise_of(kernel, (I32,))
@@ -77,14 +77,14 @@ def byte_windows_of(kernel: Kernel) -> ByteWindows | Refusal:
         case Cast(value=image):
             wanted = image
         case _:
-            return Refusal("the padding is no number")
+            return Refusal("the padding is not a number")
     if not isinstance(image, Load) or any(isinstance(n, Load) for place in image.index for n in walk(place)):
         return Refusal("the image is computed")
     if image.dtype not in (I8, U8):
         return Refusal("the image is wider than a byte")
     low, high = (-128, 127) if image.dtype is I8 else (0, 255)
     if not low <= padding <= high:
-        return Refusal("the padding is no byte")
+        return Refusal("the padding is not a byte")
     assert found.weight is not None
     weights = bounds(found.weight)
     if not -(1 << 15) <= weights[0] <= weights[1] < 1 << 15:
@@ -113,12 +113,12 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def words(found: Windows, group: int) -> int:
-    """Words of a column of the window."""
+    """Words per column of the window."""
     return -(-found.sliding.y.taps // group)
 
 
 def _step(kernel: Kernel, found: Windows) -> int | None:
-    """Bytes from one place along x to the next; ``None`` where they are not evenly apart."""
+    """Bytes from one place along x to the next; ``None`` if the distance varies."""
     place = next((v for v in found.image.free if v.name == "place_x"), None)
     if place is None:
         return 0
@@ -127,7 +127,7 @@ def _step(kernel: Kernel, found: Windows) -> int | None:
 
 
 def _halo_bytes(kernel: Kernel, found: Windows) -> int:
-    """Bytes of a line of the image, as far as windows reach."""
+    """Bytes in a line of the image, as far as windows reach."""
     step = _step(kernel, found)
     if step is None or step < 0:
         return MOST_HALO + 1
@@ -137,7 +137,7 @@ def _halo_bytes(kernel: Kernel, found: Windows) -> int:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Neighbouring outputs of a row: the first one, how many, and its number where columns may lie outside."""
+    """Neighbouring outputs of a row: the first one, their count, and the first one's number if columns may lie outside."""
 
     start: Value
     width: int
@@ -184,7 +184,7 @@ class _Emitter:
         )
         self.bound: dict[Expr, LaneValue] = {}
         self.vectors = schedule["vectors"]
-        self.weight_bytes = s.x.taps * self.words * self.lanes * 4  # of a vector of channels
+        self.weight_bytes = s.x.taps * self.words * self.lanes * 4  # bytes for a vector of channels
         self.weights = self.code.stack(f"[{self.vectors * self.weight_bytes} x i8]", LINE)
         self.starts = self.code.stack(f"[{self.vectors * self.lanes} x i32]", LINE)
         if self.rows is not None:
@@ -221,7 +221,7 @@ class _Emitter:
         return entry.text(), math.prod(lead) * parts * groups
 
     def _parts(self, others: int) -> int:
-        """How many parts the rows of the result are cut in."""
+        """The number of parts into which the rows of the result are divided."""
         s = self.s
         rows = s.y.outputs
         work = s.x.outputs * s.channel.extent * self.windows.taps * rows * math.prod(a.extent for a in s.lead)
@@ -238,7 +238,7 @@ class _Emitter:
     # weights
 
     def _words_of_weights(self, vector: Value, channel: Value, mask: Value | None) -> None:
-        """The weights of a vector of channels as words, and what its sums start from."""
+        """The weights of a vector of channels as words, and the initial values of its sums."""
         code, s = self.code, self.s
         self.bound[s.channel] = lane_index(channel, self.lanes)
         bits = 32 // self.group
@@ -290,7 +290,7 @@ class _Emitter:
                 vectors(_Tile(x, tile, None))
 
     def _line(self, place: Value) -> Value:
-        """Where the row of the image is, at place 0 along x and channel 0."""
+        """The address of the image's row, at place 0 along x and channel 0."""
         code = self.code
         if self.place_y is not None:
             self.bound[self.place_y] = place
@@ -350,7 +350,10 @@ class _Emitter:
         return found
 
     def _quads(self, rows: Sequence[Value]) -> Value:
-        """A byte of each row in each lane's word, the first lowest: words change places, and then bytes in 16 of them."""
+        """Combines a byte of each row in each lane's word, the first row lowest.
+
+        Words are shuffled first, then bytes within 16 bytes.
+        """
         code, lanes = self.code, self.lanes
         nothing = code.const(0, rows[0].type)
         a, b, c, d = [*rows, *[nothing] * (4 - len(rows))]
@@ -369,7 +372,7 @@ class _Emitter:
         return self.code.shuffle(a, b, range(2 * a.type.lanes))
 
     def _pairs(self, rows: Sequence[Value]) -> Value:
-        """The 16-bit integers of two rows in each lane's word."""
+        """Combines the 16-bit integers of two rows in each lane's word."""
         code, signed = self.code, self.found.signed
         first, *second = [code.convert("sext" if signed else "zext", row, "i32") for row in rows]
         low = first & 0xFFFF if signed else first

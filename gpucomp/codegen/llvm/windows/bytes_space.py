@@ -1,4 +1,4 @@
-"""The schedules of windows over bytes: the parameters of other windows, with a default of their own."""
+"""Schedules of windows over bytes: the parameters of other windows, with a different default."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def problem(kernel: Kernel) -> WindowProblem:
     return window_sizes(found.windows)
 
 
-COLUMN, OUTPUT = 4.0, 9.0  # instructions that assemble a column's word, and those of an output
+COLUMN, OUTPUT = 4.0, 9.0  # instructions to assemble a column's word, and per output
 
 
 def default(p: WindowProblem, limits: Limits) -> WindowSchedule:

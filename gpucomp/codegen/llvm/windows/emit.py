@@ -1,10 +1,10 @@
 """Windows that slide over an image, channels last: depthwise convolutions and pooling, in registers.
 
-Lanes run over channels. A tile is some neighbouring outputs of one row by a vector or a few of channels: each element of
-the image that it needs is loaded once and goes to every output of the tile that it belongs to. Halos are told apart
-beforehand: rows of the window that lie outside are branched over, and tiles whose columns do are written out with their
-place known, so that what lies between is loaded without a question. A padding that is skipped adds nothing to a sum:
-it is not multiplied by its weight, which would make an infinite weight's NaN.
+Lanes run over channels. A tile is some neighbouring outputs of one row by one or a few vectors of channels. Each
+element of the image is loaded once per tile and is used for every output that it belongs to. Halos are handled
+separately: rows of the window outside the image are branched over, and tiles with columns outside are unrolled at a
+fixed place, so that tiles in between need no checks. A skipped padding adds nothing to a sum. It is not multiplied by
+its weight, because an infinite weight would make that NaN.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
 FEW_TAPS = 16
-MOST_TAPS = 49  # of a window that is written out
-MOST_EDGE_TILES = 4  # tiles written out with their place
+MOST_TAPS = 49  # most taps of a window that is unrolled
+MOST_EDGE_TILES = 4  # most tiles that are unrolled at a fixed place
 WIDEST_TILE = 8
-SHORT_EPILOGUE = 14  # statements that are written out for every output of a tile
+SHORT_EPILOGUE = 14  # most statements that are unrolled over the outputs of a tile
 
 
 @dataclass(frozen=True)
 class Windows:
-    """``sliding`` with the halo taken off its image.
+    """``sliding`` with the padding removed from its image.
 
-    rows      where ``image`` may be read, a truth of ``place_y``; ``None`` for everywhere
-    columns   places along x where it may be read: from .. to (exclusive)
+    rows      the condition on ``place_y`` under which ``image`` may be read; ``None`` if it always may
+    columns   the places along x where it may be read: from .. to (exclusive)
     """
 
     sliding: Sliding
@@ -54,7 +54,7 @@ class Windows:
 
 
 def windows_of(kernel: Kernel) -> Windows | Refusal:
-    """The parts of a kernel that this engine computes, or why it does not."""
+    """The parts of a kernel that this engine computes, or the reason why it cannot."""
     found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
     if isinstance(found, Refusal):
         return found
@@ -66,12 +66,12 @@ def windows_of(kernel: Kernel) -> Windows | Refusal:
         halo = found.image.otherwise
         neutral = identity_of(found.op, F32) if found.weight is None else 0.0
         if not isinstance(halo, Const) or halo.value != neutral:
-            return Refusal("the padding is not what leaves the result as it is")
+            return Refusal("the padding is not neutral for the reduction")
     return framed(found, found.image)
 
 
 def framed(found: Sliding, image: Expr) -> Windows | Refusal:
-    """``image`` without the padding that is a frame around it; why it is none, where it is something else."""
+    """``image`` without padding that frames it, or the reason why the padding has another form."""
     low, high = 0, found.x.reach(found.x.outputs)
     if not isinstance(image, Select):
         return Windows(found, image, None, (low, high))
@@ -83,13 +83,13 @@ def framed(found: Sliding, image: Expr) -> Windows | Refusal:
             continue
         limits = _limits(part)
         if names != {"place_x"} or limits is None:
-            return Refusal("the padding is no frame around the image")
+            return Refusal("the padding is not a frame around the image")
         low, high = max(low, limits[0]), min(high, limits[1])
     return Windows(found, image.then, rows, (low, max(low, high)))
 
 
 def _limits(part: Expr) -> tuple[int, int] | None:
-    """The integers from .. to (exclusive) of its one variable for which a comparison holds."""
+    """The integers, from .. to (exclusive), for which a comparison of one variable holds."""
     match part:
         case Call(fn="le" | "lt" as fn, args=(a, b)):
             constant, terms = linear(b - a)
@@ -105,14 +105,14 @@ def _limits(part: Expr) -> tuple[int, int] | None:
 
 
 def slide(outputs: int, taps: int, stride: int, dilation: int) -> Slide:
-    """A slide of these sizes, of no kernel in particular."""
+    """A slide of these sizes that belongs to no kernel."""
     return Slide(var("out", outputs), var("tap", taps), stride, dilation)
 
 
 def edge_tiles(x: Slide, columns: tuple[int, int], tile: int) -> tuple[list[int], list[int]]:
-    """Starts of the tiles of ``tile`` outputs that are written out, and of those in between, which all read inside.
+    """The first outputs of unrolled tiles, and of the tiles in between, which read only inside the image.
 
-    The last tile, where it is narrower, is among the former.
+    A narrower last tile is among the unrolled ones.
     """
     edges: list[int] = []
     inside: list[int] = []
@@ -130,7 +130,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if isinstance(found, Refusal):
         return found.reason
     if found.sliding.weight is None and found.taps <= FEW_TAPS:
-        return f"up to {FEW_TAPS} taps of a pool, plain loops have them written out and wait for memory as well"
+        return f"plain loops unroll up to {FEW_TAPS} taps of a pool and are as fast"
     if all(len(edge_tiles(found.sliding.x, found.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
         return "the padding reaches too far into the image"
     return ""
@@ -138,7 +138,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 @dataclass
 class _Tile:
-    """Where a tile is: its first output, how many there are, and whether its columns are known to be inside."""
+    """Where a tile is: its first output, the number of outputs, and whether its columns are known to be inside."""
 
     start: Value
     width: int
@@ -146,9 +146,9 @@ class _Tile:
 
 
 class _Element:
-    """An element of the image or the weights, as it moves along one axis.
+    """An element of the image or of the weights, as it moves along one axis.
 
-    A plain load that moves by a constant step has its address computed once; the others lie beside it.
+    A plain load that moves by a constant step has its address computed once; other elements are at constant offsets.
     """
 
     def __init__(self, value: Expr, axes: Sequence[Expr], axis: Var | None) -> None:
@@ -163,7 +163,7 @@ class _Element:
                     self.address = lower([offset], axes, 16)
 
     def along(self, work: _Emitter, start: Value, mask: Value | None) -> Callable[[int], Value]:
-        """What gives the element ``n`` behind ``start``, for each ``n``."""
+        """A function from ``n`` to the element ``n`` places after ``start``."""
         entry, code = work.entry, work.code
 
         def printed(n: int) -> Value:
@@ -240,7 +240,7 @@ class _Emitter:
         return entry.text(), count * blocks
 
     def _channel_blocks(self, rows: int, whole: int, step: int) -> tuple[int, int]:
-        """How many parts the channels are cut in, and how many channels a part has, where rows make too few tasks."""
+        """The number of parts of the channels, and the channels in each, if rows make too few tasks."""
         s = self.s
         work = s.x.outputs * s.channel.extent * self.found.taps * rows / self.lanes
         wanted = max(1, min(self.schedule["tasks"], int(4 * work / SMALLEST_TASK)))
@@ -249,7 +249,7 @@ class _Emitter:
         return (-(-whole // block), block) if block else (1, 0)
 
     def _channels(self, at: _Tile, start: Value | int, stop: Value | int, last: Value | None, vectors: int) -> None:
-        """The tile for channels ``start .. stop``, and by the ``last`` part for those that fill no vector."""
+        """The tile for channels ``start .. stop``, and, with ``last``, for the channels that do not fill a vector."""
         code, step, channels = self.code, self.lanes * vectors, self.s.channel.extent
         whole = channels - channels % self.lanes
         even = whole - whole % step
@@ -294,7 +294,7 @@ class _Emitter:
             for i, row in enumerate(sums):
                 self._store(at.start + i, channel, [slot.get() for slot in row], mask)
             return
-        # many statements: written once, over sums in memory
+        # many statements: a loop over sums in memory
         size = self.lanes * 4
         room = code.stack(f"[{at.width * vectors} x {type}]", 64)
         for i, row in enumerate(sums):
@@ -306,7 +306,7 @@ class _Emitter:
             self._store(at.start + output, channel, loaded, mask)
 
     def _store(self, output: Value, channel: Value, sums: Sequence[Value], mask: Value | None) -> None:
-        """The results at ``output`` for vectors of channels from ``channel`` on."""
+        """Stores the results at ``output`` for vectors of channels from ``channel`` on."""
         if self.s.x.out is not None:
             self.bound[self.s.x.out] = output
         for k, total in enumerate(sums):
@@ -317,7 +317,7 @@ class _Emitter:
                 printer.store(store.target, *self.epilogue.results[2 * number : 2 * number + 2])
 
     def _row(self, at: _Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
-        """One row of the window: each column of the image that the tile reads, to the outputs it belongs to."""
+        """One row of the window: applies each column of the image that the tile reads to the outputs it belongs to."""
         code, s = self.code, self.s
         uses = s.x.uses(at.width)
         low, high = self.found.columns

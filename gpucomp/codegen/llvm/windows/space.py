@@ -1,4 +1,4 @@
-"""The schedules of the CPU engines whose windows slide along rows of channels."""
+"""Schedules of the CPU engines with windows that slide along rows of channels."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TILES = tuple(range(1, windows.WIDEST_TILE + 1))
 
 
 class WindowSchedule(VectorSchedule):
-    tile_x: int = tunable(TILES, "neighbouring outputs of a row that share what they read")
+    tile_x: int = tunable(TILES, "neighbouring outputs of a row that share their loads")
     vectors: int = tunable((1, 2, 3, 4), "vectors of channels of a tile")
-    tasks: int = tunable((1, 16, 64, 256), "parts wanted for the threads to share; rows of the result may be more")
+    tasks: int = tunable((1, 16, 64, 256), "tasks wanted for the threads; rows of the result may make more")
 
 
 class WindowProblem(Sizes):
-    lead: int  # points of the axes before an image's rows
+    lead: int  # points of the axes before the image's rows
     out_y: int
     out_x: int
     channels: int
@@ -32,8 +32,8 @@ class WindowProblem(Sizes):
     taps_x: int
     stride_x: int
     dilation_x: int
-    low_x: int  # columns of the image that may be read: from this one on
-    high_x: int  # up to, but not including, this one
+    low_x: int  # the first column of the image that may be read
+    high_x: int  # one past the last column that may be read
     weighted: int  # 1: taps have weights
 
 
@@ -60,7 +60,7 @@ def window_sizes(found: windows.Windows) -> WindowProblem:
 
 
 def edges(tile: int, p: WindowProblem) -> int:
-    """Tiles of a row that are unrolled, because their place decides which taps are inside the image."""
+    """Tiles of a row that are unrolled at a fixed place, because their taps may be outside the image."""
     slide = windows.slide(p.out_x, p.taps_x, p.stride_x, p.dilation_x)
     return len(windows.edge_tiles(slide, (p.low_x, p.high_x), tile)[0])
 
@@ -68,17 +68,17 @@ def edges(tile: int, p: WindowProblem) -> int:
 def objections(s: WindowSchedule, p: WindowProblem, limits: Limits) -> Iterator[str]:
     yield from too_wide(s.lanes, 4, limits)
     if not s.lanes:
-        yield "lanes run over channels: there must be some"
+        yield "lanes run over channels, and there are none"
     if (written := edges(s.tile_x, p)) > windows.MOST_EDGE_TILES:
-        yield f"{written} tiles at the image's edges would be written out, {windows.MOST_EDGE_TILES} are allowed"
+        yield f"{written} tiles at the image's edges would be unrolled, {windows.MOST_EDGE_TILES} are allowed"
 
 
 def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
-    """The tile with the fewest loads per result that leaves registers to spare. Few tiles should be cut short."""
+    """The tile with the fewest loads per result that leaves registers free. Few tiles should be cut short."""
     lanes = limits.vector_bytes // 4
     least = WindowSchedule(lanes=lanes, tile_x=1, vectors=1, tasks=64)
     tiles = [tile for tile in TILES if tile <= max(1, p.out_x) and edges(tile, p) <= windows.MOST_EDGE_TILES]
-    if p.out_x > 14:  # wide images come from memory: small tiles touch fewer cache lines at a time
+    if p.out_x > 14:  # wide images come from memory, and small tiles touch fewer cache lines at a time
         tiles = [tile for tile in tiles if tile <= 4]
 
     def fits(s: WindowSchedule) -> bool:
@@ -95,5 +95,5 @@ def default(p: WindowProblem, limits: Limits) -> WindowSchedule:
     candidates = [least.replace(tile_x=tile, vectors=vectors) for tile, vectors in pairs]
     if runnable := [s for s in candidates if fits(s) or s == least]:
         return min(runnable, key=cost)
-    # narrow tiles have too many at the edges: take the width with the fewest
+    # narrow tiles have too many at the edges, so the width with the fewest is taken
     return least.replace(tile_x=min(TILES, key=lambda tile: edges(tile, p)))

@@ -1,17 +1,17 @@
-"""Winograd's algorithms on the CPU, in strict f32.
+"""Winograd convolutions on the CPU, in strict f32.
 
     task (block of tiles, group of panels of nv vectors of output channels):
         for each part of the channels:
-            data: each tile of pixels, transformed, vectors along channels          -> data[position][tile][channel]
+            transform each tile of pixels, vectors along channels                   -> data[position][tile][channel]
             for each panel, for each position:
                 products[position][tile][column] += data[position] @ filters[panel][position]
                                                      mr rows by nv vectors at a time, in registers
-        for each panel: each tile's products, transformed, vectors along columns, and the stores
+        for each panel: transform each tile's products, vectors along columns, and store the results
 
-A tile is a square of ``outputs + 2`` pixels, from which a square of ``outputs`` results comes; tiles overlap by two. With
-steps of 2 a tile has 5 x 5 pixels, and some positions are multiplied by the same filters. Pixels outside the image are
-read from a row of zeros. Results outside the image are computed but not stored. Scratch is on the stack, where it stays
-in the second-level cache from task to task.
+A tile is a square of ``outputs + 2`` pixels and gives a square of ``outputs`` results; tiles overlap by two pixels.
+With steps of 2 a tile has 5 x 5 pixels, and several positions are multiplied by the same filters. Pixels outside the
+image are read from a row of zeros. Results outside the image are computed but not stored. Scratch is on the stack, so
+it stays in the second-level cache from task to task.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from gpucomp.kernel.winograd_matrices import floats, linear
 from gpucomp.refusal import required
 from gpucomp.schedule.space import Schedule
 
-UNROLL = 4  # channels written out in the innermost loop
-POINTERS = 8  # of a row of a tile's pixels: no tile has more
+UNROLL = 4  # channels that are unrolled in the innermost loop
+POINTERS = 8  # pointers for a row of a tile's pixels; no tile has more
 
 
 class _Emitter:
-    def __init__(self, kernel: Kernel, c: Contraction, s: WinogradSchedule, name: str, target: Target) -> None:
+    def __init__(self, kernel: Kernel[Contraction], s: WinogradSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.s, self.p = s, problem(kernel)
@@ -52,11 +52,15 @@ class _Emitter:
         shape = (self.d.panels, self.d.factors, self.p.depth, self.d.nr)
         self.image = self.entry.params[form.source]
         self.filters = self.entry.params[packed_filters(kernel, shape, "contraction/winograd")]
-        self._read_stores(kernel, c)
+        self._read_stores(kernel)
         self._scratch()
 
-    def _read_stores(self, kernel: Kernel, c: Contraction) -> None:
-        """The stores over the axes of the result; ``n`` as one variable. Axes of extent 1 are bound to zero."""
+    def _read_stores(self, kernel: Kernel[Contraction]) -> None:
+        """Rewrites the stores in terms of the result's axes, with ``n`` as one variable.
+
+        Axes of extent 1 are bound to zero.
+        """
+        c = kernel.body
         flat = Flattener(kernel.params)
         self.n, parts = collapse(c.n, "n")
         self.stores = [
@@ -88,7 +92,7 @@ class _Emitter:
         code, d, entry = self.code, self.d, self.entry
         with code.loop(0, d.part, self.width) as at:
             code.store(code.const(0, self.vector), code.gep(self.zeros, at, "float"))
-        transformed = code.slot(I64)  # the block whose data are there
+        transformed = code.slot(I64)  # the block whose transformed data are in scratch
         transformed.set(code.integer(-1))
         with code.loop(entry.first, entry.last) as task:
             block, group = entry.decompose(task, [d.blocks, d.groups])
@@ -114,7 +118,7 @@ class _Emitter:
     # pixels
 
     def _place(self, tile: Value) -> tuple[Value, Value, Value]:
-        """Image, first row and first column of a tile's results."""
+        """The image, and the first row and column, of a tile's results."""
         image, row, column = self.entry.decompose(tile, [self.p.images, self.d.tiles_y, self.d.tiles_x])
         return image, row * self.s.outputs, column * self.s.outputs
 
@@ -141,7 +145,7 @@ class _Emitter:
                         code.store(value, code.gep(to, at, "float"))
 
     def _point_at_pixels(self, tile: Value, first: Value) -> None:
-        """A table of where the pixels of a tile lie: channel ``first`` of each, or zeros outside the image."""
+        """Fills a table with the address of channel ``first`` of each pixel of a tile, or of zeros outside the image."""
         code, p = self.code, self.p
         side = self.side
         lanes = 4 if side <= 4 else 8
@@ -195,7 +199,7 @@ class _Emitter:
                     self._register_block(a, b, to, whole, rest, length, part)
 
     def _factor(self, position: Value) -> Value:
-        """Which of the transformed filters a position is multiplied by."""
+        """The number of the transformed filters that a position is multiplied by."""
         if self.factors == self.side:
             return position
         row, column = self.entry.decompose(position, [self.side, self.side])
@@ -237,9 +241,9 @@ class _Emitter:
         self._each_sum(to, sums, lambda slot, at: code.store(slot.get(), at))
 
     def _following_filters(self, b: Value, row: Value, length: Value) -> tuple[Value, int]:
-        """Where the filters of the next position lie that this register block fetches, and how many lines in a step.
+        """The address of the filters that this register block prefetches, and the number of lines per step.
 
-        Each of the block's register blocks fetches its share: the first of the next position finds them all.
+        They are the next position's. Each register block of a position prefetches a share; together they prefetch all.
         """
         blocks = -(-min(self.d.block, self.d.tiles) // self.s.mr)
         lines = -(-UNROLL * self.d.nr // LINE_FLOATS // blocks)
@@ -295,7 +299,6 @@ class _Emitter:
             printer.store(store.target, self.program.results[2 * i], self.program.results[2 * i + 1])
 
 
-def emit_winograd(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks. Raises ``ScheduleError`` where the filters are not packed."""
-    c = kernel.body_as(Contraction)
-    return _Emitter(kernel, c, WinogradSchedule(**schedule), name, target).emit()
+def emit_winograd(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks. Raises ``ScheduleError`` if the filters are not packed."""
+    return _Emitter(kernel, WinogradSchedule(**schedule), name, target).emit()

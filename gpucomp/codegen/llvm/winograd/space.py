@@ -1,7 +1,7 @@
-"""The parameters of the CPU's `winograd` engine of contractions: F(2, 3), F(4, 3) and F(6, 3), squared, in strict f32.
+"""Parameters of the CPU's ``winograd`` engine of contractions: F(2, 3), F(4, 3) and F(6, 3), squared, in strict f32.
 
-Pixels may lie in memory as bf16 or f16: they are f32 from their transform on, as the filters are from the compilation.
-With steps of 2 it is two outputs of each phase, see ``gpucomp.kernel.winograd_matrices.two_phases``.
+Pixels in memory may be bf16 or f16. They are f32 from their transform on; filters are transformed to f32 when the model
+is compiled. With steps of 2, ``gpucomp.kernel.winograd_matrices.two_phases`` gives two outputs of each phase.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
@@ -41,23 +42,23 @@ class WinogradProblem(Sizes):
     depth: int  # channels of the image
     out_y: int
     out_x: int
-    first_y: int  # the pixel of the first output's first tap
+    first_y: int  # the row of the first output's first tap
     first_x: int
     n: int  # channels of the result
     step: int  # 1 or 2 pixels from one output to the next
-    # Only problems with narrow pixels contain it: records of f32 must not be used for these, which other engines compute faster.
+    # Only problems with narrow pixels contain it. Other engines are faster for these, so records of f32 must not be used.
     pixel_bytes: int = 4
 
 
 class WinogradSizes(Sizes):
     """What follows from a schedule and a problem. Offsets and lengths of scratch are in floats.
 
-    The positions of a tile lie side by side: transforms touch few pages. Tiles lie a line further apart than they need,
-    so that the rows of a register block do not share a set of the cache.
+    The positions of a tile are adjacent, so that transforms touch few pages. Tiles are padded by a cache line, so that
+    the rows of a register block do not share a cache set.
     """
 
-    positions: int  # of a transformed tile of pixels
-    factors: int  # transformed filters of a pair of channels
+    positions: int  # elements of a transformed tile of pixels
+    factors: int  # elements of a transformed filter
     tiles_y: int
     tiles_x: int
     tiles: int
@@ -65,47 +66,47 @@ class WinogradSizes(Sizes):
     blocks: int
     nr: int  # columns of a panel
     panels: int
-    groups: int  # of panels: tasks along the columns
+    groups: int  # groups of panels: tasks along the columns
     part: int  # channels that are transformed at a time
     parts: int
-    data_tile: int  # from one tile of transformed pixels to the next
+    data_tile: int  # distance between tiles of transformed pixels
     data_position: int
     data_floats: int
-    product_tile: int  # from one tile of products to the next
+    product_tile: int  # distance between tiles of products
     product_position: int
     product_panel: int
     product_floats: int
 
 
-SCRATCH_BYTES = 5 << 18  # of the stack that one call may take
-LINE_FLOATS = 16  # of a cache line
+SCRATCH_BYTES = 5 << 18  # most stack of one call
+LINE_FLOATS = 16  # floats in a cache line
 STEPS = (1, 2)
 
 
-def pixels(kernel: Kernel) -> Pixels | Refusal:
-    """The convolution that the engine computes, or why it does not."""
+def pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
+    """The convolution that the engine computes, or the reason why it cannot."""
     return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
 
 
-def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     found = pixels(kernel)
     if isinstance(found, Refusal):
         return found.reason
-    body = kernel.body_as(Contraction)
+    body = kernel.body
     if body.b.dtype is not F32:
-        return "its filters are no f32 when they are multiplied"
+        return "its filters are not f32 when they are multiplied"
     slow = found.dtype is F16 and not features & {"f16c", "neon"}
     return "the processor does not convert f16" if slow else ""
 
 
-def problem(kernel: Kernel) -> WinogradProblem:
+def problem(kernel: Kernel[Contraction]) -> WinogradProblem:
     form = required(pixels(kernel))
     p = WinogradProblem(**winograd_sizes(kernel, form), step=form.steps[0])
     return p if form.dtype is F32 else p.replace(pixel_bytes=form.dtype.nbytes)
 
 
 def transform_of(s: WinogradSchedule, p: WinogradProblem) -> str:
-    outputs = int(s.outputs)  # a single number also in ``lockstep``
+    outputs = int(s.outputs)  # a single number, also in ``lockstep``
     return f"winograd{outputs}3" if p.step == 1 else f"winograd{outputs}3by{p.step}"
 
 
@@ -174,18 +175,17 @@ def geometry(s: WinogradSchedule, p: WinogradProblem) -> Geometry:
 # the cost of a schedule
 
 CYCLES_PER_MICROSECOND = 3000
-# of the transforms of a tile, for a vector of channels: measured with data in the second-level cache
+# of the transforms of a tile, per vector of channels; measured with data in the second-level cache
 DATA_CYCLES = {"winograd23": 75, "winograd43": 210, "winograd63": 460, "winograd23by2": 110}
 RESULT_CYCLES = {"winograd23": 60, "winograd43": 180, "winograd63": 450, "winograd23by2": 80}
 FEW_REGISTERS = 1.4  # factor on transforms with 16 registers
-BLOCK_CYCLES = 30  # of a register block: its start and its end
-AGAIN_BYTES = 6.5  # of filters per cycle that are read again from the last-level cache
-CACHED_BYTES = 40.0  # of filters per cycle from the second-level cache
+BLOCK_CYCLES = 30  # start and end of a register block
+AGAIN_BYTES = 6.5  # bytes of filters per cycle, if read again from the last-level cache
+CACHED_BYTES = 40.0  # bytes of filters per cycle from the second-level cache
 OVERLAP = 0.3  # part of the shorter of arithmetic and fetching that does not overlap with the longer
-PIXEL_BYTES = 6.0  # of pixels and results per cycle
+PIXEL_BYTES = 6.0  # bytes of pixels and results per cycle
 TASK_CYCLES = 400
-LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be clearly faster
-THREADS = (1, 2, 4)  # a default schedule is chosen for all of these
+LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3), so it has to be clearly faster
 # The engine is preferred below this part of the plain engine's time, because cost models err. Smaller: Winograd less
 # often. ``gpucomp.schedule.choose._estimated`` compares the two.
 HEADROOM = 0.9
@@ -193,13 +193,13 @@ MANY = 4  # with so many tasks per thread, the wait for the last ones does not m
 
 
 def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits) -> float:
-    """Cycles of the busiest of ``threads``, about."""
+    """About how many cycles the busiest of ``threads`` takes."""
     d = derive(s, p)
     slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
     tasks = d.blocks * d.groups
     share = -(-tasks // threads)
     chunk = -(-tasks // (4 * threads)) if threads > 1 else tasks  # consecutive tasks of a thread
-    # a block's data are transformed once per chunk, or for each task if it takes its channels in parts
+    # a block's data are transformed once per chunk, or once per task if channels are divided into parts
     again = 1.0 if d.parts > 1 else min(1.0, 1 / chunk + 1 / d.groups)
     transform = transform_of(s, p)
     filters = 4 * d.factors * p.depth * d.panels * d.nr
@@ -233,29 +233,29 @@ def _register_blocks(rows: int, mr: int) -> list[int]:
 
 
 def _block(rows: int, s: WinogradSchedule, p: WinogradProblem, d: WinogradSizes, limits: Limits) -> float:
-    """Cycles of one register block: multiply-adds, loads or filters from the second-level cache, whichever take longest."""
+    """Cycles of one register block: the longest of multiply-adds, loads, and filters from the second-level cache."""
     step = max(
         rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4
     )
-    step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in a plain contraction
+    step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that overlap with the multiply-adds, as in a plain contraction
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 
 
 def estimate(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> float:
-    """Microseconds on two threads, about, divided by ``HEADROOM``."""
+    """About how many microseconds two threads take, divided by ``HEADROOM``."""
     return cycles(s, p, 2, limits) / CYCLES_PER_MICROSECOND / HEADROOM
 
 
-ROWS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 10, 8, 4), 1: (14, 12, 4)}  # of a register block, by its vectors
-ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
+ROWS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 10, 8, 4), 1: (14, 12, 4)}  # rows of a register block, by its vectors
+ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # with 16 registers
 
 
 def default(p: WinogradProblem, limits: Limits) -> WinogradSchedule:
-    """The candidate that the cost model finds fastest on ``THREADS``; the smallest schedule if no candidate is legal."""
+    """The candidate that is fastest by the cost model on ``FEW_THREADS``; the smallest schedule if no candidate is legal."""
     smallest = WinogradSchedule(lanes=limits.vector_bytes // 4, outputs=2, block=4, mr=1, nv=1, part=32, panels=1)
 
     def cost(s: WinogradSchedule) -> float:
-        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+        return LOSS[s.outputs] * sum(threads * cycles(s, p, threads, limits) for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if scratch_bytes(s, p) <= SCRATCH_BYTES)
     return min(legal, key=cost, default=smallest)
@@ -281,6 +281,9 @@ def packing(kernel: Kernel, s: WinogradSchedule, p: WinogradProblem) -> Packing:
     """Transformed filters [panel, factor, input channel, column of the panel]; the last panel is padded."""
     d = derive(s, p)
     digits = (
-        Digit("span", d.nr, d.panels), Digit("k", p.depth, d.factors), Digit("k", 1, p.depth), Digit("span", 1, d.nr),
-    )  # fmt: skip
+        Digit("span", d.nr, d.panels),
+        Digit("k", p.depth, d.factors),
+        Digit("k", 1, p.depth),
+        Digit("span", 1, d.nr),
+    )
     return Packing("b", digits, transform_of(s, p))

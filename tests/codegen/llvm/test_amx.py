@@ -1,6 +1,6 @@
-"""Contractions on tile registers and dot products beside the numpy oracle.
+"""Contractions by tile registers and dot products, compared with numpy.
 
-On the instructions, where the processor has them, and everywhere on what does the same in software.
+They use the processor's instructions if it has them, and on every processor also their emulation in software.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from gpucomp.codegen.llvm.amx.space import (
     line_counts,
     registers,
 )
-from gpucomp.codegen.llvm.engines import DOTS, TILES, engines_of
+from gpucomp.codegen.llvm.engines import AMX, VNNI, engines_of
 from gpucomp.device.target import Target
+from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from testing.kernel_oracle import UNWRITTEN, expected
 from testing.kernels import conv, grouped_conv, matmul, random_inputs, stem
 from testing.tolerance import assert_identical, assert_rounded_once
 from tests.matrix_emulation import emulated
@@ -60,7 +61,7 @@ ALDER_LAKE = cpu.named("cpu:alderlake")  # dot products of bytes alone, and vect
 
 @dataclass(frozen=True)
 class Way:
-    """An engine, on whose instructions, and what it is compiled for."""
+    """An engine, whether it runs on real instructions or in software, and the processor that it is compiled for."""
 
     engine: str
     on: str
@@ -74,24 +75,24 @@ class Way:
         return f"{self.engine} {self.on}"
 
 
-DOTTED = ("rows of an odd length", "columns turned", "3x3 padded", "3x3 strided", "i8 by i8", "u8 by i8", "i8 by u8")
+BY_VNNI = ("rows of an odd length", "columns turned", "3x3 padded", "3x3 strided", "i8 by i8", "u8 by i8", "i8 by u8")
 OF_BYTES = ("i8 by i8", "u8 by i8", "i8 by u8")
 FEATURES = [
-    (("avx2", "fma"), Way("tiles", "software", TILES, HOST)),
-    (("avx2", "fma"), Way("dots", "software", DOTS, HOST, DOTTED)),
-    (("avx2", "fma"), Way("narrow dots", "software", DOTS, ALDER_LAKE, OF_BYTES)),
-    (("amx-tile", "amx-bf16", "amx-int8"), Way("tiles", "processor", TILES, HOST, more=1)),
-    (("avx512bf16", "avx512vnni"), Way("dots", "processor", DOTS, HOST, DOTTED, more=1)),
-    (("avxvnni",), Way("narrow dots", "processor", DOTS, ALDER_LAKE, OF_BYTES, more=1)),
+    (("avx2", "fma"), Way("amx", "software", AMX, HOST)),
+    (("avx2", "fma"), Way("vnni", "software", VNNI, HOST, BY_VNNI)),
+    (("avx2", "fma"), Way("narrow vnni", "software", VNNI, ALDER_LAKE, OF_BYTES)),
+    (("amx-tile", "amx-bf16", "amx-int8"), Way("amx", "processor", AMX, HOST, more=1)),
+    (("avx512bf16", "avx512vnni"), Way("vnni", "processor", VNNI, HOST, BY_VNNI, more=1)),
+    (("avxvnni",), Way("narrow vnni", "processor", VNNI, ALDER_LAKE, OF_BYTES, more=1)),
 ]
 WAYS = [way for needed, way in FEATURES if HOST.features.issuperset(needed)]
 
 
-def constant_weights(kernel: Kernel) -> Kernel:
+def constant_weights(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     return replace(kernel, constants=frozenset({1}))
 
 
-def with_bytes(kernel: Kernel, a: DType, b: DType) -> Kernel:
+def with_bytes(kernel: Kernel[Contraction], a: DType, b: DType) -> Kernel[Contraction]:
     """A matmul of I8 with operands of ``a`` and ``b``."""
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -101,8 +102,8 @@ def with_bytes(kernel: Kernel, a: DType, b: DType) -> Kernel:
     return replace(kernel, params=params + kernel.params[2:], body=replace(body, a=operands[0], b=operands[1]))
 
 
-def joined_channels() -> Kernel:
-    """A 1x1 convolution over the sum of a constant and two images, one after the other along the channels."""
+def joined_channels() -> Kernel[Contraction]:
+    """A 1x1 convolution over the sum of a constant and two images that are joined along the channels."""
     kernel = conv((1, 5, 7, 96), 21, (1, 1), dtype=BF16)
     body, parts = kernel.body, (TensorType(BF16, (1, 5, 7, 40)), TensorType(BF16, (1, 5, 7, 56)))
     assert isinstance(body, Contraction)
@@ -114,8 +115,8 @@ def joined_channels() -> Kernel:
     return replace(kernel, params=params, body=replace(body, a=a), stores=(store,), label="1x1 of two images")
 
 
-def long_epilogue() -> Kernel:
-    """More arithmetic behind each sum than is written out between the steps of another block."""
+def long_epilogue() -> Kernel[Contraction]:
+    """An epilogue that is too long to be interleaved with the steps of another block."""
     kernel = matmul(37, 70, 262, dtype=BF16)
     first, *others = kernel.stores
     value = cast(first.value, F32)
@@ -124,7 +125,7 @@ def long_epilogue() -> Kernel:
     return replace(kernel, stores=(replace(first, value=cast(value, BF16)), *others), label="a long epilogue")
 
 
-KERNELS: dict[str, Kernel] = {
+KERNELS: dict[str, Kernel[Contraction]] = {
     "rows in place": constant_weights(matmul(49, 70, 96, dtype=BF16)),
     "rows of an odd length": constant_weights(matmul(37, 41, 51, dtype=BF16)),
     "rows of many steps": constant_weights(matmul(37, 70, 291, dtype=BF16)),
@@ -148,12 +149,14 @@ KERNELS: dict[str, Kernel] = {
 }  # fmt: skip
 
 
-def problem_of(kernel: Kernel, family: Family = TILES) -> NarrowProblem:
+def problem_of(kernel: Kernel[Contraction], family: Family = AMX) -> NarrowProblem:
     return family.problem(kernel)
 
 
-def some_schedules(kernel: Kernel, count: int, family: Family = TILES, target: Target = HOST) -> list[Schedule]:
-    """The default and ``count`` random schedules that are legal."""
+def some_schedules(
+    kernel: Kernel[Contraction], count: int, family: Family = AMX, target: Target = HOST
+) -> list[Schedule]:
+    """The default and ``count`` random legal schedules."""
     problem, chooser = family.problem(kernel), random.Random(kernel.digest)
     found = [dict(family.default(problem, target.limits).numbers)]
     while len(found) < count + 1:
@@ -188,7 +191,7 @@ class Compiled:
         self.image = Image(len(binary).to_bytes(8, "little") + binary)
 
     def run(self, kernel: Kernel, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, tasks run one by one from the last to the first."""
+        """The outputs. Tasks run one by one, the last first."""
         arrays = [np.ascontiguousarray(a) for a in arrays]
         outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
         pointers = [a.ctypes.data for a in (*arrays, *outputs)]
@@ -204,7 +207,7 @@ def compiled(request: pytest.FixtureRequest) -> Compiled:
     return Compiled(request.param)
 
 
-@pytest.fixture(scope="module", params=[way for way in WAYS if way.engine != "narrow dots"], ids=lambda way: way.title)
+@pytest.fixture(scope="module", params=[way for way in WAYS if way.engine != "narrow vnni"], ids=lambda way: way.title)
 def compiled_bf16(request: pytest.FixtureRequest) -> Compiled:
     return Compiled(replace(request.param, names=("rows in place", "3x3 strided"), more=0))
 
@@ -250,9 +253,9 @@ def test_denormals_count_as_zero_and_infinities_do_not(compiled_bf16: Compiled) 
 @pytest.mark.parametrize("name", ["3x3 padded", "u8 by i8", "columns turned"])
 def test_a_processor_with_the_instructions_gets_them(name: str) -> None:
     kernel = KERNELS[name]
-    choice = choose(kernel, (TILES,), SAPPHIRE_RAPIDS.limits)
+    choice = choose(kernel, (AMX,), SAPPHIRE_RAPIDS.limits)
     laid_out = pack(kernel, choice.packing).kernel if choice.packing else kernel
-    text = cpu.assembly([emit(laid_out, choice.schedule, SAPPHIRE_RAPIDS, "k", TILES)], SAPPHIRE_RAPIDS)
+    text = cpu.assembly([emit(laid_out, choice.schedule, SAPPHIRE_RAPIDS, "k", AMX)], SAPPHIRE_RAPIDS)
 
     assert ("tdpbusd" if name == "u8 by i8" else "tdpbf16ps") in text
     assert "ldtilecfg" in text
@@ -263,22 +266,22 @@ def test_a_processor_with_the_instructions_gets_them(name: str) -> None:
 def test_a_processor_without_them_keeps_its_engine(lacking: str) -> None:
     kernel, features = KERNELS["3x3 padded"], SAPPHIRE_RAPIDS.features
 
-    assert TILES in engines_of(kernel, features)
-    assert TILES not in engines_of(kernel, features - {lacking})
-    assert TILES in engines_of(KERNELS["u8 by i8"], features - {"amx-bf16"})
-    assert lacking in TILES.accepts(kernel, features - {lacking})
+    assert AMX in engines_of(kernel, features)
+    assert AMX not in engines_of(kernel, features - {lacking})
+    assert AMX in engines_of(KERNELS["u8 by i8"], features - {"amx-bf16"})
+    assert lacking in AMX.accepts(kernel, features - {lacking})
 
 
 @pytest.mark.parametrize(
     ("target", "of_bf16", "of_bytes"),
-    [("x86-64-v4", [], []), ("haswell", [], []), ("alderlake", [], [DOTS]), ("icelake-server", [], [DOTS]),
-     ("znver4", [DOTS], [DOTS]), ("sapphirerapids", [TILES, DOTS], [TILES, DOTS])],
+    [("x86-64-v4", [], []), ("haswell", [], []), ("alderlake", [], [VNNI]), ("icelake-server", [], [VNNI]),
+     ("znver4", [VNNI], [VNNI]), ("sapphirerapids", [AMX, VNNI], [AMX, VNNI])],
 )  # fmt: skip
 def test_a_target_gets_the_engines_of_its_instructions(target: str, of_bf16: list, of_bytes: list) -> None:
     features = cpu.named(f"cpu:{target}").features
 
     for name, wanted in (("3x3 padded", of_bf16), ("u8 by i8", of_bytes)):
-        assert [family for family in engines_of(KERNELS[name], features) if family in (TILES, DOTS)] == wanted
+        assert [family for family in engines_of(KERNELS[name], features) if family in (AMX, VNNI)] == wanted
 
 
 @pytest.mark.parametrize(
@@ -288,10 +291,10 @@ def test_a_target_gets_the_engines_of_its_instructions(target: str, of_bf16: lis
 )  # fmt: skip
 def test_dot_products_keep_their_sums_in_registers(name: str, target: str, instruction: str) -> None:
     kernel, device = KERNELS[name], cpu.named(f"cpu:{target}")
-    choice = choose(kernel, (DOTS,), device.limits)
+    choice = choose(kernel, (VNNI,), device.limits)
     assert choice.packing is not None
     packed = pack(kernel, choice.packing).kernel
-    text = cpu.assembly([emit(packed, choice.schedule, device, "k", DOTS)], device)
+    text = cpu.assembly([emit(packed, choice.schedule, device, "k", VNNI)], device)
     loops = [loop for loop in innermost_loops(text) if re.search(instruction, loop)]
 
     assert loops, "no loop with the instruction"
@@ -301,13 +304,13 @@ def test_dot_products_keep_their_sums_in_registers(name: str, target: str, instr
 
 
 def test_bytes_without_a_sign_are_no_dot_product() -> None:
-    assert "signed" in DOTS.accepts(KERNELS["u8 by u8"], SAPPHIRE_RAPIDS.features)
+    assert "signed" in VNNI.accepts(KERNELS["u8 by u8"], SAPPHIRE_RAPIDS.features)
 
 
 def test_wider_operands_are_refused() -> None:
-    assert "wider" in TILES.accepts(matmul(5, 7, 9), SAPPHIRE_RAPIDS.features)
-    assert "wider" in TILES.accepts(matmul(5, 7, 9, dtype=F16), SAPPHIRE_RAPIDS.features)
-    assert "wider" in TILES.accepts(matmul(5, 7, 9, dtype=I32, acc=I32), SAPPHIRE_RAPIDS.features)
+    assert "wider" in AMX.accepts(matmul(5, 7, 9), SAPPHIRE_RAPIDS.features)
+    assert "wider" in AMX.accepts(matmul(5, 7, 9, dtype=F16), SAPPHIRE_RAPIDS.features)
+    assert "wider" in AMX.accepts(matmul(5, 7, 9, dtype=I32, acc=I32), SAPPHIRE_RAPIDS.features)
 
 
 def test_padding_that_a_byte_cannot_hold_is_refused() -> None:
@@ -322,24 +325,44 @@ def test_padding_that_a_byte_cannot_hold_is_refused() -> None:
 def test_columns_of_several_axes_of_k_are_not_copied() -> None:
     kernel = conv((1, 7, 6, 19), 40, (3, 3), pad=1, dtype=BF16)  # its weights are no constant
 
-    assert "several axes of k" in TILES.accepts(kernel, SAPPHIRE_RAPIDS.features)
+    assert "several axes of k" in AMX.accepts(kernel, SAPPHIRE_RAPIDS.features)
 
 
 def test_objections() -> None:
     kernel = KERNELS["rows of an odd length"]
-    problem = TILES.problem(kernel)
-    schedule = dict(TILES.default(problem, HOST.limits).numbers)
+    problem = AMX.problem(kernel)
+    schedule = dict(AMX.default(problem, HOST.limits).numbers)
 
     def reasons(**changes: int) -> str:
-        return "; ".join(TILES.reasons(schedule | changes, problem, HOST.limits))
+        return "; ".join(AMX.reasons(schedule | changes, problem, HOST.limits))
 
     assert reasons() == ""
-    assert "rows do not lie in memory as tiles" in reasons(pack_a=IN_PLACE)
+    assert "rows in memory do not have the layout of tiles" in reasons(pack_a=IN_PLACE)
     assert "leave too few of 8 registers" in reasons(tiles_m=4, tiles_n=2)
     assert "there are no lines" in reasons(pack_a=COPIED, across=1)
-    assert "the columns are no constant" in "; ".join(
-        TILES.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem.replace(b_constant=0), HOST.limits)
+    assert "the columns are not constant" in "; ".join(
+        AMX.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem.replace(b_constant=0), HOST.limits)
     )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("family", [AMX, VNNI], ids=lambda family: family.engine)
+def test_every_legal_schedule_is_emitted_for_the_kernel_that_it_packs(family: Family, name: str) -> None:
+    """And for no other kernel: the columns of a convolution that nobody packed could not be copied."""
+    kernel = KERNELS[name]
+    if reason := family.accepts(kernel, SAPPHIRE_RAPIDS.features):
+        assert "signed" in reason
+        return
+    for schedule in some_schedules(kernel, 12, family, SAPPHIRE_RAPIDS):
+        packing = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
+        assert (packing is not None) == (schedule["pack_b"] == 2)
+        packed = kernel
+        if packing is not None:
+            packed = pack(kernel, packing).kernel
+            with pytest.raises(ScheduleError, match=r"pack_b=2 reads columns packed to .*: pack the kernel"):
+                emit(kernel, schedule, SAPPHIRE_RAPIDS, "k", family)
+
+        assert emit(packed, schedule, SAPPHIRE_RAPIDS, "k", family).geometry.groups[0] > 0
 
 
 # how operands are found
@@ -368,7 +391,7 @@ def test_windows_of_a_convolution() -> None:
 
 def test_few_channels_are_filled_up_to_whole_words() -> None:
     kernel = KERNELS["stem of planes"]
-    s, p = TILES.schedule(some_schedules(kernel, 0)[0]), problem_of(kernel)
+    s, p = AMX.schedule(some_schedules(kernel, 0)[0]), problem_of(kernel)
     d = derive(s, p)
 
     assert s.pack_a == LINES
@@ -378,9 +401,9 @@ def test_few_channels_are_filled_up_to_whole_words() -> None:
     assert copied_bytes(s, p) >= sum(line_counts(d, p)) * d.pitch * 4 * 2
 
 
-def lines_of(kernel: Kernel) -> NarrowSizes:
+def lines_of(kernel: Kernel[Contraction]) -> NarrowSizes:
     problem = problem_of(kernel)
-    return derive(TILES.schedule(some_schedules(kernel, 0)[0] | {"pack_a": LINES}), problem)
+    return derive(AMX.schedule(some_schedules(kernel, 0)[0] | {"pack_a": LINES}), problem)
 
 
 def test_taps_are_inside_for_deep_pixels_that_several_taps_read() -> None:
@@ -399,9 +422,9 @@ def test_taps_are_inside_for_deep_pixels_that_several_taps_read() -> None:
 def test_stores_are_put_off_unless_they_are_long_or_steps_are_few() -> None:
     def tiles(name: str) -> Tiles:
         kernel, schedule = KERNELS[name], some_schedules(KERNELS[name], 0)[0]
-        packing = TILES.packing(kernel, TILES.schedule(schedule), problem_of(kernel))
+        packing = AMX.packing(kernel, AMX.schedule(schedule), problem_of(kernel))
         packed = kernel if packing is None else pack(kernel, packing).kernel
-        return Tiles(packed, packed.body, TILES.schedule(schedule), "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
+        return Tiles(packed, AMX.schedule(schedule), "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
 
     assert tiles("3x3 strided").late is not None
     assert tiles("rows of many steps").late is not None
@@ -414,10 +437,10 @@ def test_columns_that_are_read_once_are_asked_for_close_ahead(rows: int, close: 
     kernel = constant_weights(matmul(rows, 70, 2603, dtype=BF16))
     schedule = some_schedules(kernel, 0)[0] | {"tiles_m": 1, "tiles_n": 4, "tile_m": 48, "pack_b": 2, "ahead": 1}
     problem = problem_of(kernel)
-    packing = TILES.packing(kernel, TILES.schedule(schedule), problem)
+    packing = AMX.packing(kernel, AMX.schedule(schedule), problem)
     assert packing is not None
-    text = emit(pack(kernel, packing).kernel, schedule, SAPPHIRE_RAPIDS, "k", TILES).text
-    panel = derive(TILES.schedule(schedule), problem).panel_bytes
+    text = emit(pack(kernel, packing).kernel, schedule, SAPPHIRE_RAPIDS, "k", AMX).text
+    panel = derive(AMX.schedule(schedule), problem).panel_bytes
 
     assert panel > AHEAD_BYTES
     assert (f"i64 {AHEAD_BYTES}\n" in text) == close
@@ -435,7 +458,7 @@ def test_registers_for_operands() -> None:
     assert 0 in of(2, 4)
 
 
-# whole programs: tiles' permission and state are of a process and of its threads
+# whole programs: the permission to use tiles is per process, their state is per thread
 
 
 def small_net() -> onnx.ModelProto:
@@ -447,7 +470,7 @@ def small_net() -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(33, 97, 64), (100, 257, 192), (7, 33, 64)])
 def test_a_last_column_alone_leaves_what_follows(rows: int, columns: int, depth: int) -> None:
-    """LLVM knows at last that the mask of the last vector has one lane, and stored four bytes there."""
+    """If LLVM finds out late that the mask of the last vector has one lane, it stores four bytes there."""
     rng = np.random.default_rng(0)
     x, w = (rng.integers(-1, 2, shape).astype(np.int8) for shape in ((rows, depth), (depth, columns)))
     nodes = [node("MatMulInteger", ["x", "w"], ["t"]), node("Cast", ["t"], ["y"], to=onnx.TensorProto.INT8)]

@@ -1,14 +1,14 @@
-"""Kernels of tests/kernels_templates/test_blocks.py, each with what is special about it."""
+"""Kernels of tests/kernels_templates/test_tile_transform.py, each with what is special about it."""
 
 from dataclasses import replace
 
 from gpucomp.ir.types import F16
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes import split_winograd as winograd_steps
 from testing.kernels import conv, into_part
 
 
-def fixed(kernel: Kernel) -> Kernel:
+def fixed(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     return replace(kernel, constants=frozenset({1}))
 
 
@@ -26,7 +26,7 @@ CASES = {
 }
 
 
-def transforms(kernel: Kernel, outputs: int) -> list[Kernel]:
+def transforms(kernel: Kernel[Contraction], outputs: int) -> list[Kernel]:
     made = winograd_steps.kernels(kernel, outputs)
     return [made[0], made[2]]
 

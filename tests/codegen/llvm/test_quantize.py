@@ -1,4 +1,4 @@
-"""Quantizers in registers: rounded by the processor's conversion, the same codes as the expressions say to the bit."""
+"""Quantizers in registers use the processor's rounding conversion, and give exactly the codes of their expressions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpucomp.codegen.llvm.ir import quantize
 from gpucomp.expr.core import Expr, axes_of, call, cast, load
 from gpucomp.ir.types import F32, F64, I8, I16, I32, U8, U16, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.interpreter import expected
 from gpucomp.targets import cpu
-from testing.kernel_oracle import expected
 from testing.kernels import elementwise
 from tests.native import WIDEST, image_of, run_source
 
-ROW = 37  # two vectors and a part of one, however wide they are
+ROW = 37  # two vectors of any width and a part of one
 AXES = axes_of((3, ROW))
 
 
@@ -116,7 +116,7 @@ def test_what_is_no_quantizer_of_bytes_is_left_to_the_conversions(value):
 
 
 def test_a_part_of_a_vector_that_is_one_lane_stores_that_lane_alone():
-    """Rows of five bytes in vectors of four lanes, and two more bytes behind each that nothing may write."""
+    """Rows of five bytes in vectors of four lanes. The two bytes after each row must not be written."""
     axes = axes_of((6, 5))
     value = quantizer(call("mul", cast(load(0, axes, I32), F32), 0.7), U8, 0, 0, 255)
     params = (TensorType(I32, (6, 5)), TensorType(U8, (6, 7)))
@@ -133,7 +133,7 @@ def test_a_part_of_a_vector_that_is_one_lane_stores_that_lane_alone():
 @pytest.mark.parametrize("lanes", [0, min(16, WIDEST)])
 @pytest.mark.parametrize("dtype", [U8, I8, U16, I16])
 def test_floats_become_narrow_integers_whole_vectors_at_a_time(dtype, lanes):
-    """Cut off towards zero, clipped to the type, 0 of a NaN; LLVM's own conversion takes the lanes one by one."""
+    """Truncated, clipped to the type, and 0 for NaN. LLVM's own conversion would convert lane by lane."""
     info = np.iinfo(dtype.numpy)
     ends = [end + step for end in (info.min, info.max) for step in (-1.5, -0.9, 0, 0.9, 1.5)]
     x = np.resize(np.array([np.nan, -np.inf, np.inf, -1e30, 1e30, -0.5, 3.75, -3.75, *ends], np.float32), 37)

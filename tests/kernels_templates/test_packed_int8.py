@@ -1,4 +1,4 @@
-"""Bytes multiplied four at a time by `simt` and `gemv`: the same integers to the bit, on every kind of device."""
+"""Dot products of four bytes in `simt` and `gemv`: exact integers on every kind of device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gpucomp.expr.core import cast, hole, load
 from gpucomp.ir.types import F32, I8, I16, I32, U8
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.packed_int8 import PackedInt8, in_words, is_whole, packed_in_words, word_packing
+from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
@@ -22,9 +23,8 @@ from gpucomp.schedule.choose import choose
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 from testing import opencl_device
-from testing.cases.words import CASES, GEMV, SIGNS, SIMT, TILE, product, slices, square, window
+from testing.cases.packed_int8 import CASES, GEMV, SIGNS, SIMT, TILE, product, slices, square, window
 from testing.cuda_on_cpu.harness import compile_many
-from testing.kernel_oracle import expected
 from testing.launches import in_any_order
 from testing.template_cases import default
 from tests import oclgrind, opencl_c
@@ -35,7 +35,7 @@ SMALL = {**PLAIN, "tile_m": 4, "tile_n": 4, "tile_k": 4, "reg_m": 2, "reg_n": 2}
 
 
 def data(kernel: Kernel) -> list[np.ndarray]:
-    """Bytes of the whole range, its ends among them."""
+    """Random bytes of the whole range, including its ends."""
     rng = np.random.default_rng(3)
     arrays = []
     for t in kernel.params[: kernel.inputs]:
@@ -47,7 +47,7 @@ def data(kernel: Kernel) -> list[np.ndarray]:
 
 
 def compiled(family, kernel, schedule, target, name="k0"):
-    """(kernel, schedule, source, inputs) with the constant operand as the engine wants it."""
+    """(kernel, schedule, source, inputs), with a packed constant operand."""
     schedule = schedule or default(kernel, target.limits, family)
     wanted = family.packing(kernel, family.schedule(schedule), family.problem(kernel))
     inputs = data(kernel)
@@ -80,7 +80,7 @@ def test_cuda_text_gives_the_same_integers_in_any_thread_order(name, built):
 
 @pytest.fixture(scope="module")
 def built_for_opencl():
-    """As a GPU would be given it, and as PoCL is."""
+    """The kernel as rendered for a GPU and for PoCL."""
     target, made = opencl_device.target(), {}
     for i, (name, (family, kernel, schedule)) in enumerate(CASES.items()):
         asked = None if schedule is None or schedule.get("asynchronous") else schedule
@@ -180,7 +180,7 @@ def test_a_device_without_one_is_given_plain_c_of_the_same_words():
 
 @pytest.mark.skipif(opencl_c.CLANG is None, reason="clang is not installed")
 def test_khronos_names_them_so():
-    """clang's own declarations."""
+    """The names match clang's declarations."""
     target = replace(opencl.manifest("generic"), features=frozenset({"khr_dot"}))
     source = compiled(SIMT, product(3, 5, 27, constant=True), TILE, target)[1]
 
@@ -210,7 +210,7 @@ def test_cubins_hold_the_instruction(arch):
 
 @pytest.mark.parametrize(("signs", "suffix"), [("us", "U8.S8"), ("su", "S8.U8"), ("uu", "U8.U8"), ("ss", "S8.S8")])
 def test_the_prelude_s_instruction_has_the_signs_that_are_asked_for(signs, suffix):
-    """In machine code: the harness plays the function's other body."""
+    """Checked in machine code, because the harness uses the function's other body."""
     if sass.disassembler() is None:
         pytest.skip("nvdisasm is not installed")
     _, source, _ = compiled(GEMV, product(1, 16, 64, SIGNS[signs], constant=True), None, SM_80)
@@ -244,7 +244,7 @@ def test_amd_s_listing_holds_the_instruction(arch, types, name):
     assert found.spilled == found.private_bytes == 0
 
 
-# ---- where it fires ----
+# ---- kernels in words ----
 
 
 @pytest.mark.parametrize(
@@ -285,12 +285,12 @@ def test_words_are_whole_where_memory_has_them_so():
         return is_whole(body.a), is_whole(body.b)
 
     assert whole(product(5, 6, 8, b_transposed=True)) == (True, True)
-    assert whole(product(5, 6, 8)) == (True, False)  # columns of b are not side by side along the depth
+    assert whole(product(5, 6, 8)) == (True, False)  # b is not contiguous along the depth
     assert whole(product(5, 6, 10, b_transposed=True)) == (False, False)  # rows of ten bytes are not aligned
     assert whole(square(12, 12, b_transposed=False)) == (False, False)  # one parameter has one type
     assert whole(square(12, 12, b_transposed=True)) == (True, True)
     assert whole(slices(10, 7, 12, 16)) == (True, True)
-    assert whole(slices(10, 7, 13, 16)) == (False, True)  # of the last word three bytes are another's
+    assert whole(slices(10, 7, 13, 16)) == (False, True)  # three bytes of the last word are not part of the depth
 
 
 def test_what_the_epilogue_reads_keeps_its_type():

@@ -1,4 +1,4 @@
-"""Computes what a kernel must compute, by the numpy evaluator: the oracle for every back end. Slow and obvious on purpose.
+"""Runs any kernel with numpy, as ``gpucomp.ops.interpreter`` runs graphs. Engines are tested against it. It is slow.
 
 Sums of contractions, rows and attention are computed in float64, whatever type the kernel uses.
 """
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, Reduce, Var, cast, identity_of, reduce
-from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
-from gpucomp.ir import Graph, Value, constant_value
-from gpucomp.ir.types import F64
+from gpucomp.expr.core import Expr, Reduce, Var, identity_of, reduce
+from gpucomp.expr.evaluate import CHUNK, REDUCE, convert, evaluate, grid_of
+from gpucomp.ir.graph import Graph, Value, constant_value
+from gpucomp.ir.types import F64, TensorType
 from gpucomp.kernel import (
     HANDED,
     Attention,
@@ -31,6 +31,7 @@ from gpucomp.kernel import (
     TileTransform,
     Window,
 )
+from gpucomp.kernel.forms.packed_int8 import PackedInt8
 
 UNWRITTEN = 113  # the value of an element that no store writes; exact in every dtype
 
@@ -48,11 +49,7 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
         case Loops(domain=domain):
             _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {})
         case Contraction() as c:
-            wide = F64 if c.acc.dtype.is_float else c.acc.dtype
-            product = cast(reduce("sum", c.k, cast(c.a, wide) * cast(c.b, wide)), c.acc.dtype)
-            _store(kernel.stores, c.domain, inputs, outputs, kernel.inputs, {c.acc: product})
-            if c.tail:
-                row_statistics(kernel, inputs, outputs)
+            _contraction(kernel, c, inputs, outputs)
         case Window() as w:
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
@@ -75,6 +72,59 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             _chain(links, [*inputs, *outputs])
 
 
+def _contraction(
+    kernel: Kernel, body: Contraction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> None:
+    if isinstance(body, PackedInt8):
+        inputs = [_seen_as(a, t) for a, t in zip(inputs, kernel.params, strict=False)]
+    bound = dict(grid_of(body.domain))
+    bound[body.acc] = _products(body, inputs).reshape([v.extent for v in body.domain])
+    for store in kernel.stores:
+        _scatter(store, bound, inputs, outputs, kernel.inputs)
+    if body.tail:
+        row_statistics(kernel, inputs, outputs)
+
+
+def _seen_as(array: np.ndarray, type: TensorType) -> np.ndarray:
+    """``array`` as a kernel of ``PackedInt8`` reads it: a parameter of bytes may be one of words of four."""
+    same = array.itemsize == type.dtype.nbytes
+    return array if same else np.ascontiguousarray(array).reshape(-1).view(type.dtype.numpy)
+
+
+def _products(body: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """The sums of products, ``[batch, m, n]``. The depth is taken in parts that are small enough for memory."""
+    wide = F64 if body.acc.dtype.is_float else body.acc.dtype
+    shape = [math.prod(v.extent for v in group) for group in (body.batch, body.m, body.n)]
+    total = np.zeros(shape, wide.numpy)
+    split = max(body.k, key=lambda axis: axis.extent, default=None)
+    extent = split.extent if split is not None else 1
+    points = shape[0] * max(shape[1:]) * math.prod(axis.extent for axis in body.k)
+    step = max(1, extent * CHUNK // max(1, points))
+    for start in range(0, extent, step):
+        part = slice(start, start + step)
+        a = _matrix(body.a, (body.batch, body.m, body.k), inputs, split, part)
+        b = _matrix(body.b, (body.batch, body.n, body.k), inputs, split, part)
+        if isinstance(body, PackedInt8):
+            a, b = (
+                words.view(np.int8 if signed else np.uint8) for words, signed in zip((a, b), body.signed, strict=True)
+            )
+        with np.errstate(all="ignore"):
+            total += np.matmul(convert(a, wide), convert(b, wide).swapaxes(1, 2))
+    return convert(total, body.acc.dtype)
+
+
+def _matrix(
+    value: Expr, groups: Sequence[Sequence[Var]], inputs: Sequence[np.ndarray], split: Var | None, part: slice
+) -> np.ndarray:
+    """``value`` over ``groups`` of axes, with one dimension for each group; of axis ``split`` only ``part``."""
+    grid = grid_of([axis for group in groups for axis in group])
+    if split is not None:
+        grid[split] = grid[split][part]
+    shape = [[grid[axis].size for axis in group] for group in groups]
+    found = np.broadcast_to(evaluate(value, inputs, grid), [n for group in shape for n in group])
+    return np.ascontiguousarray(found).reshape([math.prod(group) for group in shape])
+
+
 def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """Run a contraction's tail: read ``outputs`` as they are, and store its results in them."""
     body = kernel.body
@@ -86,7 +136,7 @@ def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequen
 
 def _chain(links: Sequence[FusedLayer], arrays: Sequence[np.ndarray]) -> None:
     """Run link after link and keep the whole result that each hands on; ``arrays`` are the chain's parameters."""
-    handed = np.empty(0)
+    handed: np.ndarray = np.empty(0)
     for link in links:
         read, (param,) = link.params[: link.kernel.inputs], link.params[link.kernel.inputs :]
         result = np.empty(link.kernel.params[-1].shape, np.float32) if param == HANDED else arrays[param]
@@ -139,7 +189,7 @@ def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
     shape = tuple(v.extent for v in body.domain)
     result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
     for line in np.ndindex(*(v.extent for v in body.lines)):
-        bound = {v: np.asarray(k) for v, k in zip(body.lines, line, strict=True)}
+        bound: dict[Expr, np.ndarray] = {v: np.asarray(k) for v, k in zip(body.lines, line, strict=True)}
         if not evaluate(body.guard, inputs, bound):
             continue
         for number in np.ndindex(*(v.extent for v in body.updates)):
@@ -232,7 +282,10 @@ def _scatter(
 
 
 def run_steps(graph: Graph, steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs, computed from its partition: kernels by ``update``, host steps by their reference."""
+    """The graph's outputs, computed by ``steps``: kernels by ``update``, host steps by their numpy reference.
+
+    A value has the type that the kernels see, which may be narrower than its own.
+    """
     memory: dict[Value, np.ndarray] = {}
 
     def read(value: Value) -> np.ndarray:
@@ -248,8 +301,9 @@ def run_steps(graph: Graph, steps: Sequence[Step], inputs: Mapping[str, np.ndarr
             results = found if isinstance(found, tuple) else (found,)
             memory.update(zip(step.outputs, results, strict=True))
             continue
-        for value in step.outputs:
+        kernel = step.kernel
+        for value, type in zip(step.outputs, kernel.params[kernel.inputs :], strict=True):
             if value not in memory:
-                memory[value] = np.full(value.shape, UNWRITTEN).astype(value.type.dtype.numpy)
-        update(step.kernel, operands, [memory[v] for v in step.outputs])
+                memory[value] = np.full(value.shape, UNWRITTEN).astype(type.dtype.numpy)
+        update(kernel, operands, [memory[v] for v in step.outputs])
     return [read(v) for v in graph.outputs]

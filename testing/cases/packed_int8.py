@@ -1,4 +1,4 @@
-"""Kernels of tests/kernels_templates/test_words.py, each with what is special about it."""
+"""Kernels of tests/kernels_templates/test_packed_int8.py, each with what is special about it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which operands can be copied to shared memory as they are, how wide, and what text does it."""
+"""Which operands asynchronous copies can bring to shared memory, how wide the copies are, and their source."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_exact_conversions_are_left_to_the_reader():
         assert stored(kept) is kept
 
 
-TILE = 8  # chunks of the walk below that are one tile
+TILE = 8  # chunks per tile in the loop below
 
 
 def walk_of(axes, found):
@@ -131,7 +131,7 @@ def test_a_walk_meets_the_elements_and_zeros_past_the_end_of_the_depth(name):
         if not found.by_depth:
             order = [walk.batch, *walk.depth_names, walk.span, lane]
         flat_inputs = [a.reshape(-1) for a in inputs]
-        # an address outside the buffer is never read: numpy would evaluate both sides, so zeros are put around
+        # addresses outside the buffer are never read, but numpy evaluates both sides: the buffer is padded with zeros
         offset = loads(element)[0].index[0]
         element = substitute(element, {offset: offset + 4096})
         padded = [np.pad(a, (4096, 4096)) for a in flat_inputs]

@@ -1,4 +1,4 @@
-"""Quantized layers beside onnxruntime, code for code: awkward sizes, borders, strides, dilations, saturation."""
+"""Quantized layers give exactly onnxruntime's codes: awkward sizes, borders, strides, dilations, saturation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MICROSOFT = "com.microsoft"
 
 
 class Network:
-    """Layers one after the other, each with scales and a zero point of its own; every result is an output."""
+    """A sequence of layers, each with its own scales and zero point. Every result is an output."""
 
     def __init__(self, activations: type, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -112,11 +112,11 @@ def test_depthwise_layers_of_codes_are_windows_of_bytes():
 
     engines = [r.choice.family.title for r in lowered.rendered.values()]
     assert engines.count("loops/bytes") == 2
-    assert engines.count("contraction/dots") >= 2
+    assert engines.count("contraction/vnni") >= 2
 
 
 def test_the_multiplier_is_one_number_in_f32():
-    """19.5 but for one rounding: the order of the roundings decides between 19 and 20, and onnxruntime's is ours."""
+    """Near halves, the order of roundings decides between two codes. It has to be onnxruntime's."""
     rng = np.random.default_rng(11)
     while True:
         sx, sw, sy = (np.float32(v) for v in rng.uniform(0.001, 0.1, 3))
@@ -159,7 +159,7 @@ def test_the_multiplier_is_one_number_in_f32():
 
 
 def dequantized_layers() -> bytes:
-    """What a quantizer writes of Conv, Relu, depthwise Conv, Add: floats between DequantizeLinear and QuantizeLinear."""
+    """Conv, Relu, depthwise Conv and Add in f32, between DequantizeLinear and QuantizeLinear, as quantizers write them."""
     rng = np.random.default_rng(5)
     constants: dict[str, np.ndarray] = {"s0": np.float32(0.03), "z0": np.uint8(131)}
     nodes = [
@@ -202,7 +202,7 @@ def test_dequantized_layers_are_multiplied_as_codes_where_the_processor_multipli
     def text(lowered) -> str:
         return "".join(step.kernel.text for step in lowered.steps)
 
-    assert [r.choice.family.title for r in of_bytes.rendered.values()][1:] == ["loops/bytes", "contraction/dots"]
+    assert [r.choice.family.title for r in of_bytes.rendered.values()][1:] == ["loops/bytes", "contraction/vnni"]
     assert text(of_bytes).count("acc: i32") == 2
     assert "i32" not in text(of_floats)
 
@@ -221,5 +221,5 @@ def test_dequantized_layers_have_onnxruntime_s_codes(target):
     np.testing.assert_allclose(found, right, atol=4e-6)
     if target.features & {"avx512vnni", "avxvnni"}:
         np.testing.assert_array_equal(*steps)
-    else:  # sums in f32, which break ties otherwise
+    else:  # sums in f32 may round ties differently
         assert np.mean(steps[0] != steps[1]) < 0.01
