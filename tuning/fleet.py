@@ -422,17 +422,16 @@ class Fleet:
                     break  # the first worker's facts decide for all others
                 continue
             del self._asked[member]
-            if why := self._admitted(future):
+            if why := self._admitted(member, future):
                 self.refused.append(f"{member}: {why}")
                 warnings.warn(f"not in the fleet: {member}: {why}", RuntimeWarning, stacklevel=2)
-                self._carrier.submit(member, messages.framed({"do": "refused", "why": why}, {}))
             else:
                 found.append(Remote(self._carrier, member))
         self.runners += found
         return found
 
-    def _admitted(self, future: Future) -> str:
-        """Why the worker whose facts are in ``future`` cannot take part, or ""."""
+    def _admitted(self, member: str, future: Future) -> str:
+        """Why the worker whose facts are in ``future`` cannot take part, or "". A worker that does not fit is told so."""
         try:
             if (error := future.exception(timeout=SLACK_S)) is not None:
                 return f"it was lost: {_why(error)}"
@@ -441,7 +440,8 @@ class Fleet:
             return f"it was lost: {_why(error)}"
         if "facts" not in answer:
             return str(answer.get("fault", "it does not say what it is"))
-        why = mismatch(answer, self.facts, self._kind, self._arch)
+        if why := mismatch(answer, self.facts, self._kind, self._arch):
+            self._carrier.submit(member, messages.framed({"do": "refused", "why": why}, {}))
         self.facts = self.facts or ({} if why else answer)
         return why
 

@@ -508,7 +508,8 @@ def test_who_is_lost_before_it_has_said_what_it_is_does_not_take_part():
             raise TimeoutError
 
     boards = {name: Relay(Local(Device(lambda *a: None))) for name in ("lost", "good")}
-    found = fleet.gather(Lost(boards), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
+    with pytest.warns(RuntimeWarning, match="not in the fleet: lost: it was lost"):
+        found = fleet.gather(Lost(boards), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
     assert [runner.member for runner in found.runners] == ["good"]
     assert found.refused == ["lost: it was lost: nobody answers"]
 
