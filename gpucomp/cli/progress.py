@@ -82,6 +82,6 @@ def progress(title: str, seconds: float | None = None) -> Iterator[Report]:
     from rich.live import Live
     from rich.spinner import Spinner
 
-    spinner = Spinner("dots", text=line)  # type: ignore[arg-type]
+    spinner = Spinner("dots", text=line)
     with Live(spinner, console=Console(stderr=True), refresh_per_second=REDRAWN, transient=True):
         yield line.report

@@ -153,6 +153,7 @@ def terminable() -> Iterator[None]:
 )
 @click.option("--target", metavar="TARGET", help="cpu, opencl[:NAME] or cuda[:ARCH].")
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")
+@click.option("--constants", multiple=True, metavar="NAME=VALUE", help="Fix an input to a number, or to a list.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
 @click.option("--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32.")
 @click.option("--budget", metavar="TIME", help="Time for the whole search: 90s, 20m, 1.5h.")
@@ -197,6 +198,7 @@ def tune(
     spec: str | None,
     target: str | None,
     shapes: tuple[str, ...],
+    constants: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
     budget: str | None,
@@ -241,9 +243,18 @@ def tune(
         fleet=_fleet(address, workers, _certificates(tls_ca, tls_cert, tls_key)),
         **given,
     )
+    if not dry_run:
+        targets.require_compiler(device)
+        if address is None:  # else the workers have the device
+            targets.require_device(device)
     with progress("reading the model"):
         lowered, tasks = tuner.tasks_in(
-            subject, device, shapes=tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32
+            subject,
+            device,
+            shapes=tensors.parse_shapes(shapes),
+            constants=tensors.parse_constants(constants),
+            precision=precision,
+            keep_fp32=keep_fp32,
         )
     if dry_run:
         click.echo("\n".join(planned(tasks, options)))
@@ -274,6 +285,7 @@ def _fleet(address: str | None, workers: int, signed: Certificates | None) -> Wa
             raise UsageError("--tls-ca, --tls-cert and --tls-key are for --fleet", code="GPC2031")
         return None
     network.Address.parse(address, signed is not None)
+    network.distributed()  # before any work
     return fleet.Wanted(address, workers, signed)
 
 

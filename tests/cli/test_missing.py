@@ -55,12 +55,18 @@ def test_a_missing_compiler_is_told_first(command, no_nvrtc, no_work, arguments)
     assert (code, err) == (5, "error GPC5003: NVRTC was not found\n")
 
 
-@pytest.mark.parametrize("name", ["run", "bench", "compare"])
+def packages(missing=""):
+    """``find_spec`` on a machine with the packages that run CUDA kernels, except for one."""
+    genuine, running = importlib.util.find_spec, ("cupy", "cuda.bindings")
+    return lambda name, *more: (name != missing or None) if name in running else genuine(name, *more)
+
+
+@pytest.mark.parametrize("name", ["run", "bench", "compare", "tune"])
 def test_a_missing_driver_is_told_before_the_model_is_compiled(command, no_work, name, monkeypatch):
     def nothing():
         raise DeviceError("no CUDA driver was found", code="GPC5001")
 
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", packages())
     monkeypatch.setattr(cuda, "device_here", nothing)
 
     code, _, err = command(name, DIGITS, *OPEN, "--target", "cuda:sm_80")
@@ -70,7 +76,7 @@ def test_a_missing_driver_is_told_before_the_model_is_compiled(command, no_work,
 
 @pytest.mark.parametrize("missing", ["cupy", "cuda.bindings"])
 def test_a_missing_package_of_cuda_is_told_before_the_model_is_compiled(command, no_work, missing, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr(importlib.util, "find_spec", packages(missing))
 
     code, _, err = command("run", DIGITS, *OPEN, "--target", "cuda:sm_80")
 
@@ -87,6 +93,7 @@ def test_a_missing_package_of_cuda_is_told_before_the_model_is_compiled(command,
         ("PIL.Image", ("bench", DIGITS, *OPEN, "--input", "x.jpeg")),
         ("onnxruntime", ("run", DIGITS, *OPEN, "--input", "x.npy", "--compare", "onnxruntime")),
         ("onnxruntime", ("compare", DIGITS, *OPEN)),
+        ("distributed", ("tune", DIGITS, *OPEN, "--fleet", "tcp://127.0.0.1:8786")),
     ],
 )
 def test_a_missing_package_is_told_before_the_model_is_compiled(command, no_work, module, arguments, monkeypatch):

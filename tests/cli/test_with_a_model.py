@@ -183,6 +183,18 @@ def test_an_error_speaks_the_language_of_the_caller(command):
     assert "give it with --shapes image:Nx1x8x8 (a number for each N)" in command("run", DIGITS)[2]
 
 
+def test_a_sequence_is_asked_for_in_the_language_of_the_caller(command, tmp_path):
+    sequence = helper.make_tensor_sequence_value_info("xs", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("ConcatFromSequence", ["xs"], ["y"], axis=0)]
+    graph = helper.make_graph(nodes, "g", [sequence], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+
+    with pytest.raises(UsageError, match=r"given: shapes=\{'xs': a list of shapes\}"):
+        gpucomp.compile(tmp_path / "m.onnx")
+    assert "given: --shapes xs:[2x3,4x3], a list of shapes" in command("check", "m.onnx")[2]
+
+
 def test_inputs_that_can_be_given_are_listed_without_weights(tmp_path):
     weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3] if n == "x" else [3]) for n in "xw"]
