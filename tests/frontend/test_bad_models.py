@@ -458,12 +458,21 @@ def test_an_input_without_shape_needs_one():
 
 
 def test_a_bug_in_a_translator_is_not_a_bad_model(monkeypatch):
-    def missing(x):
-        return np.no_such_function(x)
+    for bug in (lambda x: np.no_such_function(x), lambda x: x.no_such_field, lambda x: no_such_name):  # noqa: F821
+        monkeypatch.setattr(
+            "gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset, bug=bug: (bug, False)
+        )
 
-    monkeypatch.setattr("gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (missing, False))
+        with pytest.raises(GpucompError, match=r"internal error, \w+Error: .*no_such_") as caught:
+            load(model([RELU], [X]))
 
-    with pytest.raises(GpucompError, match=r"internal error, AttributeError: .*no_such_function") as caught:
+        assert (caught.value.code, caught.value.exit_code) == ("GPC1000", 1)
+
+
+def test_what_a_model_omits_is_no_bug(monkeypatch):
+    monkeypatch.setattr(
+        "gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (lambda x: None.shape, False)
+    )
+
+    with pytest.raises(ShapeError, match="AttributeError"):
         load(model([RELU], [X]))
-
-    assert (caught.value.code, caught.value.exit_code) == ("GPC1000", 1)

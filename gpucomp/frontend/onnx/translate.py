@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -462,6 +462,12 @@ def check_operand_types(operands: Sequence[Value | None], signature: Signature, 
             )
 
 
+def _is_our_own(error: BaseException | None) -> bool:
+    """Whether no model can be the cause: a name that does not exist, in a module or of what every operand has."""
+    ours = (ModuleType, Value, t.TensorType, type)
+    return isinstance(error, NameError) or (isinstance(error, AttributeError) and isinstance(error.obj, ours))
+
+
 class located:
     """Context manager that turns exceptions of translators and type rules into the user's error, which names the node."""
 
@@ -477,10 +483,10 @@ class located:
             raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
-        if isinstance(error, (AttributeError, NameError)):  # whatever is in a model, its translator is to blame
+        if _is_our_own(error):
             told = f"{type(error).__name__}: {error}"
             raise GpucompError(f"{self.site} on ({types}): internal error, {told}", code="GPC1000") from error
-        unforeseen = isinstance(error, (TypeError, LookupError)) or type(error) is RuntimeError
+        unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
         if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
             told = f"{type(error).__name__}: {error}" if unforeseen else error
             raise ShapeError(f"{self.site} on ({types}): {told}", code="GPC3101") from error
