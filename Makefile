@@ -15,12 +15,13 @@ EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 # headers alone: what these packages depend on is for running them on a GPU
 CUTLASS := "nvidia-cutlass>=4.2" "nvidia-cuda-runtime>=13,<14" "nvidia-cuda-crt>=13,<14" "nvidia-cuda-cccl>=13,<14"
 
-.PHONY: help demo test quick lint format bench conformance layouts fuzz fuzz-loader clean
+.PHONY: help demo test quick lint format docs bench conformance layouts fuzz fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
 	@echo "make test    the whole test suite        make quick   without the slow tests"
 	@echo "make lint    ruff and mypy               make format  ruff format"
+	@echo "make docs    the pages of docs/, as a site in site/; a broken link is an error"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
 	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=10 FIRST=0, a seed, TARGETS='cpu opencl')"
 	@echo "make conformance  ONNX's own suite on cpu and opencl, and through NVRTC; writes docs/conformance.md"
@@ -49,6 +50,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m mkdocs build
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench.suite $(addprefix --target ,$(TARGETS)) $(MODELS)
 
@@ -68,7 +72,7 @@ fuzz-loader: $(VENV)/.fuzz
 		$(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site
 
 # The environment with a dependency group of pyproject.toml. The stamps are in it, so that they go when it goes.
 $(VENV)/.%: pyproject.toml | $(BIN)/python

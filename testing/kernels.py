@@ -39,12 +39,10 @@ from gpucomp.kernel import (
     RowStatistics,
     Rowwise,
     Scan,
-    Scatter,
     Separable,
     Statistic,
     Store,
     Window,
-    kernel_of,
 )
 from gpucomp.kernel.ir import K
 from gpucomp.kernel.recognise import Composed, recognise
@@ -542,8 +540,8 @@ def scatter(
     axis: int | None = None,
     dtype: DType = F32,
     index_dtype: DType = I64,
-) -> Kernel[Scatter]:
-    """ScatterElements along ``axis``; without an axis, ScatterND."""
+) -> Kernel:
+    """ScatterElements along ``axis``; without an axis, ScatterND. A sum of 16-bit floats is computed by rows instead."""
     op, attrs = (ops.ScatterND, {}) if axis is None else (ops.ScatterElements, {"axis": axis})
     updates = indices if axis is not None else (*indices[:-1], *data[indices[-1] :])
     params = (TensorType(dtype, data), TensorType(index_dtype, indices), TensorType(dtype, updates))
@@ -551,5 +549,4 @@ def scatter(
     algorithm = op.algorithm(*params, reduction=reduction, **attrs)
     assert isinstance(algorithm, Algorithm)
     store = Store(3, algorithm.axes, algorithm.body)
-    found = recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")
-    return kernel_of(found, Scatter)
+    return recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")

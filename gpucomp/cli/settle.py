@@ -76,7 +76,8 @@ def _in_double(model: onnx.ModelProto) -> bytes:
     for weight in wide.graph.initializer:
         if weight.data_type in OF_TENSORS:
             weight.CopyFrom(numpy_helper.from_array(_widened(numpy_helper.to_array(weight)), weight.name))
-    return wide.SerializeToString()
+    data: bytes = wide.SerializeToString()
+    return data
 
 
 def as_computed(traced: Traced, tensors: dict[str, np.ndarray]) -> Traced:

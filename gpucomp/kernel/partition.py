@@ -158,7 +158,7 @@ def _marks(attrs: Mapping[str, Any]) -> Iterator[str]:
     if kernel := attrs.get("kernel"):
         yield f"window {'x'.join(map(str, kernel))}"
     for name, word, usual in (("strides", "stride", 1), ("pads", "pad", 0), ("dilations", "dilation", 1)):
-        numbers = attrs.get(name) or ()
+        numbers: Sequence[int] = attrs.get(name) or ()
         if any(n != usual for n in numbers):
             yield f"{word} {numbers[0] if len(set(numbers)) == 1 else ','.join(map(str, numbers))}"
     if attrs.get("group", 1) != 1:

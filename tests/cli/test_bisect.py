@@ -296,7 +296,7 @@ def test_no_pass_of_a_right_model_is_blamed(name):
     expected = ReferenceEvaluator(proto).run(None, inputs)[0]
 
     compiler.lower(proto, device, watch=journey.watch)
-    found = blame(Case(proto, inputs, {"y": expected}), device, "fp32", 1e-4)
+    found = blame(Case(proto, inputs, {"y": expected}), device, "fp32", compare.Tolerance())
 
     assert name in [stage.name for stage in journey.scheduled if stage.after != stage.before]
     assert (found.stage, set(found.without.values())) == (PLAN, {"right"})

@@ -484,8 +484,8 @@ class located:
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
         if _is_our_own(error):
-            told = f"{type(error).__name__}: {error}"
-            raise GpucompError(f"{self.site} on ({types}): internal error, {told}", code="GPC1000") from error
+            bug = f"internal error, {type(error).__name__}: {error}"
+            raise GpucompError(f"{self.site} on ({types}): {bug}", code="GPC1000") from error
         unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
         if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
             told = f"{type(error).__name__}: {error}" if unforeseen else error

@@ -170,7 +170,7 @@ def test_codes_take_a_byte_and_sums_are_corrected_once():
 
 
 def test_codes_without_a_zero_point_need_no_correction():
-    steps = lower(quantized(0), resolve("opencl:generic")).steps
+    steps = lower(quantized(0), resolve("opencl:generic")).unpacked
 
     assert steps[-1].kernel.inputs == 2 + sum(
         p.dtype is not U8 and p.dtype is not I8 for p in steps[-1].kernel.params[: steps[-1].kernel.inputs]

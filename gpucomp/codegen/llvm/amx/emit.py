@@ -138,9 +138,9 @@ class Tiles:
         self.code.emit("call void @llvm.x86.tilerelease()")  # tiles in use make saving a thread's registers slow
 
     def _begin_program(self) -> None:
-        """Configures the tiles, palette 1: bytes 16..
+        """Configures the tiles, in palette 1.
 
-        hold two bytes per tile, its bytes per row; bytes 48.. its number of rows.
+        From byte 16 on there are two bytes per tile, for its bytes per row; from byte 48 on one, for its number of rows.
         """
         d, nbytes = self.d, self.narrow.dtype.nbytes
         sums = self.s.tiles_m * d.tiles_n

@@ -1,0 +1,132 @@
+"""Every block of code in README, CONTRIBUTING and docs/ runs, and what the pages send the reader to is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import urlparse
+
+import pytest
+
+from gpucomp import config
+from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name, prose
+from tests.docs.session import EXTRAS, PROJECT, TARGETS, Session
+
+MOST_WORDS = 900  # of the README: what is read in three minutes
+LANGUAGES = {"python", "sh", "text", "diff", "jinja", "toml"}
+RUN = [
+    page for page in PAGES if page.parent.name != "extend" and any(b.language in ("python", "sh") for b in blocks(page))
+]
+README = ROOT / "README.md"
+
+
+SLOW = {"docs/tutorial.md"}  # a whole network is compiled, and compared tensor by tensor
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=[pytest.mark.slow] * (name(p) in SLOW), id=name(p)) for p in RUN]
+)
+def test_the_blocks_of_a_page_run(page, place, monkeypatch):
+    session = Session(place, monkeypatch)
+
+    for block in blocks(page):
+        session.run(block)
+
+
+def test_most_pages_have_blocks_that_run():
+    assert len(RUN) >= 14
+    assert sum(b.runs and b.language in ("python", "sh") for page in RUN for b in blocks(page)) >= 60
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_says_its_language(page):
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+    # an indented block would be shown as code, and no test would run it
+    assert not re.search(r"\n\n {4,}(gpucomp|python|make|import|from) ", prose(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_links_of_a_page_lead_somewhere(page):
+    generated = {DOCS / "reference" / "commands.md"}
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if urlparse(target).scheme or target.startswith("#"):
+            continue
+        found = (page.parent / target.partition("#")[0]).resolve()
+        assert found.exists() or found in generated, target
+        assert page in (README, ROOT / "CONTRIBUTING.md") or found.is_relative_to(DOCS), f"{target} is not in the site"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_paths_that_a_page_names_exist(page):
+    text = page.read_text(encoding="utf-8") if page.parent.name != "extend" else ""
+    named = re.findall(r"`((?:gpucomp|tests|testing|bench|kernels_templates|tuning|examples|docs)/[\w/.-]*)`", text)
+
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
+def test_the_readme_has_one_picture_drawn_from_committed_results():
+    from bench.cpu.picture import picture
+    from bench.cpu.report import rows_of
+
+    (shown,) = re.findall(r"!\[[^]]*\]\(([^)]*)\)", README.read_text(encoding="utf-8"))
+    rows = rows_of(json.loads((ROOT / "bench/results/cpu_1.json").read_text(encoding="utf-8")))
+
+    assert (ROOT / shown).read_text(encoding="utf-8") == picture(rows)
+
+
+def test_the_ratios_of_the_readme_are_those_of_the_results():
+    rows = re.findall(r"^\|(.*)\| `(bench/results/\w+\.md)` \|$", README.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert len(rows) == 4
+    for cells, results in rows:
+        (means,) = re.findall(
+            r"^\| geometric mean \|(.*)\|$", (ROOT / results).read_text(encoding="utf-8"), re.MULTILINE
+        )
+        written = [cell.strip() for cell in cells.split("|")[1:] if cell.strip()]
+        assert written == [cell.strip() for cell in means.split("|")[3:]]
+
+
+def test_extras_and_targets_of_make_that_pages_name_exist():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+    named = {extra for found in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in found.split(",")}
+
+    assert {"pocl", "nvrtc", "cuda13", "tune"} <= named <= EXTRAS
+    assert {"test", "fuzz", "layouts"} <= set(re.findall(r"`make ([a-z-]+)", text)) <= TARGETS
+
+
+def test_the_extras_that_are_listed_are_those_that_exist():
+    page = (DOCS / "how-to" / "install.md").read_text(encoding="utf-8")
+
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, re.MULTILINE)
+
+    assert {extra.strip("`") for row in rows for extra in row.split(", ")} == EXTRAS
+    (whole,) = re.findall(r'^all = \["gpucomp\[([\w,]+)\]"\]', PROJECT, re.MULTILINE)
+    (left_out,) = re.findall(r"^\| `all` \| all of these but (.*) \|$", page, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", left_out)) == EXTRAS - {"all"} - set(whole.split(","))
+
+
+def test_the_settings_that_are_listed_are_those_that_exist():
+    page = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
+
+    listed = set(re.findall(r"^\| `(GPUCOMP_\w+)", page, re.MULTILINE))
+
+    assert listed == {f"GPUCOMP_{field.upper()}" for field in config.Config.__dataclass_fields__}
+
+
+def test_code_cites_no_page_that_is_not_there():
+    sources = [
+        p
+        for folder in ("gpucomp", "tuning", "kernels_templates", "testing", "bench")
+        for p in (ROOT / folder).rglob("*")
+    ]
+    texts = [p.read_text(encoding="utf-8") for p in sources if p.suffix in (".py", ".j2", ".h") and p.is_file()]
+    cited = {found for text in texts for found in re.findall(r"(?<![\w/.])(?:docs/)?[\w-]+\.md\b(?= \d)", text)}
+    cited |= {found for text in texts for found in re.findall(r"docs/[\w/-]+\.md", text)}
+
+    assert "docs/conformance.md" in cited
+    assert [page for page in cited if not (ROOT / page).exists()] == []
