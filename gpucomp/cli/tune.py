@@ -229,10 +229,8 @@ def tune(
     subject = _subject(model, spec)
     _check(sampler, lock, report)
     device = targets.resolve(target or config.current().target)
-    limit = seconds(budget) if budget else None
-    given = {"sampler": sampler} if sampler else {}
     options = tuner.Options(
-        limit,
+        seconds(budget) if budget else None,
         trials,
         storage=storage,
         seed=seed,
@@ -241,21 +239,13 @@ def tune(
         lock=lock,
         whole=spec is None,
         fleet=_fleet(address, workers, _certificates(tls_ca, tls_cert, tls_key)),
-        **given,
+        **({"sampler": sampler} if sampler else {}),
     )
+    inputs = {"shapes": tensors.parse_shapes(shapes), "constants": tensors.parse_constants(constants)}
     if not dry_run:
-        targets.require_compiler(device)
-        if address is None:  # else the workers have the device
-            targets.require_device(device)
+        _require(device, here=address is None)
     with progress("reading the model"):
-        lowered, tasks = tuner.tasks_in(
-            subject,
-            device,
-            shapes=tensors.parse_shapes(shapes),
-            constants=tensors.parse_constants(constants),
-            precision=precision,
-            keep_fp32=keep_fp32,
-        )
+        lowered, tasks = tuner.tasks_in(subject, device, **inputs, precision=precision, keep_fp32=keep_fp32)
     if dry_run:
         click.echo("\n".join(planned(tasks, options)))
         return 0
@@ -263,6 +253,15 @@ def tune(
     if report is not None:
         _write_report(report, tuned)
     return 0 if any(t["invalidity"] == "correct" for s in tuned.state.studies for t in s.trials) else NOTHING_VALID
+
+
+def _require(device: Target, *, here: bool) -> None:
+    """Raise ``DeviceError`` if a compiler is missing, or the device ``here``: with a fleet, workers have it."""
+    from gpucomp import targets
+
+    targets.require_compiler(device)
+    if here:
+        targets.require_device(device)
 
 
 def _subject(model: Path | None, spec: str | None) -> Path | ModelProto:
