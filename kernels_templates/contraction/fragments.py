@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from gpucomp.codegen.c.banks import best_exchange, half_offset
 from gpucomp.codegen.c.epilogue import Epilogue
 from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.text import over, plus
 from gpucomp.ir.types import BF16, F16, F32, I8, DType
 
 FUNCTIONS = {F16: "gc_mma_m16n8k16_f16", BF16: "gc_mma_m16n8k16_bf16", F32: "gc_mma_m16n8k8_tf32"}
@@ -60,3 +61,30 @@ def multiply_function(a: DType, b: DType) -> str:
         return FUNCTIONS[a]
     signs = ", ".join("true" if t is I8 else "false" for t in (a, b))
     return f"gc_mma_m16n8k32_i8<{signs}>"
+
+
+# ---- where engines whose fragments come straight out of shared memory read them ----
+
+
+def b_fragments(filters: str, tile_n: int, warp_n: int, warps_n: int, wide: int) -> str:
+    """Where a lane reads its first fragments of filters, chunks of 16 bytes of depth by columns; ``wide`` blocks at once."""
+    column = plus(f"b_warp * {warp_n}" if warps_n > 1 else 0, "my_lane / 16 * 8" if wide == 2 else 0, "my_lane % 8")
+    return f"{filters} + (my_lane / 8 % 2 * {tile_n} + {column}) * 16"
+
+
+def read_b(wide: int, offset: str) -> str:
+    """The statement that reads ``wide`` blocks of filters."""
+    return f"gc_ldmatrix_x{2 * wide}(b_part + j * {2 * wide}, b_from + {offset});"
+
+
+def copy_chunk(source: str, *, is_async: bool) -> str:
+    """The statement that brings 16 bytes of constants ``to`` shared memory."""
+    if is_async:
+        return f"gc_cp_async16(to, {source}, true);"
+    return f"*reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>({source});"
+
+
+def my_pixel(warp_m: int, warps_m: int, blocks_m: int, runs: int) -> str:
+    """The output of the tile whose ``run`` of columns a lane stores."""
+    first = plus(f"a_warp * {warp_m}" if warps_m > 1 else 0, "i * 16" if blocks_m > 1 else 0)
+    return plus(first, over("run", runs))

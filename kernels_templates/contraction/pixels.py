@@ -40,21 +40,26 @@ def pixel_texts(
     row          the row of the result at this position
     """
     wide = "" if index == "int" else f"({index})"
-    rows, row_tiles = d.tiles_n * d.tiles_x, d.tiles_y * p.images
-    tile_place = [
-        f"const {index} first_column = {times(f'{wide}(tile % {d.tiles_n})', tile_n)};" if d.tiles_n > 1 else "",
-        f"const int tile_x = {_digit(d.tiles_n, d.tiles_x, last=row_tiles == 1)};" if d.tiles_x > 1 else "",
-        f"const int tile_y = {_digit(rows, d.tiles_y, last=p.images == 1)};" if d.tiles_y > 1 else "",
-        f"const int image = {over('tile', rows * d.tiles_y)};" if p.images > 1 else "",
-    ]
+    column = [f"const {index} first_column = {times(f'{wide}(tile % {d.tiles_n})', tile_n)};"] if d.tiles_n > 1 else []
     out_y = plus(f"tile_y * {s.tile_y}" if d.tiles_y > 1 else "0", over(counter, s.tile_x))
     out_x = plus(f"tile_x * {s.tile_x}" if d.tiles_x > 1 else "0", modulo(counter, s.tile_x))
     line = f"({wide}image * {p.out_y} + out_y)" if p.images > 1 else f"{wide}out_y"
     return {
-        "tile_place": [line for line in tile_place if line],
+        "tile_place": [*column, *image_tile(p, d)],
         "pixel": f"const int out_y = {out_y}, out_x = {out_x};",
         "row": plus(times(line, p.out_x), "out_x"),
     }
+
+
+def image_tile(p: OutputImage, d: ImageTiles) -> list[str]:
+    """Which tile of which image a work-group has, where there are several."""
+    rows, row_tiles = d.tiles_n * d.tiles_x, d.tiles_y * p.images
+    found = [
+        f"const int tile_x = {_digit(d.tiles_n, d.tiles_x, last=row_tiles == 1)};" if d.tiles_x > 1 else "",
+        f"const int tile_y = {_digit(rows, d.tiles_y, last=p.images == 1)};" if d.tiles_y > 1 else "",
+        f"const int image = {over('tile', rows * d.tiles_y)};" if p.images > 1 else "",
+    ]
+    return [line for line in found if line]
 
 
 def _digit(before: int, count: int, *, last: bool) -> str:

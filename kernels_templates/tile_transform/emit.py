@@ -164,12 +164,12 @@ class _Work:
         emitter = Emitter(self.printer, known, prefix="i")
         text, in_rows = self._conditions(emitter, 0, rows)
         more, in_columns = self._conditions(emitter, 1, columns)
-        text = stage("which rows and columns of the inputs are in the image", [*text, *more])
+        text = stage("the rows and columns of the inputs that are in the image", [*text, *more])
         shared, loaded = self._of_all_outputs(known)
-        text += stage("what the stores of all outputs read", shared)
+        text += stage("load what the stores of all outputs read", shared)
         dialect = self.printer.dialect
         for c in columns:
-            text += ["", f"// column {c} of the inputs, and its sums"]
+            text += ["", f"// load column {c} of the inputs, and add it up"]
             for r in rows:
                 guard = " && ".join(names[k] for names, k in ((in_rows, r), (in_columns, c)) if k in names)
                 text += self._load(f"d{r}_{c}", emitter, r, c, guard)
@@ -177,7 +177,7 @@ class _Work:
             for i, head, total in zip(numbers, one_by_one(self.ctype, named, sums), sums, strict=True):
                 text += [*head, f"const {self.ctype} e{i}_{c} = {total};"]
         for i in numbers:
-            text += ["", f"// line {i} of the outputs: sums of those, stored one by one"]
+            text += ["", f"// add up line {i} of the outputs, and store it"]
             named, sums = parts_and_sums(dialect, matrix, [f"e{i}_{c}" for c in range(len(matrix[0]))], f"q{i}_")
             for j, (head, total) in enumerate(zip(one_by_one(self.ctype, named, sums), sums, strict=True)):
                 text += head

@@ -123,7 +123,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
   }
 
-  // every work-group leaves its sums; the last to arrive adds them up, first split first
+  // every work-group stores its sums; the last to arrive adds them in the order of splits
   __global float* partial = workspace + tile * 2048;
   #pragma unroll
   for (int i = 0; i < 2; ++i) {

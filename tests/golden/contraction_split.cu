@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     }
   }
 
-  // every block leaves its sums; the last to arrive adds them up, first split first
+  // every block stores its sums; the last to arrive adds them in the order of splits
   volatile float* partial = workspace + tile * 2048;
   #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -6,16 +6,16 @@
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
-  // the points of this work-item: 2 times 1, as far apart as the work-group is wide
+  // the points of this work-item: 2 groups of 1, 64 groups apart
   const int first = (int)get_group_id(0) * 128 + (int)get_local_id(0);
   #pragma unroll
   for (int item = 0; item < 2; ++item) {
     const int point = first + item * 64;
     if (point < 15) {
-      // the results
+      // compute the results
       const float e5 = 2 <= point && point < 13 ? x0[point - 2] : 0.0f;
 
-      // the results to memory
+      // store the results
       x1[point] = e5;
     }
   }

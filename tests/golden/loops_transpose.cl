@@ -10,9 +10,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   const int point = (int)get_group_id(0) * 64 + (int)get_local_id(0);
   if (point >= 35) return;
 
-  // the results
+  // compute the results
   const float e4 = x0[point % 5 * 7 + point / 5];
 
-  // the results to memory
+  // store the results
   x1[point] = e4;
 }

@@ -10,9 +10,9 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   const int point = (int)blockIdx.x * 64 + (int)threadIdx.x;
   if (point >= 35) return;
 
-  // the results
+  // compute the results
   const float e4 = x0[point % 5 * 7 + point / 5];
 
-  // the results to memory
+  // store the results
   x1[point] = e4;
 }

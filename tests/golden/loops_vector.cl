@@ -12,7 +12,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   const int point = (int)get_group_id(0) * 128 + (int)get_local_id(0);
   if (point >= 12) return;
 
-  // loads of 4 neighbouring elements
+  // load vectors of 4 elements
   const int e0 = point * 4;
   const int e2 = point % 2 * 4;
   float ev0[4];
@@ -20,7 +20,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   float ev1[4];
   vstore4(vload4(0, x0 + e0), 0, ev1);
 
-  // the results, lane by lane
+  // compute the results, lane by lane
   float ew0[4];
   float ew1[4];
   #pragma unroll
@@ -31,7 +31,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     ew1[lane] = e3;
   }
 
-  // the results to memory
+  // store the results
   vstore4(vload4(0, ew0), 0, x2 + e0);
   vstore4(vload4(0, ew1), 0, x3 + e0);
 }

@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
   const int point = (int)blockIdx.x * 128 + (int)threadIdx.x;
   if (point >= 12) return;
 
-  // loads of 4 neighbouring elements
+  // load vectors of 4 elements
   const int e0 = point * 4;
   const int e2 = point % 2 * 4;
   __align__(16) float ev0[4];
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
   __align__(16) float ev1[4];
   *reinterpret_cast<uint4*>(ev1) = *reinterpret_cast<const uint4*>(x0 + e0);
 
-  // the results, lane by lane
+  // compute the results, lane by lane
   __align__(16) float ew0[4];
   __align__(16) float ew1[4];
   #pragma unroll
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
     ew1[lane] = e3;
   }
 
-  // the results to memory
+  // store the results
   *reinterpret_cast<uint4*>(x2 + e0) = *reinterpret_cast<const uint4*>(ew0);
   *reinterpret_cast<uint4*>(x3 + e0) = *reinterpret_cast<const uint4*>(ew1);
 }

@@ -134,6 +134,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
       early[0] = *reinterpret_cast<const uint4*>(x3 + r0 + col * 8);
     }
   }
+
   // a warp's rows, sixteen at a time, through shared memory of its own: neighbouring lanes then store neighbours
   float* const staged = reinterpret_cast<float*>(shared) + (a_warp * 2 + b_warp) * 384;
   {
@@ -144,6 +145,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
       for (int r = 0; r < 4; ++r) staged[(my_lane / 4 + r / 2 * 8) * 24 + (my_lane % 4 * 2 ^ my_lane / 4 % 2 * 4) + j * 8 + r % 2] = acc[0][j][r];
     }
     gc_syncwarp();
+
+    // store runs of columns of a row
     {
       const int run = my_lane;
       const int row = first_row + a_warp * 16 + run / 2;

@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     }
   }
 
-  // every work-group leaves its sums, a block at once; the last to arrive adds them up, first split first
+  // every block stores its sums, four at a time; the last to arrive adds them in the order of splits
   volatile float* partial = workspace + (long long)tile * 512 + mine * 4;
   if (warp_k == 0) {
     #pragma unroll
@@ -220,6 +220,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
       for (int r = 0; r < 4; ++r) staged[(my_lane / 4 + r / 2 * 8) * 24 + my_lane % 4 * 2 + j * 8 + r % 2] = acc[0][j][r];
     }
     gc_syncwarp();
+
+    // store runs of columns of a row
     for (int run = my_lane; run < 64; run += 32) {
       const int row = first_row + run / 4;
       const int col = first_column / 4 + run % 4;

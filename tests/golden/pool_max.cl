@@ -14,7 +14,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   const int point = (int)get_group_id(0) * 64 + (int)get_local_id(0);
   if (point >= 16) return;
 
-  // loads of 4 neighbouring elements
+  // load vectors of 4 elements
   const int e5 = point / 4 * 64 + point % 4 * 8;
   float ev0[4];
   vstore4(vload4(0, x0 + e5 + 36), 0, ev0);
@@ -25,7 +25,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   float ev3[4];
   vstore4(vload4(0, x0 + e5), 0, ev3);
 
-  // the results, lane by lane
+  // compute the results, lane by lane
   float ew0[4];
   #pragma unroll
   for (int lane = 0; lane < 4; ++lane) {
@@ -35,6 +35,6 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     ew0[lane] = e11;
   }
 
-  // the results to memory
+  // store the results
   vstore4(vload4(0, ew0), 0, x1 + point * 4);
 }

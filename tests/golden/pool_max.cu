@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   const int point = (int)blockIdx.x * 64 + (int)threadIdx.x;
   if (point >= 16) return;
 
-  // loads of 4 neighbouring elements
+  // load vectors of 4 elements
   const int e5 = point / 4 * 64 + point % 4 * 8;
   __align__(16) float ev0[4];
   *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x0 + e5 + 36);
@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   __align__(16) float ev3[4];
   *reinterpret_cast<uint4*>(ev3) = *reinterpret_cast<const uint4*>(x0 + e5);
 
-  // the results, lane by lane
+  // compute the results, lane by lane
   __align__(16) float ew0[4];
   #pragma unroll
   for (int lane = 0; lane < 4; ++lane) {
@@ -31,6 +31,6 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     ew0[lane] = e11;
   }
 
-  // the results to memory
+  // store the results
   *reinterpret_cast<uint4*>(x1 + point * 4) = *reinterpret_cast<const uint4*>(ew0);
 }

@@ -14,7 +14,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   __local float shared_s0[128];
   __local float shared_s1[128];
 
-  // the row of this work-item, and its place among those that share it
+  // the row of this work-item, and its position among those that share the row
   const int id = (int)get_local_id(0);
   const int local_row = id / 32;
   const int lane_id = id % 32;
@@ -22,10 +22,10 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   const int my_row = (int)get_group_id(0) * 4 + local_row;
   const int row = my_row < 5 ? my_row : 5;
 
-  // what stays in registers
+  // values that stay in registers
   float kept0[4];
 
-  // what is the same for the whole row
+  // values that the whole row shares
   const int r0 = row * 100;
 
   // s0: the max over the row
@@ -46,7 +46,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     }
   }
 
-  // joined over the 32 work-items that share the row
+  // combine the results of the 32 work-items that share the row
   shared_s0[slot] = s0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 16; half_way > 0; half_way /= 2) {
@@ -74,7 +74,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     }
   }
 
-  // joined over the 32 work-items that share the row
+  // combine the results of the 32 work-items that share the row
   shared_s1[slot] = s1;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 16; half_way > 0; half_way /= 2) {
@@ -89,12 +89,12 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
 
   if (my_row >= 6) return;
 
-  // what is stored once a row
+  // store the results of the row
   if (lane_id == 0) {
     x2[row] = s0;
   }
 
-  // the results of each element
+  // compute and store the results of each element
   {
     const int step = 0;
     const int col = lane_id;

@@ -7,17 +7,17 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1,
     float* __restrict__ x2) {
-  // the row of this thread, and its place among those that share it
+  // the row of this thread, and its position among those that share the row
   const int id = (int)threadIdx.x;
   const int local_row = id / 32;
   const int lane_id = id % 32;
   const int my_row = (int)blockIdx.x * 4 + local_row;
   const int row = my_row < 5 ? my_row : 5;
 
-  // what stays in registers
+  // values that stay in registers
   float kept0[4];
 
-  // what is the same for the whole row
+  // values that the whole row shares
   const int r0 = row * 100;
 
   // s0: the max over the row
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
     }
   }
 
-  // joined over the 32 threads that share the row
+  // combine the results of the 32 threads that share the row
   for (int mask = 16; mask > 0; mask /= 2) {
     const float other = gc_shfl_xor(s0, mask);
     s0 = gc_max_nan(s0, other);
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
     }
   }
 
-  // joined over the 32 threads that share the row
+  // combine the results of the 32 threads that share the row
   for (int mask = 16; mask > 0; mask /= 2) {
     const float other = gc_shfl_xor(s1, mask);
     s1 = s1 + other;
@@ -67,12 +67,12 @@ extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
 
   if (my_row >= 6) return;
 
-  // what is stored once a row
+  // store the results of the row
   if (lane_id == 0) {
     x2[row] = s0;
   }
 
-  // the results of each element
+  // compute and store the results of each element
   {
     const int step = 0;
     const int col = lane_id;

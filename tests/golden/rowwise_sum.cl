@@ -8,7 +8,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global float* restrict x1) {
   __local float shared_s0[64];
 
-  // the row of this work-item, and its place among those that share it
+  // the row of this work-item, and its position among those that share the row
   const int id = (int)get_local_id(0);
   const int local_row = id % 16;
   const int lane_id = id / 16;
@@ -23,7 +23,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     s0 = s0 + e2;
   }
 
-  // joined over the 4 work-items that share the row
+  // combine the results of the 4 work-items that share the row
   shared_s0[slot] = s0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 2; half_way > 0; half_way /= 2) {
@@ -38,7 +38,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
 
   if (my_row >= 40) return;
 
-  // what is stored once a row
+  // store the results of the row
   if (lane_id == 0) {
     x1[row] = s0;
   }

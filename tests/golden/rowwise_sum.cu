@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     float* __restrict__ x1) {
   __shared__ __align__(16) float shared_s0[32];
 
-  // the row of this thread, and its place among those that share it
+  // the row of this thread, and its position among those that share the row
   const int id = (int)threadIdx.x;
   const int local_row = id % 16;
   const int lane_id = id / 16;
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     s0 = s0 + e2;
   }
 
-  // joined over the 4 threads that share the row
+  // combine the results of the 4 threads that share the row
   {
     const float other = gc_shfl_xor(s0, 16);
     s0 = s0 + other;
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
 
   if (my_row >= 40) return;
 
-  // what is stored once a row
+  // store the results of the row
   if (lane_id == 0) {
     x1[row] = s0;
   }

@@ -40,20 +40,19 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   __local int missing[1];
   __local int takes_down[1];
 
-  // the row of this work-item, and its place among those that share it
+  // the row of this work-item, and its position among those that share the row
   const int id = (int)get_local_id(0);
   const int lane_id = id;
   const int row = (int)get_group_id(0);
   const int r0 = row * 331;
-
-  // tile by tile along the row; `carry` is the result of all before
+  // tile by tile along the row; carry is the result of all previous tiles
   const int flags = 2 + (int)get_group_id(0) * 3;  // this row's flags come after the arrival counters
   const int own = (int)get_group_id(1);
   for (int tile = own;;) {
     float carry = 0.0f;
     const int first = tile * 128 + lane_id * 2;
 
-    // this work-item's elements of the tile
+    // load this work-item's elements of the tile
     float kept[2];
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
@@ -67,11 +66,11 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       }
     }
 
-    // their running results
+    // scan them
     #pragma unroll
     for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
 
-    // what the work-items before this one have in this tile
+    // the result of the work-items before this one
     float total = kept[1];
     const int slot = lane_id;
     totals[slot] = total;
@@ -131,11 +130,11 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     carry = totals[0];
     prefix = carry + prefix;
 
-    // with all that comes before them
+    // combine the elements with all before them
     #pragma unroll
     for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
 
-    // the results to memory
+    // store the results
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
       const int place = first + access;
@@ -149,7 +148,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       }
     }
 
-    // the last tile of the row to be done clears the flags for the next launch
+    // the last tile of the row clears the flags for the next launch
     if (takes_down[0]) {
       acquire_from_device();
       #pragma unroll 1

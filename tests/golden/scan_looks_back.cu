@@ -13,20 +13,19 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
   __shared__ __align__(16) int missing[1];
   __shared__ __align__(16) int takes_down[1];
 
-  // the row of this thread, and its place among those that share it
+  // the row of this thread, and its position among those that share the row
   const int id = (int)threadIdx.x;
   const int lane_id = id;
   const int row = (int)blockIdx.x;
   const int r0 = row * 331;
-
-  // tile by tile along the row; `carry` is the result of all before
+  // tile by tile along the row; carry is the result of all previous tiles
   const int flags = 2 + (int)blockIdx.x * 3;  // this row's flags come after the arrival counters
   const int own = (int)blockIdx.y;
   for (int tile = own;;) {
     float carry = 0.0f;
     const int first = tile * 128 + lane_id * 2;
 
-    // this thread's elements of the tile
+    // load this thread's elements of the tile
     float kept[2];
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
@@ -40,11 +39,11 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       }
     }
 
-    // their running results
+    // scan them
     #pragma unroll
     for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
 
-    // what the threads before this one have in this tile
+    // the result of the threads before this one
     float total = kept[1];
     const int warp_lane = lane_id % 32;
     const int warp_place = id % 32;
@@ -105,11 +104,11 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     }
     prefix = carry + prefix;
 
-    // with all that comes before them
+    // combine the elements with all before them
     #pragma unroll
     for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
 
-    // the results to memory
+    // store the results
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
       const int place = first + access;
@@ -123,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       }
     }
 
-    // the last tile of the row to be done clears the flags for the next launch
+    // the last tile of the row clears the flags for the next launch
     if (takes_down[0]) {
       gc_load_acquire(counters + (int)blockIdx.x);
       #pragma unroll 1

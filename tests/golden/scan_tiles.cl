@@ -9,18 +9,17 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global float* restrict x2) {
   __local float totals[64];
 
-  // the row of this work-item, and its place among those that share it
+  // the row of this work-item, and its position among those that share the row
   const int id = (int)get_local_id(0);
   const int lane_id = id;
   const int row = (int)get_group_id(0);
   const int r0 = row * 37;
-
-  // tile by tile along the row; `carry` is the result of all before
+  // tile by tile along the row; carry is the result of all previous tiles
   float carry = 0.0f;
   for (int tile = 0; tile < 1; ++tile) {
     const int first = tile * 128 + lane_id * 2;
 
-    // this work-item's elements of the tile
+    // load this work-item's elements of the tile
     float kept[2];
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
@@ -34,11 +33,11 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       }
     }
 
-    // their running results
+    // scan them
     #pragma unroll
     for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
 
-    // what the work-items before this one have in this tile
+    // the result of the work-items before this one
     float total = kept[1];
     const int slot = lane_id;
     totals[slot] = total;
@@ -55,11 +54,11 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     if (lane_id > 0) before = totals[slot - 1];
     const float prefix = carry + before;
 
-    // with all that comes before them
+    // combine the elements with all before them
     #pragma unroll
     for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
 
-    // the results to memory
+    // store the results
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
       const int place = first + access;

@@ -9,18 +9,17 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     float* __restrict__ x2) {
   __shared__ __align__(16) float totals[2];
 
-  // the row of this thread, and its place among those that share it
+  // the row of this thread, and its position among those that share the row
   const int id = (int)threadIdx.x;
   const int lane_id = id;
   const int row = (int)blockIdx.x;
   const int r0 = row * 37;
-
-  // tile by tile along the row; `carry` is the result of all before
+  // tile by tile along the row; carry is the result of all previous tiles
   float carry = 0.0f;
   for (int tile = 0; tile < 1; ++tile) {
     const int first = tile * 128 + lane_id * 2;
 
-    // this thread's elements of the tile
+    // load this thread's elements of the tile
     float kept[2];
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
@@ -34,11 +33,11 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       }
     }
 
-    // their running results
+    // scan them
     #pragma unroll
     for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
 
-    // what the threads before this one have in this tile
+    // the result of the threads before this one
     float total = kept[1];
     const int warp_lane = lane_id % 32;
     const int warp_place = id % 32;
@@ -59,11 +58,11 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     }
     prefix = prefix + before;
 
-    // with all that comes before them
+    // combine the elements with all before them
     #pragma unroll
     for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
 
-    // the results to memory
+    // store the results
     #pragma unroll
     for (int access = 0; access < 2; ++access) {
       const int place = first + access;

@@ -8,7 +8,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
     __global const long* restrict x1,
     __global const float* restrict x2,
     __global float* restrict x3) {
-  // the places that are this work-item's, and its line
+  // the places of this work-item, and its line
   const int id = (int)get_local_id(0);
   const int first_line = (int)get_group_id(0) * 8;
   const int first_place = (int)get_group_id(1) * 16;
@@ -17,7 +17,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
   const int line = first_line + id % 8;
   if (line >= 6) return;
 
-  // data to the result, the work-item's own places
+  // copy data to the result: the places of this work-item
   if (x3 != x0) {
     #pragma unroll 4
     for (int place = begin; place < end; place += 1) {
@@ -32,7 +32,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
     }
   }
 
-  // update after update: those that fall into this part change it
+  // apply in order the updates of these places
   #pragma unroll 8
   for (int number = 0; number < 31; ++number) {
     const long f0 = x1[number];

@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
     const long long* __restrict__ x1,
     const float* __restrict__ x2,
     float* __restrict__ x3) {
-  // the places that are this thread's, and its line
+  // the places of this thread, and its line
   const int id = (int)threadIdx.x;
   const int first_line = (int)blockIdx.x * 8;
   const int first_place = (int)blockIdx.y * 16;
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
   const int line = first_line + id % 8;
   if (line >= 6) return;
 
-  // data to the result, the thread's own places
+  // copy data to the result: the places of this thread
   if (x3 != x0) {
     #pragma unroll 4
     for (int place = begin; place < end; place += 1) {
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(32) kernel0(
     }
   }
 
-  // update after update: those that fall into this part change it
+  // apply in order the updates of these places
   #pragma unroll 8
   for (int number = 0; number < 31; ++number) {
     const long long f0 = x1[number];

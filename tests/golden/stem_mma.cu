@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
     gc_half* __restrict__ x4) {
   unsigned char* const shared = gc_dynamic_shared();
 
+  // the position of this thread's warp in the tile of the result, and of the tile in the result
   const int id = (int)threadIdx.x;
   const int my_lane = id % 32;
   const int a_warp = id / 32;
@@ -18,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
   const int first_column = (tile % 2) * 64;
   const int tile_y = tile / 2;
 
-  // the filters set out
+  // load the filters
   for (int number = id; number < 1792; number += 64) {
     unsigned char* const to = shared + 7056 + number * 16;
     const int from = (number / 64 * 128 + first_column + number % 64) * 8;
@@ -26,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
   }
   gc_cp_async_commit();
 
-  // the image, a group of pixels at a time
+  // load the image, a group of pixels at a time
   gc_half* const image_tile = reinterpret_cast<gc_half*>(shared);
   #pragma unroll 4
   for (int trip = 0; trip < 4; ++trip) {
@@ -63,12 +64,12 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
     }
   }
 
-  // where a lane reads its first fragments
+  // the addresses of a lane's first fragments
   const int pixel_of_lane = a_warp * 64 + my_lane % 16;
   const unsigned char* const a_from = shared + (pixel_of_lane / 16 * 84 + pixel_of_lane % 16 * 2 + 2) * 8 + my_lane / 16 * 16;
   const unsigned char* const b_from = shared + 7056 + (my_lane / 8 % 2 * 64 + my_lane / 16 * 8 + my_lane % 8) * 16;
 
-  // sums, while the filters and the image are on their way
+  // its sums, while the filters and the image are loaded
   float acc[4][8][4];
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -81,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
   gc_cp_async_wait<0>();
   __syncthreads();
 
-  // row by row of the window: fragments, and their products
+  // for each row of the window, load fragments and add their products
   #pragma unroll 7
   for (int r = 0; r < 7; ++r) {
     {
@@ -130,6 +131,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
       for (int r = 0; r < 4; ++r) staged[(my_lane / 4 + r / 2 * 8) * 72 + my_lane % 4 * 2 + j * 8 + r % 2] = acc[i][j][r];
     }
     gc_syncwarp();
+
+    // store runs of columns of a row
     for (int run = my_lane; run < 512; run += 32) {
       const int pixel = a_warp * 64 + i * 16 + run / 32;
       const int out_y = tile_y * 8 + pixel / 16, out_x = pixel % 16;

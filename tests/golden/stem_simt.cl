@@ -27,7 +27,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     vstore4(vload4(0, x3 + from), 0, filter_tile + to);
   }
 
-  // the image, a group of pixels at a time
+  // load the image, a group of pixels at a time
   #pragma unroll 2
   for (int trip = 0; trip < 2; ++trip) {
     const int number = id + trip * 32;

@@ -207,8 +207,8 @@ def _moved(s: AmdSchedule, d: AmdSizes, chunk_type: str, a: Loader, b: Loader) -
         "first_kept": [*into("[0]"), "int now = 0;"] if two else [],
         "each_tile": each if several else "{",
         "kept": kept,
-        "load_next": stage("the next one sets out to registers", guarded(more, load("chunk0"))) if several else [],
-        "keep_next": stage("the next one to local memory", ["now ^= 1;", *guarded(more, kept)])
+        "load_next": stage("load the next tile into registers", guarded(more, load("chunk0"))) if several else [],
+        "keep_next": stage("move the next one to local memory", ["now ^= 1;", *guarded(more, kept)])
         if several and two
         else [],
     }

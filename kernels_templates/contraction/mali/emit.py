@@ -15,7 +15,7 @@ from gpucomp.codegen.c.dots import Dot, dot_of, enabled
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.helpers import FP16
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import guarded, stage
+from gpucomp.codegen.c.text import guarded, plus, stage, times
 from gpucomp.codegen.c.vectors import ACCESS_BYTES, HEX, component, fetch, load_vectors, store_vectors, wide_loads
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Const, Expr, Load, Var, cast, index, substitute, var
@@ -144,7 +144,7 @@ def _row_numbers(work: _Work) -> list[str]:
     """``row0``, ``row1`` ...: rows past the end repeat the last one."""
     lines = []
     for i in range(work.s.m0):
-        at = _scaled("row_block", work.s.m0, i)
+        at = plus(times("row_block", work.s.m0), i)
         clamped = f"min({at}, {work.p.m - 1})" if i and work.p.m % work.s.m0 else at
         lines.append(f"const int row{i} = {clamped};")
     return lines
@@ -154,11 +154,6 @@ def _outside(s: MaliSchedule, d: MaliSizes) -> str:
     """The condition under which a work-item has no block; empty where all have one."""
     columns = [] if d.whole_n else [f"column_block >= {d.blocks_n}"]
     return " || ".join([*columns, *([] if d.whole_m else [f"row_block >= {d.blocks_m}"])])
-
-
-def _scaled(block: str, size: int, place: int) -> str:
-    """``place`` elements into a block of ``size``."""
-    return block + (f" * {size}" if size > 1 else "") + (f" + {place}" if place else "")
 
 
 # ---- operands ----
@@ -268,7 +263,7 @@ def _span_name(work: _Work, name: str, place: int) -> tuple[str, list[str]]:
     """The name of a place's own number, and the statement that computes it where no other has."""
     if name == "a":
         return f"row{place}", []
-    at = _scaled("column_block", work.s.n0, place)
+    at = plus(times("column_block", work.s.n0), place)
     clamped = f"min({at}, {work.p.n - 1})" if place and work.p.n % work.s.n0 else at
     return f"column{place}", [f"const int column{place} = {clamped};"]
 
@@ -420,9 +415,9 @@ def _step(work: _Work, a: _Operand, b: _Operand, depths: int, at: int | None) ->
     """``depths`` steps: loads, then products. ``at`` is the depth of the first, ``None`` for the loop's ``depth``."""
     rows, left = _loads(work, a, work.s.m0, depths, at)
     columns, right = _loads(work, b, work.s.n0, depths, at)
-    loads = [*stage("from the rows of a", rows), *stage("from the columns of b", columns)]
+    loads = [*stage("load from the rows of a", rows), *stage("load from the columns of b", columns)]
     products = _dots(work, left, right, depths) if work.dot else _products(work, left, right, depths)
-    return [*loads, *stage("what they add to the sums", products)]
+    return [*loads, *stage("add their products to the sums", products)]
 
 
 def _products(
@@ -561,17 +556,15 @@ def _finish(work: _Work) -> list[str]:
     for j in range(0, s.n0, width):
         if p.n % s.n0 == 0 and s.m0 > 1:
             more, shared[j] = _column_vectors(work, column, j)
-            lines += stage("what the stores of all rows read", more)
+            lines += stage("load what the stores of all rows read", more)
     for i in range(s.m0):
         row: list[str] = []
         for j in range(0, s.n0, width):
             chunk = _chunk(work, column, i, j, shared.get(j, {}))
-            guard = f"{_scaled('column_block', s.n0, j)} < {p.n}" if j and p.n % s.n0 else ""
+            guard = f"{plus(times('column_block', s.n0), j)} < {p.n}" if j and p.n % s.n0 else ""
             row += guarded(guard, chunk)
-        guard = f"{_scaled('row_block', s.m0, i)} < {p.m}" if i and p.m % s.m0 else ""
-        lines += stage(
-            f"row {i} of the results to memory" if s.m0 > 1 else "the results to memory", guarded(guard, row)
-        )
+        guard = f"{plus(times('row_block', s.m0), i)} < {p.m}" if i and p.m % s.m0 else ""
+        lines += stage(f"store row {i}" if s.m0 > 1 else "store the sums", guarded(guard, row))
     return lines
 
 
