@@ -79,6 +79,7 @@ def compile(
     """
     tell = progress or (lambda stage, done, total: None)
     device = targets.resolve(target)
+    targets.require_compiler(device)
     picks = picks_of(records)
     lowered = lower(model, device, shapes, constants, precision, keep_fp32, tell, observer, picks)
     return finish(lowered, device, precision, tell)
@@ -115,6 +116,17 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
     report(plan, lowered.steps, lowered.rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
     return Executable(plan, texts, binaries, weights, lowered.dynamic_model, open_dynamic=open_dynamic)
+
+
+def unbuilt(lowered: Lowered, device: Target, precision: str) -> Executable:
+    """The program without machine code, which cannot run: for its kernels, its sources and the sizes of its memory.
+
+    No compiler is needed. Where a device may refuse a kernel (``targets.lesser``), ``finish`` may choose other schedules.
+    """
+    plan, weights = make_plan(lowered.graph, lowered.steps, lowered.rendered, device, precision, lowered.keep_fp32)
+    sources = {item.source.name: item.source.text for item in lowered.rendered.values()}
+    texts = {kernel.source: sources[kernel.name] for kernel in plan.kernels}
+    return Executable(plan, texts, {}, weights, lowered.dynamic_model, open_dynamic=open_dynamic)
 
 
 def open_dynamic(plan: Plan, dynamic_model: bytes) -> DynamicModel:

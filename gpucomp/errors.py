@@ -38,16 +38,24 @@ def plain(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
 
 
+def _one_line(message: str) -> str:
+    line = plain(message)
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 4]} ..."
+
+
 class GpucompError(Exception):
-    """The base class. ``code`` is stable across releases; ``exit_code`` is the exit status of the command line."""
+    """The base class. ``code`` is stable across releases; ``exit_code`` is the exit status of the command line.
+
+    ``in_shell`` is the message for the command line, where options are written differently than arguments in Python.
+    """
 
     code = "GPC1000"
     exit_code = 1
 
-    def __init__(self, message: str, *, code: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str | None = None, in_shell: str | None = None) -> None:
         self.code = code or type(self).code
-        line = plain(message)
-        self.message = line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 4]} ..."
+        self.message = _one_line(message)
+        self.in_shell = self.message if in_shell is None else _one_line(in_shell)
         super().__init__(f"{self.code} {self.message}")
 
 

@@ -23,6 +23,7 @@ PUBLIC = [
     "UsageError",
     "compile",
     "load",
+    "plugin",
     "tune",
 ]
 

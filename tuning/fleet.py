@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import cache
@@ -61,8 +61,9 @@ def program() -> str:
 class Relay:
     """Answers frames on a machine with a device. It keeps arrays until ``forget``, even if the measuring process dies."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, told: Callable[[str], None] = lambda why: None) -> None:
         self._runner = runner
+        self.told = told  # called if the coordinator does not want this device
         self._arrays: dict[str, np.ndarray] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._one = threading.Lock()
@@ -81,6 +82,9 @@ class Relay:
         match job["do"]:
             case "describe":
                 return self.facts, {}
+            case "refused":
+                self.told(str(job["why"])[:300])
+                return {}, {}
             case "end":
                 self._runner.fresh()
                 return {}, {}
@@ -145,7 +149,9 @@ def work(
     dask = distributed()
     place = Address.parse(address, certificates is not None)
     shown = security(certificates)
-    _relay = Relay(runner or Runner(target, lock=lock))
+    _relay = Relay(
+        runner or Runner(target, lock=lock), lambda why: ready(f"takes no part in the search at {place.url}: {why}")
+    )
     try:
         facts = _relay.facts["facts"]
 
@@ -416,15 +422,16 @@ class Fleet:
                     break  # the first worker's facts decide for all others
                 continue
             del self._asked[member]
-            if why := self._admitted(future):
+            if why := self._admitted(member, future):
                 self.refused.append(f"{member}: {why}")
+                warnings.warn(f"not in the fleet: {member}: {why}", RuntimeWarning, stacklevel=2)
             else:
                 found.append(Remote(self._carrier, member))
         self.runners += found
         return found
 
-    def _admitted(self, future: Future) -> str:
-        """Why the worker whose facts are in ``future`` cannot take part, or ""."""
+    def _admitted(self, member: str, future: Future) -> str:
+        """Why the worker whose facts are in ``future`` cannot take part, or "". A worker that does not fit is told so."""
         try:
             if (error := future.exception(timeout=SLACK_S)) is not None:
                 return f"it was lost: {_why(error)}"
@@ -433,7 +440,8 @@ class Fleet:
             return f"it was lost: {_why(error)}"
         if "facts" not in answer:
             return str(answer.get("fault", "it does not say what it is"))
-        why = mismatch(answer, self.facts, self._kind, self._arch)
+        if why := mismatch(answer, self.facts, self._kind, self._arch):
+            self._carrier.submit(member, messages.framed({"do": "refused", "why": why}, {}))
         self.facts = self.facts or ({} if why else answer)
         return why
 
@@ -466,7 +474,7 @@ def mismatch(found: Message, facts: Message, kind: str, arch: str) -> str:
     if found.get("program") != program():
         return "another version of gpucomp is installed there"
     if own["kind"] != kind:
-        return f"its device is {own['kind']}, this search is for {kind}"
+        return f"its device is {own['kind']}, this search is for {kind}: start it with --target {kind}"
     if arch and own["arch"] != arch:
         return f"its architecture is {own['arch']}, this search is for {arch}"
     other: Message = facts.get("facts") or own

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpucomp.errors import DeviceError, UsageError, quote
+from gpucomp.extras import install
 
 PORT = 8786
 SILENT_S = 30.0  # a worker without a heartbeat for this long is lost
@@ -81,7 +82,7 @@ def distributed() -> Any:
         import dask
         import distributed as found
     except ImportError:
-        raise DeviceError("a fleet needs dask.distributed: pip install 'gpucomp[dist]'", code="GPC5003") from None
+        raise DeviceError(f"a fleet needs dask.distributed: {install('dist')}", code="GPC5003") from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # relevant events are reported as gpucomp errors
     dask.config.set(
         {

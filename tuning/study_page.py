@@ -25,10 +25,12 @@ from gpucomp.tuning.recorded import Row, space_of
 from gpucomp.tuning.tasks import Candidate, Task
 
 MOST_LINES = 400  # of a diff of two sources
+FEW = 30  # points: shares of variance from fewer say little
 
 
-def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> None:
-    """Write a page about the trials in ``found``. ``tasks`` are the tasks of a model by kernel, for the sources.
+def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> int:
+    """Write a page about the trials in ``found``; return how many kernels have a section there. ``tasks`` are the tasks of a
+    model by kernel, for the sources. Kernels without a successful trial are in the first table only.
 
     Raises ``UsageError`` if no trial succeeded, or if the file cannot be written.
     """
@@ -36,14 +38,17 @@ def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title:
     for record in found:
         groups.setdefault((record["kernel"], records.device_key(record["device"])), []).append(record)
     told = {key: _Told(group) for key, group in groups.items()}
-    told = {key: one for key, one in told.items() if one.right}
-    if not told:
+    if not any(one.right for one in told.values()):
         raise UsageError("no trial in these records succeeded, so there is nothing to report")
     order = sorted(told, key=lambda key: (told[key].ratio, key))
     parts = [page.heading(title, 1), page.table(HEAD, [told[key].row for key in order])]
-    for key in order:
+    shown = [key for key in order if told[key].right]
+    if others := len(order) - len(shown):
+        parts.append(page.paragraph(f"{others} of these kernels have no section below: no trial of theirs succeeded."))
+    for key in shown:
         parts += _kernel(told[key], tasks.get(key[0]))
     page.write(path, page.page(title, parts))
+    return len(shown)
 
 
 HEAD = ("kernel", "label", "device", "trials", "failed", "best of the search", "default over pick", "95 %", "pick")
@@ -77,7 +82,8 @@ class _Told:
         gain, sure, chosen = "-", "-", "-"
         if self.pick is not None:
             low, high = _interval(self.pick)
-            gain, sure = f"{1 / self.pick['ratio']:.3f}", f"{1 / high:.3f} to {1 / low:.3f}"
+            gain = f"{1 / self.pick['ratio']:.3f}"
+            sure = f"{1 / high:.3f} to {1 / low:.3f}" if self.pick.get("rounds", 1) else "-"  # nothing was measured
             chosen = _words(self.pick)
         where = f"{self.device['kind']}:{self.device['arch']} {self.device['name']}"
         counts = str(len(self.trials)), str(len(self.trials) - len(self.right))
@@ -97,7 +103,8 @@ def _words(record: Record) -> str:
 
 def _kernel(told: _Told, task: Task | None) -> list[str]:
     sizes = " ".join(f"{name}={size}" for name, size in told.problem.items())
-    parts = [page.heading(f"{told.label} ({told.kernel[:12]})"), page.paragraph(sizes), _progress(told.trials)]
+    parts = [page.heading(f"{told.label} ({told.kernel[:12]})")]
+    parts += [page.paragraph(f"The default engine's sizes of this kernel: {sizes}."), _progress(told.trials)]
     if (start := told.default) is not None and told.winner is not None:
         parts.append(page.table(("", "schedule"), [("default", _words(start)), ("fastest", _words(told.winner))]))
     failures: dict[tuple[str, str], int] = {}
@@ -120,12 +127,21 @@ def _kernel(told: _Told, task: Task | None) -> list[str]:
             parts += [page.heading(engine, 3), page.paragraph("It has no parameters.")]
             continue
         measured = space_of(engine, told.device["name"], map(_row, own), tuple(told.problem.values()))
-        parts += [page.heading(engine, 3), *space(measured.candidates, measured.seconds, np.isnan(measured.seconds))]
+        parts += [page.heading(engine, 3), page.paragraph(caveat(int(np.isfinite(measured.seconds).sum())))]
+        parts += [*space(measured.candidates, measured.seconds, np.isnan(measured.seconds))]
     if task is not None and told.winner is not None:
         parts.append(
             page.source("The default's source beside the winner's", difference(task, told.pick or told.winner))
         )
     return parts
+
+
+def caveat(measured: int) -> str:
+    """What the points of a search can tell: it chose them, and often they are few."""
+    chosen = f"{measured} points that the search chose to measure, out of a larger space."
+    if measured >= FEW:
+        return chosen
+    return f"{chosen} They are few: shares of variance and neighbours of the winner below say little."
 
 
 def _best(right: Sequence[Record], engine: str) -> float:

@@ -7,12 +7,11 @@ import os
 import statistics
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -163,11 +162,12 @@ def tasks_in(
     target: Target,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
 ) -> tuple[Lowered, list[Task]]:
     """Lower a model for a target without tuning; return its tasks too. Raises the same errors as ``gpucomp.compile``."""
-    lowered = compiler.lower(model, target, shapes, None, precision, keep_fp32)
+    lowered = compiler.lower(model, target, shapes, constants, precision, keep_fp32)
     return lowered, tasks_of(lowered, target)
 
 
@@ -179,6 +179,7 @@ def tune(
     trials: int | None = None,
     records: str | Path = "tuning-records",
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
     options: Options | None = None,
@@ -202,7 +203,10 @@ def tune(
     if trials is not None:
         chosen = replace(chosen, trials=trials)
     place = Path(records)
-    lowered, tasks = tasks_in(model, device, shapes=shapes, precision=precision, keep_fp32=keep_fp32)
+    targets.require_compiler(device)
+    lowered, tasks = tasks_in(
+        model, device, shapes=shapes, constants=constants, precision=precision, keep_fp32=keep_fp32
+    )
     return search(lowered, tasks, device, place, chosen, precision=precision, watch=watch or (lambda state: None))
 
 
@@ -261,16 +265,6 @@ def _tools(target: Target, options: Options, store: Store) -> Iterator[Tools]:
             yield Tools(builders, runner, store, runner.facts(), named.title(options.sampler), options.seed, RULES)
             return
         found = opened.enter_context(fleet.opened(options.fleet, target.kind, target.arch))
-        told = 0
-
-        def newcomers() -> Sequence[Runner]:
-            nonlocal told
-            joined = found.newcomers()
-            for line in found.refused[told:]:
-                warnings.warn(f"not in the fleet: {line}", RuntimeWarning, stacklevel=2)
-            told = len(found.refused)
-            return joined
-
         first, *others = found.runners
         yield Tools(
             builders,
@@ -281,7 +275,7 @@ def _tools(target: Target, options: Options, store: Store) -> Iterator[Tools]:
             options.seed,
             RULES,
             others=others,
-            newcomers=newcomers,
+            newcomers=found.newcomers,
             wait=options.fleet.wait,
         )
 

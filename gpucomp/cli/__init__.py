@@ -59,7 +59,7 @@ def one_line(text: str) -> str:
 
 def report(error: GpucompError) -> int:
     """Print ``error`` and return its exit code. Unsupported cases are listed, one per line."""
-    print_error(error.code, error.message)
+    print_error(error.code, error.in_shell)
     if isinstance(error, UnsupportedError) and len(error.problems) > 1:
         for problem in error.problems:
             print(f"  {one_line(problem)}", file=sys.stderr)

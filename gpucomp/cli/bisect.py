@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -15,25 +15,31 @@ from gpucomp.cli import compare, cut, reproduce, show
 from gpucomp.cli.blame import FAILURE, Blame, blame
 from gpucomp.cli.cut import Case, Traced
 from gpucomp.cli.progress import progress
+from gpucomp.cli.settle import Settled, as_computed, settle
+from gpucomp.cli.tables import table
 from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import read_whole
+from gpucomp.refusal import Refusal
 from gpucomp.runtime.inputs import TensorSpec
 
 
 @dataclass(frozen=True)
 class Question:
-    """The question for every model of a bisection: is it wrong on ``target`` by more than ``tolerance``?"""
+    """The question for every model of a bisection: is it farther off on ``target`` than ``tolerance`` allows?"""
 
     target: Target
     precision: str
-    tolerance: float
+    tolerance: compare.Tolerance
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def run(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        shapes = {name: array.shape for name, array in inputs.items()}
-        lowered = compiler.lower(model, self.target, shapes, precision=self.precision)
-        return compiler.finish(lowered, self.target, self.precision, lambda stage, done, total: None).run(inputs)
+        fixed = {name: array for name, array in self.constants.items() if name in inputs}
+        fed = {name: array for name, array in inputs.items() if name not in fixed}
+        shapes = {name: array.shape for name, array in fed.items()}
+        lowered = compiler.lower(model, self.target, shapes, fixed, precision=self.precision)
+        return compiler.finish(lowered, self.target, self.precision, compiler.silent).run(fed)
 
     def fault(self, case: Case) -> str:
         """``wrong``, the code of a compiler error, or "" for no fault. An unsupported model is no fault."""
@@ -43,12 +49,14 @@ class Question:
             return ""
         except GpucompError as error:
             return error.code
-        return "wrong" if compare.wrong(compare.compare(found, case.expected), self.tolerance) else ""
+        return "wrong" if compare.wrong(compare.distances(found, case.expected), self.tolerance) else ""
 
 
-def input_specs(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[TensorSpec]:
+def input_specs(
+    model: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]
+) -> list[TensorSpec]:
     """The inputs of a model that need not compile. Raises the same errors as ``frontend.load_split``."""
-    graph, _ = frontend.load_split(model, shapes=shapes)
+    graph, _ = frontend.load_split(model, shapes=shapes, constants=constants)
     return [TensorSpec(v.attrs["label"], v.type.dtype.name, v.type.shape) for v in graph.inputs]
 
 
@@ -58,8 +66,11 @@ def compare_model(
     question: Question,
     against: str,
     folder: Path | None,
+    *,
+    tensors: bool = False,
 ) -> None:
-    """Print the table of tensors; if ``folder`` is given, cut a wrong model down and write it there.
+    """Print how far the outputs are off, which tensor is wrong first and who is right about it; with ``tensors``, every tensor
+    too. If ``folder`` is given, cut a wrong model down and write it there.
 
     Raises ``AccuracyError`` if an output is too far off.
     """
@@ -70,41 +81,76 @@ def compare_model(
     whole, found, fault = Case(proto, given, expected), {}, ""
     with progress("running gpucomp"):
         try:
-            found = compare.compare(question.run(proto, given), expected)
+            found = compare.distances(question.run(proto, given), expected)
         except UnsupportedError:
             raise
         except GpucompError as error:
             if folder is None:
                 raise
             fault = error.code
+        each = _each_tensor(traced, question)
     fault = fault or ("wrong" if compare.wrong(found, question.tolerance) else "")
-    _print_tensors(traced, question)
+    if found:
+        click.echo("\n".join(show.errors(found, question.tolerance)))
+    settled = _print_summary(traced, each, question, against)
+    if tensors and isinstance(each, dict):
+        click.echo("\n".join(["", *_every(traced, each, question.tolerance)]))
     if fault and folder is not None:
-        bisect(whole, traced, fault, question, folder)
+        if fault == "wrong" and settled is not None and settled.only_theirs:
+            other = next(name for name in compare.REFERENCES if name != against)
+            click.echo(f"not cut: {against} is the one that is wrong; --against {other} compares with another program")
+        else:
+            bisect(whole, traced, fault, question, folder)
     compare.require(found, question.tolerance, against)
     if fault:
         raise AccuracyError(f"{quote(path)} ends with {fault}", code="GPC6001")
 
 
-def _print_tensors(traced: Traced, question: Question) -> None:
-    """Print one line for each tensor, in the order of the nodes. Every tensor is made an output, so less is fused."""
+def _each_tensor(traced: Traced, question: Question) -> dict[str, np.ndarray] | Refusal:
+    """Every tensor as gpucomp computes it, or why it cannot. Every tensor is made an output, so less is fused."""
     try:
         found = question.run(cut.every_tensor(traced.model), {k: traced.tensors[k] for k in _fed(traced)})
     except GpucompError as error:
-        click.echo(f"no table of tensors: {error}")
-        return
-    makers = {name: node.op_type for node in traced.model.graph.node for name in node.output}
-    rows = []
-    for name in traced.names:
-        if name in found:
-            far = compare.distance(found[name], traced.tensors[name])
-            verdict = "ok" if far.l2 <= question.tolerance else "WRONG"
-            rows.append((quote(name), makers[name], f"{far.l2:.2e}", f"{far.linf:.2e}", f"{far.cosine:.9f}", verdict))
-    click.echo("\n".join(show.table(("tensor", "operator", "l2", "linf", "cosine", ""), rows)))
-    first = next((row for row in rows if row[-1] == "WRONG"), None)
-    click.echo(
-        f"first wrong tensor: {first[0]}, of {first[1]}" if first else "no tensor is wrong when each is an output"
-    )
+        return Refusal(str(error))
+    return {name: found[name] for name in traced.names if name in found}
+
+
+def _print_summary(
+    traced: Traced, each: dict[str, np.ndarray] | Refusal, question: Question, against: str
+) -> Settled | None:
+    """Print how many tensors are wrong, the first of them and who is right about it; return that verdict."""
+    if isinstance(each, Refusal):
+        click.echo(f"no comparison of each tensor: {each.reason}")
+        return None
+    far = {name: compare.distance(array, traced.tensors[name]) for name, array in each.items()}
+    wrong = compare.wrong(far, question.tolerance)
+    if not wrong:
+        click.echo(f"{len(far)} tensors compared: no tensor is wrong when each is an output")
+        return None
+    first = wrong[0]
+    click.echo(f"{len(far)} tensors compared, {len(wrong)} are wrong when each is an output")
+    click.echo(f"first wrong tensor: {quote(first)}, of {_makers(traced)[first]}")
+    verdict = settle(traced, as_computed(traced, each), first, question.tolerance)
+    if isinstance(verdict, Refusal):
+        click.echo(f"not settled in f64: {verdict.reason}")
+        return None
+    click.echo(verdict.told(against))
+    return verdict
+
+
+def _makers(traced: Traced) -> dict[str, str]:
+    return {name: node.op_type for node in traced.model.graph.node for name in node.output}
+
+
+def _every(traced: Traced, each: dict[str, np.ndarray], tolerance: compare.Tolerance) -> list[str]:
+    """One line for each tensor, in the order of the nodes."""
+    makers, rows = _makers(traced), []
+    for name, array in each.items():
+        far = compare.distance(array, traced.tensors[name])
+        verdict = "ok" if tolerance.allows(far) else "WRONG"
+        figures = (f"{far.l2:.2e}", f"{far.rms:.2e}", f"{far.linf:.2e}", f"{far.cosine:.9f}")
+        rows.append((quote(name), makers[name], *figures, verdict))
+    return table(("tensor", "operator", "l2", "rms", "linf", "cosine", ""), rows, "tensors")
 
 
 def _fed(traced: Traced) -> list[str]:

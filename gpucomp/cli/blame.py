@@ -60,7 +60,7 @@ class Blame:
     alone: Alone | None = None
 
 
-def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame:
+def blame(case: Case, target: Target, precision: str, tolerance: compare.Tolerance) -> Blame:
     """Find the first stage with a wrong result. Graphs and kernels run in the numpy interpreters, sources on the device."""
     graph = frontend.load(case.model)
     if not _keeps(graph, case, tolerance):
@@ -83,18 +83,18 @@ def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame
             return Blame(PASS, name, without=without)
     for name, alone in _groups(lowered, target, precision, case.inputs):
         found = alone.executable.run(alone.inputs)
-        if compare.wrong(compare.compare(found, alone.expected), tolerance):
+        if compare.wrong(compare.distances(found, alone.expected), tolerance):
             return Blame(KERNEL, name, without=without, alone=alone)
     return Blame(PLAN, without=without)
 
 
-def _keeps(graph: Graph, case: Case, tolerance: float) -> bool:
+def _keeps(graph: Graph, case: Case, tolerance: compare.Tolerance) -> bool:
     return _agrees(graph, interpret(graph, case.inputs), case, tolerance)
 
 
-def _agrees(graph: Graph, outputs: Sequence[np.ndarray], case: Case, tolerance: float) -> bool:
+def _agrees(graph: Graph, outputs: Sequence[np.ndarray], case: Case, tolerance: compare.Tolerance) -> bool:
     found = dict(zip(graph.output_names, outputs, strict=True))
-    return not compare.wrong(compare.compare(found, case.expected), tolerance)
+    return not compare.wrong(compare.distances(found, case.expected), tolerance)
 
 
 def _stages(journey: Journey) -> Iterator[tuple[str, Sequence[Step]]]:
@@ -113,14 +113,14 @@ def _but(passes: Sequence[Any], one: Any) -> list[Any]:
     return [p for p in passes if p is not one]
 
 
-def _verdict(case: Case, target: Target, precision: str, tolerance: float, **passes: Any) -> str:
+def _verdict(case: Case, target: Target, precision: str, tolerance: compare.Tolerance, **passes: Any) -> str:
     """``right``, ``wrong``, or why the model cannot be compiled with only these ``passes``."""
     try:
         lowered = compiler.lower(case.model, target, precision=precision, **passes)
         found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)
     except (GpucompError, AssertionError) as error:  # the rest of the compiler needs the pass that is missing
         return f"cannot be compiled: {error}"
-    return "wrong" if compare.wrong(compare.compare(found, case.expected), tolerance) else "right"
+    return "wrong" if compare.wrong(compare.distances(found, case.expected), tolerance) else "right"
 
 
 def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> list[tuple[str, Alone]]:

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -17,23 +16,22 @@ import gpucomp as package
 from gpucomp import config
 from gpucomp.cli import compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
-from gpucomp.cli.options import ModelOptions, inputs, model, model_options
+from gpucomp.cli.inspect import inspect
+from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, open_model, shapes_told_by
+from gpucomp.cli.options import ModelOptions, inputs, model, model_options, write
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
+from gpucomp.cli.tables import exported, print_tables
 from gpucomp.errors import UnsupportedError, UsageError, quote
+from gpucomp.runtime.ceilings import together
 from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     import numpy as np
 
     from gpucomp.cli.profile import Profile
-    from gpucomp.compiler import Lowered
-    from gpucomp.device.target import Target
-    from gpucomp.report.cost import Cost
-    from gpucomp.report.journey import Journey
     from gpucomp.runtime.executable import Executable
-    from gpucomp.schedule.choose import Choice
 
 
 class _Stdout:
@@ -84,53 +82,6 @@ def gpucomp(plugins: tuple[str, ...]) -> None:
         package.plugin(name)
 
 
-def open_model(how: ModelOptions, files: tuple[str, ...] = ()) -> Executable:
-    """Load a compiled model, or compile an ONNX model. Shapes that the model leaves open are taken from ``files``."""
-    path, sizes = how.model, tensors.parse_shapes(how.shapes)
-    if path.suffix == ".gpuc":
-        from gpucomp.loading import load
-
-        exe = load(path)
-        if sizes:
-            raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
-        if how.records is not None:
-            raise UsageError(f"{quote(path)} is compiled: --records has no effect on it", code="GPC2007")
-        if how.keep_fp32 or how.precision not in ("fp32", exe.plan.precision):
-            raise UsageError(
-                f"{quote(path)} is compiled at {exe.plan.precision}: --precision and --keep-fp32 have no effect on it",
-                code="GPC2007",
-            )
-        if how.target and how.target != exe.target and how.target != exe.plan.kind:
-            raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {how.target}", code="GPC2007")
-        return exe
-    options: dict[str, Any] = {"target": how.target_name, "precision": how.precision, "keep_fp32": how.keep_fp32}
-    if how.records is not None:
-        options["records"] = how.records
-    with progress(f"compiling {path.name}") as report:
-        try:
-            return package.compile(path, shapes=sizes, progress=report, **options)
-        except UsageError as error:
-            found = _shapes_told_by(files, path) if error.code == "GPC2102" else {}
-            if not found.keys() - sizes.keys():
-                raise
-        return package.compile(path, shapes={**found, **sizes}, progress=report, **options)
-
-
-def _shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, ...]]:
-    if not files:
-        return {}
-    from gpucomp.frontend import onnx as frontend
-
-    return {**tensors.shapes_of_photos(files, frontend.declared_shapes(model)), **tensors.shapes_in_files(files)}
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
-
-
 @gpucomp.command()
 @model_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
@@ -158,6 +109,7 @@ def compile(
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
 @click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
 @tolerance_option
+@exported()
 def run(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -165,11 +117,13 @@ def run(
     output_dir: Path | None,
     reference: str | None,
     tolerance: float | None,
+    atol: float,
 ) -> None:
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and how.model.suffix == ".gpuc":
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
-    exe = open_model(how, files)
+    _require_packages(files, reference)
+    exe = open_model(how, files, runs=True)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -179,10 +133,24 @@ def run(
             click.echo(f"{quote(name)} -> {path}")
     if reference:
         with progress("running onnxruntime"):
-            errors = compare.compare(outputs, compare.onnxruntime_outputs(how.model, given))
-        tolerance = compare.tolerance_for(how.model) if tolerance is None else tolerance
-        click.echo("\n".join(show.errors(errors, tolerance)))
-        compare.require(errors, tolerance, reference)
+            fixed = fixed_inputs(how)
+            found = compare.distances(outputs, compare.onnxruntime_outputs(how.model, {**given, **fixed}))
+        allowed = _allowed(how.model, tolerance, atol)
+        click.echo("\n".join(show.errors(found, allowed)))
+        compare.require(found, allowed, reference)
+
+
+def _require_packages(files: tuple[str, ...], reference: str | None = None) -> None:
+    """Raise ``DeviceError`` for a missing package that would be needed only after the model is compiled."""
+    if any(file.lower().endswith(tensors.IMAGES) for file in files):
+        tensors.require_pillow()
+    if reference == "onnxruntime":
+        compare.require_onnxruntime()
+
+
+def _allowed(model: Path, relative: float | None, absolute: float) -> compare.Tolerance:
+    """What ``--tolerance`` and ``--atol`` allow; without the former the model's types decide."""
+    return compare.Tolerance(compare.tolerance_for(model) if relative is None else relative, absolute)
 
 
 @gpucomp.command("compare")
@@ -196,22 +164,28 @@ def run(
     help="onnxruntime, or ONNX's reference evaluator.",
 )
 @tolerance_option
+@click.option("--tensors", "every", is_flag=True, help="Also print a line for each tensor.")
 @click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the wrong stage.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="For --bisect; default bisect-MODEL."
 )
+@exported()
 def compare_(
     how: ModelOptions,
     files: tuple[str, ...],
     preprocess: str,
     against: str,
     tolerance: float | None,
+    atol: float,
+    every: bool,
     bisect: bool,
     output: Path | None,
 ) -> None:
     """Compare every tensor of MODEL (.onnx) with another program's.
 
-    Exit code 6 if an output is wrong. Inputs that are not given are random.
+    Prints how far the outputs are off and which tensor is wrong first. That tensor's operator is computed in f64 from the
+    operands of each program, which settles which of them is right. Exit code 6 if an output is wrong. Inputs that are not
+    given are random.
     """
     from gpucomp import targets
     from gpucomp.cli import bisect as bisecting
@@ -221,13 +195,16 @@ def compare_(
     folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
     if folder is not None:
         bisecting.check_folder(folder)
-    tolerance = compare.tolerance_for(how.model) if tolerance is None else tolerance
-    question = bisecting.Question(targets.resolve(how.target_name), how.precision, tolerance)
-    sizes = {**_shapes_told_by(files, how.model), **tensors.parse_shapes(how.shapes)}
-    specs = bisecting.input_specs(how.model, sizes)
+    _require_packages(files, against)
+    targets.require_device(targets.resolve(how.target_name))
+    allowed = _allowed(how.model, tolerance, atol)
+    fixed = fixed_inputs(how)
+    question = bisecting.Question(targets.resolve(how.target_name), how.precision, allowed, fixed)
+    sizes = {**shapes_told_by(files, how.model), **tensors.parse_shapes(how.shapes)}
+    specs = bisecting.input_specs(how.model, sizes, fixed)
     given = tensors.read_inputs(files, specs, preprocess)
     given |= random_inputs([spec for spec in specs if spec.name not in given])
-    bisecting.compare_model(how.model, given, question, against, folder)
+    bisecting.compare_model(how.model, {**given, **fixed}, question, against, folder, tensors=every)
 
 
 @gpucomp.command()
@@ -255,6 +232,7 @@ def compare_(
     metavar="FILE.html",
     help="Profile, and draw each kernel's time against its floor there, as one HTML page.",
 )
+@exported("csv")
 def bench(
     how: ModelOptions,
     files: tuple[str, ...],
@@ -279,11 +257,12 @@ def bench(
     from gpucomp.cli import profile, profile_page
 
     percentiles = _percentiles(percentile)
+    _require_packages(files)
     start = time.perf_counter()
-    exe = open_model(how, files)
+    exe = open_model(how, files, runs=True)
     compile_s = time.perf_counter() - start
     given, inputs = _given(exe, files, preprocess)
-    with progress("measuring"):
+    with progress("measuring", duration_s + warmup_ms / 1e3):
         latency = measure.measure(
             lambda: exe.run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations
         )
@@ -314,14 +293,16 @@ def bench(
     if found is not None:
         _show_profile(found)
     if report is not None:
-        _write(report, text + "\n")
+        write(report, text + "\n")
 
 
 def _profiled(exe: Executable, given: dict[str, np.ndarray], iterations: int) -> Profile:
     from gpucomp.cli import profile
 
-    ceilings = exe.ceilings()
+    before = exe.ceilings()
     runs = [exe.timeline(given) for _ in range(iterations)]
+    after = exe.ceilings()
+    ceilings = together(before, after) if before is not None and after is not None else None
     return profile.Profile(runs, ceilings, profile.rows(exe.kernels, runs, ceilings))
 
 
@@ -329,7 +310,7 @@ def _show_profile(found: Profile) -> None:
     from gpucomp.cli import profile
 
     click.echo("=== Profile ===")
-    show.tables(profile.table(found.rows), profile.by_family(found.rows))
+    print_tables(kernels=profile.table(found.rows), families=profile.by_family(found.rows))
     click.echo("\n".join(profile.summary(found.rows, found.ceilings)))
 
 
@@ -347,10 +328,12 @@ def _bench_static(
     how: ModelOptions,
     report: Path | None,
 ) -> None:
+    from gpucomp import targets
     from gpucomp.cli import costs
 
-    lowered, device = _lowered(how)
-    found = _costs(how.model, lowered, device)
+    targets.require_compiler(targets.resolve(how.target_name))
+    lowered, device = lowered_model(how)
+    found = costs_of(how.model, lowered, device)
     data, lines = costs.as_json(found, device), costs.static(found, device)
     text = json.dumps({"model": str(how.model), "precision": how.precision, **data}, indent=1)
     if str(report) == "-":
@@ -358,55 +341,7 @@ def _bench_static(
         return
     click.echo("\n".join(lines))
     if report is not None:
-        _write(report, text + "\n")
-
-
-def _compiled(how: ModelOptions) -> tuple[Executable, list[Choice]]:
-    """The model, and the choice of each kernel's schedule. A compiled model does not hold the choices."""
-    from gpucomp.compiler import finish
-
-    if how.model.suffix == ".gpuc":
-        return open_model(how), []
-    lowered, device = _lowered(how)
-    with progress(f"building {how.model.name}") as report:
-        return finish(lowered, device, how.precision, report), [item.choice for item in lowered.rendered.values()]
-
-
-def _lowered(
-    how: ModelOptions,
-    watch: Callable[[str, Any], None] | None = None,
-) -> tuple[Lowered, Target]:
-    from gpucomp import targets
-    from gpucomp.compiler import lower
-    from gpucomp.schedule.records import picks_of
-
-    if how.model.suffix == ".gpuc":
-        raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
-    device = targets.resolve(how.target_name)
-    with progress(f"compiling {how.model.name}") as report:
-        sizes, picks = tensors.parse_shapes(how.shapes), picks_of(how.records)
-        found = lower(
-            how.model,
-            device,
-            sizes,
-            None,
-            how.precision,
-            keep_fp32=how.keep_fp32,
-            tell=report,
-            picks=picks,
-            watch=watch,
-        )
-    return found, device
-
-
-def _costs(model: Path, lowered: Lowered, device: Target, *, compare: bool = False) -> list[Cost]:
-    from gpucomp.report import static_cuda as static
-    from gpucomp.report import static_opencl
-
-    with progress(f"building {model.name}") as report:
-        if static_opencl.is_for(device):
-            return static_opencl.costs(lowered, device, report, compare=compare)
-        return static.costs(lowered, device, report, compare=compare)
+        write(report, text + "\n")
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
@@ -421,7 +356,7 @@ def _percentiles(text: str) -> tuple[float, ...]:
 
 @gpucomp.command()
 @model
-def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
+def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: tuple[str, ...]) -> None:
     """List the operators of MODEL (.onnx) that cannot be compiled and those that run on the host.
 
     Exit code 4 if any cannot be compiled.
@@ -434,7 +369,14 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
-        problems, dynamic_model = frontend.check(model, shapes=tensors.parse_shapes(shapes))
+        sizes, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)
+        try:
+            problems, dynamic_model = frontend.check(model, shapes=sizes, constants=fixed)
+        except UsageError as error:
+            problems, dynamic_model = frontend.unknown_operators(model), b""
+            if error.code != "GPC2102" or not problems:
+                raise
+            problems.append(error.in_shell)
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
         cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
@@ -447,142 +389,6 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 
 
 @gpucomp.command()
-@model_options
-@click.option("--kernels", is_flag=True, help="Every kernel: its operators, its schedule, and why it ends there.")
-@click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
-@click.option(
-    "--graph",
-    type=click.Choice(["before", "after", "kernels"]),
-    is_flag=False,
-    flag_value="kernels",
-    help="The graph before or after the passes. Alone: kernels and what is fused in them, see --output.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE.html",
-    help="For --graph: draw it there, as one HTML page with pan and search.",
-)
-@click.option("--passes", is_flag=True, help="What every pass did.")
-@click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
-@click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (CUDA targets).")
-@click.option("--spaces", is_flag=True, help="The number of schedules of every distinct problem.")
-def inspect(
-    how: ModelOptions,
-    kernels: bool,
-    sources: Path | None,
-    graph: str | None,
-    output: Path | None,
-    passes: bool,
-    node: str | None,
-    why: bool,
-    spaces: bool,
-) -> None:
-    """Show what MODEL (.onnx or .gpuc) compiles to."""
-    if (graph == "kernels") != (output is not None):
-        raise UsageError("the graph of kernels is drawn: --graph -o FILE.html expected", code="GPC2002")
-    if output is not None:
-        _draw_graph(how, output)
-        return
-    if node is not None:
-        _show_node(how, node, source=sources is None)
-        if not (graph or passes or kernels or why or spaces) and sources is None:
-            return
-    if graph or passes:
-        if how.model.suffix == ".gpuc":
-            raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
-        _show_graph(how, graph, passes)
-        if not (kernels or why or spaces) and sources is None:
-            return
-    if why or spaces:
-        from gpucomp.cli import costs
-
-        lowered, device = _lowered(how)
-        if spaces:
-            click.echo("\n".join(costs.spaces(lowered, device)))
-        if why:
-            click.echo("\n".join(costs.why(_costs(how.model, lowered, device, compare=True))))
-        if not kernels and sources is None:
-            return
-    exe, choices = _compiled(how) if kernels else (open_model(how), [])
-    if kernels:
-        click.echo("\n".join([*show.kernels(exe.kernels), *show.without_record(choices), *show.memory(exe)]))
-    elif sources is None:
-        click.echo("\n".join(show.summary(exe)))
-    if sources is not None:
-        try:
-            sources.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot write to {quote(sources)}: {error.strerror}", code="GPC2005") from None
-        for name, text in sorted(exe.sources.items()):  # names are generated: none can be a path
-            _write(sources / name, text)
-        click.echo(f"{len(exe.sources)} sources -> {sources}")
-
-
-def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
-    from gpucomp import targets
-    from gpucomp.compiler import schedule, silent
-    from gpucomp.frontend import onnx as frontend
-    from gpucomp.ir.passes import PassRecord
-    from gpucomp.ir.printer import format_graph
-    from gpucomp.lowering import kernels_of, rewritten
-    from gpucomp.schedule.records import picks_of
-
-    records: list[PassRecord] = []
-    with progress(f"rewriting {how.model.name}"):
-        before, _ = frontend.load_split(how.model, shapes=tensors.parse_shapes(how.shapes))
-        after = before
-        if graph != "before" or passes:
-            target = targets.resolve(how.target_name)
-            after = rewritten(before, target, how.precision, how.keep_fp32, observer=records.append)
-            if passes:
-                steps = kernels_of(after, target, how.precision, how.keep_fp32, None, observer=records.append)
-                schedule(steps, target, silent, picks_of(how.records), records.append)
-    if graph:
-        click.echo(format_graph(before if graph == "before" else after), nl=False)
-    if passes:
-        click.echo("\n".join(show.passes(records)))
-
-
-def _followed(how: ModelOptions) -> tuple[Journey, Lowered, Target]:
-    """The model as kernels, with the way of each of its nodes."""
-    from gpucomp.ir.trail import followed
-    from gpucomp.report.journey import Journey
-
-    journey = Journey()
-    with followed(journey.replaced):
-        return journey, *_lowered(how, journey.watch)
-
-
-def _draw_graph(how: ModelOptions, output: Path) -> None:
-    from gpucomp.frontend import onnx as frontend
-    from gpucomp.report import graph
-
-    journey, lowered, target = _followed(how)
-    nodes = list(frontend.nodes_in(how.model))
-    host = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else ()
-    _write(output, graph.text(lowered, journey, how.model.name, target.name, nodes, host))
-    click.echo(f"{len(nodes)} nodes, {len(lowered.steps)} kernels -> {output}")
-
-
-def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
-    from gpucomp.cli import journey as text
-    from gpucomp.frontend import onnx as frontend
-
-    if how.model.suffix == ".gpuc":
-        raise UsageError("a compiled model holds no nodes: give the .onnx model", code="GPC2007")
-    nodes = list(frontend.nodes_in(how.model))
-    names = text.chosen(pattern, nodes, how.model)
-    journey, lowered, target = _followed(how)
-    data_dependent = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
-    for number, name in enumerate(names):
-        if number:
-            click.echo("\n")
-        click.echo("\n".join(text.of_node(name, nodes, journey, lowered, target, name in data_dependent, source)))
-
-
-@gpucomp.command()
 def doctor() -> None:
     """Print what gpucomp finds on this machine, what is missing, and how to install it."""
     from gpucomp.cli.doctor import findings
@@ -592,6 +398,7 @@ def doctor() -> None:
     click.echo("\n".join(lines))
 
 
+gpucomp.add_command(inspect)
 gpucomp.add_command(replay)
 gpucomp.add_command(tuning.tune)
 gpucomp.add_command(tuning.worker)

@@ -1,4 +1,4 @@
-"""Answers of other programs to the same inputs, and how far gpucomp's answers are from them."""
+"""Answers of other programs to the same inputs, how far gpucomp's answers are from them, and how far is too far."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
+from gpucomp.extras import install
 
 REFERENCES = ("onnxruntime", "reference")
 TOLERANCE = 1e-4  # relative L2 error
+ABSOLUTE = 1e-6  # eight roundings of a number near 1 to f32: half an ulp is 2**-24
 ROUNDINGS = 8  # roundings to 16 bits by which two right answers may differ, if they round at different operators
 # onnxruntime's operators that multiply quantized values as integers
 PRODUCTS_OF_BYTES = frozenset(
@@ -37,26 +39,49 @@ Arrays = Mapping[str, np.ndarray]
 class Distance:
     """How far a tensor is from another one, computed in f64.
 
-    ``l2`` is ``||a - b|| / ||b||``, ``linf`` is the largest ``|a - b|``, and ``cosine`` is ``a.b / (||a|| ||b||)``, or 1 if
-    both are zero. Different shapes, or NaN or infinities in different places, are infinitely far.
+    ``l2`` is ``||a - b|| / ||b||``, or ``||a - b||`` if ``b`` is zero. ``linf`` is the largest ``|a - b|``, ``cosine`` is
+    ``a.b / (||a|| ||b||)``, or 1 if both are zero. ``rms`` and ``scale`` are the root mean squares of ``a - b`` and of
+    ``b``. Different shapes, or NaN or infinities in different places, are infinitely far.
     """
 
     l2: float
     linf: float
     cosine: float
+    rms: float
+    scale: float
 
 
-FAR = Distance(math.inf, math.inf, 0.0)
+FAR = Distance(math.inf, math.inf, 0.0, math.inf, 0.0)
+SAME = Distance(0.0, 0.0, 1.0, 0.0, 0.0)
 
 
-SAME = Distance(0.0, 0.0, 1.0)
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a tensor ``a`` may be from the expected one, ``b``: ``rms(a - b) <= relative * rms(b) + absolute``.
+
+    This is the criterion of ``numpy.allclose`` for a tensor as a whole. Element by element it would ask too much of
+    sums that cancel: the error of a sum is proportional to its largest terms, not to its result. Without the absolute
+    part it would ask too much of a tensor that is small as a whole: the sigmoid of -11 is 1.7e-5, and a program that
+    computes it as ``1 - y`` or by a polynomial is off by a rounding of 1, which is 1e-7.
+    """
+
+    relative: float = TOLERANCE
+    absolute: float = ABSOLUTE
+
+    def allows(self, far: Distance) -> bool:
+        return far.rms <= self.relative * far.scale + self.absolute  # not so if it is NaN
+
+    def __str__(self) -> str:
+        return f"{self.relative:g} relative + {self.absolute:g} absolute"
 
 
 def distance(actual: Any, expected: Any) -> Distance:
-    """The distance of two arrays. For sequences the largest of their elements' distances; texts are equal or infinitely far."""
+    """The distance of two arrays. For sequences that of the worst element; texts are equal or infinitely far."""
     if isinstance(actual, list) and isinstance(expected, list):
         found = [distance(a, b) for a, b in zip(actual, expected, strict=False)] + [SAME]
-        return max(found, key=lambda d: d.l2) if len(actual) == len(expected) else FAR
+        usual = Tolerance()
+        worst = max(found, key=lambda d: d.rms / (usual.relative * d.scale + usual.absolute))
+        return worst if len(actual) == len(expected) else FAR
     if isinstance(actual, dict) and isinstance(expected, dict):
         same = actual.keys() == expected.keys()
         return distance(np.array(list(actual.values())), np.array([expected[k] for k in actual])) if same else FAR
@@ -75,7 +100,9 @@ def distance(actual: Any, expected: Any) -> Distance:
     cosine = 1.0 if norm == norms else 0.0
     if norm and norms:
         cosine = float((a / norms) @ (b / norm))  # divide first: the product of two large norms overflows
-    return Distance(gap / norm if norm else gap, float(np.abs(a - b).max(initial=0.0)), cosine)
+    root = math.sqrt(max(a.size, 1))
+    largest = float(np.abs(a - b).max(initial=0.0))
+    return Distance(gap / norm if norm else gap, largest, cosine, gap / root, norm / root)
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
@@ -83,11 +110,12 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     return distance(actual, expected).l2
 
 
-def _onnxruntime() -> Any:
+def require_onnxruntime() -> Any:
+    """onnxruntime, imported. Raises ``DeviceError`` if it is not installed."""
     try:
         import onnxruntime
     except ImportError:
-        raise DeviceError("onnxruntime is not installed: pip install 'gpucomp[ort]'", code="GPC5003") from None
+        raise DeviceError(f"onnxruntime is not installed: {install('ort')}", code="GPC5003") from None
     return onnxruntime
 
 
@@ -101,7 +129,7 @@ def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads:
     model, the session is made without the option. Raises ``DeviceError`` if onnxruntime is missing, and onnxruntime's own
     errors for a model that it cannot run.
     """
-    onnxruntime = _onnxruntime()
+    onnxruntime = require_onnxruntime()
 
     def session(level: Any, *, exact: bool) -> Any:
         options = onnxruntime.SessionOptions()
@@ -139,14 +167,14 @@ def _multiplies_bytes(model: Path | bytes) -> bool:
 
 def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool = True) -> dict[str, np.ndarray]:
     """The outputs of onnxruntime's CPU provider. Raises ``DeviceError`` if it is missing or cannot run the model."""
-    states = vars(_onnxruntime().capi.onnxruntime_pybind11_state).values()
+    states = vars(require_onnxruntime().capi.onnxruntime_pybind11_state).values()
     failures = tuple(kind for kind in states if isinstance(kind, type) and issubclass(kind, Exception))
     try:
         session = onnxruntime_session(model, optimised=optimised)
         answers = session.run(None, dict(inputs))
     except failures as error:
         what = "the model" if isinstance(model, bytes) else quote(model)
-        raise DeviceError(f"onnxruntime cannot run {what}: {error}", code="GPC5004") from None
+        raise DeviceError(f"onnxruntime cannot run {what}: {error}", code="GPC5014") from None
     return {output.name: answer for output, answer in zip(session.get_outputs(), answers, strict=True)}
 
 
@@ -162,7 +190,7 @@ def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, Any]:
         try:
             answers = ReferenceEvaluator(proto).run(None, dict(inputs))
         except (ArithmeticError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-            raise DeviceError(f"ONNX's reference evaluator cannot run the model: {error}", code="GPC5004") from None
+            raise DeviceError(f"ONNX's reference evaluator cannot run the model: {error}", code="GPC5014") from None
     return {
         name: a if isinstance(a, list) or a is None else np.asarray(a) for name, a in zip(names, answers, strict=True)
     }
@@ -173,11 +201,6 @@ def answers(model: Path | bytes, inputs: Arrays, against: str, *, optimised: boo
     if against == "reference":
         return reference_outputs(model, inputs)
     return onnxruntime_outputs(model, inputs, optimised=optimised)
-
-
-def compare(actual: Arrays, expected: Arrays) -> dict[str, float]:
-    """The relative error of every output. Raises ``UsageError`` if the two have different outputs."""
-    return {name: found.l2 for name, found in distances(actual, expected).items()}
 
 
 def distances(actual: Arrays, expected: Arrays) -> dict[str, Distance]:
@@ -215,17 +238,18 @@ def tolerance_for(model: Path) -> float:
     return max([TOLERANCE, *(ROUNDINGS * unit for kind, unit in units.items() if kind in types)])
 
 
-def wrong(errors: Mapping[str, float], tolerance: float) -> Sequence[str]:
-    """The names whose error is above ``tolerance`` or NaN."""
-    return [name for name, error in errors.items() if not error <= tolerance]
+def wrong(found: Mapping[str, Distance], tolerance: Tolerance) -> Sequence[str]:
+    """The names of the tensors that are farther away than ``tolerance`` allows, or by NaN."""
+    return [name for name, far in found.items() if not tolerance.allows(far)]
 
 
-def require(errors: Mapping[str, float], tolerance: float, reference: str) -> None:
-    """Raise ``AccuracyError`` for the worst output if its error is above ``tolerance``."""
-    if off := wrong(errors, tolerance):
-        worst = max(off, key=lambda name: float("inf") if math.isnan(errors[name]) else errors[name])
+def require(found: Mapping[str, Distance], tolerance: Tolerance, reference: str) -> None:
+    """Raise ``AccuracyError`` for the worst output if it is farther away than ``tolerance`` allows."""
+    if off := wrong(found, tolerance):
+        worst = max(off, key=lambda name: math.inf if math.isnan(found[name].l2) else found[name].l2)
+        far = found[worst]
         raise AccuracyError(
-            f"output {quote(worst)}: relative L2 error {errors[worst]:.3e} against {reference} is above {tolerance:g}"
-            f" ({len(off)} of {len(errors)} outputs are)",
+            f"output {quote(worst)} differs from {reference}: relative L2 error {far.l2:.3e}, root mean square "
+            f"{far.rms:.3e}, largest {far.linf:.3e}, above {tolerance} ({len(off)} of {len(found)} outputs are)",
             code="GPC6001",
         )

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.cli.show import size, table
+from gpucomp.cli.show import size
+from gpucomp.cli.tables import table
+from gpucomp.extras import install
 from gpucomp.kernel.step import KernelStep
 from gpucomp.targets import sass
 
@@ -46,9 +48,12 @@ def static(found: Sequence[Cost], target: Target) -> list[str]:
     ]
     header = (*LAUNCH, "regs", "spill B", "shared B", "occ", "waves", "MMA", "FFMA", "LDG.128", *BOUNDS)
     assert target.device is not None
-    lines = [*table(header, rows), *_totals(found, target, target.device, sum(1 for c in found if c.spent.spills))]
+    lines = [
+        *table(header, rows, "kernels"),
+        *_totals(found, target, target.device, sum(1 for c in found if c.spent.spills)),
+    ]
     if any(c.spent.instructions is None for c in found):
-        lines.append("no instruction counts: pip install nvidia-cuda-nvdisasm")
+        lines.append(f"no instruction counts: {install('nvrtc')}")
     return lines
 
 
@@ -67,7 +72,7 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
     matrix = "WMMA" if "wmma" in target.features else "MFMA"
     columns = ("VGPRs", "spilled", "LDS B", "waves", matrix) if amd else ("regs",)
     spilled = sum(1 for c in found if c.spent.spills) if listed else None
-    lines = table((*LAUNCH, *columns, "16 B loads", *BOUNDS), rows)
+    lines = table((*LAUNCH, *columns, "16 B loads", *BOUNDS), rows, "kernels")
     lines += _totals(found, target, static_opencl.device_of(target), spilled)
     if listed:
         lines.append(
@@ -225,7 +230,7 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
                 shown = " ".join(f"{k}={v}" for k, v in problem.numbers.items())
                 rows[key] = (family.title, everything, legal(family, problem, target.limits), shown)
     counted = [(*row[:3], uses[key], row[3]) for key, row in rows.items()]
-    return table(("engine", "raw", "legal", "kernels", "problem"), counted)
+    return table(("engine", "raw", "legal", "kernels", "problem"), counted, "spaces")
 
 
 def legal(family: Family, problem: Sizes, limits: Limits) -> str:

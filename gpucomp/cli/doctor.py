@@ -1,4 +1,5 @@
-"""Lists the packages, devices, drivers and tools of this machine; for what is missing, the command that installs it."""
+"""Lists the packages, devices, drivers and tools of this machine; what each optional one is for, and the command that
+installs what is missing."""
 
 from __future__ import annotations
 
@@ -7,33 +8,18 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator
 
 import gpucomp
 from gpucomp import config
 from gpucomp.device.processor import model_name, tiles_refused
+from gpucomp.extras import EXTRAS, install
 from gpucomp.targets.opencl import too_old
 
-PACKAGES = (
-    ("numpy", "pip install gpucomp"),
-    ("ml_dtypes", "pip install gpucomp"),
-    ("onnx", "pip install gpucomp"),
-    ("jinja2", "pip install gpucomp"),
-    ("llvmlite", "pip install gpucomp"),
-    ("click", "pip install gpucomp"),
-    ("rich", "pip install gpucomp"),
-    ("pyopencl", "pip install 'gpucomp[opencl]' (with a CPU device: 'gpucomp[pocl]')"),
-    ("nvidia-cuda-nvrtc", "pip install 'gpucomp[nvrtc]' (compiles for CUDA; needs no GPU)"),
-    ("cupy", "pip install 'gpucomp[cuda13]' (runs on NVIDIA GPUs)"),
-    ("cuda-bindings", "pip install 'gpucomp[cuda13]' (runs on NVIDIA GPUs)"),
-    ("onnxruntime", "pip install 'gpucomp[ort]' (run --compare onnxruntime)"),
-    ("pillow", "pip install 'gpucomp[image]' (photos as inputs)"),
-)
-SEVERAL_NAMES = {
-    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
-    "nvidia-cuda-nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
-}
+NEEDED = ("numpy", "ml_dtypes", "onnx", "jinja2", "llvmlite", "click", "rich")
+ALTERNATIVES = {"cuda13": "cuda12", "cuda12": "cuda13"}  # one of the two is enough, and both together do not work
 TOOLS = (
     ("g++", "apt-get install g++", "runs CUDA kernels on the CPU in the tests"),
     ("clang", "apt-get install clang", "checks OpenCL kernels for AMD and Mali in the tests"),
@@ -98,31 +84,39 @@ def _python() -> Iterator[str]:
 
 
 def version_of(package: str) -> str | None:
-    """The installed version of a package, under any of its names."""
-    for name in SEVERAL_NAMES.get(package, (package,)):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+    """The installed version of a package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _names(extra: str) -> list[str]:
+    """The packages of an extra, without versions. PoCL has a package of its own, which pyopencl's extra of this name installs."""
+    if extra == "pocl":
+        return ["pocl-binary-distribution"]
+    return [re.split(r"[<>=\[]", requirement, maxsplit=1)[0] for requirement in EXTRAS[extra].packages]
 
 
 def _packages() -> Iterator[str]:
     yield "packages"
-    for package, hint in PACKAGES:
-        version = version_of(package)
-        yield _row(package, version if version else f"missing: {hint}")
-    both = [name for name in SEVERAL_NAMES["cupy"] if _installed(name)]
+    for package in NEEDED:
+        yield _row(package, version_of(package) or f"missing: pip install {package}")
+    yield ""
+    yield "optional packages"
+    for extra, one in EXTRAS.items():
+        found = {name: version_of(name) for name in _names(extra)}
+        missing = [name for name, version in found.items() if version is None]
+        there = ", ".join(f"{name} {version}" for name, version in found.items() if version is not None)
+        other = ALTERNATIVES.get(extra)
+        if missing and other and all(version_of(name) for name in _names(other)):
+            yield _row(extra, f"not needed beside {other}")
+            continue
+        told = f"{there}{'; ' if there else ''}{', '.join(missing)} missing: {install(extra)}" if missing else there
+        yield _row(extra, f"{one.purpose}: {told}")
+    both = [name for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if version_of(name)]
     if len(both) > 1:
         yield _row("conflict", f"{' and '.join(both)} are both installed: pip uninstall all but one")
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _cpu() -> Iterator[str]:
@@ -147,12 +141,12 @@ def _opencl() -> Iterator[str]:
     try:
         cl = importlib.import_module("pyopencl")
     except (ImportError, OSError) as error:
-        yield _row("pyopencl", f"not usable ({error}): pip install 'gpucomp[pocl]'")
+        yield _row("pyopencl", f"not usable ({error}): {install('pocl')}")
         return
     try:
         platforms = cl.get_platforms()
     except cl.Error as error:
-        yield _row("platforms", f"none ({error}): pip install 'gpucomp[pocl]', or apt-get install pocl-opencl-icd")
+        yield _row("platforms", f"none ({error}): {install('pocl')}, or apt-get install pocl-opencl-icd")
         return
     for place in platforms:
         try:
@@ -174,8 +168,8 @@ def _opencl() -> Iterator[str]:
 def _cuda() -> Iterator[str]:
     yield "cuda"
     yield from _cuda_driver()
-    version = version_of("nvidia-cuda-nvrtc")
-    yield _row("NVRTC", version if version else "missing: pip install 'gpucomp[nvrtc]'; needed to compile for CUDA")
+    version = version_of("nvidia-cuda-nvrtc") or version_of("nvidia-cuda-nvrtc-cu12")
+    yield _row("NVRTC", version or f"missing, needed to compile for CUDA: {install('nvrtc')}")
 
 
 def _cuda_driver() -> Iterator[str]:
@@ -199,9 +193,9 @@ def _cuda_driver() -> Iterator[str]:
         driver.cuDeviceGetAttribute(ctypes.byref(major), 75, index)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
         driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, index)
         yield _row(f"device {index}", f"{name.value.decode(errors='replace')}, sm_{major.value}{minor.value}")
-    for package in ("cupy", "cuda-bindings"):
-        if version_of(package) is None:
-            yield _row(package, "missing: pip install 'gpucomp[cuda13]'; needed to run")
+    for names in (("cupy-cuda13x", "cupy-cuda12x", "cupy"), ("cuda-bindings",)):
+        if not any(map(version_of, names)):
+            yield _row(names[0], f"missing, needed to run: {install('cuda13')}")
 
 
 def _tools() -> Iterator[str]:

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from gpucomp import config
+from gpucomp.cli.compare import ABSOLUTE
+from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; default: GPUCOMP_TARGET, or cpu."
@@ -19,6 +21,9 @@ TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; default: GPUCOMP_TARGET, or cp
 def model(function: Callable[..., Any]) -> Callable[..., Any]:
     shapes = "Fix an input's shape; NAME:[2x3,4x3] for a sequence, NAME:none for an optional that holds nothing."
     function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=shapes)(function)
+    function = click.option(
+        "--constants", multiple=True, metavar="NAME=VALUE", help="Fix an input to a number, or to a list: NAME=1,1,2,2."
+    )(function)
     function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
     return click.argument("model", type=click.Path(path_type=Path))(function)
 
@@ -30,6 +35,7 @@ class ModelOptions:
     model: Path
     target: str | None = None
     shapes: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
     records: Path | None = None
@@ -76,9 +82,27 @@ def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--tolerance``; ``None`` means that the model's types decide, see ``compare.tolerance_for``."""
+    """``--tolerance`` and ``--atol``, see ``compare.Tolerance``; without the former the model's types decide, see
+    ``compare.tolerance_for``."""
+    function = click.option(
+        "--atol",
+        type=click.FloatRange(min=0),
+        default=ABSOLUTE,
+        show_default=True,
+        help="The absolute part of --tolerance.",
+    )(function)
     return click.option(
         "--tolerance",
         type=click.FloatRange(min=0),
-        help="Largest relative L2 error; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
+        metavar="RTOL",
+        help="A tensor is right if rms(difference) <= RTOL * rms(expected) + ATOL, which is numpy.allclose for the tensor "
+        "as a whole; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
     )(function)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file. Raises ``UsageError`` if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None

@@ -17,6 +17,8 @@ from gpucomp.cli.show import counted
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import KernelInfo
 
+DISTURBED = 0.1  # share by which two measurements of the ceilings may differ
+ABOVE = 0.05  # share by which a kernel may be above them; copies of some sizes have measurement errors of this size
 Run = tuple[list[float], list[Span]]  # seconds of each launch, and the spans in which threads were busy
 
 
@@ -192,7 +194,25 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
         f"Ceilings: {ceilings.threads} threads, {ceilings.flops / 1e9:.1f} GFLOP/s of f32 multiply-adds, "
         f"a launch {1e6 * ceilings.launch_s:.2f} us; copies (bytes read and written) {copies}"
     )
-    return lines
+    return [*lines, *_disturbed(found, ceilings)]
+
+
+def _disturbed(found: Sequence[Row], ceilings: Ceilings) -> list[str]:
+    """A diagnosis if the ceilings cannot be trusted: two measurements of them differ, or a kernel is above them."""
+    above = [r for r in found if max(r.of_peak or 0.0, r.of_copy or 0.0) > 1 + ABOVE]
+    reasons = []
+    if ceilings.spread > DISTURBED:
+        reasons.append(f"measured before and after the runs they differ by {100 * ceilings.spread:.0f} %")
+    if above:
+        kernels = "1 kernel is" if len(above) == 1 else f"{len(above)} kernels are"
+        reasons.append(f"{kernels} above them")
+    if not reasons:
+        return []
+    told = (
+        f"Diagnosis: the ceilings were disturbed, {' and '.join(reasons)}: other programs share the machine, or clocks "
+        "vary; shares of them, floors and limits are not reliable in this run"
+    )
+    return [told]
 
 
 def as_json(found: Sequence[Row], ceilings: Ceilings | None) -> dict[str, Any]:

@@ -1,60 +1,87 @@
-"""Progress on stderr: a bar on a terminal, else a plain line for whatever takes over two seconds."""
+"""Progress: one moving line on a terminal, with what is done, what is left and how long that takes. Nothing in a pipe."""
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-PATIENCE_S = 2.0
+from gpucomp.errors import plain
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+REDRAWN = 4.0  # times a second
+BRIEF_S = 1.0  # nothing is foretold of a stage before it has lasted so long
 
 Report = Callable[[str, int, int], None]
 
 
-@contextmanager
-def progress(title: str) -> Iterator[Report]:
-    """Show ``title`` while the block runs. The block can call the yielded function with (stage, done, total)."""
-    with _bar(title) if sys.stderr.isatty() else _lines(title) as report:
-        yield report
+@dataclass
+class Line:
+    """The state of a progress line. ``seconds`` is how long all of it takes, where that is known beforehand."""
+
+    title: str
+    seconds: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    started: float = field(init=False)
+    stage_started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.stage_started = self.clock()
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Note that ``done`` of ``total`` parts of a stage are done; ``total`` is 0 where nobody knows it."""
+        if stage != self.stage:
+            self.stage, self.stage_started = stage, self.clock()
+        self.done, self.total = done, total
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left: of all of it, or of this stage at its speed so far; ``None`` if nothing is known."""
+        if self.seconds is not None:
+            return max(0.0, self.started + self.seconds - self.clock())
+        spent = self.clock() - self.stage_started
+        if not self.total or not self.done or spent < BRIEF_S:
+            return None
+        return spent / self.done * max(0, self.total - self.done)
+
+    def __str__(self) -> str:
+        parts = [f"{self.title}: {self.stage}" if self.stage else self.title]
+        if self.total > 1:
+            parts[0] += f" {self.done} of {self.total}"
+        parts.append(f"{self.clock() - self.started:.0f} s")
+        if (left := self.left) is not None:
+            of = " of this stage" if self.seconds is None else ""
+            parts.append(f"about {left:.0f} s{of} left")
+        return plain(", ".join(parts))  # names of files and kernels are not the terminal's to obey
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        return Text(str(self), no_wrap=True, overflow="ellipsis")
 
 
 @contextmanager
-def _bar(title: str) -> Iterator[Report]:
+def progress(title: str, seconds: float | None = None) -> Iterator[Report]:
+    """Show ``title`` while the block runs. The block can call the yielded function with (stage, done, total).
+
+    The line is redrawn by a thread of its own, so it moves while the block computes.
+    """
+    line = Line(title, seconds)
+    if not sys.stderr.isatty():
+        yield line.report
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.live import Live
+    from rich.spinner import Spinner
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24))
-    console = Console(stderr=True)
-    with Progress(*columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True) as bars:
-        task = bars.add_task(title, total=None)
-        yield lambda stage, done, total: bars.update(
-            task, description=f"{title}: {stage}", completed=done, total=total or None
-        )
-
-
-@contextmanager
-def _lines(title: str) -> Iterator[Report]:
-    started = time.monotonic()
-    state = ["", 0, 0]
-    done = threading.Event()
-
-    def speak() -> None:
-        while not done.wait(PATIENCE_S):
-            stage, count, total = state
-            what = f": {stage}" if stage else ""
-            if total:
-                what += f" {count} of {total}"
-            print(f"{title}{what} ({time.monotonic() - started:.0f} s)", file=sys.stderr, flush=True)
-
-    def report(stage: str, count: int, total: int) -> None:
-        state[:] = stage, count, total
-
-    speaker = threading.Thread(target=speak, name="progress", daemon=True)
-    speaker.start()
-    try:
-        yield report
-    finally:
-        done.set()
-        speaker.join()
+    spinner = Spinner("dots", text=line)
+    with Live(spinner, console=Console(stderr=True), refresh_per_second=REDRAWN, transient=True):
+        yield line.report

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucomp import config
-from gpucomp.cli import show, tensors
+from gpucomp.cli import tensors
+from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
 
@@ -69,6 +70,7 @@ def merge(places: tuple[Path, ...], output: Path) -> None:
 @records.command()
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
+@exported()
 def diff(before: Path, after: Path) -> None:
     """List the kernels whose picks or numbers of trials differ between two places."""
     click.echo("\n".join(difference(_read([before]), _read([after]))))
@@ -131,6 +133,7 @@ def refresh(
 
 @records.command("show")
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+@exported()
 def show_records(places: tuple[Path, ...]) -> None:
     """One row for each kernel and device: trials, invalid trials by reason, the pick."""
     click.echo("\n".join(overview(_read(places))))
@@ -185,8 +188,10 @@ def study_records(
     if model is not None:
         device = targets.resolve(target or config.current().target)
         tasks = tuner.tasks_in(model, device, shapes=tensors.parse_shapes(shapes), precision=precision)[1]
-    study_page.write(output, found, {task.kernel.digest: task for task in tasks})
-    click.echo(f"{len({r['kernel'] for r in found})} kernels -> {output}")
+    shown = study_page.write(output, found, {task.kernel.digest: task for task in tasks})
+    count = len(_grouped(found))
+    rest = f"; {count - shown} without a successful trial are in its first table only" if count > shown else ""
+    click.echo(f"{shown} of {count} kernels and devices -> {output}{rest}")
 
 
 Group = tuple[str, str, str, str]  # kernel, and the device's kind, architecture and name
@@ -234,7 +239,7 @@ def overview(found: Sequence[Record]) -> list[str]:
         gain = f"{1 / pick['ratio']:.3f}" if pick is not None else "-"
         invalid = " ".join(f"{count} {kind}" for kind, count in sorted(wrong.items())) or "-"
         rows.append((key[0][:12], show_text(label), _device(key), len(trials), invalid, gain, _told(pick)))
-    return show.table(("kernel", "label", "device", "trials", "invalid", "x default", "pick"), rows)
+    return table(("kernel", "label", "device", "trials", "invalid", "x default", "pick"), rows, "records")
 
 
 def show_text(text: str) -> str:
@@ -252,4 +257,8 @@ def difference(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
         told = [_told(_pick(side)) for side in sides]
         if counts[0] != counts[1] or told[0] != told[1]:
             rows.append((key[0][:12], _device(key), *counts, *told))
-    return show.table(("kernel", "device", "trials", "after", "pick", "after"), rows) if rows else ["no difference"]
+    return (
+        table(("kernel", "device", "trials", "after", "pick", "after"), rows, "differences")
+        if rows
+        else ["no difference"]
+    )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpucomp.cli.progress import progress
+from gpucomp.cli.tables import exported, print_tables
 from gpucomp.errors import UsageError, quote
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from gpucomp.tuning.replay import Result
 
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--study", type=click.Path(path_type=Path), help="Draw the searches and the spaces there, as one HTML page."
 )
+@exported("csv")
 def replay(
     files: tuple[Path, ...],
     names: tuple[str, ...],
@@ -94,7 +97,6 @@ def replay(
 
 def _print(results: list[Result]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, title=f"fraction of the optimum after k trials, mean of {results[0].seeds} [95%]")
@@ -112,10 +114,11 @@ def _print(results: list[Result]) -> None:
         if len(own) > 1:
             means = [sum(f.fraction_of_optimum[b] for f in own) / len(own) for b in own[0].fraction_of_optimum]
             table.add_row("mean", name, "", *(f"{mean:.3f}" for mean in means), "", style="bold")
-    width: dict[str, Any] = {} if sys.stdout.isatty() else {"width": 150}
-    Console(highlight=False, **width).print(table)
+    print_tables(searches=table)
 
 
-def _cell(found: Result, budget: str) -> str:
+def _cell(found: Result, budget: str) -> Text:
     low, high = found.interval[budget]
-    return f"{found.fraction_of_optimum[budget]:.3f} [dim]{low:.2f}-{high:.2f}[/]"
+    from rich.text import Text
+
+    return Text.assemble(f"{found.fraction_of_optimum[budget]:.3f} ", (f"{low:.2f}-{high:.2f}", "dim"))

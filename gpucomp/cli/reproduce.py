@@ -14,6 +14,7 @@ import onnx
 
 from gpucomp.artifact.plan import INPUT, OUTPUT, WEIGHT, CompiledKernel
 from gpucomp.cli.blame import FAILURE, IMPORT, KERNEL, PASS, Alone, Blame
+from gpucomp.cli.compare import Tolerance
 from gpucomp.cli.cut import Case
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError, quote
@@ -24,7 +25,7 @@ from gpucomp.kernel.source import KernelSource
 SCRIPTS = Path(__file__).with_name("standalone")
 
 
-def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: float) -> None:
+def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: Tolerance) -> None:
     """``model.onnx``, ``inputs.npz``, ``expected.npz``, ``README.md`` and, for a wrong kernel, ``kernel/``.
 
     Raises ``UsageError`` if the folder cannot be written.
@@ -95,7 +96,7 @@ def told(found: Blame) -> list[str]:
     return lines
 
 
-def _write_kernel(folder: Path, alone: Alone, target: Target, tolerance: float) -> None:
+def _write_kernel(folder: Path, alone: Alone, target: Target, tolerance: Tolerance) -> None:
     folder.mkdir(exist_ok=True)
     plan, executable = alone.executable.plan, alone.executable
     data: dict[str, np.ndarray] = {}
@@ -127,7 +128,7 @@ def _write_kernel(folder: Path, alone: Alone, target: Target, tolerance: float) 
     buffers = [
         {"name": b.name, "kind": b.kind, "dtype": DTYPES[b.dtype].numpy.name, "shape": b.shape} for b in plan.buffers
     ]
-    described = {"target": target.name, "tolerance": tolerance, "buffers": buffers, "launches": launches}
+    described = {"target": target.name, "tolerance": asdict(tolerance), "buffers": buffers, "launches": launches}
     (folder / "launch.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
     for name, text in _sources(alone, target).items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Text of kernels, passes, memory and outputs. Everything here returns lines, except ``tables``, which prints."""
+"""Text of kernels, passes, memory and outputs. Everything here returns lines."""
 
 from __future__ import annotations
 
@@ -9,45 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpucomp.artifact.plan import WEIGHT
+from gpucomp.cli.tables import table
 from gpucomp.errors import quote
 from gpucomp.ir.types import type_of
 from gpucomp.runtime.executable import Executable, KernelInfo
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from gpucomp.cli.compare import Distance, Tolerance
     from gpucomp.dynamic.program import DynamicModel
     from gpucomp.ir.passes import PassRecord
     from gpucomp.schedule.choose import Choice
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Columns as wide as their widest cell, two spaces apart; numbers to the right."""
-    cells = [[str(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
-    right = [all(_is_number(row[k]) for row in cells[1:]) and len(cells) > 1 for k in range(len(header))]
-    lines = []
-    for row in cells:
-        parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
-        lines.append("  ".join(parts).rstrip())
-    return lines
-
-
-def tables(*found: Table) -> None:
-    """Print rich tables to stdout: cut to the width of a terminal, but complete in a file."""
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console = Console(markup=False, highlight=False, width=1000)
-    for number, one in enumerate(found):
-        if number:
-            console.print()
-        console.print(one)
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
 
 
 def size(nbytes: int) -> str:
@@ -79,7 +50,7 @@ def kernels(infos: Sequence[KernelInfo]) -> list[str]:
         )
         for number, info in enumerate(infos, start=1)
     ]
-    return table(("#", "kernel", "family", "operators", "schedule", "tier", "why it ends there"), rows)
+    return table(("#", "kernel", "family", "operators", "schedule", "tier", "why it ends there"), rows, "kernels")
 
 
 def without_record(choices: Sequence[Choice]) -> list[str]:
@@ -109,7 +80,7 @@ def _passes(records: Sequence[PassRecord], unit: str) -> list[str]:
         )
         for number, record in enumerate(records, start=1)
     ]
-    return table(("#", "pass", "ms", unit, "after", "rules that fired"), rows)
+    return table(("#", "pass", "ms", unit, "after", "rules that fired"), rows, f"passes over {unit}")
 
 
 def memory(exe: Executable) -> list[str]:
@@ -192,7 +163,12 @@ def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -
     return line
 
 
-def errors(found: Mapping[str, float], tolerance: float) -> list[str]:
-    """One row for each output: the relative L2 error, and whether it is within the tolerance."""
-    rows = [(quote(name), f"{error:.3e}", "ok" if error <= tolerance else "TOO LARGE") for name, error in found.items()]
-    return table(("output", "relative L2 error", f"tolerance {tolerance:g}"), rows)
+def errors(found: Mapping[str, Distance], tolerance: Tolerance) -> list[str]:
+    """One row for each output: how far it is off, and whether that is within the tolerance."""
+    rows = [
+        (quote(name), f"{far.l2:.3e}", f"{far.rms:.3e}", f"{far.linf:.3e}", "ok" if tolerance.allows(far) else "WRONG")
+        for name, far in found.items()
+    ]
+    return table(
+        ("output", "relative L2 error", "root mean square", "largest", f"tolerance {tolerance}"), rows, "outputs"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tokenize
 import zipfile
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.errors import DeviceError, InputError, UsageError, quote
+from gpucomp.extras import install
 from gpucomp.runtime.inputs import TensorSpec
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -46,15 +48,18 @@ SIZES = r"([0-9]{1,18}(x[0-9]{1,18})*)?"
 def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
     """``["x:1x3x224x224"]`` to ``{"x": (1, 3, 224, 224)}``. A name may hold colons; ``x:`` is a scalar.
 
-    ``s:[2x3,4x3]`` gives the list of shapes of a sequence's tensors; ``o:none`` is an optional that holds nothing.
+    ``s:[2x3,4x3]`` gives the list of shapes of a sequence's tensors; ``o:none`` is an optional that holds nothing. Several
+    may stand in one text, with commas between them, as for trtexec and polygraphy.
     """
     shapes: dict[str, Any] = {}
-    for text in texts:
+    for text in (part for given in texts for part in _apart(given)):
         name, colon, sizes = text.rpartition(":")
         listed = re.fullmatch(rf"\[({SIZES}(,{SIZES})*)\]", sizes)
         if not colon or not name or not (listed or sizes == "none" or re.fullmatch(SIZES, sizes)):
             raise UsageError(
-                f"--shapes {quote(text)}: NAME:1x3x224x224 expected, NAME:[2x3,4x3] for a sequence", code="GPC2002"
+                f"--shapes {quote(text)}: NAME:1x3x224x224 expected, NAME:[2x3,4x3] for a sequence"
+                f"{_advice(name, sizes)}",
+                code="GPC2002",
             )
         if name in shapes:
             raise UsageError(f"--shapes: input {quote(name)} is given twice", code="GPC2002")
@@ -63,6 +68,53 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
         else:
             shapes[name] = None if sizes == "none" else _extents(sizes)
     return shapes
+
+
+def _apart(text: str) -> list[str]:
+    """The shapes in ``x:1x3,s:[2x3,4x3],y:5``; the whole text if it is not a list of such."""
+    one = rf".+?:(?:\[{SIZES}(?:,{SIZES})*\]|none|{SIZES})"
+    parts = [found[0] for found in re.finditer(rf"{one}(?=,|$)", text)]
+    return [part.removeprefix(",") for part in parts] if "".join(parts) == text else [text]
+
+
+def _advice(name: str, sizes: str) -> str:
+    """What is meant by sizes as other programs write them."""
+    if not name:
+        return ""
+    if re.search(r"-\s*\d|\bdyn|\?|\*", sizes):
+        return "; sizes are fixed when a model is compiled: give a number for each open dimension"
+    if re.fullmatch(r"[\[(]?\s*\d+(\s*[,;X*]\s*\d+)*\s*,?[\])]?", sizes):
+        return f"; sizes have x between them: --shapes {name}:{'x'.join(re.findall(r'[0-9]+', sizes))}"
+    return ""
+
+
+def parse_constants(texts: Sequence[str]) -> dict[str, Any]:
+    """``["sr=8000", "scales=1,1,2,2"]`` to ``{"sr": 8000, "scales": [1, 1, 2, 2]}``. A name may hold equals signs."""
+    constants: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        try:
+            numbers = [_number(part) for part in value.split(",")]
+        except ValueError:
+            numbers = []
+        if not equals or not name or not numbers:
+            raise UsageError(
+                f"--constants {quote(text)}: NAME=VALUE expected, with a number, true, false, or a list: 1,1,2,2",
+                code="GPC2002",
+            )
+        if name in constants:
+            raise UsageError(f"--constants: input {quote(name)} is given twice", code="GPC2002")
+        constants[name] = numbers if "," in value else numbers[0]
+    return constants
+
+
+def _number(text: str) -> int | float | bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _extents(text: str) -> tuple[int, ...]:
@@ -223,16 +275,23 @@ def _protobuf(path: Path) -> np.ndarray:
         raise _unreadable(path, error) from None
 
 
+def require_pillow() -> None:
+    """Raise ``DeviceError`` if Pillow, which reads photos, is not installed."""
+    try:
+        importlib.import_module("PIL.Image")
+    except ImportError:
+        raise DeviceError(f"photos need Pillow: {install('image')}", code="GPC5003") from None
+
+
 def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
     """A photo as the input ``spec``: RGB, or grey for one channel, resized to its height and width, batch 1.
 
     ``imagenet`` divides by 255, subtracts ImageNet's mean and divides by its deviation; a grey photo is only divided by 255.
     ``none`` keeps 0 to 255. Channels come first, or last if the input's last axis is 1 or 3 long.
     """
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError:
-        raise DeviceError("photos need Pillow: pip install 'gpucomp[image]'", code="GPC5003") from None
+    require_pillow()
+    from PIL import Image, UnidentifiedImageError
+
     shape = spec.shape
     first = len(shape) == 4 and shape[1] in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or not (first or shape[3] in (1, 3)):

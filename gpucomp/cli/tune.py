@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpucomp import config
-from gpucomp.cli import show, tensors
+from gpucomp.cli import tensors
 from gpucomp.cli.progress import progress
+from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
+HELD = 1.02  # times as fast: less is within the noise of a search
 NOTHING_VALID = 8  # exit code: the budget ended and no candidate was valid
 
 
@@ -151,6 +153,7 @@ def terminable() -> Iterator[None]:
 )
 @click.option("--target", metavar="TARGET", help="cpu, opencl[:NAME] or cuda[:ARCH].")
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")
+@click.option("--constants", multiple=True, metavar="NAME=VALUE", help="Fix an input to a number, or to a list.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
 @click.option("--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32.")
 @click.option("--budget", metavar="TIME", help="Time for the whole search: 90s, 20m, 1.5h.")
@@ -189,11 +192,13 @@ def terminable() -> Iterator[None]:
 @click.option("--resume", is_flag=True, help="Continue with existing records; an error if there are none.")
 @click.option("--dry-run", is_flag=True, help="Print the tasks and their spaces; measure nothing.")
 @click.option("--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write the result there.")
+@exported("csv")
 def tune(
     model: Path | None,
     spec: str | None,
     target: str | None,
     shapes: tuple[str, ...],
+    constants: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
     budget: str | None,
@@ -224,10 +229,8 @@ def tune(
     subject = _subject(model, spec)
     _check(sampler, lock, report)
     device = targets.resolve(target or config.current().target)
-    limit = seconds(budget) if budget else None
-    given = {"sampler": sampler} if sampler else {}
     options = tuner.Options(
-        limit,
+        seconds(budget) if budget else None,
         trials,
         storage=storage,
         seed=seed,
@@ -236,12 +239,13 @@ def tune(
         lock=lock,
         whole=spec is None,
         fleet=_fleet(address, workers, _certificates(tls_ca, tls_cert, tls_key)),
-        **given,
+        **({"sampler": sampler} if sampler else {}),
     )
+    inputs = {"shapes": tensors.parse_shapes(shapes), "constants": tensors.parse_constants(constants)}
+    if not dry_run:
+        _require(device, here=address is None)
     with progress("reading the model"):
-        lowered, tasks = tuner.tasks_in(
-            subject, device, shapes=tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32
-        )
+        lowered, tasks = tuner.tasks_in(subject, device, **inputs, precision=precision, keep_fp32=keep_fp32)
     if dry_run:
         click.echo("\n".join(planned(tasks, options)))
         return 0
@@ -249,6 +253,15 @@ def tune(
     if report is not None:
         _write_report(report, tuned)
     return 0 if any(t["invalidity"] == "correct" for s in tuned.state.studies for t in s.trials) else NOTHING_VALID
+
+
+def _require(device: Target, *, here: bool) -> None:
+    """Raise ``DeviceError`` if a compiler is missing, or the device ``here``: with a fleet, workers have it."""
+    from gpucomp import targets
+
+    targets.require_compiler(device)
+    if here:
+        targets.require_device(device)
 
 
 def _subject(model: Path | None, spec: str | None) -> Path | ModelProto:
@@ -271,6 +284,7 @@ def _fleet(address: str | None, workers: int, signed: Certificates | None) -> Wa
             raise UsageError("--tls-ca, --tls-cert and --tls-key are for --fleet", code="GPC2031")
         return None
     network.Address.parse(address, signed is not None)
+    network.distributed()  # before any work
     return fleet.Wanted(address, workers, signed)
 
 
@@ -282,7 +296,7 @@ def _searched(
 
     begin = time.monotonic()
     try:
-        with terminable(), watching() as watch:
+        with terminable(), watching(options) as watch:
             tuned = tuner.search(lowered, tasks, device, place, options, precision=precision, watch=watch)
     except KeyboardInterrupt:
         print(f"interrupted: the measurements are in {place}; go on with --resume", file=sys.stderr)
@@ -309,15 +323,16 @@ def planned(tasks: Sequence[Any], options: Any) -> list[str]:
         size = tuner.space_size(task, options)
         schedule = " ".join(f"{k}={v}" for k, v in task.default.schedule.items())
         rows.append((number, task.label, task.launches, f"{1e-9 * task.flops:.4g}", size, engines, task.tier, schedule))
-    return show.table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows)
+    return table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows, "tasks")
 
 
 def _rows(state: State) -> Iterator[tuple[str, ...]]:
     total = sum(s.task.weight for s in state.studies) or 1.0
     for number, study in enumerate(state.studies, start=1):
         task, made = study.task, study.progress
-        best = task.seconds * made.best
         verdict = state.verdicts.get(task.kernel.digest)
+        ratio = _stands(made.best, verdict)
+        best = task.seconds * ratio
         invalid = " ".join(f"{count} {kind}" for kind, count in sorted(made.invalid.items())) or "-"
         yield (
             str(number),
@@ -326,12 +341,19 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
             f"{100 * task.weight / total:.1f}",
             f"{1e6 * task.seconds:.1f}",
             f"{1e6 * best:.1f}",
-            f"{1 / made.best:.2f}",
+            f"{1 / ratio:.2f}",
             *([_roof(study, best)] if task.target.device is not None else []),
             str(made.trials),
             invalid,
             study.fault or _final(study, verdict),
         )
+
+
+def _stands(searched: float, verdict: Verdict | None) -> float:
+    """The time of a task's best schedule over its default's: as the final measured it, until then as the search did."""
+    if verdict is None or not verdict.decided:
+        return searched
+    return 1.0 if verdict.is_default else verdict.ratio
 
 
 def _final(study: Study, verdict: Verdict | None) -> str:
@@ -343,8 +365,11 @@ def _final(study: Study, verdict: Verdict | None) -> str:
     if not verdict.decided:
         return verdict.came
     if verdict.came == "model":
-        return f"default; {1 / verdict.alone:.2f} x alone"
-    return "default" if verdict.is_default else f"{1 / verdict.ratio:.2f} x"
+        return f"default: the model is no faster, alone {1 / verdict.alone:.2f} x"
+    if verdict.is_default:
+        searched = 1 / study.progress.best
+        return f"default: {searched:.2f} x of the search did not hold" if searched > HELD else "default"
+    return f"{1 / verdict.ratio:.2f} x"
 
 
 def _roof(study: Study, best: float) -> str:
@@ -373,66 +398,25 @@ def _header(state: State) -> tuple[str, ...]:
 
 def task_table(state: State) -> list[str]:
     """One row for each task: its size, its times, its trials, and the result of the final."""
-    return show.table(_header(state), _rows(state))
+    return table(_header(state), _rows(state), "tasks")
 
 
 def line(state: State) -> str:
-    """AutoTVM's progress line, for the task that was searched last."""
+    """What is searched, how far it is, and the best so far over the default."""
     study = state.current
-    if study is None or not study.trials:
-        return ""
+    label = study.task.label if study is not None else ""
+    if state.phase != "search" or study is None:
+        return " ".join(part for part in (state.phase, label) if part)
     number = list(state.studies).index(study) + 1
-    last = study.trials[-1]
-    flops = study.task.flops
-
-    def rate(ratio: float) -> float:
-        return 1e-9 * flops / (ratio * study.task.seconds) if study.task.seconds else 0.0
-
-    current = rate(last["ratio"]) if last["invalidity"] == "correct" else 0.0
-    left = f" | {state.left:.0f} s left" if state.left < 1e8 else ""
-    return (
-        f"[Task {number:2}/{len(state.studies)}]  Current/Best: {current:7.2f}/{rate(study.best):7.2f} GFLOPS | "
-        f"Progress: ({study.progress.trials}/{len(study.table)}) | {time.monotonic() - state.started:.2f} s{left} | "
-        f"{study.task.label}"
-    )
+    best = f"{1 / study.best:.2f} x its default, " if study.trials else ""
+    return f"kernel {number} of {len(state.studies)}, {best}{label}, trial"
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
-    """Show progress on stderr: a table on a terminal, else one line for each batch."""
-    if not sys.stderr.isatty():
-        yield _print_line
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-
-    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-
-        def draw(state: State) -> None:
-            left = f", {state.left:.0f} s left" if state.left < 1e8 else ""
-            table = Table(title=f"{state.phase}: {state.trials} trials{left}")
-            for name in _header(state):
-                table.add_column(name, justify="left" if name in ("kernel", "invalid", "final") else "right")
-            for study, row in zip(state.studies, _rows(state), strict=True):
-                table.add_row(*row, style="bold" if study is state.current else None)
-            live.update(table)
-
-        yield draw
-
-
-_last: list[str] = [""]
-
-
-def _print_line(state: State) -> None:
-    text = (
-        line(state)
-        if state.phase == "search"
-        else f"{state.phase}: {state.current.task.label if state.current else ''}"
-    )
-    if text and text != _last[0]:
-        print(text, file=sys.stderr, flush=True)
-    _last[0] = text
+def watching(options: Options) -> Iterator[Watch]:
+    """Show the state of a search as a line on a terminal."""
+    with progress("tuning", options.budget) as report:
+        yield lambda state: report(line(state), state.trials, options.trials or 0)
 
 
 def result(tuned: Tuned, took: float) -> list[str]:

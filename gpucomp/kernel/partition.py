@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gpucomp.errors import quote
 from gpucomp.expr.core import (
@@ -147,8 +148,27 @@ def _named(step: Step, number: int) -> Step:
 
 
 def _label(value: Value) -> str:
-    operands = " ".join(str(v.type) for v in value.inputs if v.type.rank)
-    return f"{value.op} {operands}".strip()
+    """The operator, the types of its operands, and what tells it from others of the same types: ``stride 2``, ``groups 4``."""
+    operands = (str(v.type) for v in value.inputs if v.type.rank)
+    return " ".join([str(value.op), *operands, *_marks(value.attrs)])
+
+
+def _marks(attrs: Mapping[str, Any]) -> Iterator[str]:
+    """The attributes of a window that are not the usual ones, then those that say along which axes an operator works."""
+    if kernel := attrs.get("kernel"):
+        yield f"window {'x'.join(map(str, kernel))}"
+    for name, word, usual in (("strides", "stride", 1), ("pads", "pad", 0), ("dilations", "dilation", 1)):
+        numbers: Sequence[int] = attrs.get(name) or ()
+        if any(n != usual for n in numbers):
+            yield f"{word} {numbers[0] if len(set(numbers)) == 1 else ','.join(map(str, numbers))}"
+    if attrs.get("group", 1) != 1:
+        yield f"groups {attrs['group']}"
+    for name in ("axis", "axes", "perm"):
+        found = attrs.get(name)
+        if isinstance(found, int):
+            yield f"{name} {found}"
+        elif isinstance(found, tuple) and found:
+            yield f"{name} {','.join(map(str, found))}"
 
 
 def _why(plan: Grouping, group: Group) -> str:

@@ -69,6 +69,14 @@ def launched(lowered: Lowered) -> list[tuple[KernelStep, Rendered]]:
     return [(step, item) for step, item in found if 0 not in item.source.geometry.groups]
 
 
+def by_formula(step: KernelStep, item: Rendered) -> Spent:
+    """What the engine's formulas expect a compiler to report."""
+    source, family = item.source, item.choice.family
+    s, p = family.schedule(source.schedule), family.problem(step.kernel)
+    registers = family.registers(s, p) if family.registers is not None else None
+    return Spent(registers, shared_bytes=family.work(s, p).shared_bytes if family.work is not None else None)
+
+
 def cost_of(step: KernelStep, item: Rendered, device: Device, spent: Spent) -> Cost:
     """The cost of one launch on ``device``."""
     kernel, source, family = step.kernel, item.source, item.choice.family

@@ -10,7 +10,7 @@ from gpucomp.compiler import Lowered, Progress
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel.source import KernelSource
-from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
+from gpucomp.report.cost import Cost, Spent, by_formula, compared, cost_of, launched
 from gpucomp.targets import cuda, sass
 
 
@@ -20,8 +20,11 @@ def costs(
     tell: Progress = lambda stage, done, total: None,
     *,
     compare: bool = False,
+    compiled: bool = True,
 ) -> list[Cost]:
     """The cost of every launch of a model for a CUDA architecture, in order; with ``compare`` also the other engines' costs.
+
+    Unless ``compiled``, nothing is compiled: registers and shared memory are those of the engines' formulas.
 
     Raises ``UsageError`` for a target that is not CUDA.
     """
@@ -32,6 +35,9 @@ def costs(
             code="GPC2012",
         )
     steps = launched(lowered)
+    if not compiled:
+        expected = [cost_of(step, item, target.device, by_formula(step, item)) for step, item in steps]
+        return compared(expected, lowered, target) if compare else expected
     sources = {item.source.name: item.source for _, item in steps}
     built: dict[str, Spent] = {}
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:

@@ -42,12 +42,14 @@ class Ceilings:
     flops      f32 operations per second
     copies     (bytes moved, bytes moved per second), the smallest first
     launch_s   seconds of a launch that does nothing
+    spread     by which share two measurements differed, see ``together``; 0 for a single one
     """
 
     threads: int
     flops: float
     copies: tuple[tuple[int, float], ...]
     launch_s: float
+    spread: float = 0.0
 
     def bandwidth(self, nbytes: float) -> float:
         """Bytes a second of a copy that moves ``nbytes``, interpolated between measured sizes by the logarithm of the size."""
@@ -56,6 +58,22 @@ class Ceilings:
                 share = math.log(max(nbytes, small) / small) / math.log(large / small)
                 return slow + share * (fast - slow)
         return self.copies[-1][1]
+
+
+def together(before: Ceilings, after: Ceilings) -> Ceilings:
+    """The better one of two measurements, figure by figure: whatever else runs on the machine makes a probe slower only.
+
+    How far the two are apart says how much was lost to it.
+    """
+    pairs = [(before.flops, after.flops), *((a, b) for (_, a), (_, b) in zip(before.copies, after.copies, strict=True))]
+    copies = tuple((size, max(a, b)) for (size, a), (_, b) in zip(before.copies, after.copies, strict=True))
+    return Ceilings(
+        before.threads,
+        max(before.flops, after.flops),
+        copies,
+        min(before.launch_s, after.launch_s),
+        max(1 - min(a, b) / max(a, b) for a, b in pairs),
+    )
 
 
 class Runs(Protocol):

@@ -17,6 +17,7 @@ import numpy as np
 
 from gpucomp.artifact.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.errors import DeviceError, DeviceLostError
+from gpucomp.extras import install
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
@@ -420,7 +421,7 @@ def import_cupy() -> Any:
     try:
         return importlib.import_module("cupy")
     except ImportError as error:
-        raise DeviceError("cupy is not installed: pip install gpucomp[cuda13]", code="GPC5002") from error
+        raise DeviceError(f"cupy is not installed: {install('cuda13')}", code="GPC5002") from error
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.errors import DeviceError
+from gpucomp.extras import install
 
 ELEMENTS = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "tf32": "TFLOAT32", "i8": "UINT8"}
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
@@ -27,7 +28,7 @@ def import_driver() -> Any:
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
-        raise DeviceError("cuda-bindings is not installed: pip install gpucomp[cuda13]", code="GPC5002") from error
+        raise DeviceError(f"cuda-bindings is not installed: {install('cuda13')}", code="GPC5002") from error
 
 
 class DriverCallError(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.errors import InputError, quote
+from gpucomp.extras import install
 from gpucomp.ir.types import DTYPES, NAMED, STRING, TensorType
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
@@ -79,8 +80,10 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
     if array.shape != spec.shape:
         raise InputError(
             f"input {quote(spec.name)}: shape {list(spec.shape)} expected, found {list(array.shape)}; "
-            "for another shape compile with shapes= (--shapes)",
+            f"for another shape compile with shapes={{{spec.name!r}: {array.shape}}}",
             code="GPC2103",
+            in_shell=f"input {quote(spec.name)}: shape {list(spec.shape)} expected, found {list(array.shape)}; "
+            f"for another shape compile with --shapes {spec.name}:{'x'.join(map(str, array.shape))}",
         )
     return np.asarray(array, dtype=dtype.numpy, order="C") if isinstance(array, np.ndarray) else array
 
@@ -181,7 +184,7 @@ def _from_gpu(value: object, name: str, on_gpu: bool) -> Any:
     except ImportError:
         raise InputError(
             f"input {quote(name)} is in a device's memory, and cupy, which would read it, is not installed: "
-            "pip install 'gpucomp[cuda13]', or give it as a numpy array",
+            f"{install('cuda13')}, or give it as a numpy array",
             code="GPC2106",
         ) from None
     try:

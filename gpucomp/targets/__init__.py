@@ -63,6 +63,20 @@ def resolve(text: str) -> Target:
     return target
 
 
+def require_compiler(target: Target) -> None:
+    """Raise ``DeviceError`` if the target's compiler is missing. OpenCL's comes with the driver."""
+    if target.kind == "cuda":
+        _module("cuda").nvrtc()
+
+
+def require_device(target: Target) -> None:
+    """Raise ``DeviceError`` if what runs the target's kernels, the packages or the device, is missing."""
+    if target.kind == "opencl":
+        _module("opencl").device_of(target)
+    if target.kind == "cuda":
+        _module("cuda").require_gpu()
+
+
 def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress) -> dict[str, bytes]:
     """Compile ``sources``. The result is by the names of the plan's binaries (``CompiledKernel.binary``).
 

@@ -21,6 +21,7 @@ from gpucomp.device.device import Device, measured
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
+from gpucomp.extras import install
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
@@ -146,6 +147,18 @@ def device_here() -> Target:
     return replace(found, identity=identity(name.value.decode(errors="replace"), version.value))
 
 
+def require_gpu() -> None:
+    """Raise ``DeviceError`` unless a GPU, its driver and the packages that run kernels are here."""
+    for package, module in (("cupy", "cupy"), ("cuda-bindings", "cuda.bindings")):
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:  # the package that the module is in
+            found = None
+        if found is None:
+            raise DeviceError(f"{package} is not installed: {install('cuda13')}", code="GPC5002")
+    device_here()
+
+
 def runs_on(arch: str, major: int, minor: int) -> bool:
     """Whether a device of this compute capability can load cubins of ``arch``: those of its own generation that are not
     newer than the device. Cubins of an ``a`` architecture run on exactly that compute capability.
@@ -239,9 +252,7 @@ def nvrtc() -> ctypes.CDLL:
             return ctypes.CDLL(str(path))
         except OSError as error:
             refused = refused or f" ({error})"
-    raise DeviceError(
-        f"libnvrtc was not found{refused}: pip install gpucomp[nvrtc] (or gpucomp[cuda13])", code="GPC5003"
-    )
+    raise DeviceError(f"NVRTC, which compiles for CUDA, was not found{refused}: {install('nvrtc')}", code="GPC5003")
 
 
 def _nvrtc_places() -> Iterator[Path]:

@@ -16,6 +16,7 @@ from gpucomp.device.device import without_dots
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, UsageError
+from gpucomp.extras import install
 from gpucomp.targets.isa import X86_64
 
 FLAVOURS = {
@@ -126,7 +127,7 @@ def resolve(which: str) -> Target:
     if not found:
         if not which:
             raise DeviceError(
-                f"no OpenCL device was found{_besides()}; install a driver (or `pip install gpucomp[pocl]` for the CPU)",
+                f"no OpenCL device was found{_besides()}; install a driver; for the CPU: {install('pocl')}",
                 code="GPC5001",
             )
         known = ", ".join((*FLAVOURS, *AMD))
@@ -278,7 +279,7 @@ def pyopencl() -> Any:
     try:
         import pyopencl
     except ImportError as error:
-        raise DeviceError("pyopencl is not installed: pip install gpucomp[opencl]", code="GPC5002") from error
+        raise DeviceError(f"pyopencl is not installed: {install('opencl')}", code="GPC5002") from error
     return pyopencl
 
 

@@ -78,23 +78,31 @@ def command(monkeypatch, tmp_path, capfd):
 
 @pytest.mark.parametrize("against", ["onnxruntime", "reference"])
 def test_a_right_model_has_a_table_of_tensors(command, against):
-    code, out, _ = command("--target", "cpu", "--against", against, "--bisect")
+    code, out, _ = command("--target", "cpu", "--against", against, "--bisect", "--tensors")
 
-    lines = out.splitlines()
+    summary, _, each = out.partition("\n\n")
+    lines = each.splitlines()
     assert code == 0
-    assert lines[0].split() == ["tensor", "operator", "l2", "linf", "cosine"]
+    assert summary.splitlines()[-1] == "9 tensors compared: no tensor is wrong when each is an output"
+    assert lines[0].split() == ["tensor", "operator", "l2", "rms", "linf", "cosine"]
     assert [line.split()[0] for line in lines[1:10]] == [f"'{name}'" for name in "crptqsmay"]
     assert {line.split()[-1] for line in lines[1:10]} == {"ok"}
-    assert lines[10] == "no tensor is wrong when each is an output"
+
+
+def test_a_comparison_is_a_summary_unless_every_tensor_is_asked_for(command):
+    code, out, _ = command("--target", "cpu")
+
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["output", "'y'", "9"]
 
 
 def test_weights_in_a_file_beside_the_model_are_compared_too(command):
     onnx.save(net(), "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=100)
 
-    code, out, _ = command("--target", "cpu")
+    code, out, _ = command("--target", "cpu", "--tensors")
 
     assert code == 0
-    assert [line.split()[-1] for line in out.splitlines()[1:10]] == ["ok"] * 9
+    assert [line.split()[-1] for line in out.partition("\n\n")[2].splitlines()[1:10]] == ["ok"] * 9
 
 
 @pytest.mark.parametrize(
@@ -160,6 +168,8 @@ def test_a_wrong_pass_is_named_and_its_node_cut_out(command, wrong_pass, tmp_pat
     assert code == 6
     assert "GPC6001: output 'y'" in err
     assert "first wrong tensor: 't', of Tanh" in out
+    assert "onnxruntime is off by" in out
+    assert out.count(": gpucomp is wrong\n") == 1
     assert "cut from 9 nodes to 1" in out
     assert "Wrong after pass `seeded`." in out
     assert "- it applied tanh_is_sin: 1" in out
@@ -286,7 +296,7 @@ def test_no_pass_of_a_right_model_is_blamed(name):
     expected = ReferenceEvaluator(proto).run(None, inputs)[0]
 
     compiler.lower(proto, device, watch=journey.watch)
-    found = blame(Case(proto, inputs, {"y": expected}), device, "fp32", 1e-4)
+    found = blame(Case(proto, inputs, {"y": expected}), device, "fp32", compare.Tolerance())
 
     assert name in [stage.name for stage in journey.scheduled if stage.after != stage.before]
     assert (found.stage, set(found.without.values())) == (PLAN, {"right"})
@@ -361,7 +371,9 @@ def test_a_folder_with_something_in_it_is_left_alone(command, tmp_path):
 def test_data_is_written_under_any_name_and_in_any_type(tmp_path):
     arrays = {"file": np.arange(3.0), "../x": np.ones(2, np.int8), "allow_pickle": np.ones(2, ml_dtypes.bfloat16)}
 
-    reproduce.write(tmp_path / "found", cut.Case(net(), arrays, {}), Blame(IMPORT), targets.resolve("cpu"), 1e-4)
+    reproduce.write(
+        tmp_path / "found", cut.Case(net(), arrays, {}), Blame(IMPORT), targets.resolve("cpu"), compare.Tolerance()
+    )
 
     with np.load(tmp_path / "found" / "inputs.npz", allow_pickle=False) as found:
         assert {name: found[name].tolist() for name in found} == {
@@ -376,6 +388,30 @@ def test_data_is_written_under_any_name_and_in_any_type(tmp_path):
         "inputs.npz",
         "model.onnx",
     ]
+
+
+def test_a_reference_that_is_wrong_is_told_from_gpucomp_and_not_cut(command, monkeypatch, tmp_path):
+    genuine = compare.answers
+
+    def coarse(model, inputs, against, *, optimised=True):
+        """A program whose tanh is half as large again, with everything behind it as it follows from that."""
+        proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+        (place,) = (k for k, n in enumerate(proto.graph.node) if n.op_type == "Tanh")
+        proto.graph.node[place].output[0] = "exact"
+        scale = numpy_helper.from_array(np.array(1.5, np.float32), "scale")
+        proto.graph.initializer.append(scale)
+        proto.graph.node.insert(place + 1, helper.make_node("Mul", ["exact", "scale"], ["t"]))
+        return genuine(proto.SerializeToString(), inputs, against, optimised=optimised)
+
+    monkeypatch.setattr(compare, "answers", coarse)
+
+    code, out, _ = command("--target", "cpu", "--bisect", "-o", "found")
+
+    assert code == 6
+    assert "first wrong tensor: 't', of Tanh" in out
+    assert out.count(": onnxruntime is wrong, gpucomp is right\n") == 1
+    assert "not cut: onnxruntime is the one that is wrong; --against reference" in out
+    assert not (tmp_path / "found").exists()
 
 
 # --- cutting, without a compiler
@@ -421,12 +457,12 @@ def test_a_shape_is_known_though_its_tensor_is_not():
 @pytest.mark.parametrize(
     ("a", "b", "wanted"),
     [
-        ([3.0, 4.0], [3.0, 0.0], Distance(4 / 3, 4.0, 0.6)),
-        ([0.0, 0.0], [0.0, 0.0], Distance(0.0, 0.0, 1.0)),
-        ([1.0, 0.0], [0.0, 0.0], Distance(1.0, 1.0, 0.0)),
-        ([np.nan, 2.0], [np.nan, 2.0], Distance(0.0, 0.0, 1.0)),
-        ([np.inf, 2.0], [-np.inf, 2.0], Distance(np.inf, np.inf, 0.0)),
-        ([1.0], [1.0, 1.0], Distance(np.inf, np.inf, 0.0)),
+        ([3.0, 4.0], [3.0, 0.0], Distance(4 / 3, 4.0, 0.6, 8**0.5, 4.5**0.5)),
+        ([0.0, 0.0], [0.0, 0.0], Distance(0.0, 0.0, 1.0, 0.0, 0.0)),
+        ([1.0, 0.0], [0.0, 0.0], Distance(1.0, 1.0, 0.0, 0.5**0.5, 0.0)),
+        ([np.nan, 2.0], [np.nan, 2.0], Distance(0.0, 0.0, 1.0, 0.0, 2.0)),
+        ([np.inf, 2.0], [-np.inf, 2.0], Distance(np.inf, np.inf, 0.0, np.inf, 0.0)),
+        ([1.0], [1.0, 1.0], Distance(np.inf, np.inf, 0.0, np.inf, 0.0)),
     ],
 )
 def test_distances(a, b, wanted):

@@ -100,7 +100,8 @@ def test_inspect_shows_every_kernel_and_why_it_ends(command):
 
 
 def test_inspect_writes_the_sources(command, tmp_path):
-    ran = command("inspect", "model.onnx", "--sources", "src")
+    command("compile", "model.onnx", "-o", "m.gpuc")
+    ran = command("inspect", "m.gpuc", "--sources", "src")
 
     assert ran.out == "2 sources -> src\n"
     assert (tmp_path / "src" / "k1.ll").read_text() == executable().sources["k1.ll"]
@@ -133,7 +134,7 @@ def test_doctor_names_what_it_looked_at(command, monkeypatch):
     assert ran.code == 0
     for heading in ("gpucomp", "packages", "cpu", "opencl", "cuda", "tools for the tests", "settings"):
         assert f"{heading}\n" in ran.out
-    assert "pip install 'gpucomp[pocl]'" in ran.out
+    assert "pip install 'pyopencl[pocl]>=2025.1'" in ran.out
     assert "usable cores" in ran.out
 
 
@@ -161,9 +162,22 @@ def test_comparing_a_wrong_answer_ends_with_6(command, monkeypatch):
     ran = command("run", "model.onnx", "--input", "x.npy", "--compare", "onnxruntime", "--tolerance", "0.01")
 
     assert ran.code == 6
-    assert ran.error.startswith("error GPC6001: output 'y': relative L2 error ")
-    assert ran.error.endswith("against onnxruntime is above 0.01 (1 of 2 outputs are)")
-    assert "TOO LARGE" in ran.out
+    assert ran.error.startswith("error GPC6001: output 'y' differs from onnxruntime: relative L2 error ")
+    assert ran.error.endswith("above 0.01 relative + 1e-06 absolute (1 of 2 outputs are)")
+    assert [line.split()[-1] for line in ran.out.splitlines() if line.startswith(("'y' ", "'z' "))][-2:] == [
+        "WRONG",
+        "ok",
+    ]
+
+
+def test_an_output_near_zero_is_not_wrong_for_a_rounding_of_one(command, monkeypatch):
+    exe = executable()
+    tiny = X * exe.weights["w0"] + exe.weights["w1"] + np.float32(2e-7)
+    monkeypatch.setattr(compare, "onnxruntime_outputs", lambda model, inputs: {"y": tiny, "z": X})
+    strict = ("run", "model.onnx", "--input", "x.npy", "--compare", "onnxruntime", "--tolerance", "0")
+
+    assert command(*strict).code == 0
+    assert command(*strict, "--atol", "0").code == 6
 
 
 def failing(monkeypatch, error):

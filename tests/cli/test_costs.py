@@ -90,7 +90,7 @@ def test_a_missing_disassembler_is_said(found, monkeypatch):
 
     assert sass.instructions(b"") is None
     without = [replace(c, spent=replace(c.spent, instructions=None)) for c in found]
-    assert "pip install nvidia-cuda-nvdisasm" in costs.static(without, target)[-1]
+    assert "'nvidia-cuda-nvdisasm>=13,<14'" in costs.static(without, target)[-1]
 
 
 @pytest.mark.parametrize("target", ["cpu", "opencl:generic"])

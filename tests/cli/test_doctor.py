@@ -1,12 +1,14 @@
 """The doctor on machines that are not this one."""
 
 import ctypes
+import re
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from gpucomp.cli import doctor
+from gpucomp.extras import EXTRAS
 
 
 class Driver:
@@ -129,7 +131,7 @@ def test_a_platform_without_a_device_is_told_so(monkeypatch):
 
 
 def test_two_cupys_are_a_conflict(monkeypatch):
-    monkeypatch.setattr(doctor, "_installed", lambda name: name.startswith("cupy-cuda"))
+    monkeypatch.setattr(doctor, "version_of", lambda name: "14.0" if name.startswith("cupy-cuda") else None)
 
     assert any("cupy-cuda13x and cupy-cuda12x are both installed" in line for line in doctor._packages())
 
@@ -137,6 +139,28 @@ def test_two_cupys_are_a_conflict(monkeypatch):
 def test_a_missing_package_comes_with_the_command_that_gets_it(monkeypatch):
     monkeypatch.setattr(doctor, "version_of", lambda package: None)
 
-    assert doctor._row("onnxruntime", "missing: pip install 'gpucomp[ort]' (run --compare onnxruntime)") in list(
-        doctor._packages()
+    lines = list(doctor._packages())
+
+    assert doctor._row("numpy", "missing: pip install numpy") in lines
+    assert (
+        doctor._row("ort", "compare, run --compare onnxruntime: onnxruntime missing: pip install 'onnxruntime>=1.22'")
+        in lines
     )
+
+
+def test_every_optional_package_is_listed_with_what_it_is_for(monkeypatch):
+    monkeypatch.setattr(doctor, "version_of", lambda package: "1.0")
+
+    lines = "\n".join(doctor._packages())
+
+    for extra, one in EXTRAS.items():
+        assert f"{extra:20} {one.purpose}: " in lines
+        for requirement in one.packages:
+            assert re.split("[<>=[]", requirement)[0] in lines
+
+
+def test_one_cuda_is_enough(monkeypatch):
+    installed = ("cupy-cuda12x", "nvidia-cuda-nvrtc-cu12", "cuda-bindings", "nvidia-ml-py")
+    monkeypatch.setattr(doctor, "version_of", lambda package: "1.0" if package in installed else None)
+
+    assert doctor._row("cuda13", "not needed beside cuda12") in list(doctor._packages())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpucomp.cli import measure
-from gpucomp.cli.compare import compare, relative_error, require
+from gpucomp.cli.compare import SAME, Distance, Tolerance, distance, distances, relative_error, require
 from gpucomp.cli.measure import Latency
 from gpucomp.errors import AccuracyError, UsageError
 
@@ -82,9 +82,33 @@ def test_the_relative_error_is_a_distance_over_a_length(actual, expected, error)
 
 def test_an_error_that_is_no_number_is_no_success():
     with pytest.raises(AccuracyError, match="output 'y'"):
-        require({"x": 0.0, "y": float("nan")}, 1e-4, "onnxruntime")
+        require({"x": SAME, "y": Distance(*[float("nan")] * 5)}, Tolerance(), "onnxruntime")
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "right"),
+    [
+        ([1e-5 + 1.4e-7], [1e-5], True),  # a coarse sigmoid: 1.4e-2 relative, a rounding of 1 absolute
+        ([1e-5 + 3e-6], [1e-5], False),
+        ([0.0, 9e-7], [0.0, 0.0], True),
+        ([0.0, 1.3e-6], [0.0, 0.0], True),  # its root mean square is what counts, not its largest element
+        ([2e-6, 2e-6], [0.0, 0.0], False),
+        ([100.009], [100.0], True),
+        ([100.02], [100.0], False),
+        ([1e30 * 1.00009, 0.0], [1e30, 0.0], True),
+        ([np.nan], [1.0], False),
+    ],
+)
+def test_an_error_is_judged_by_its_relative_and_its_absolute_size_together(actual, expected, right):
+    assert Tolerance(1e-4, 1e-6).allows(distance(np.array(actual), np.array(expected))) == right
+
+
+def test_without_an_absolute_part_the_relative_one_decides():
+    far = distance(np.array([1e-5 + 1.4e-7]), np.array([1e-5]))
+
+    assert not Tolerance(1e-4, 0.0).allows(far)
 
 
 def test_other_outputs_cannot_be_compared():
     with pytest.raises(UsageError, match="cannot be compared"):
-        compare({"x": np.zeros(1)}, {"y": np.zeros(1)})
+        distances({"x": np.zeros(1)}, {"y": np.zeros(1)})

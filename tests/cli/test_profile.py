@@ -1,13 +1,14 @@
 """``bench --profile``: every figure by hand from made-up times, and the command over the sample model."""
 
 import json
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
 from gpucomp.cli import profile
-from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.ceilings import Ceilings, Span, together
 from gpucomp.runtime.executable import KernelInfo
 from tests.runtime.samples import CEILINGS
 
@@ -64,6 +65,33 @@ def test_nothing_is_told_of_a_host_operator_but_its_time():
         row.limit,
         row.floor_ms,
     ] == [None] * 9
+
+
+def test_ceilings_are_the_better_ones_of_two_measurements():
+    first = Ceilings(2, 100.0, ((1 << 10, 8.0), (1 << 14, 4.0)), 3e-6)
+    second = Ceilings(2, 80.0, ((1 << 10, 9.0), (1 << 14, 4.0)), 1e-6)
+
+    assert together(first, second) == Ceilings(2, 100.0, ((1 << 10, 9.0), (1 << 14, 4.0)), 1e-6, pytest.approx(0.2))
+    assert together(first, first).spread == 0
+
+
+@pytest.mark.parametrize(
+    ("spread", "faster", "told"),
+    [
+        (0.0, 1.0, ""),
+        (0.05, 1.0, ""),
+        (0.3, 1.0, "measured before and after the runs they differ by 30 %:"),
+        (0.0, 2.0, "disturbed, 1 kernel is above them:"),
+        (0.3, 2.0, "differ by 30 % and 1 kernel is above them:"),
+    ],
+)
+def test_disturbed_ceilings_are_told(spread, faster, told):
+    ceilings = replace(CEILINGS, spread=spread)
+    row = one(info(int(CEILINGS.flops), 1), 1 / faster, ceilings=ceilings)
+    lines = [line for line in profile.summary([row], ceilings) if line.startswith("Diagnosis")]
+
+    assert len(lines) == bool(told)
+    assert all(told in line for line in lines)
 
 
 def test_without_ceilings_only_rates_are_told():

@@ -162,3 +162,40 @@ def test_shapes_of_sequences_and_optionals_are_parsed():
 def test_what_is_no_list_of_shapes_is_refused(text):
     with pytest.raises(UsageError, match=r"NAME:\[2x3,4x3\] for a sequence"):
         tensors.parse_shapes([text])
+
+
+def test_shapes_may_be_one_list_as_for_trtexec():
+    assert tensors.parse_shapes(["input:1x576,state:2x1x128"]) == {"input": (1, 576), "state": (2, 1, 128)}
+    assert tensors.parse_shapes(["s:[2x3,4x3],a:b:5,c,d:7,o:none"]) == {
+        "s": [(2, 3), (4, 3)],
+        "a:b": (5,),
+        "c,d": (7,),
+        "o": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("input:1,576", "sizes have x between them: --shapes input:1x576"),
+        ("input:(1, 576)", "sizes have x between them: --shapes input:1x576"),
+        ("input:-1x576", "sizes are fixed when a model is compiled"),
+        ("input:dynamic", "sizes are fixed when a model is compiled"),
+    ],
+)
+def test_shapes_as_other_programs_write_them_are_explained(text, advice):
+    with pytest.raises(UsageError, match=advice):
+        tensors.parse_shapes([text])
+
+
+def test_constants_are_numbers_and_lists():
+    found = tensors.parse_constants(["sr=8000", "scale=0.5", "on=true", "to=1,-2,3", "a=b=1e3"])
+
+    assert found == {"sr": 8000, "scale": 0.5, "on": True, "to": [1, -2, 3], "a=b": 1000.0}
+    assert type(found["on"]) is bool
+
+
+@pytest.mark.parametrize("text", ["sr", "=1", "sr=", "sr=x", "sr=1,", "sr=1;2"])
+def test_constants_that_are_no_numbers_are_refused(text):
+    with pytest.raises(UsageError, match="NAME=VALUE expected"):
+        tensors.parse_constants([text])

@@ -1,6 +1,7 @@
 """The command with the real compiler: the digits network, and models that are none."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -8,8 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 from PIL import Image
 
+import gpucomp
 from examples.digits import data
 from gpucomp import cli
+from gpucomp.errors import UsageError
 from gpucomp.frontend.onnx import declared_shapes
 
 DIGITS = Path(data.__file__).with_name("digits.onnx")
@@ -51,7 +54,7 @@ def test_run_agrees_with_onnxruntime(command, digits):
 
     assert code == 0, err
     assert out.splitlines()[-1].split()[0] == "'logits'"
-    assert out.splitlines()[-1].split()[2] == "ok"
+    assert out.splitlines()[-1].split()[-1] == "ok"
 
 
 def test_run_takes_an_open_shape_from_the_array(command, digits):
@@ -126,6 +129,97 @@ def test_check_names_every_unsupported_operator_at_once(command, tmp_path):
     assert err.startswith("error GPC4001: 'm.onnx': 2 cases")
     assert compiled[0] == 4
     assert "Twist" in compiled[2]
+
+
+def test_check_names_unknown_operators_beside_open_dimensions(command, tmp_path):
+    nodes = [
+        helper.make_node("Foo", ["x"], ["a"], "first", domain="org.example"),
+        helper.make_node("Relu", ["a"], ["b"], "second"),
+        helper.make_node("If", ["c"], ["y"], "third", **{
+            f"{branch}_branch": helper.make_graph(
+                [helper.make_node("Bar", ["b"], ["z"], branch, domain="org.example")], branch, [],
+                [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+            )
+            for branch in ("then", "else")
+        }),
+    ]  # fmt: skip
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3]) for n in "xy")
+    c = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.example", 1)]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x, c], [y]), opset_imports=opsets), tmp_path / "m.onnx")
+
+    code, out, err = command("check", "m.onnx")
+
+    assert code == 4
+    assert [line.split()[0].removeprefix("org.example.") for line in out.splitlines()] == ["Foo", "Bar", "Bar", "input"]
+    assert "--shapes x:Nx3" in out
+    assert err.startswith("error GPC4001: 'm.onnx': 4 cases")
+
+
+def test_an_input_is_fixed_on_the_command_line(command, tmp_path):
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])
+    s = helper.make_tensor_value_info("s", TensorProto.INT64, [2])
+    model = helper.make_model(helper.make_graph(nodes, "g", [x, s], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "m.onnx")
+
+    for name, more in (("run", ("--compare", "onnxruntime")), ("check", ()), ("inspect", ()), ("compare", ())):
+        if name == "run":
+            np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32))
+            more = (*more, "--input", "x=x.npy")
+        code, out, err = command(name, "m.onnx", "--constants", "s=3,2", *more)
+        assert (code, err) == (0, ""), name
+        assert name not in ("run", "inspect") or "f32[3,2]" in out.replace(" ", "")
+    assert "cannot hold" in command("check", "m.onnx", "--constants", "s=3.5,2")[2]
+
+
+def test_an_error_speaks_the_language_of_the_caller(command):
+    with pytest.raises(UsageError) as python:
+        gpucomp.compile(DIGITS)
+
+    assert "give it with shapes={'image': (N, 1, 8, 8)}" in str(python.value)
+    assert "--" not in str(python.value)
+    assert "give it with --shapes image:Nx1x8x8 (a number for each N)" in command("run", DIGITS)[2]
+
+
+def test_a_sequence_is_asked_for_in_the_language_of_the_caller(command, tmp_path):
+    sequence = helper.make_tensor_sequence_value_info("xs", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("ConcatFromSequence", ["xs"], ["y"], axis=0)]
+    graph = helper.make_graph(nodes, "g", [sequence], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+
+    with pytest.raises(UsageError, match=r"given: shapes=\{'xs': a list of shapes\}"):
+        gpucomp.compile(tmp_path / "m.onnx")
+    assert "given: --shapes xs:[2x3,4x3], a list of shapes" in command("check", "m.onnx")[2]
+
+
+def test_inputs_that_can_be_given_are_listed_without_weights(tmp_path):
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3] if n == "x" else [3]) for n in "xw"]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", infos, [y], [weight])
+
+    with pytest.raises(UsageError, match=r"the model has no input 'inp'; its inputs are: 'x'$"):
+        gpucomp.compile(helper.make_model(graph, ir_version=3), shapes={"inp": (2, 3)})
+
+
+class Module:
+    def forward(self):
+        """Stands for a module of PyTorch's."""
+
+    def state_dict(self):
+        """Stands for a module of PyTorch's."""
+
+
+def test_what_is_no_onnx_model_is_told_how_to_become_one():
+    with pytest.raises(
+        UsageError, match=r"Module given; export a PyTorch module first: gpucomp.compile\(torch.onnx.export"
+    ):
+        gpucomp.compile(Module())
+    with pytest.raises(UsageError, match=r"pass its \.model_proto"):
+        gpucomp.compile(SimpleNamespace(model_proto=None))
 
 
 def test_inspect_shows_the_graph_before_and_after(command):

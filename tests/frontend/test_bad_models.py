@@ -424,7 +424,7 @@ def test_an_open_dimension_shows_the_argument_to_write():
     text = refused(proto, UsageError)
 
     assert text.startswith("GPC2102 input 'x': the size of dimension 0 ('batch'), 2 is not in the model")
-    assert "--shapes x:Nx3xN" in text
+    assert "shapes={'x': (N, 3, N)}" in text
     assert load(proto, shapes={"x": (5, 3, 7)}).outputs[0].shape == (5, 3, 7)
 
 
@@ -453,5 +453,26 @@ def test_a_symbol_known_from_one_input_serves_the_others():
 def test_an_input_without_shape_needs_one():
     proto = model([RELU], [value("x", None)])
 
-    assert "--shapes x:" in refused(proto, UsageError)
+    assert "shapes={'x': (D0, D1, ...)}" in refused(proto, UsageError)
     assert load(proto, shapes={"x": ()}).outputs[0].shape == ()
+
+
+def test_a_bug_in_a_translator_is_not_a_bad_model(monkeypatch):
+    for bug in (lambda x: np.no_such_function(x), lambda x: x.no_such_field, lambda x: no_such_name):  # noqa: F821
+        monkeypatch.setattr(
+            "gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset, bug=bug: (bug, False)
+        )
+
+        with pytest.raises(GpucompError, match=r"internal error, \w+Error: .*no_such_") as caught:
+            load(model([RELU], [X]))
+
+        assert (caught.value.code, caught.value.exit_code) == ("GPC1000", 1)
+
+
+def test_what_a_model_omits_is_no_bug(monkeypatch):
+    monkeypatch.setattr(
+        "gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (lambda x: None.shape, False)
+    )
+
+    with pytest.raises(ShapeError, match="AttributeError"):
+        load(model([RELU], [X]))

@@ -8,6 +8,7 @@ from gpucomp import compile
 from gpucomp.errors import InputError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import load
 from gpucomp.loading import load as load_artefact
+from gpucomp.ops.interpreter import interpret
 from tests.onnx_builders import model, node, value
 from tests.onnx_cases import InterpreterBackend
 
@@ -235,9 +236,51 @@ def test_shapes_that_are_none_are_refused(shape):
         load(model([node("Identity", ["s"], ["y"])], [sequence("s")]), shapes={"s": [shape]})
 
 
-def test_constants_that_are_no_arrays_are_refused():
-    with pytest.raises(UsageError, match="input 'x': an array expected, list given"):
-        load(model([node("Relu", ["x"], ["y"])], [value("x", (2,))]), constants={"x": [1.0, 2.0]})
+@pytest.mark.parametrize("given", [[1.0, 2.0], (1, 2), np.array([1.0, 2.0], np.float32)])
+def test_constants_may_be_numbers(given):
+    graph = load(model([node("Relu", ["x"], ["y"])], [value("x", (2,))]), constants={"x": given})
+
+    assert interpret(graph, {})[0].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("shape", "found"), [((), 8000), ((1,), [8000]), ((1, 1), [[8000]])])
+def test_a_number_takes_the_shape_of_one_element(shape, found):
+    graph = load(
+        model(
+            [node("Identity", ["x"], ["y"])],
+            [value("x", shape, TensorProto.INT64)],
+            [value("y", shape, TensorProto.INT64)],
+        ),
+        constants={"x": 8000},
+    )
+
+    assert interpret(graph, {})[0].tolist() == found
+
+
+@pytest.mark.parametrize(
+    ("element", "given"),
+    [
+        (TensorProto.INT64, 0.5),
+        (TensorProto.UINT8, 256),
+        (TensorProto.UINT8, -1),
+        (TensorProto.BOOL, 2),
+        (TensorProto.FLOAT, 1e39),
+        (TensorProto.INT64, float("nan")),
+    ],
+)
+def test_numbers_that_the_element_type_cannot_hold_are_refused(element, given):
+    x = value("x", (), element)
+    with pytest.raises(UsageError, match=r"input 'x': .* cannot hold"):
+        load(model([node("Identity", ["x"], ["y"])], [x]), constants={"x": given})
+
+
+@pytest.mark.parametrize("given", ["text", None, [[1.0], [1.0, 2.0]], {"a": 1}, [2**70, 1]])
+def test_constants_that_are_no_arrays_are_refused(given):
+    with pytest.raises(UsageError, match="input 'x': an array, a number or a list of numbers expected"):
+        load(model([node("Relu", ["x"], ["y"])], [value("x", (2,))]), constants={"x": given})
+
+
+def test_constants_of_sequences_that_are_no_arrays_are_refused():
     with pytest.raises(UsageError, match="input 's': an array expected, str given"):
         load(model([node("Identity", ["s"], ["y"])], [sequence("s")]), constants={"s": ["text"]})
     with pytest.raises(UsageError, match="f32 expected, i64 given"):

@@ -456,3 +456,27 @@ def test_a_window_over_one_part_looks_for_nothing(rng):
     )
 
     assert [swallowed(s) for s in check(Graph((x,), (y,)), rng)] == [["Conv"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "mark"),
+    [
+        ({}, ""),
+        ({"strides": (2, 2)}, " stride 2"),
+        ({"strides": (2, 1)}, " stride 2,1"),
+        ({"pads": (1, 1, 1, 1)}, " pad 1"),
+        ({"pads": (0, 0, 1, 1)}, " pad 0,0,1,1"),
+        ({"dilations": (3, 3)}, " dilation 3"),
+        ({"group": 4}, " groups 4"),
+    ],
+)
+def test_a_label_tells_convolutions_of_the_same_types_apart(changes, mark):
+    attrs = CONV | {"pads": (0, 0, 0, 0)} | changes
+    channels = 8 // attrs.get("group", 1)
+    x = input_value("x", TensorType(F32, (1, 9, 9, 8)))
+    w = input_value("w", TensorType(F32, (3, 3, channels, 8)))
+    graph = Graph((x, w), (ops.Conv(x, w, **attrs),), ("y",), "g")
+
+    (step,) = partition(graph, None)
+
+    assert step.kernel.label == f"Conv f32[1,9,9,8] f32[3,3,{channels},8]{mark}"

@@ -517,7 +517,7 @@ def test_missing_cupy_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", missing)
     plan, sources, weights = two_layers(cuda.manifest("sm_80"))
 
-    with pytest.raises(DeviceError, match=r"pip install gpucomp\[cuda13\]"):
+    with pytest.raises(DeviceError, match=r"pip install 'cupy-cuda13x>=14'"):
         CudaProgram(plan, sources, {}, weights)
 
 

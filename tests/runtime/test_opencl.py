@@ -200,7 +200,7 @@ def test_missing_pyopencl_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
 
-    with pytest.raises(DeviceError, match=r"pip install gpucomp\[opencl\]"):
+    with pytest.raises(DeviceError, match=r"pip install 'pyopencl>=2025.1'"):
         opencl.pyopencl()
 
 

@@ -401,7 +401,7 @@ def test_a_missing_compiler_names_the_extra(monkeypatch):
     monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(cuda.ctypes.util, "find_library", lambda name: None)
 
-    with pytest.raises(DeviceError, match=r"pip install gpucomp\[nvrtc\]"):
+    with pytest.raises(DeviceError, match=r"pip install 'nvidia-cuda-nvrtc>=13,<14'"):
         cuda.nvrtc.__wrapped__()
 
 

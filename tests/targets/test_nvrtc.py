@@ -99,7 +99,7 @@ def test_why_no_nvrtc_was_loaded_is_said(wheels, monkeypatch):
     wheels(["cu13/lib/libnvrtc.so.13"])
     monkeypatch.setattr(cuda.ctypes, "CDLL", Loader("libnvrtc.so.13"))
 
-    with pytest.raises(DeviceError, match=r"wrong ELF class\): pip install gpucomp\[nvrtc\]") as caught:
+    with pytest.raises(DeviceError, match=r"wrong ELF class\): pip install 'nvidia-cuda-nvrtc>=13,<14'") as caught:
         cuda.nvrtc.__wrapped__()
 
     assert caught.value.code == "GPC5003"

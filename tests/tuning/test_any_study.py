@@ -277,7 +277,7 @@ def test_a_class_is_found_by_its_module(wanted):
 def test_without_cmaes_that_is_said_before_anything_is_measured(monkeypatch, wanted):
     monkeypatch.setattr(named.importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(UsageError, match=r"needs cmaes: pip install 'gpucomp\[tune\]'") as found:
+    with pytest.raises(UsageError, match=r"needs cmaes: pip install 'optuna>=5' 'cmaes>=0.13'") as found:
         named.check(wanted)
 
     assert found.value.code == "GPC2603"

@@ -247,7 +247,9 @@ def test_without_optuna_a_search_says_how_to_install_it(tmp_path, command):
     ran = without_optuna(*command, folder=tmp_path)
 
     assert ran.returncode == UsageError.exit_code
-    assert ran.stderr.splitlines()[-1].startswith("error GPC2603: this needs optuna: pip install 'gpucomp[tune]'")
+    assert ran.stderr.splitlines()[-1].startswith(
+        "error GPC2603: this needs optuna: pip install 'optuna>=5' 'cmaes>=0.13'"
+    )
     assert "Traceback" not in ran.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -507,7 +508,8 @@ def test_who_is_lost_before_it_has_said_what_it_is_does_not_take_part():
             raise TimeoutError
 
     boards = {name: Relay(Local(Device(lambda *a: None))) for name in ("lost", "good")}
-    found = fleet.gather(Lost(boards), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
+    with pytest.warns(RuntimeWarning, match="not in the fleet: lost: it was lost"):
+        found = fleet.gather(Lost(boards), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
     assert [runner.member for runner in found.runners] == ["good"]
     assert found.refused == ["lost: it was lost: nobody answers"]
 
@@ -600,7 +602,13 @@ def test_models_that_were_compared_do_not_pile_up_on_a_board(tmp_path):
 )
 def test_only_devices_that_are_alike_measure_for_one_search(facts, why):
     same, other = (Relay(Local(Device(lambda *a: None), **more)) for more in ({}, facts))
-    found = fleet.gather(Here({"same": same, "other": other}), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
+    told = threading.Event()
+    other.told = lambda reason: (reasons.append(reason), told.set())
+    reasons = []
+    with pytest.warns(RuntimeWarning, match="not in the fleet: other: ") if why else contextlib.nullcontext():
+        found = fleet.gather(Here({"same": same, "other": other}), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
+    assert told.wait(10) if why else not reasons
+    assert [why in reason for reason in reasons] == ([True] if why else [])  # both sides know it at once
     assert [runner.member for runner in found.runners] == (["same"] if why else ["same", "other"])
     assert [why in line for line in found.refused] == ([True] if why else [])
 
@@ -611,7 +619,10 @@ def test_another_version_does_not_take_part():
         def facts(self):
             return super().facts | {"program": "older"}
 
-    with pytest.raises(DeviceError, match="another version of gpucomp is installed there") as found:
+    with (
+        pytest.warns(RuntimeWarning, match="not in the fleet: old: another version"),
+        pytest.raises(DeviceError, match="another version of gpucomp is installed there") as found,
+    ):
         fleet.gather(Here({"old": Old(Local(Device(lambda *a: None)))}), Wanted(wait=0), "cpu", TARGET.arch)
     assert "0 of 1 workers" in found.value.message
 

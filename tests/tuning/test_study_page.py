@@ -133,3 +133,35 @@ def test_records_without_a_success_are_refused(tmp_path):
     found = [r for r in made.tools.store.read() if r.get("invalidity") != "correct"]
     with pytest.raises(UsageError, match="no trial in these records succeeded"):
         study_page.write(tmp_path / "p.html", found, {})
+
+
+def test_every_kernel_is_in_the_first_table_and_those_without_a_success_have_no_section(tmp_path):
+    made = searched(tmp_path)
+    found = made.tools.store.read()
+    hopeless = [r | {"kernel": "f" * 64, "label": "hopeless"} for r in found if r["kind"] == "task" or r.get("fault")]
+    shown = study_page.write(tmp_path / "p.html", [*found, *hopeless], {})
+
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert shown == 1
+    assert [row[:2] for row in rows(page) if row[0] == "f" * 12] == [["f" * 12, "hopeless"]]
+    assert f"hopeless ({'f' * 12})</h2>" not in page
+    assert "1 of these kernels have no section below: no trial of theirs succeeded." in page
+
+
+def test_few_points_are_said_to_be_few(tmp_path):
+    page = written(tmp_path, searched(tmp_path))
+
+    assert "out of a larger space. They are few: " in page
+    assert "few" not in study_page.caveat(study_page.FEW)
+
+
+def test_a_default_that_nothing_was_measured_for_has_no_interval(tmp_path):
+    made = searched(tmp_path)
+    found = [
+        r | {"ratio": 1.0, "interval": [1.0, 1.0], "rounds": 0} if r["kind"] == "pick" else r
+        for r in made.tools.store.read()
+    ]
+    study_page.write(tmp_path / "p.html", found, {})
+
+    (row,) = (row for row in rows((tmp_path / "p.html").read_text(encoding="utf-8")) if row[0] == KERNEL.digest[:12])
+    assert row[6:8] == ["1.000", "-"]

@@ -15,6 +15,7 @@ from optuna.samplers import BaseSampler
 
 from gpucomp import plugins
 from gpucomp.errors import UsageError, quote
+from gpucomp.extras import install
 from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.samplers.base import PointSampler
@@ -115,7 +116,7 @@ def _kind(wanted: Wanted, seed: int) -> type[PointSampler] | BaseSampler:
         found = OF_OPTUNA[wanted](seed) if wanted in OF_OPTUNA else _imported(wanted, seed)
     # optuna imports cmaes only at the first proposal, after much has been measured
     if isinstance(found, optuna.samplers.CmaEsSampler) and importlib.util.find_spec("cmaes") is None:
-        raise UsageError(f"--sampler {title(wanted)} needs cmaes: pip install 'gpucomp[tune]'", code="GPC2603")
+        raise UsageError(f"--sampler {title(wanted)} needs cmaes: {install('tune')}", code="GPC2603")
     return found
 
 

@@ -26,7 +26,16 @@ from gpucomp.frontend.onnx.ai_onnx import (
 )
 from gpucomp.frontend.onnx.ai_onnx_ml import forests, svm, trees
 from gpucomp.frontend.onnx.ai_onnx_ml import operators as ml
-from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_split, names_in, nodes_in
+from gpucomp.frontend.onnx.loader import (
+    check,
+    deciding_inputs,
+    declared_shapes,
+    load,
+    load_split,
+    names_in,
+    nodes_in,
+    unknown_operators,
+)
 from gpucomp.frontend.onnx.microsoft import attention as microsoft_attention
 from gpucomp.frontend.onnx.microsoft import blockwise as microsoft_blocks
 from gpucomp.frontend.onnx.microsoft import decoders as microsoft_decoders
@@ -76,4 +85,5 @@ __all__ = [
     "svm",
     "training",
     "trees",
+    "unknown_operators",
 ]

@@ -107,9 +107,15 @@ def model_input(
     where = f"input {quote(info.name)}"
     type = type_of_proto(info.type, where)
     if info.name not in shapes:
-        what = "None or the shape of its content" if isinstance(type, OptionalType) else "a list of shapes"
+        optional = isinstance(type, OptionalType)
+        what = "None or the shape of its content" if optional else "a list of shapes"
+        words = (
+            f"{info.name}:none or the shape of its content" if optional else f"{info.name}:[2x3,4x3], a list of shapes"
+        )
         raise UsageError(
-            f"{where} is {type}: its contents must be given: shapes={{{info.name!r}: {what}}}", code="GPC2102"
+            f"{where} is {type}: its contents must be given: shapes={{{info.name!r}: {what}}}",
+            code="GPC2102",
+            in_shell=f"{where} is {type}: its contents must be given: --shapes {words}",
         )
     made: list[Value] = []
 

@@ -19,7 +19,7 @@ from gpucomp.frontend.onnx.containers import MapsValue, OptionalValue, SequenceV
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
-from gpucomp.frontend.onnx.symbols import Symbols, element_type_of
+from gpucomp.frontend.onnx.symbols import Symbols, element_type_of, fixed_array
 from gpucomp.frontend.onnx.translate import (
     Site,
     check_arity,
@@ -119,7 +119,7 @@ class Importer:
         model: onnx.ModelProto,
         files: ExternalFiles,
         shapes: Mapping[str, Any],
-        constants: Mapping[str, Any],
+        constants: dict[str, Any],
         folding: Folding | None = None,
     ) -> None:
         self.model = model
@@ -208,6 +208,30 @@ class Importer:
             f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=inputs, code="GPC4001"
         )
 
+    def unknown_operators(self) -> list[str]:
+        """The problems of nodes whose operator is unknown or has no translation, whatever the shapes are."""
+        graph, found = self.model.graph, dict[str, None]()
+        pending = [(graph.node, Scope(opsets_of(self.model.opset_import, "the model")))]
+        pending += [
+            (
+                f.node,
+                Scope(opsets_of(f.opset_import, f"function {quote(f.name)}"), path=f"{f.name}/", from_function=True),
+            )
+            for f in self.functions.values()
+        ]
+        for nodes, scope in pending:
+            for node in functions.nested_nodes(nodes):
+                site = self._site(node, scope)
+                if (node.domain, node.op_type, node.overload) in self.functions or not site.opset:
+                    continue
+                signature = signature_of(site.domain, node.op_type, site.opset)
+                registered = find_translator(site.domain, node.op_type, site.opset)
+                if signature is None and (registered is None or functions.must_have_schema(site)):
+                    found[f"{site}: {self._unknown_operator(site).message}"] = None
+                elif registered is None and not functions.may_have_body(site):
+                    found[f"{site}: no translation for this operator"] = None
+        return list(found)
+
     # --- inputs and initialisers
 
     def _inputs(self, graph: onnx.GraphProto, scope: Scope) -> tuple[Value, ...]:
@@ -216,12 +240,16 @@ class Importer:
             raise ModelError(f"input {quote(repeated(declared))} is declared twice", code="GPC3011")
         for what, given in (("shapes", self.shapes), ("constants", self.constants)):
             if unknown := [name for name in given if name not in declared]:
-                known = ", ".join(map(quote, declared[:20])) or "none"
+                weights = {w.name for w in graph.initializer} | {w.values.name for w in graph.sparse_initializer}
+                fed = [name for name in declared if name not in weights]  # up to IR version 3, weights are inputs too
+                known = ", ".join(map(quote, fed[:20])) or "none"
                 raise UsageError(
                     f"{what}: the model has no input {quote(unknown[0])}; its inputs are: {known}", code="GPC2101"
                 )
         self._initialisers(graph, scope, set(self.shapes) | set(self.constants))
         made_up = {i.name for i in graph.input if i.type.WhichOneof("value") in ("sequence_type", "optional_type")}
+        tensors_given = {i.name: i for i in graph.input if i.name in self.constants and i.name not in made_up}
+        self.constants |= {n: fixed_array(i, self.constants[n]) for n, i in tensors_given.items()}
         symbols = Symbols(
             {n: s for n, s in self.shapes.items() if n not in made_up},
             {n: a for n, a in self.constants.items() if n not in made_up},

@@ -146,15 +146,23 @@ def deciding_inputs(model: ModelLike, *, shapes: Mapping[str, Any], values: Mapp
             return fixed
 
 
-def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None) -> tuple[list[str], bytes]:
+def check(
+    model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None, constants: Mapping[str, Any] | None = None
+) -> tuple[list[str], bytes]:
     """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as returned by ``load_split``.
 
     Raises as ``load``, except for the problems in the list.
     """
     try:
-        return [], load_split(model, shapes=shapes)[1]
+        return [], load_split(model, shapes=shapes, constants=constants)[1]
     except UnsupportedError as error:
         return list(error.problems), b""
+
+
+def unknown_operators(model: ModelLike) -> list[str]:
+    """The nodes of ``model`` that gpucomp cannot compile whatever the shapes of its inputs are, one line each."""
+    with _memory():
+        return _importer(*read(model), None, None).unknown_operators()
 
 
 def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
@@ -186,11 +194,24 @@ def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:
         return _parsed(bytes(model), "the model"), ExternalFiles(None)
     if not isinstance(model, str | os.PathLike):
         raise UsageError(
-            f"a model's path, its bytes or a ModelProto expected, {type(model).__name__} given", code="GPC2009"
+            f"a model's path, its bytes or a ModelProto expected, {type(model).__name__} given{_way_from(model)}",
+            code="GPC2009",
         )
     path = Path(model)
     what = f"model {quote(path)}"
     return _parsed(_content(path, what), what), beside(path)
+
+
+def _way_from(model: object) -> str:
+    """How a model of PyTorch becomes one of ONNX. It is known by its methods, so that torch need not be imported."""
+    if hasattr(model, "model_proto"):
+        return "; torch.onnx.export gave it: pass its .model_proto"
+    if callable(getattr(model, "forward", None)) and callable(getattr(model, "state_dict", None)):
+        return (
+            "; export a PyTorch module first: "
+            "gpucomp.compile(torch.onnx.export(module, (example_input,), dynamo=True).model_proto)"
+        )
+    return ""
 
 
 def _content(path: Path, what: str) -> bytes:

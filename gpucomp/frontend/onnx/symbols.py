@@ -29,7 +29,11 @@ class Symbols:
             return
         where = f"shapes: input {quote(info.name)}"
         if any(d < 0 for d in given):
-            raise UsageError(f"{where}: {_text(given)} has a negative dimension", code="GPC2102")
+            raise UsageError(
+                f"{where}: {_text(given)} has a negative dimension; sizes are fixed when a model is compiled, so give a "
+                "number for each",
+                code="GPC2102",
+            )
         if not info.type.tensor_type.HasField("shape"):
             return
         dims = info.type.tensor_type.shape.dim
@@ -53,11 +57,7 @@ class Symbols:
         if info.name in self.given:
             return self.given[info.name]
         if not info.type.tensor_type.HasField("shape"):
-            example = _argument(info.name, ["D0", "D1", "..."])
-            raise UsageError(
-                f"input {quote(info.name)} has no shape in the model; give it with --shapes {example}",
-                code="GPC2102",
-            )
+            raise _missing(f"input {quote(info.name)} has no shape in the model", info.name, ["D0", "D1", "..."])
         sizes: list[int | None] = []
         missing = []
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
@@ -72,12 +72,47 @@ class Symbols:
                 missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
         if missing:
             dims = ["N" if d is None else str(d) for d in sizes]
-            raise UsageError(
-                f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model; give it with "
-                f"--shapes {_argument(info.name, dims)} (a number for each N)",
-                code="GPC2102",
-            )
+            what = f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model"
+            raise _missing(what, info.name, dims, " (a number for each N)")
         return tuple(d for d in sizes if d is not None)
+
+
+def _missing(what: str, name: str, dims: Sequence[str], note: str = "") -> UsageError:
+    """The error for a shape that has to be given, with the argument in Python and on the command line."""
+    in_python = f"shapes={{{quote(name)}: ({', '.join(dims)}{',' if len(dims) == 1 else ''})}}"
+    return UsageError(
+        f"{what}; give it with {in_python}{note}",
+        code="GPC2102",
+        in_shell=f"{what}; give it with --shapes {_argument(name, dims)}{note}",
+    )
+
+
+def fixed_array(info: onnx.ValueInfoProto, given: Any) -> np.ndarray | np.generic:
+    """The array that the user fixed the input ``info`` to. Numbers, and lists of numbers, take the input's element type.
+
+    A number also takes the input's shape if that has one element. Raises ``UsageError`` for anything else, and for
+    numbers that the element type cannot hold.
+    """
+    if isinstance(given, np.ndarray | np.generic):
+        return given
+    where = f"constants: input {quote(info.name)}"
+    wanted = element_type_of(info, where)
+    try:
+        numbers = np.asarray(given)
+    except (ValueError, OverflowError):  # lists of different lengths
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "biuf" or wanted.kind == "s":
+        raise UsageError(
+            f"{where}: an array, a number or a list of numbers expected, {type(given).__name__} given", code="GPC2101"
+        )
+    with np.errstate(all="ignore"):
+        array = numbers.astype(wanted.numpy)
+        back = array.astype(np.float64 if wanted.is_float else numbers.dtype)
+    kept = np.isfinite(back) == np.isfinite(numbers) if wanted.is_float else back == numbers
+    if not np.all(kept):
+        raise UsageError(f"{where}: {wanted} cannot hold {quote(given)}", code="GPC2101")
+    dims = info.type.tensor_type.shape.dim
+    return array.reshape([1] * len(dims)) if not array.shape and all(d.dim_value == 1 for d in dims) else array
 
 
 def expect_array(name: str, array: Any) -> np.ndarray | np.generic:

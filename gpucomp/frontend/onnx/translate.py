@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx.defs import OpSchema, SchemaError
 
-from gpucomp.errors import ModelError, ShapeError, UnsupportedError, quote
+from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import Value
@@ -462,6 +462,12 @@ def check_operand_types(operands: Sequence[Value | None], signature: Signature, 
             )
 
 
+def _is_our_own(error: BaseException | None) -> bool:
+    """Whether no model can be the cause: a name that does not exist, in a module or of what every operand has."""
+    ours = (ModuleType, Value, t.TensorType, type)
+    return isinstance(error, NameError) or (isinstance(error, AttributeError) and isinstance(error.obj, ours))
+
+
 class located:
     """Context manager that turns exceptions of translators and type rules into the user's error, which names the node."""
 
@@ -477,6 +483,9 @@ class located:
             raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
+        if _is_our_own(error):
+            bug = f"internal error, {type(error).__name__}: {error}"
+            raise GpucompError(f"{self.site} on ({types}): {bug}", code="GPC1000") from error
         unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
         if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
             told = f"{type(error).__name__}: {error}" if unforeseen else error

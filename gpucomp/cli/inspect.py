@@ -1,0 +1,168 @@
+"""``gpucomp inspect``: what a model compiles to, from its graph to its kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpucomp.cli import show, tensors
+from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_show
+from gpucomp.cli.options import ModelOptions, model_options, write
+from gpucomp.cli.progress import progress
+from gpucomp.cli.tables import exported
+from gpucomp.errors import UsageError, quote
+from gpucomp.extras import install
+
+if TYPE_CHECKING:
+    from gpucomp.compiler import Lowered
+    from gpucomp.device.target import Target
+    from gpucomp.report.journey import Journey
+
+
+@click.command()
+@model_options
+@click.option("--kernels", is_flag=True, help="Every kernel: its operators, its schedule, and why it ends there.")
+@click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
+@click.option(
+    "--graph",
+    type=click.Choice(["before", "after", "kernels"]),
+    is_flag=False,
+    flag_value="kernels",
+    help="The graph before or after the passes. Alone: kernels and what is fused in them, see --output.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="For --graph: draw it there, as one HTML page with pan and search.",
+)
+@click.option("--passes", is_flag=True, help="What every pass did.")
+@click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
+@click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (CUDA targets).")
+@click.option("--spaces", is_flag=True, help="The number of schedules of every distinct problem.")
+@exported()
+def inspect(
+    how: ModelOptions,
+    kernels: bool,
+    sources: Path | None,
+    graph: str | None,
+    output: Path | None,
+    passes: bool,
+    node: str | None,
+    why: bool,
+    spaces: bool,
+) -> None:
+    """Show what MODEL (.onnx or .gpuc) compiles to."""
+    if (graph == "kernels") != (output is not None):
+        raise UsageError("the graph of kernels is drawn: --graph -o FILE.html expected", code="GPC2002")
+    if output is not None:
+        _draw_graph(how, output)
+        return
+    if sources is not None:
+        _make_folder(sources)
+    if node is not None:
+        _show_node(how, node, source=sources is None)
+        if not (graph or passes or kernels or why or spaces) and sources is None:
+            return
+    if graph or passes:
+        if how.model.suffix == ".gpuc":
+            raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
+        _show_graph(how, graph, passes)
+        if not (kernels or why or spaces) and sources is None:
+            return
+    if why or spaces:
+        from gpucomp.cli import costs
+
+        lowered, device = lowered_model(how)
+        if spaces:
+            click.echo("\n".join(costs.spaces(lowered, device)))
+        if why:
+            compiled = has_compiler(device)
+            click.echo("\n".join(costs.why(costs_of(how.model, lowered, device, compare=True, compiled=compiled))))
+            if not compiled:
+                click.echo(f"registers are from the engines' formulas: NVRTC is not here ({install('nvrtc')})")
+        if not kernels and sources is None:
+            return
+    exe, choices = model_to_show(how)
+    if kernels:
+        click.echo("\n".join([*show.kernels(exe.kernels), *show.without_record(choices), *show.memory(exe)]))
+    elif sources is None:
+        click.echo("\n".join(show.summary(exe)))
+    if sources is not None:
+        for name, text in sorted(exe.sources.items()):  # names are generated: none can be a path
+            write(sources / name, text)
+        click.echo(f"{len(exe.sources)} sources -> {sources}")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {quote(path)}: {error.strerror}", code="GPC2005") from None
+
+
+def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
+    from gpucomp import targets
+    from gpucomp.compiler import schedule, silent
+    from gpucomp.frontend import onnx as frontend
+    from gpucomp.ir.passes import PassRecord
+    from gpucomp.ir.printer import format_graph
+    from gpucomp.lowering import kernels_of, rewritten
+    from gpucomp.schedule.records import picks_of
+
+    records: list[PassRecord] = []
+    with progress(f"rewriting {how.model.name}"):
+        before, _ = frontend.load_split(
+            how.model, shapes=tensors.parse_shapes(how.shapes), constants=tensors.parse_constants(how.constants)
+        )
+        after = before
+        if graph != "before" or passes:
+            target = targets.resolve(how.target_name)
+            after = rewritten(before, target, how.precision, how.keep_fp32, observer=records.append)
+            if passes:
+                steps = kernels_of(after, target, how.precision, how.keep_fp32, None, observer=records.append)
+                schedule(steps, target, silent, picks_of(how.records), records.append)
+    if graph:
+        click.echo(format_graph(before if graph == "before" else after), nl=False)
+    if passes:
+        click.echo("\n".join(show.passes(records)))
+
+
+def _followed(how: ModelOptions) -> tuple[Journey, Lowered, Target]:
+    """The model as kernels, with the way of each of its nodes."""
+    from gpucomp.ir.trail import followed
+    from gpucomp.report.journey import Journey
+
+    journey = Journey()
+    with followed(journey.replaced):
+        return journey, *lowered_model(how, journey.watch)
+
+
+def _draw_graph(how: ModelOptions, output: Path) -> None:
+    from gpucomp.frontend import onnx as frontend
+    from gpucomp.report import graph
+
+    journey, lowered, target = _followed(how)
+    nodes = list(frontend.nodes_in(how.model))
+    host = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else ()
+    write(output, graph.text(lowered, journey, how.model.name, target.name, nodes, host))
+    click.echo(f"{len(nodes)} nodes, {len(lowered.steps)} kernels -> {output}")
+
+
+def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
+    from gpucomp.cli import journey as text
+    from gpucomp.frontend import onnx as frontend
+
+    if how.model.suffix == ".gpuc":
+        raise UsageError("a compiled model holds no nodes: give the .onnx model", code="GPC2007")
+    nodes = list(frontend.nodes_in(how.model))
+    names = text.chosen(pattern, nodes, how.model)
+    journey, lowered, target = _followed(how)
+    data_dependent = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
+    for number, name in enumerate(names):
+        if number:
+            click.echo("\n")
+        click.echo("\n".join(text.of_node(name, nodes, journey, lowered, target, name in data_dependent, source)))

@@ -1,0 +1,150 @@
+"""From the options of a command to the model that it works on: compiled, lowered to kernels, or with its costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gpucomp as package
+from gpucomp.cli import tensors
+from gpucomp.cli.options import ModelOptions
+from gpucomp.cli.progress import progress
+from gpucomp.errors import DeviceError, UsageError, quote
+
+if TYPE_CHECKING:
+    from gpucomp.compiler import Lowered
+    from gpucomp.device.target import Target
+    from gpucomp.report.cost import Cost
+    from gpucomp.runtime.executable import Executable
+    from gpucomp.schedule.choose import Choice
+
+
+def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = False) -> Executable:
+    """Load a compiled model, or compile an ONNX model. Shapes that the model leaves open are taken from ``files``.
+
+    If it ``runs``, a device that is missing is told before anything is compiled.
+    """
+    path, sizes, constants = how.model, tensors.parse_shapes(how.shapes), tensors.parse_constants(how.constants)
+    if path.suffix == ".gpuc":
+        from gpucomp.loading import load
+
+        exe = load(path)
+        if sizes:
+            raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
+        if constants:
+            raise UsageError(f"{quote(path)} is compiled: --constants has no effect on it", code="GPC2007")
+        if how.records is not None:
+            raise UsageError(f"{quote(path)} is compiled: --records has no effect on it", code="GPC2007")
+        if how.keep_fp32 or how.precision not in ("fp32", exe.plan.precision):
+            raise UsageError(
+                f"{quote(path)} is compiled at {exe.plan.precision}: --precision and --keep-fp32 have no effect on it",
+                code="GPC2007",
+            )
+        if how.target and how.target != exe.target and how.target != exe.plan.kind:
+            raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {how.target}", code="GPC2007")
+        return exe
+    if runs:
+        from gpucomp import targets
+
+        targets.require_device(targets.resolve(how.target_name))
+    options: dict[str, Any] = {"target": how.target_name, "precision": how.precision, "keep_fp32": how.keep_fp32}
+    if constants:
+        options["constants"] = constants
+    if how.records is not None:
+        options["records"] = how.records
+    with progress(f"compiling {path.name}") as report:
+        try:
+            return package.compile(path, shapes=sizes, progress=report, **options)
+        except UsageError as error:
+            found = shapes_told_by(files, path) if error.code == "GPC2102" else {}
+            if not found.keys() - sizes.keys():
+                raise
+        return package.compile(path, shapes={**found, **sizes}, progress=report, **options)
+
+
+def shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, ...]]:
+    if not files:
+        return {}
+    from gpucomp.frontend import onnx as frontend
+
+    return {**tensors.shapes_of_photos(files, frontend.declared_shapes(model)), **tensors.shapes_in_files(files)}
+
+
+def fixed_inputs(how: ModelOptions) -> dict[str, Any]:
+    """The arrays of ``--constants``, which another program needs as inputs."""
+    constants = tensors.parse_constants(how.constants)
+    if not constants:
+        return {}
+    from gpucomp.frontend.onnx.loader import read
+    from gpucomp.frontend.onnx.symbols import fixed_array
+
+    proto, _ = read(how.model)
+    return {info.name: fixed_array(info, constants[info.name]) for info in proto.graph.input if info.name in constants}
+
+
+def lowered_model(
+    how: ModelOptions,
+    watch: Callable[[str, Any], None] | None = None,
+) -> tuple[Lowered, Target]:
+    from gpucomp import targets
+    from gpucomp.compiler import lower
+    from gpucomp.schedule.records import picks_of
+
+    if how.model.suffix == ".gpuc":
+        raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
+    device = targets.resolve(how.target_name)
+    with progress(f"compiling {how.model.name}") as report:
+        sizes, picks = tensors.parse_shapes(how.shapes), picks_of(how.records)
+        found = lower(
+            how.model,
+            device,
+            sizes,
+            tensors.parse_constants(how.constants),
+            how.precision,
+            keep_fp32=how.keep_fp32,
+            tell=report,
+            picks=picks,
+            watch=watch,
+        )
+    return found, device
+
+
+def costs_of(
+    model: Path, lowered: Lowered, device: Target, *, compare: bool = False, compiled: bool = True
+) -> list[Cost]:
+    from gpucomp.report import static_cuda as static
+    from gpucomp.report import static_opencl
+
+    with progress(f"building {model.name}") as report:
+        if static_opencl.is_for(device):
+            return static_opencl.costs(lowered, device, report, compare=compare)
+        return static.costs(lowered, device, report, compare=compare, compiled=compiled)
+
+
+def has_compiler(device: Target) -> bool:
+    from gpucomp import targets
+
+    try:
+        targets.require_compiler(device)
+    except DeviceError:
+        return False
+    return True
+
+
+def model_to_show(how: ModelOptions) -> tuple[Executable, list[Choice]]:
+    """The model to look at, and the choice of each kernel's schedule, which a compiled model does not hold.
+
+    It is built only where a device may refuse a kernel, because another one would then be in its place.
+    """
+    from gpucomp import targets
+    from gpucomp.compiler import finish, unbuilt
+
+    if how.model.suffix == ".gpuc":
+        return open_model(how), []
+    lowered, device = lowered_model(how)
+    choices = [item.choice for item in lowered.rendered.values()]
+    if next(targets.lesser(device), None) is None:
+        return unbuilt(lowered, device, how.precision), choices
+    with progress(f"building {how.model.name}") as report:
+        return finish(lowered, device, how.precision, report), choices

@@ -1,0 +1,85 @@
+"""Settles which of two programs is right about an operator: computes it in f64 from the operands that each of them had."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from gpucomp.cli import compare
+from gpucomp.cli.compare import Distance, Tolerance
+from gpucomp.cli.cut import Traced
+from gpucomp.errors import DeviceError
+from gpucomp.refusal import Refusal
+
+NARROW = ("float32", "float16", "bfloat16")
+OF_TENSORS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """How far each program's result is from f64. Both start from their own operands, so earlier errors do not count."""
+
+    theirs: Distance
+    ours: Distance
+    tolerance: Tolerance
+
+    @property
+    def only_theirs(self) -> bool:
+        """Whether gpucomp is right and the other program is wrong."""
+        return self.tolerance.allows(self.ours) and not self.tolerance.allows(self.theirs)
+
+    def told(self, against: str) -> str:
+        """The verdict as a line."""
+        off = f"in f64 from the same operands: {against} is off by {self.theirs.l2:.2e}, gpucomp by {self.ours.l2:.2e}"
+        match self.tolerance.allows(self.theirs), self.tolerance.allows(self.ours):
+            case True, True:
+                return f"{off}: both compute it right, their operands differ"
+            case True, False:
+                return f"{off}: gpucomp is wrong"
+            case False, True:
+                return f"{off}: {against} is wrong, gpucomp is right"
+        return f"{off}: both are wrong"
+
+
+def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> Settled | Refusal:
+    """The verdict on the node that computes ``tensor``, or why there is none: ONNX's evaluator does not know every operator."""
+    try:
+        return Settled(_off(theirs, tensor), _off(ours, tensor), tolerance)
+    except DeviceError as error:
+        return Refusal(error.message)
+
+
+def _off(traced: Traced, tensor: str) -> Distance:
+    """How far a program's ``tensor`` is from what its node gives in f64 for the same operands."""
+    (node,) = (k for k, node in enumerate(traced.model.graph.node) if tensor in node.output)
+    case = traced.part([node])
+    assert case is not None, "a node with a tensor that was compared has an output"
+    exact = compare.reference_outputs(_in_double(case.model), {k: _widened(a) for k, a in case.inputs.items()})
+    return compare.distance(case.expected[tensor], exact[tensor])
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype.name in NARROW else array
+
+
+def _in_double(model: onnx.ModelProto) -> bytes:
+    """``model`` with its inputs, outputs and weights in f64 instead of narrower floating-point types."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    for info in (*wide.graph.input, *wide.graph.output):
+        if info.type.tensor_type.elem_type in OF_TENSORS:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for weight in wide.graph.initializer:
+        if weight.data_type in OF_TENSORS:
+            weight.CopyFrom(numpy_helper.from_array(_widened(numpy_helper.to_array(weight)), weight.name))
+    data: bytes = wide.SerializeToString()
+    return data
+
+
+def as_computed(traced: Traced, tensors: dict[str, np.ndarray]) -> Traced:
+    """``traced`` with the tensors of another program; those that it does not compute, such as weights, stay."""
+    return dataclasses.replace(traced, tensors={**traced.tensors, **tensors})

@@ -1,0 +1,155 @@
+"""The one place where tables come from: as text for people, and with ``--json`` and ``--csv`` for other programs."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpucomp.errors import UsageError, quote
+
+if TYPE_CHECKING:
+    import rich.table
+
+UNKNOWN = "-"  # in a cell
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that was shown: cells are text, or numbers where nothing was rounded for people."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+
+    def records(self) -> list[dict[str, object]]:
+        """The rows by column, with numbers as numbers and unknown cells as ``None``."""
+        return [dict(zip(self.columns, map(_value, row), strict=True)) for row in self.rows]
+
+
+_shown: ContextVar[list[Table] | None] = ContextVar("_shown", default=None)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], name: str = "table") -> list[str]:
+    """Columns as wide as their widest cell, two spaces apart; numbers to the right."""
+    rows = [tuple(row) for row in rows]
+    _note(name, header, rows)
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
+    right = [all(_is_number(row[k]) for row in cells[1:]) and len(cells) > 1 for k in range(len(header))]
+    lines = []
+    for row in cells:
+        parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def print_tables(**found: rich.table.Table) -> None:
+    """Print rich tables to stdout, by name: cut to the width of a terminal, but complete in a file."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console = Console(markup=False, highlight=False, width=1000)
+    for number, (name, one) in enumerate(found.items()):
+        columns = [list(map(str, column.cells)) for column in one.columns]
+        _note(name, [str(column.header) for column in one.columns], list(zip(*columns, strict=True)))
+        if number:
+            console.print()
+        console.print(one)
+
+
+def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--json`` and ``--csv``, or those of them that are named, to a command. They write the tables that it shows, also
+    if it ends with an error after them. With ``-`` for stdout nothing else is written there."""
+    wanted = forms or ("json", "csv")
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(*arguments: Any, **options: Any) -> Any:
+            places = {form: path for form in wanted if (path := options.pop(f"{form}_of_tables")) is not None}
+            shown: list[Table] = []
+            token = _shown.set(shown)
+            alone = any(str(path) == "-" for path in places.values())
+            try:
+                with contextlib.redirect_stdout(io.StringIO()) if alone else contextlib.nullcontext():
+                    return function(*arguments, **options)
+            finally:
+                _shown.reset(token)
+                for form, path in places.items():
+                    _write(path, WRITERS[form](shown))
+
+        for form in reversed(wanted):
+            command = click.option(
+                f"--{form}",
+                f"{form}_of_tables",
+                type=click.Path(path_type=Path, allow_dash=True),
+                metavar="FILE",
+                help=f"Also write the tables there, as {form.upper()}; - is stdout.",
+            )(command)
+        return command
+
+    return add
+
+
+def _note(name: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    shown = _shown.get()
+    if shown is not None:
+        columns = [title or "verdict" for title in header]
+        unique = [f"{c} {columns[:k].count(c) + 1}" if c in columns[:k] else c for k, c in enumerate(columns)]
+        shown.append(Table(name, tuple(unique), tuple(map(tuple, rows))))
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+def _value(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    if cell == UNKNOWN:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell
+
+
+def _as_json(shown: Sequence[Table]) -> str:
+    return json.dumps({one.name: one.records() for one in shown}, indent=1) + "\n"
+
+
+def _as_csv(shown: Sequence[Table]) -> str:
+    """One table after the other, with an empty line between them."""
+    parts = []
+    for one in shown:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(one.columns)
+        writer.writerows(one.rows)
+        parts.append(text.getvalue())
+    return "\n".join(parts)
+
+
+WRITERS: Mapping[str, Callable[[Sequence[Table]], str]] = {"json": _as_json, "csv": _as_csv}
+
+
+def _write(path: Path, text: str) -> None:
+    if str(path) == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None

@@ -1,0 +1,88 @@
+"""Every table for people is one for programs too."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from gpucomp.cli import tables
+
+
+@pytest.fixture
+def model(command, compiled):
+    command("compile", "model.onnx", "-o", "m.gpuc")
+
+
+def test_a_table_is_json_with_numbers_as_numbers(command, model, tmp_path):
+    ran = command("inspect", "m.gpuc", "--kernels", "--json", "t.json")
+
+    found = json.loads((tmp_path / "t.json").read_text())["kernels"]
+    assert [row["#"] for row in found] == [1, 2]
+    assert found[0]["kernel"] == "mul 3x5"
+    assert found[1]["tier"] == "default"
+    assert ran.out.splitlines()[0].split()[:2] == ["#", "kernel"]
+
+
+def test_a_table_is_csv(command, model, tmp_path):
+    command("inspect", "m.gpuc", "--kernels", "--csv", "t.csv")
+
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
+    assert [row["#"] for row in rows] == ["1", "2"]
+    assert rows[0]["why it ends there"] == "its result is read twice"
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_nothing_else_is_on_stdout_beside_data(command, model, form):
+    ran = command("inspect", "m.gpuc", "--kernels", f"--{form}", "-")
+
+    read = json.loads if form == "json" else lambda text: list(csv.reader(io.StringIO(text)))
+    assert ran.code == 0
+    assert read(ran.out)
+    assert "arena" not in ran.out
+
+
+def test_tables_are_written_when_the_command_ends_with_an_error_behind_them(command, compiled, monkeypatch, tmp_path):
+    from gpucomp.cli import compare
+    from tests.cli.conftest import X
+
+    monkeypatch.setattr(compare, "onnxruntime_outputs", lambda model, inputs: {"y": X, "z": X})
+    options = ("--input", "x.npy", "--compare", "onnxruntime", "--tolerance", "0.01")
+
+    ran = command("run", "model.onnx", *options, "--json", "t.json")
+
+    assert ran.code == 6
+    rows = json.loads((tmp_path / "t.json").read_text())["outputs"]
+    assert [list(row.values())[-1] for row in rows] == ["WRONG", "ok"]
+    assert rows[1]["largest"] == 0.0
+
+
+def test_a_profile_is_two_tables(command, compiled, tmp_path):
+    command("bench", "model.onnx", "--duration", "0", "--profile", "--csv", "t.csv")
+
+    kernels, families = (tmp_path / "t.csv").read_text().split("\n\n")
+    assert kernels.startswith("#,kernel,")
+    assert families.startswith("family,launches,")
+
+
+def test_a_place_that_cannot_be_written_is_told(command, model):
+    ran = command("inspect", "m.gpuc", "--kernels", "--csv", "x.npy/t.csv")
+
+    assert (ran.code, ran.error.split(":")[0]) == (2, "error GPC2005")
+
+
+def test_columns_of_one_name_are_told_apart_and_unknown_cells_are_null():
+    one = tables.Table("t", ("a", "a 2"), (("-", "1.5"),))
+
+    assert one.records() == [{"a": None, "a 2": 1.5}]
+    assert tables._as_csv([one, one]) == "a,a 2\n-,1.5\n\na,a 2\n-,1.5\n"
+
+
+def test_every_command_with_a_table_exports_it():
+    """A command that shows tables and does not say so is found by its options."""
+    from gpucomp.cli.commands import gpucomp
+
+    records = gpucomp.commands["records"].commands
+    names = ("run", "compare", "bench", "inspect", "tune", "replay")
+    for command in (*map(gpucomp.commands.get, names), records["show"], records["diff"]):
+        assert {"--json", "--csv"} <= {option for p in command.params for option in p.opts}, command.name
