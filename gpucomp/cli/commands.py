@@ -258,8 +258,7 @@ def bench(
 
     percentiles = _percentiles(percentile)
     _require_packages(files)
-    start = time.perf_counter()
-    exe = open_model(how, files, runs=True)
+    start, exe = time.perf_counter(), open_model(how, files, runs=True)
     compile_s = time.perf_counter() - start
     given, inputs = _given(exe, files, preprocess)
     with progress("measuring", duration_s + warmup_ms / 1e3):
