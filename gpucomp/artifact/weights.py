@@ -1,5 +1,7 @@
 """Weights as safetensors (https://huggingface.co/docs/safetensors): a JSON header, then the bytes of every tensor.
 
+Packing is not here, but in ``gpucomp.kernel.passes.pack_weights``.
+
 Every tensor begins at a multiple of 64 bytes, so that kernels can read mapped weights in place if copying them into
 large pages does not pay. The format has no gaps, so padding is a tensor too, named ``pad.0``, ``pad.1`` and so on.
 Names and types determine the header: the reader computes and compares it, and never parses one.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option("--passes", is_flag=True, help="What every pass did.")
 @click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
-@click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (CUDA targets).")
+@click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (GPU targets: CUDA, AMD, Mali).")
 @click.option("--spaces", is_flag=True, help="The number of schedules of every distinct problem.")
 @exported()
 def inspect(

@@ -1,4 +1,7 @@
-"""The memory layout in which an engine reads a constant operand."""
+"""The memory layout in which an engine reads a constant operand.
+
+``Family.packing`` chooses it, and ``gpucomp.kernel.passes.pack_weights`` makes the bytes.
+"""
 
 from __future__ import annotations
 

@@ -101,11 +101,12 @@ DEPTH_FIRST = Family(
 )
 # fmt: on
 
-# engines of each kind of body in order of preference; the last accepts every kernel of its kind
+# Engines of each kind of body in order of preference; the last accepts every kernel of its kind. Those with an ``estimate`` are
+# compared by it: ``gpucomp.schedule.choose._estimated``.
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
     Contraction: (AMX, VNNI, WINOGRAD, REGISTER_BLOCKS),
-    Rowwise: (ROWWISE,),
+    Rowwise: (ROWWISE,),  # softmax, norms, reductions
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, POOL),

@@ -1,4 +1,4 @@
-"""The layout of a tile's rows in shared memory, and how the lanes of a warp read fragments for mma from them.
+"""The swizzle of the ``mma`` engines: where rows are in shared memory, and how a warp's lanes read fragments from them.
 
 A tile in shared memory consists of rows of 16-byte chunks. The position of a chunk in its row is its number, combined
 by exclusive or with bits of the row's number, so that rows that one access reads together are in different banks. Sizes

@@ -363,7 +363,10 @@ def _tile(sizes: tuple[int, int, int, int, int, int, int], splits: int) -> MmaSc
 
 
 def _raster(tiles_n: int) -> int:
-    """Columns of tiles that are walked together, as in CUTLASS (threadblock_swizzle.h)."""
+    """Columns of tiles that are walked together, as in CUTLASS (threadblock_swizzle.h).
+
+    The swizzle of shared memory is in ``rows``.
+    """
     return 8 if tiles_n >= 6 else 4 if tiles_n >= 3 else 2 if tiles_n >= 2 else 1
 
 

@@ -1,4 +1,4 @@
-"""The rowwise family on the CPU: row statistics, then stores.
+"""The rowwise family on the CPU (softmax, norms, reductions): row statistics, then stores.
 
 Lanes run over columns, or over rows if rows are contiguous.
 """
