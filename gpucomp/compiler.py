@@ -77,7 +77,7 @@ def compile(
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
     records that cannot be read.
     """
-    tell = progress or (lambda stage, done, total: None)
+    tell = progress or silent
     device = targets.resolve(target)
     targets.require_compiler(device)
     picks = picks_of(records)

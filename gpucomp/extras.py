@@ -31,7 +31,7 @@ EXTRAS: Mapping[str, Extra] = {
     ),
     "opencl": Extra("run on OpenCL devices", ("pyopencl>=2025.1",)),
     "pocl": Extra("an OpenCL device on the CPU", ("pyopencl[pocl]>=2025.1",)),
-    "tune": Extra("tune --sampler tpe or cmaes, --storage", ("optuna>=5", "cmaes>=0.13")),
+    "tune": Extra("tune, replay", ("optuna>=5", "cmaes>=0.13")),
     "dist": Extra("tune --fleet, worker", ("distributed>=2026.1",)),
     "image": Extra("photos as inputs", ("pillow>=11",)),
     "ort": Extra("compare, run --compare onnxruntime", ("onnxruntime>=1.22",)),

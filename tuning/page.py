@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gpucomp.errors import UsageError
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
 from gpucomp.tuning.analysis import NEAR, Importance, dependence, importance, neighbours
@@ -180,23 +179,3 @@ def _levels(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | No
     ]
     names = [_label(labels, name, level.value) for level in levels]
     return chart.lines(name, series, Axis("", names=names), Axis("time over the best", log=True, least=1.0))
-
-
-def write_report(
-    path: Path,
-    title: str,
-    candidates: Candidates,
-    seconds: np.ndarray,
-    *,
-    failed: np.ndarray | None = None,
-    differences: Mapping[str, str] | None = None,
-) -> None:
-    """Write a page about one space. ``differences`` are texts by title, see ``analysis.source_difference``.
-
-    Raises ``UsageError`` for a space without a successful measurement, or if the file cannot be written.
-    """
-    if not np.isfinite(seconds).any():
-        raise UsageError(f"{title}: no measurement succeeded, so there is nothing to report")
-    more = [page.source(name, body) for name, body in (differences or {}).items()]
-    body = [page.heading(title, 1), *space(candidates, seconds, failed), *more]
-    page.write(path, page.page(title, body))

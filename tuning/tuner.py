@@ -154,7 +154,7 @@ class _Model:
 
     def executable(self, picks: Picks | None) -> Executable:
         lowered = compiler.again(self.lowered, self.target, picks)
-        return compiler.finish(lowered, self.target, self.precision, lambda stage, done, total: None)
+        return compiler.finish(lowered, self.target, self.precision, compiler.silent)
 
 
 def tasks_in(

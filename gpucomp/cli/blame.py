@@ -117,7 +117,7 @@ def _verdict(case: Case, target: Target, precision: str, tolerance: compare.Tole
     """``right``, ``wrong``, or why the model cannot be compiled with only these ``passes``."""
     try:
         lowered = compiler.lower(case.model, target, precision=precision, **passes)
-        found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)
+        found = compiler.finish(lowered, target, precision, compiler.silent).run(case.inputs)
     except (GpucompError, AssertionError) as error:  # the rest of the compiler needs the pass that is missing
         return f"cannot be compiled: {error}"
     return "wrong" if compare.wrong(compare.distances(found, case.expected), tolerance) else "right"
@@ -180,7 +180,7 @@ def _alone(
     rendered = {new: lowered.rendered[old] for new, old in zip(steps, group, strict=True)}
     plan, weights = make_plan(graph, steps, rendered, target, precision)
     sources = {item.source.name: item.source for item in rendered.values()}
-    binaries = targets.build(plan, list(sources.values()), target, lambda stage, done, total: None)
+    binaries = targets.build(plan, list(sources.values()), target, compiler.silent)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
     return Alone(Executable(plan, texts, binaries, weights), inputs, expected)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import loop, over, plus, times
+from gpucomp.codegen.c.text import each, loop, over, plus, times
 from gpucomp.expr.core import (
     Call,
     Const,
@@ -140,8 +140,8 @@ def emit_depthwise(
     of_image = f"line[{_place(s, p, derived)}]" if derived.columns > 1 else "line"
     text = _image_text(printer, rewriter(image), item, line)
     start = printer.dialect.literal(identity_of(found.op, dtype), dtype)
-    clear = _each_lane(s.vector, f"{sums.element}{sums.at_lane} = {start};")
-    add = _each_lane(s.vector, _accumulated(printer, found, sums, of_image + line.at_lane, weight))
+    clear = each(LANE, s.vector, f"{sums.element}{sums.at_lane} = {start};")
+    add = each(LANE, s.vector, _accumulated(printer, found, sums, of_image + line.at_lane, weight))
     by_row = bool(derived.weights_by_row)
     load_weight = _weight_lines(printer, found, rewriter, item, weight, by_row=by_row)
     weights = [f"{weight.declaration};", *loop("s", p.taps_x, load_weight)]
@@ -165,12 +165,6 @@ def emit_depthwise(
         "store": store,
         "stores": _stores(store, s, p, derived),
     }
-
-
-def _each_lane(width: int, statement: str) -> list[str]:
-    if width == 1:
-        return [statement]
-    return ["#pragma unroll", f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {statement}"]
 
 
 def _load_row(

@@ -85,8 +85,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(files: Path, tmp_path: Path) -> Path:
     """A folder of the test's own with these files."""
+    return Path(shutil.copytree(files, tmp_path / "place"))
+
+
+def save_photo(path: Path) -> None:
+    """A photo, for pages that need one. Skips the test where Pillow is missing."""
     pillow = pytest.importorskip("PIL.Image", reason="could not import 'pillow'")
-    shutil.copytree(files, tmp_path / "place")
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
-    pillow.fromarray(pixels).save(tmp_path / "place" / "photo.jpg")
-    return tmp_path / "place"
+    pillow.fromarray(pixels).save(path)

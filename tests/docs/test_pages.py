@@ -1,4 +1,4 @@
-"""Every block of code in README, CONTRIBUTING and docs/ runs, and what the pages send the reader to is there."""
+"""Every block of code in README, CONTRIBUTING and docs/ runs or is checked, and what the pages send the reader to is there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import urlparse
 import pytest
 
 from gpucomp import config
+from tests.docs.conftest import save_photo
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name, prose
 from tests.docs.session import EXTRAS, PROJECT, TARGETS, Session
 
@@ -27,6 +28,8 @@ SLOW = {"docs/tutorial.md"}  # a whole network is compiled, and compared tensor 
     "page", [pytest.param(p, marks=[pytest.mark.slow] * (name(p) in SLOW), id=name(p)) for p in RUN]
 )
 def test_the_blocks_of_a_page_run(page, place, monkeypatch):
+    if re.search(r"photo\.jpg|\bPIL\b", page.read_text(encoding="utf-8")):
+        save_photo(place / "photo.jpg")
     session = Session(place, monkeypatch)
 
     for block in blocks(page):

@@ -7,7 +7,7 @@ import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning.analysis import dependence, importance, neighbours, source_difference
-from gpucomp.tuning.page import write_report
+from gpucomp.tuning.page import space
 from tests.tuning.spaces import table
 
 SPACE = table(*itertools.product((1, 2, 4, 8), (0, 1), (3, 5, 7), (6,)), names=("tile", "fast", "noise", "constant"))
@@ -63,18 +63,5 @@ def test_the_difference_of_two_sources_names_what_changed():
     assert text == "--- tile=1\n+++ tile=4\n@@ -1,2 +1,2 @@\n same\n-for 1\n+for 4\n"
 
 
-def test_a_report_is_one_file_with_everything_escaped(tmp_path):
-    path = tmp_path / "r.html"
-
-    write_report(path, "conv <2>", SPACE, SECONDS, failed=np.zeros(24, bool), differences={"a & b": "-<x>\n"})
-
-    page = path.read_text(encoding="utf-8")
-    assert "conv &lt;2&gt;" in page
-    assert "a &amp; b</h2><pre>-&lt;x&gt;" in page
-    assert "<td>1 → 2</td>" in page
-    assert "<script src=" not in page
-
-
-def test_a_report_of_no_success_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no measurement succeeded"):
-        write_report(tmp_path / "r.html", "t", SPACE, np.full(24, np.nan))
+def test_a_page_on_a_space_says_what_changing_one_parameter_costs():
+    assert "<td>1 → 2</td>" in "".join(space(SPACE, SECONDS, np.zeros(24, bool)))

@@ -20,6 +20,13 @@ def times(text: str | int, factor: int) -> str:
     return str(int(text) * factor) if text.isdigit() else f"{_tight(text)} * {factor}"
 
 
+def each(name: str, count: int, statement: str) -> list[str]:
+    """``statement`` for each value of ``name`` below ``count``: an unrolled loop, or the statement alone if ``count`` is 1."""
+    if count == 1:
+        return [statement]
+    return ["#pragma unroll", f"for (int {name} = 0; {name} < {count}; ++{name}) {statement}"]
+
+
 def over(text: str | int, divisor: int) -> str:
     """``text / divisor``, where ``text`` is never negative."""
     text = str(text)

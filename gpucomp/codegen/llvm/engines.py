@@ -71,7 +71,7 @@ AMX = Family(
     engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
 )
 VNNI = Family(
-    "contraction", Contraction, amx.DotsSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
+    "contraction", Contraction, amx.VnniSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
     engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
 )
 WINOGRAD = Family(

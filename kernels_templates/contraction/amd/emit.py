@@ -10,7 +10,7 @@ from gpucomp.codegen.c.emit import Emitter, flat_stores
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.helpers import FP16
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import guarded, loop, over, plus, stage, times
+from gpucomp.codegen.c.text import each, guarded, loop, over, plus, stage, times
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, both, call, index, literal, select, substitute, var
 from gpucomp.expr.simplify import coefficient, simplify
 from gpucomp.ir.types import F16, F32, I8, I32, DType
@@ -262,21 +262,13 @@ def _products(
         "i": i,
         "j": j,
         "read": [
-            *_each("i", s.blocks_m, f"a_part[{i}] = {fragment('a', _row(s))};"),
-            *_each("j", s.blocks_n, f"b_part[{j}] = {fragment('b', column)};"),
+            *each("i", s.blocks_m, f"a_part[{i}] = {fragment('a', _row(s))};"),
+            *each("j", s.blocks_n, f"b_part[{j}] = {fragment('b', column)};"),
         ],
         "products": [f"{acc} = {text};" for text in instruction.calls(f"a_part[{i}]", f"b_part[{j}]", acc)],
         "runs": runs,
         "take_runs": [line for r in runs for line in take(r)],
     }
-
-
-def _each(name: str, count: int, statement: str) -> list[str]:
-    return (
-        ["#pragma unroll", f"for (int {name} = 0; {name} < {count}; ++{name}) {statement}"]
-        if count > 1
-        else [statement]
-    )
 
 
 def _stores(store: list[str], s: AmdSchedule, p: AmdProblem, instruction: Instruction, sum_type: str) -> list[str]:

@@ -64,11 +64,11 @@ class TileSchedule(TileBlock, TaskSchedule):
     pass
 
 
-class DotsSchedule(DotsBlock, TaskSchedule):
+class VnniSchedule(DotsBlock, TaskSchedule):
     pass
 
 
-NarrowSchedule = TileSchedule | DotsSchedule
+NarrowSchedule = TileSchedule | VnniSchedule
 
 
 class NarrowProblem(Sizes):

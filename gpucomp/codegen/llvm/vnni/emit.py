@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpucomp.codegen.llvm.amx.emit import Tiles
-from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, DotsSchedule
+from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, VnniSchedule
 from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
 from gpucomp.codegen.llvm.vnni.space import parts_of_tile
 from gpucomp.device.target import Target
@@ -25,8 +25,8 @@ UNROLLED = (4, 2, 1)  # words of k that are unrolled
 ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
-class _Dots(Tiles):
-    def __init__(self, kernel: Kernel[Contraction], s: DotsSchedule, name: str, target: Target) -> None:
+class _Vnni(Tiles):
+    def __init__(self, kernel: Kernel[Contraction], s: VnniSchedule, name: str, target: Target) -> None:
         super().__init__(kernel, s, name, target)
         self.parts = parts_of_tile(target.limits)
         self.lanes = COLUMNS // self.parts
@@ -103,4 +103,4 @@ class _Dots(Tiles):
 
 def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return _Dots(kernel, DotsSchedule(**schedule), name, target).emit()
+    return _Vnni(kernel, VnniSchedule(**schedule), name, target).emit()

@@ -16,8 +16,8 @@ from gpucomp.codegen.llvm.amx.space import (
     IN_PLACE,
     LINE,
     LINES,
-    DotsSchedule,
     NarrowProblem,
+    VnniSchedule,
     derive,
     line_counts,
 )
@@ -32,7 +32,7 @@ from gpucomp.schedule.space import can_run
 SPARE = 2  # registers besides those of the sums, of a word of the columns and of a word of the rows
 
 
-class DotsProblem(NarrowProblem):
+class VnniProblem(NarrowProblem):
     signed: int  # 1: rows and columns are both signed, which also requires the sums of the columns
 
 
@@ -50,11 +50,11 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     return "" if features & {"avx512vnni", "avxvnni"} else "the processor has neither avx512vnni nor avxvnni"
 
 
-def problem(kernel: Kernel[Contraction]) -> DotsProblem:
+def problem(kernel: Kernel[Contraction]) -> VnniProblem:
     narrow = narrow_of(kernel)
     assert narrow is not None
     both = narrow.ops.a.dtype is I8 and narrow.ops.b.dtype is I8
-    return DotsProblem(**amx.problem(kernel).numbers, signed=int(both))
+    return VnniProblem(**amx.problem(kernel).numbers, signed=int(both))
 
 
 def parts_of_tile(limits: Limits) -> int:
@@ -62,7 +62,7 @@ def parts_of_tile(limits: Limits) -> int:
     return COLUMNS * WORD // min(limits.vector_bytes, LINE)
 
 
-def objections(s: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[str]:
+def objections(s: VnniSchedule, p: VnniProblem, limits: Limits) -> Iterator[str]:
     if limits.vector_bytes < 32:
         yield f"{limits.vector_bytes}-byte vectors have no dot products"
         return
@@ -72,11 +72,11 @@ def objections(s: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[str]
     yield from amx.unreadable(s, p)
 
 
-def packing(kernel: Kernel[Contraction], s: DotsSchedule, p: DotsProblem) -> Packing | None:
+def packing(kernel: Kernel[Contraction], s: VnniSchedule, p: VnniProblem) -> Packing | None:
     return amx.packing(kernel, s, p)
 
 
-def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> float:
+def _cycles(s: VnniSchedule, p: VnniProblem, limits: Limits, threads: int) -> float:
     """About how many cycles the busiest of ``threads`` takes. Everything except dot products is counted as for AMX."""
     d = derive(s, p)
     parts = parts_of_tile(limits)
@@ -109,31 +109,31 @@ def _cycles(s: DotsSchedule, p: DotsProblem, limits: Limits, threads: int) -> fl
     return one * each * (1 + (amx.TAIL / each if threads > 1 else 0.0))
 
 
-def estimate(s: DotsSchedule, p: DotsProblem, limits: Limits) -> float:
+def estimate(s: VnniSchedule, p: VnniProblem, limits: Limits) -> float:
     """About how many microseconds two threads take."""
     return microseconds(_cycles(s, p, limits, 2))
 
 
-def default(p: DotsProblem, limits: Limits) -> DotsSchedule:
+def default(p: VnniProblem, limits: Limits) -> VnniSchedule:
     """The candidate that the cost model finds fastest; the smallest schedule if no candidate is legal."""
-    smallest = DotsSchedule(
+    smallest = VnniSchedule(
         rows=1, tiles_n=1, tile_m=16, panels=1, pack_a=COPIED, pack_b=2 if p.b_constant else 1, across=0, ahead=0
     )
 
-    def cost(s: DotsSchedule) -> float:
+    def cost(s: VnniSchedule) -> float:
         return sum(_cycles(s, p, limits, threads) * threads for threads in FEW_THREADS)
 
     legal = (s for s in _candidates(smallest, p, limits) if can_run(s, objections, p, limits))
     return min(legal, key=cost, default=smallest).replace(ahead=int(bool(p.b_constant)))
 
 
-def _candidates(smallest: DotsSchedule, p: DotsProblem, limits: Limits) -> Iterator[DotsSchedule]:
+def _candidates(smallest: VnniSchedule, p: VnniProblem, limits: Limits) -> Iterator[VnniSchedule]:
     """The largest register blocks, with a few tasks and every way to read the rows."""
     ways = ((IN_PLACE, 0),) if p.straight else ((COPIED, 0), (LINES, 0), (LINES, 1))
     budget = limits.registers - SPARE
     for (pack_a, across), tiles_n in itertools.product((*ways, (COPIED, 0)), (4, 3, 2, 1)):
         vectors = tiles_n * parts_of_tile(limits)
-        fits = [r for r in DotsSchedule.choices("rows") if r * vectors + vectors * (1 + p.signed) + 1 <= budget]
+        fits = [r for r in VnniSchedule.choices("rows") if r * vectors + vectors * (1 + p.signed) + 1 <= budget]
         block = smallest.replace(tiles_n=tiles_n, pack_a=pack_a, across=across)
         for rows, tile_m, panels in itertools.product(fits[-3:], (16, 64, 192, 512), (1, 4, 16)):
             if rows <= max(p.m, 1):
