@@ -1,6 +1,7 @@
 """Rules about the code itself. Each is a function from a module's syntax tree to its faults, tried on a bad example too."""
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -67,16 +68,28 @@ def layer(module: str) -> int:
     return next(RANK[name] for k in range(len(parts), 0, -1) if (name := ".".join(parts[:k])) in RANK)
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+@functools.lru_cache(maxsize=1)
+def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of a file: walked once, though each rule looks at all of them."""
+    return tuple(ast.walk(tree))
+
+
+@functools.lru_cache(maxsize=1)
+def imported(tree: ast.AST) -> tuple[tuple[str, int], ...]:
+    """What a file imports, by statements and by ``import_module``, with the lines."""
+    return tuple(_imported(tree))
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield (full if node.module == "gpucomp" or full in RANK else str(node.module)), node.lineno
-    if any(getattr(node, "attr", getattr(node, "id", "")) == "import_module" for node in ast.walk(tree)):
-        for node in ast.walk(tree):  # what it is called with may stand in a table
+    if any(getattr(node, "attr", getattr(node, "id", "")) == "import_module" for node in nodes_of(tree)):
+        for node in nodes_of(tree):  # what it is called with may stand in a table
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
                 yield node.value, node.lineno
 
@@ -90,7 +103,7 @@ def upward_imports(tree: ast.AST, module: str) -> Iterator[str]:
 
 def devices_by_name(tree: ast.AST, module: str) -> Iterator[str]:
     """What a dialect or a device can do is asked of its fields: the next one has another name."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
             asked, other = ".".join(ast.unparse(node.left).split(".")[-2:]), ast.unparse(node.comparators[0])
             if asked == "dialect.name" or (asked, other) == ("limits.warp", "1"):
@@ -98,13 +111,13 @@ def devices_by_name(tree: ast.AST, module: str) -> Iterator[str]:
 
 
 def environment_reads(tree: ast.AST, module: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv"):
             yield f"line {node.lineno}: only gpucomp/config.py reads the environment"
 
 
 def broad_handlers(tree: ast.AST, module: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.ExceptHandler):
             continue
         kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
@@ -118,7 +131,7 @@ def unsafe_code(tree: ast.AST, module: str) -> Iterator[str]:
     for name, line in imported(tree):
         if name.split(".")[0] in UNSAFE_MODULES:
             yield f"line {line}: import of {name}"
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id in UNSAFE_CALLS:
@@ -134,7 +147,7 @@ def unsafe_code(tree: ast.AST, module: str) -> Iterator[str]:
 
 
 def relative_or_star_imports(tree: ast.AST, module: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ImportFrom) and (node.level or node.names[0].name == "*"):
             yield f"line {node.lineno}: a relative import, or one of everything"
 
@@ -144,7 +157,7 @@ def template_strings(tree: ast.AST, module: str) -> Iterator[str]:
     for name, line in imported(tree):
         if name.split(".")[0] == "jinja2" and module != "gpucomp.kernels_templates.render":
             yield f"line {line}: only gpucomp.kernels_templates.render renders"
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("from_string", "overlay"):
             yield f"line {node.lineno}: {node.attr} makes a template of a string"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Template":
@@ -171,7 +184,7 @@ def bare_helpers(tree: ast.AST, module: str) -> Iterator[str]:
 
 def path_changes(tree: ast.AST, module: str) -> Iterator[str]:
     """Modules are found from the root of the project, and nowhere else."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node.value) == "sys":
             yield f"line {node.lineno}: sys.path"
     for name, line in imported(tree):
@@ -188,7 +201,7 @@ def imports_of_tests(tree: ast.AST, module: str) -> Iterator[str]:
 
 def reasons_among_results(tree: ast.AST, module: str) -> Iterator[str]:
     """Why there is no result is a ``gpucomp.refusal.Refusal``, which says so itself, and no text in the result's place."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.returns is None:
             continue
         for part in ast.walk(node.returns):
@@ -207,13 +220,13 @@ def members(union: ast.expr) -> Iterator[str]:
 
 
 def long_functions(tree: ast.AST, module: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, FUNCTIONS) and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES:
             yield f"line {node.lineno}: {node.name} has {length} lines, {MOST_LINES} are allowed"
 
 
 def deep_functions(tree: ast.AST, module: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, FUNCTIONS) and (depth := nesting(node)) > MOST_NESTED:
             yield f"line {node.lineno}: {node.name} nests {depth} blocks, {MOST_NESTED} are allowed"
 
@@ -342,7 +355,7 @@ def faults_of(paths: Iterable[Path], rules: Iterable[Rule], name: Callable[[Path
 
 
 def test_the_code_keeps_the_rules():
-    assert list(faults_of(SOURCES, RULES, module_name)) == []
+    assert list(faults_of(SOURCES, (*RULES, imports_of_tests), module_name)) == []
 
 
 def test_no_file_is_long():
@@ -400,10 +413,10 @@ def test_tests_and_programs_import_a_module_by_one_name():
     assert list(faults_of((*TESTS, *TESTING, *PROGRAMS), (bare_helpers, path_changes), dotted)) == []
 
 
-def test_nothing_but_tests_imports_tests():
+def test_no_benchmark_imports_tests():
     shared = [path for path in PROGRAMS if path.is_relative_to(ROOT / "bench")] + TESTING
 
-    assert list(faults_of((*SOURCES, *shared), (imports_of_tests,), dotted)) == []
+    assert list(faults_of(shared, (imports_of_tests,), dotted)) == []
 
 
 def test_every_folder_of_the_tests_is_a_package():
@@ -432,7 +445,7 @@ def test_a_rule_leaves_good_code_alone(rule, module, code):
 
 def sessions(tree: ast.AST) -> Iterator[str]:
     """A session of onnxruntime that judges has exact sums of bytes on every processor: ``compare.onnxruntime_session``."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("InferenceSession"):
             yield f"line {node.lineno}: a session that is not gpucomp.cli.compare's"
 
