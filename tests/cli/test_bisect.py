@@ -181,6 +181,35 @@ def test_a_wrong_pass_is_named_and_its_node_cut_out(command, wrong_pass, tmp_pat
     np.testing.assert_allclose(np.tanh(inputs["p"]), expected["t"], rtol=1e-5)
 
 
+def test_a_model_with_a_fixed_input_is_cut_and_blamed_with_it(command, monkeypatch, tmp_path):
+    """The pass is wrong only together with the Tile that reads the fixed input."""
+
+    def seeded(graph):
+        return apply_rules(graph, [tanh_is_sin]) if graph.inputs[0].type != graph.outputs[0].type else graph
+
+    monkeypatch.setattr(passes, "PIPELINE", (passes.Pass("seeded", seeded), *passes.PIPELINE))
+    node, info = helper.make_node, helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Neg", ["x"], ["n"]), node("Tile", ["n", "s"], ["w"]), node("Tanh", ["w"], ["y"])],
+        "tiled",
+        [info("x", TensorProto.FLOAT, [2, 3]), info("s", TensorProto.INT64, [2])],
+        [info("y", TensorProto.FLOAT, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), "net.onnx")
+
+    code, out, _ = command("--target", "cpu", "--constants", "s=3,2", "--bisect", "-o", "found")
+
+    found = tmp_path / "found"
+    (told,) = (line for line in (found / "README.md").read_text().splitlines() if "gpucomp compare" in line)
+    assert code == 6
+    assert "Wrong after pass `seeded`." in out
+    assert "- seeded: right" in out
+    assert [n.op_type for n in onnx.load(found / "model.onnx").graph.node] == ["Tile", "Tanh"]
+    assert told.endswith("--input inputs.npz --constants s=3,2")
+    monkeypatch.chdir(found)
+    assert cli.main(told.split()[1:]) == 6
+
+
 def test_a_wrong_pass_over_kernels_is_named(command, monkeypatch):
     """It turns the sign of every tanh."""
 
