@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -210,6 +211,23 @@ def test_what_cannot_be_added(add, told):
         add(plugins.Plugin("mine"))
 
 
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """``imported(name)``: a module in ``tmp_path``. After the test, it and its hashes are forgotten."""
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(sys.modules)
+
+    def from_folder(name: str):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    yield from_folder
+    for name in [n for n in sys.modules if n not in known]:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+    forget()
+
+
 def test_records_of_a_plugins_engine_are_stale_after_any_change_of_its_package(tmp_path, monkeypatch):
     import shutil
 
@@ -224,3 +242,39 @@ def test_records_of_a_plugins_engine_are_stale_after_any_change_of_its_package(t
     forget()
 
     assert engine_hash(FAMILY) != before
+
+
+ONE_MODULE = """
+from dataclasses import replace
+
+from gpucomp.kernel import Loops
+from gpucomp.kernels_templates.engines import ENGINES
+
+
+def emit(kernel, *rest):
+    return genuine.emit(kernel, *rest)
+
+
+genuine = ENGINES[Loops][-1]
+
+
+class Schedule(genuine.space):
+    pass
+
+
+FAMILY = replace(genuine, space=Schedule, emit=emit)
+"""
+
+
+def test_the_files_of_an_engine_in_a_single_module(imported, tmp_path):
+    (tmp_path / "lonely_engine.py").write_text(ONE_MODULE, encoding="utf-8")
+    (tmp_path / "unrelated.py").touch()
+    family = imported("lonely_engine").FAMILY
+
+    before = engine_hash(family)
+    with (tmp_path / "lonely_engine.py").open("a", encoding="utf-8") as file:
+        file.write("# more\n")
+    forget()
+
+    assert [path for path in files_of(family) if ":" in path] == ["lonely_engine:lonely_engine.py"]
+    assert engine_hash(family) != before

@@ -16,7 +16,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
+from pathlib import Path
 from typing import Any
 
 from gpucomp.schedule.space import Family
@@ -72,7 +73,9 @@ def _packages(family: Family) -> set[str]:
 
 @cache
 def _files_of_package(package: str) -> tuple[str, ...]:
-    """The Python files and templates of another package, as ``package:path``."""
+    """The Python files and templates of another package, as ``package:path``. A package may be one module."""
+    if (alone := _file_of_module(package)) is not None:
+        return (f"{package}:{alone.name}",) if alone.suffix == ".py" and alone.is_file() else ()
     waiting, found = [("", resources.files(package))], []
     while waiting:
         place, folder = waiting.pop()
@@ -83,6 +86,12 @@ def _files_of_package(package: str) -> tuple[str, ...]:
             elif path.endswith((".py", ".j2")):
                 found.append(f"{package}:{path}")
     return tuple(sorted(found))
+
+
+def _file_of_module(package: str) -> Path | None:
+    """The file of a package that is one module, ``None`` for a folder. The engine has imported it already."""
+    module = import_module(package)
+    return None if hasattr(module, "__path__") else Path(getattr(module, "__file__", None) or "")
 
 
 def imported(template: str) -> frozenset[str]:
@@ -171,6 +180,8 @@ def _is_package(module: str) -> bool:
 @cache
 def _bytes(path: str) -> bytes:
     package, _, inner = path.rpartition(":")
+    if package and (alone := _file_of_module(package)) is not None:
+        return alone.read_bytes()
     found: bytes = (resources.files(package) if package else _root()).joinpath(inner).read_bytes()
     return found
 
