@@ -266,6 +266,19 @@ FAMILY = replace(genuine, space=Schedule, emit=emit)
 """
 
 
+def test_an_engine_with_another_emitter_is_stale_after_a_change_of_the_emitter(imported, tmp_path):
+    (tmp_path / "other_emitter.py").write_text(ONE_MODULE, encoding="utf-8")
+    emit = imported("other_emitter").emit
+    family = replace(ENGINES[Loops][-1], emit=emit)
+
+    before = engine_hash(family)
+    with (tmp_path / "other_emitter.py").open("a", encoding="utf-8") as file:
+        file.write("# more\n")
+    forget()
+
+    assert engine_hash(family) != before
+
+
 def test_the_files_of_an_engine_in_a_single_module(imported, tmp_path):
     (tmp_path / "lonely_engine.py").write_text(ONE_MODULE, encoding="utf-8")
     (tmp_path / "unrelated.py").touch()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module, resources
@@ -53,8 +54,8 @@ def files_of(family: Family) -> list[str]:
     made = {
         getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))
     }
-    roots = {str(getattr(function, "__module__", "")) for function in made}
-    files = {path for package in _packages(family) for path in _files_of_package(package)}
+    roots = {str(getattr(getattr(f, "func", f), "__module__", "")) for f in made}  # a partial's is its function's
+    files = {path for package in _packages(roots, family.template) for path in _files_of_package(package)}
     if family.template:
         own = set[str]() if ":" in family.template else imported(family.template)
         files |= {f"{TEMPLATES}/{name}" for name in (*own, *_dialects())}
@@ -62,13 +63,10 @@ def files_of(family: Family) -> list[str]:
     return sorted(files | {path for module in _reached(roots) if (path := _path(module)) is not None})
 
 
-def _packages(family: Family) -> set[str]:
-    """The other packages that an engine comes from: those of its space and of its template."""
-    names = {
-        family.space.__module__.partition(".")[0],
-        family.template.partition(":")[0] if ":" in family.template else "",
-    }
-    return names - {PACKAGE, ""}
+def _packages(modules: Iterable[str], template: str) -> set[str]:
+    """The other packages that an engine comes from: those of its functions' modules and of its template."""
+    names = {module.partition(".")[0] for module in modules}
+    return (names | {template.rpartition(":")[0]}) - {PACKAGE, ""} - sys.stdlib_module_names
 
 
 @cache
