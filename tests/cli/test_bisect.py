@@ -18,12 +18,14 @@ from gpucomp.cli import compare, cut, reproduce
 from gpucomp.cli.blame import IMPORT, PLAN, Blame, blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.cli.cut import Case
+from gpucomp.cli.settle import settle
 from gpucomp.errors import VerifyError
 from gpucomp.expr.core import Call, call, load, loads, substitute, transform
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Node
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.step import KernelStep
+from gpucomp.refusal import Refusal
 from gpucomp.report.journey import Journey
 from gpucomp.rewrite import pipeline as passes
 from gpucomp.rewrite.rule import apply_rules, rule
@@ -441,6 +443,32 @@ def test_a_reference_that_is_wrong_is_told_from_gpucomp_and_not_cut(command, mon
     assert out.count(": onnxruntime is wrong, gpucomp is right\n") == 1
     assert "not cut: onnxruntime is the one that is wrong; --against reference" in out
     assert not (tmp_path / "found").exists()
+
+
+# --- who is right, without a compiler
+
+
+def one_node(node: onnx.NodeProto) -> cut.Traced:
+    """A model of one node that reads ``c``, which is true, and ``x``; as the reference computes it."""
+    info = helper.make_tensor_value_info
+    inputs = [info("c", TensorProto.BOOL, []), info("x", TensorProto.FLOAT, [3])]
+    graph = helper.make_graph([node], "g", inputs, [info("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    return cut.trace(model, {"c": np.array(True), "x": np.array([0.1, 2.0, -3.0], np.float32)}, "reference")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_no_program_is_right_about_a_random_operator(nested):
+    node = helper.make_node("RandomNormalLike", ["x"], ["y"])
+    if nested:
+        body = helper.make_graph([node], "b", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])])
+        node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    traced = one_node(node)
+
+    found = settle(traced, traced, "y", compare.Tolerance())
+
+    assert isinstance(found, Refusal)
+    assert found.reason == "RandomNormalLike is random"
 
 
 # --- cutting, without a compiler
