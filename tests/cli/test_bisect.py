@@ -18,7 +18,7 @@ from gpucomp.cli import compare, cut, reproduce
 from gpucomp.cli.blame import IMPORT, PLAN, Blame, blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.cli.cut import Case
-from gpucomp.cli.settle import settle
+from gpucomp.cli.settle import Settled, settle
 from gpucomp.errors import VerifyError
 from gpucomp.expr.core import Call, call, load, loads, substitute, transform
 from gpucomp.frontend import onnx as frontend
@@ -469,6 +469,62 @@ def test_no_program_is_right_about_a_random_operator(nested):
 
     assert isinstance(found, Refusal)
     assert found.reason == "RandomNormalLike is random"
+
+
+NUMBERS = {
+    "Constant": [helper.make_node("Constant", [], ["k"], value=helper.make_tensor("", TensorProto.FLOAT, [1], [0.1]))],
+    "value_float": [helper.make_node("Constant", [], ["k"], value_float=0.1)],
+    "value_floats": [helper.make_node("Constant", [], ["k"], value_floats=[0.1, 0.2, 0.3])],
+    "ConstantOfShape": [
+        helper.make_node("Constant", [], ["n"], value_ints=[3]),
+        helper.make_node("ConstantOfShape", ["n"], ["k"]),
+    ],
+    "Cast": [helper.make_node("Cast", ["c"], ["k"], to=TensorProto.FLOAT)],
+    "initializer": [],
+}
+
+
+@pytest.mark.parametrize("of", NUMBERS)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_node_with_bodies_is_settled_in_f64_too(of, depth):
+    info = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
+    weights = [helper.make_tensor("k", TensorProto.FLOAT, [1], [0.1])] if of == "initializer" else []
+    nodes = [*NUMBERS[of], helper.make_node("Add", ["x", "k"], ["y"])]
+    for _ in range(depth):
+        body = helper.make_graph(nodes, "b", [], [info], weights)
+        nodes, weights = [helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)], []
+    theirs = one_node(nodes[0])
+    ours = replace(theirs, tensors={**theirs.tensors, "y": theirs.tensors["y"] + np.float32(1)})
+
+    found = settle(theirs, ours, "y", compare.Tolerance())
+
+    assert isinstance(found, Settled)
+    assert 0 <= found.theirs.l2 < 1e-6 < 0.1 < found.ours.l2
+
+
+def test_a_loop_is_settled_in_f64_too():
+    node, info = helper.make_node, helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Identity", ["on"], ["still"]), node("Mul", ["before", "k"], ["after"])],
+        "b",
+        [info("i", TensorProto.INT64, []), info("on", TensorProto.BOOL, []), info("before", TensorProto.FLOAT, [3])],
+        [info("still", TensorProto.BOOL, []), info("after", TensorProto.FLOAT, [3])],
+        [helper.make_tensor("k", TensorProto.FLOAT, [1], [0.1])],
+    )
+    graph = helper.make_graph(
+        [node("Loop", ["n", "c", "x"], ["y"], body=body)],
+        "g",
+        [info("x", TensorProto.FLOAT, [3])],
+        [info("y", TensorProto.FLOAT, [3])],
+        [helper.make_tensor("n", TensorProto.INT64, [], [4]), helper.make_tensor("c", TensorProto.BOOL, [], [True])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    traced = cut.trace(model, {"x": np.ones(3, np.float32)}, "reference")
+
+    found = settle(traced, traced, "y", compare.Tolerance())
+
+    assert isinstance(found, Settled)
+    assert 0 < found.ours.l2 < 1e-6
 
 
 # --- cutting, without a compiler
