@@ -21,7 +21,7 @@ from gpucomp.errors import ModelError, UnsupportedError, UsageError
 from gpucomp.kernel import Loops
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernels_templates.engines import ENGINES
-from gpucomp.rewrite import pipeline
+from gpucomp.rewrite import attention, pipeline
 from gpucomp.rewrite.rule import rule
 from gpucomp.schedule.engine_hash import engine_hash, files_of, forget
 
@@ -190,7 +190,7 @@ def test_two_packages_with_plugins_of_one_name(installed, tmp_path, monkeypatch)
 
 
 @rule()
-def fold(node):
+def twice(node):
     """x -> x"""
 
 
@@ -198,13 +198,15 @@ def fold(node):
     ("add", "told"),
     [
         (lambda p: p.add_kernel_pass(KernelPass("precision", lambda steps, at: steps)), "kernel pass of this name"),
-        (lambda p: (p.add_rule(fold), p.add_rule(fold)), "a rule of this name"),
+        (lambda p: (p.add_rule(twice), p.add_rule(twice)), "a rule of this name"),
+        (lambda p: p.add_rule(pipeline.BASICS[-1]), "a rule of this name"),
+        (lambda p: p.add_rule(attention.UNFIT[0]), "a rule of this name"),
         (lambda p: p.add_engine("c", ENGINES[Loops][-1]), "an engine of this name"),
         (lambda p: p.add_engine("vhdl", ENGINES[Loops][-1]), "one of c, llvm expected"),
         (lambda p: p.add_engine("c", replace(ENGINES[Loops][-1], body=np.ndarray)), "no kernels of ndarray"),
         (lambda p: (p.add_sampler("mine", "a:B"), p.add_sampler("mine", "a:C")), "a sampler of this name"),
     ],
-    ids=["pass", "rule", "engine", "language", "body", "sampler"],
+    ids=["pass", "rule", "built-in rule", "rule of one pass", "engine", "language", "body", "sampler"],
 )
 def test_what_cannot_be_added(add, told):
     with pytest.raises(ValueError, match=told):
