@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -220,7 +221,9 @@ def imported(tmp_path, monkeypatch):
     known = set(sys.modules)
 
     def from_folder(name: str):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        package = name.partition(".")[0]
+        for other in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+            monkeypatch.delitem(sys.modules, other)  # those of another folder
         return importlib.import_module(name)
 
     yield from_folder
@@ -230,20 +233,17 @@ def imported(tmp_path, monkeypatch):
     forget()
 
 
-def test_records_of_a_plugins_engine_are_stale_after_any_change_of_its_package(tmp_path, monkeypatch):
-    import shutil
-
+def test_records_of_a_plugins_engine_are_stale_after_any_change_of_its_package(imported, tmp_path):
     shutil.copytree(EXAMPLE / "gpucomp_example", tmp_path / "gpucomp_example")
-    monkeypatch.syspath_prepend(tmp_path)
-    from gpucomp_example.strided.space import FAMILY
+    family = imported("gpucomp_example.strided.space").FAMILY
 
-    before = engine_hash(FAMILY)
-    assert {"gpucomp_example:strided/kernel.j2", "gpucomp_example:strided/emit.py"} <= set(files_of(FAMILY))
+    before = engine_hash(family)
+    assert {"gpucomp_example:strided/kernel.j2", "gpucomp_example:strided/emit.py"} <= set(files_of(family))
     with (tmp_path / "gpucomp_example" / "strided" / "kernel.j2").open("a", encoding="utf-8") as file:
         file.write("// more\n")
     forget()
 
-    assert engine_hash(FAMILY) != before
+    assert engine_hash(family) != before
 
 
 ONE_MODULE = """
