@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Iterable
 from functools import cache
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,9 @@ def _files_of_package(package: str) -> tuple[str, ...]:
 
 
 def _file_of_module(package: str) -> Path | None:
-    """The file of a package that is one module, ``None`` for a folder. The engine has imported it already."""
-    module = import_module(package)
-    return None if hasattr(module, "__path__") else Path(getattr(module, "__file__", None) or "")
+    """The file of a package that is one module, ``None`` for a folder. A module with an engine is imported already."""
+    module = sys.modules.get(package)
+    return None if module is None or hasattr(module, "__path__") else Path(getattr(module, "__file__", None) or "")
 
 
 def imported(template: str) -> frozenset[str]:
