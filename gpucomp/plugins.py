@@ -45,7 +45,8 @@ class Plugin:
 
     def add_rule(self, rule: Rule) -> None:
         """A rewrite rule. It runs in the pass ``plugins`` after ``canonicalize``, together with that pass's own rules."""
-        _check_new(rule.name, [*(r.name for r in pipeline.ADDED_RULES), *(r.name for r in self.rules)], "a rule")
+        built_in = [r for one in pipeline.PIPELINE for r in one.rules]
+        _check_new(rule.name, [r.name for r in (*built_in, *pipeline.ADDED_RULES, *self.rules)], "a rule")
         self.rules.append(rule)
 
     def add_kernel_pass(self, one: KernelPass) -> None:

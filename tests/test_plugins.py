@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,7 +22,7 @@ from gpucomp.errors import ModelError, UnsupportedError, UsageError
 from gpucomp.kernel import Loops
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernels_templates.engines import ENGINES
-from gpucomp.rewrite import pipeline
+from gpucomp.rewrite import attention, pipeline
 from gpucomp.rewrite.rule import rule
 from gpucomp.schedule.engine_hash import engine_hash, files_of, forget
 
@@ -189,7 +191,7 @@ def test_two_packages_with_plugins_of_one_name(installed, tmp_path, monkeypatch)
 
 
 @rule()
-def fold(node):
+def twice(node):
     """x -> x"""
 
 
@@ -197,30 +199,97 @@ def fold(node):
     ("add", "told"),
     [
         (lambda p: p.add_kernel_pass(KernelPass("precision", lambda steps, at: steps)), "kernel pass of this name"),
-        (lambda p: (p.add_rule(fold), p.add_rule(fold)), "a rule of this name"),
+        (lambda p: (p.add_rule(twice), p.add_rule(twice)), "a rule of this name"),
+        (lambda p: p.add_rule(pipeline.BASICS[-1]), "a rule of this name"),
+        (lambda p: p.add_rule(attention.UNFIT[0]), "a rule of this name"),
         (lambda p: p.add_engine("c", ENGINES[Loops][-1]), "an engine of this name"),
         (lambda p: p.add_engine("vhdl", ENGINES[Loops][-1]), "one of c, llvm expected"),
         (lambda p: p.add_engine("c", replace(ENGINES[Loops][-1], body=np.ndarray)), "no kernels of ndarray"),
         (lambda p: (p.add_sampler("mine", "a:B"), p.add_sampler("mine", "a:C")), "a sampler of this name"),
     ],
-    ids=["pass", "rule", "engine", "language", "body", "sampler"],
+    ids=["pass", "rule", "built-in rule", "rule of one pass", "engine", "language", "body", "sampler"],
 )
 def test_what_cannot_be_added(add, told):
     with pytest.raises(ValueError, match=told):
         add(plugins.Plugin("mine"))
 
 
-def test_records_of_a_plugins_engine_are_stale_after_any_change_of_its_package(tmp_path, monkeypatch):
-    import shutil
-
-    shutil.copytree(EXAMPLE / "gpucomp_example", tmp_path / "gpucomp_example")
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """``imported(name)``: a module in ``tmp_path``. After the test, it and its hashes are forgotten."""
     monkeypatch.syspath_prepend(tmp_path)
-    from gpucomp_example.strided.space import FAMILY
+    known = set(sys.modules)
 
-    before = engine_hash(FAMILY)
-    assert {"gpucomp_example:strided/kernel.j2", "gpucomp_example:strided/emit.py"} <= set(files_of(FAMILY))
+    def from_folder(name: str):
+        package = name.partition(".")[0]
+        for other in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+            monkeypatch.delitem(sys.modules, other)  # those of another folder
+        return importlib.import_module(name)
+
+    yield from_folder
+    for name in [n for n in sys.modules if n not in known]:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+    forget()
+
+
+def test_records_of_a_plugins_engine_are_stale_after_any_change_of_its_package(imported, tmp_path):
+    shutil.copytree(EXAMPLE / "gpucomp_example", tmp_path / "gpucomp_example")
+    family = imported("gpucomp_example.strided.space").FAMILY
+
+    before = engine_hash(family)
+    assert {"gpucomp_example:strided/kernel.j2", "gpucomp_example:strided/emit.py"} <= set(files_of(family))
     with (tmp_path / "gpucomp_example" / "strided" / "kernel.j2").open("a", encoding="utf-8") as file:
         file.write("// more\n")
     forget()
 
-    assert engine_hash(FAMILY) != before
+    assert engine_hash(family) != before
+
+
+ONE_MODULE = """
+from dataclasses import replace
+
+from gpucomp.kernel import Loops
+from gpucomp.kernels_templates.engines import ENGINES
+
+
+def emit(kernel, *rest):
+    return genuine.emit(kernel, *rest)
+
+
+genuine = ENGINES[Loops][-1]
+
+
+class Schedule(genuine.space):
+    pass
+
+
+FAMILY = replace(genuine, space=Schedule, emit=emit)
+"""
+
+
+def test_an_engine_with_another_emitter_is_stale_after_a_change_of_the_emitter(imported, tmp_path):
+    (tmp_path / "other_emitter.py").write_text(ONE_MODULE, encoding="utf-8")
+    emit = imported("other_emitter").emit
+    family = replace(ENGINES[Loops][-1], emit=emit)
+
+    before = engine_hash(family)
+    with (tmp_path / "other_emitter.py").open("a", encoding="utf-8") as file:
+        file.write("# more\n")
+    forget()
+
+    assert engine_hash(family) != before
+
+
+def test_the_files_of_an_engine_in_a_single_module(imported, tmp_path):
+    (tmp_path / "lonely_engine.py").write_text(ONE_MODULE, encoding="utf-8")
+    (tmp_path / "unrelated.py").touch()
+    family = imported("lonely_engine").FAMILY
+
+    before = engine_hash(family)
+    with (tmp_path / "lonely_engine.py").open("a", encoding="utf-8") as file:
+        file.write("# more\n")
+    forget()
+
+    assert [path for path in files_of(family) if ":" in path] == ["lonely_engine:lonely_engine.py"]
+    assert engine_hash(family) != before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -35,11 +35,15 @@ class Question:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def run(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        fixed = {name: array for name, array in self.constants.items() if name in inputs}
-        fed = {name: array for name, array in inputs.items() if name not in fixed}
+        fixed, fed = self.split(inputs)
         shapes = {name: array.shape for name, array in fed.items()}
         lowered = compiler.lower(model, self.target, shapes, fixed, precision=self.precision)
         return compiler.finish(lowered, self.target, self.precision, compiler.silent).run(fed)
+
+    def split(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
+        """The inputs that are fixed at compile time, and the others."""
+        fixed = {name: array for name, array in self.constants.items() if name in inputs}
+        return fixed, {name: array for name, array in inputs.items() if name not in fixed}
 
     def fault(self, case: Case) -> str:
         """``wrong``, the code of a compiler error, or "" for no fault. An unsupported model is no fault."""
@@ -168,11 +172,13 @@ def bisect(whole: Case, traced: Traced, fault: str, question: Question, folder: 
 
     with progress("cutting"):
         small = cut.smallest(traced, fails) or whole
+        fixed, fed = question.split(small.inputs)
+        rest = replace(small, inputs=fed)
         if fault == "wrong":
-            found = blame(small, question.target, question.precision, question.tolerance)
+            found = blame(rest, question.target, question.precision, question.tolerance, fixed)
         else:
             found = Blame(FAILURE, _message(question, small))
-    reproduce.write(folder, small, found, question.target, question.tolerance)
+    reproduce.write(folder, rest, found, question.target, question.tolerance, fixed)
     click.echo(f"cut from {whole.nodes} nodes to {small.nodes}, in {tried[0]} trials -> {folder}")
     click.echo("\n".join(line for line in reproduce.told(found) if line))
 

@@ -60,13 +60,19 @@ class Blame:
     alone: Alone | None = None
 
 
-def blame(case: Case, target: Target, precision: str, tolerance: compare.Tolerance) -> Blame:
-    """Find the first stage with a wrong result. Graphs and kernels run in the numpy interpreters, sources on the device."""
-    graph = frontend.load(case.model)
+def blame(
+    case: Case, target: Target, precision: str, tolerance: compare.Tolerance, constants: Arrays | None = None
+) -> Blame:
+    """Find the first stage with a wrong result. Graphs and kernels run in the numpy interpreters, sources on the device.
+
+    ``constants`` are the model's inputs that are fixed at compile time; ``case.inputs`` are the others.
+    """
+    fixed = constants or {}
+    graph = frontend.load(case.model, constants=fixed)
     if not _keeps(graph, case, tolerance):
         return Blame(IMPORT)
     passes = wanted_passes(target, None, Rounding(precision), KernelStorage(target))
-    without = {p.name: _verdict(case, target, precision, tolerance, pipeline=_but(passes, p)) for p in passes}
+    without = {p.name: _verdict(case, target, precision, tolerance, fixed, pipeline=_but(passes, p)) for p in passes}
     for one in passes:
         with counting() as fired:
             graph = one.run(graph)
@@ -74,10 +80,11 @@ def blame(case: Case, target: Target, precision: str, tolerance: compare.Toleran
             return Blame(PASS, one.name, dict(fired), without)
     of_kernels = wanted_kernel_passes(target, precision)
     without |= {
-        p.name: _verdict(case, target, precision, tolerance, kernel_passes=_but(of_kernels, p)) for p in of_kernels
+        p.name: _verdict(case, target, precision, tolerance, fixed, kernel_passes=_but(of_kernels, p))
+        for p in of_kernels
     }
     journey = Journey()
-    lowered = compiler.lower(case.model, target, precision=precision, watch=journey.watch)
+    lowered = compiler.lower(case.model, target, constants=fixed, precision=precision, watch=journey.watch)
     for name, steps in _stages(journey):
         if not _agrees(lowered.graph, run_steps(lowered.graph, steps, case.inputs), case, tolerance):
             return Blame(PASS, name, without=without)
@@ -113,10 +120,12 @@ def _but(passes: Sequence[Any], one: Any) -> list[Any]:
     return [p for p in passes if p is not one]
 
 
-def _verdict(case: Case, target: Target, precision: str, tolerance: compare.Tolerance, **passes: Any) -> str:
+def _verdict(
+    case: Case, target: Target, precision: str, tolerance: compare.Tolerance, fixed: Arrays, **passes: Any
+) -> str:
     """``right``, ``wrong``, or why the model cannot be compiled with only these ``passes``."""
     try:
-        lowered = compiler.lower(case.model, target, precision=precision, **passes)
+        lowered = compiler.lower(case.model, target, constants=fixed, precision=precision, **passes)
         found = compiler.finish(lowered, target, precision, compiler.silent).run(case.inputs)
     except (GpucompError, AssertionError) as error:  # the rest of the compiler needs the pass that is missing
         return f"cannot be compiled: {error}"

@@ -36,13 +36,18 @@ class Case:
         return len(self.model.graph.node)
 
 
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in a node's attributes: the branches of an If, the body of a Loop."""
+    kind = onnx.AttributeProto.GRAPH
+    return [body for a in node.attribute for body in ([a.g] if a.type == kind else a.graphs)]
+
+
 def names_read(node: onnx.NodeProto) -> list[str]:
     """The names that a node and its bodies read, including names that the bodies define themselves."""
     names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        for body in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-            names += [output.name for output in body.output]
-            names += [name for inner in body.node for name in names_read(inner)]
+    for body in bodies(node):
+        names += [output.name for output in body.output]
+        names += [name for inner in body.node for name in names_read(inner)]
     return names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -25,8 +26,17 @@ from gpucomp.kernel.source import KernelSource
 SCRIPTS = Path(__file__).with_name("standalone")
 
 
-def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: Tolerance) -> None:
+def write(
+    folder: Path,
+    case: Case,
+    found: Blame,
+    target: Target,
+    tolerance: Tolerance,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> None:
     """``model.onnx``, ``inputs.npz``, ``expected.npz``, ``README.md`` and, for a wrong kernel, ``kernel/``.
+
+    ``constants`` are the inputs that are fixed at compile time. They are in the command in ``README.md``.
 
     Raises ``UsageError`` if the folder cannot be written.
     """
@@ -35,7 +45,7 @@ def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: Tol
         onnx.save(case.model, folder / "model.onnx")
         _save(folder / "inputs.npz", case.inputs)
         _save(folder / "expected.npz", case.expected)
-        (folder / "README.md").write_text(_readme(case, found, target), encoding="utf-8")
+        (folder / "README.md").write_text(_readme(case, found, target, constants or {}), encoding="utf-8")
         if found.alone is not None:
             _write_kernel(folder / "kernel", found.alone, target, tolerance)
     except OSError as error:
@@ -55,7 +65,8 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
-def _readme(case: Case, found: Blame, target: Target) -> str:
+def _readme(case: Case, found: Blame, target: Target, constants: Mapping[str, np.ndarray]) -> str:
+    options = "".join(f" --constants {shlex.quote(_option(name, array))}" for name, array in constants.items())
     lines = [
         "# A model that is wrong",
         "",
@@ -63,7 +74,7 @@ def _readme(case: Case, found: Blame, target: Target) -> str:
         "`inputs.npz` and `expected.npz`: its inputs and expected outputs. Types that numpy does not know, such as bf16, are",
         "stored as integers with the same bits.",
         "",
-        f"    gpucomp compare model.onnx --target {target.name} --input inputs.npz",
+        f"    gpucomp compare model.onnx --target {target.name} --input inputs.npz{options}",
         "",
         *told(found),
         "",
@@ -79,6 +90,12 @@ def _readme(case: Case, found: Blame, target: Target) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def _option(name: str, array: np.ndarray) -> str:
+    """A fixed input as ``--constants`` takes it."""
+    numbers = array.reshape(-1).tolist()
+    return f"{name}={','.join(str(n).lower() for n in numbers)}"
 
 
 def told(found: Blame) -> list[str]:

@@ -94,16 +94,19 @@ def text(
 
 def _boxes(lowered: Lowered, journey: Journey) -> tuple[list[Box], list[tuple[int, int]]]:
     """Inputs, kernels in the order of launch, and outputs, with the edges between them."""
-    boxes, made, edges = list[Box](), dict[Value, int](), list[tuple[int, int]]()
+    boxes, edges = list[Box](), list[tuple[int, int]]()
+    writers: dict[Value, list[int]] = {}  # several if each writes a part
     for value in lowered.graph.inputs:
-        made[value] = len(boxes)
+        writers[value] = [len(boxes)]
         boxes.append(_end("input", value.attrs["label"], value))
     for number, (plain, step) in enumerate(zip(lowered.unpacked, lowered.steps, strict=True), start=1):
-        edges += [(made[v], len(boxes)) for v in dict.fromkeys(plain.inputs) if v in made]
-        made |= dict.fromkeys(plain.outputs, len(boxes))
+        edges += [(writer, len(boxes)) for v in plain.inputs for writer in writers.get(v, ())]
+        for value in plain.outputs:
+            earlier = [] if value in plain.inputs else writers.get(value, [])
+            writers[value] = [*earlier, len(boxes)]
         boxes.append(_kernel(number, plain, step, lowered, journey))
     for name, value in zip(lowered.graph.output_names, lowered.graph.outputs, strict=True):
-        edges += [(made[value], len(boxes))] if value in made else []
+        edges += [(writer, len(boxes)) for writer in writers.get(value, ())]
         boxes.append(_end("output", name, value))
     return boxes, sorted(set(edges))
 

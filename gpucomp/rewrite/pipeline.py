@@ -30,19 +30,24 @@ from gpucomp.rewrite.rounding import NoKernels, Rounding, Storage
 from gpucomp.rewrite.rule import Rule, apply_rules, counting
 
 
+def _always(target: Target | None) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """A function from graph to graph, which returns the same object when it changes nothing.
 
     ``wanted`` tells whether a target needs the pass; its argument is ``None`` if there is no particular target.
     ``rounds`` is used instead of ``run`` by passes that depend on the user's precision setting and on what kernels leave
-    in memory.
+    in memory. ``rules`` are the rules that it applies.
     """
 
     name: str
     run: Callable[[Graph], Graph]
-    wanted: Callable[[Target | None], bool] = lambda target: True
+    wanted: Callable[[Target | None], bool] = _always
     rounds: Callable[[Graph, Rounding, Storage], Graph] | None = None
+    rules: tuple[Rule, ...] = ()
 
     def at(self, rounding: Rounding, storage: Storage) -> Pass:
         rounds = self.rounds
@@ -51,10 +56,10 @@ class Pass:
         )
 
 
-def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
+def rules_pass(name: str, *themes: Sequence[Rule], wanted: Callable[[Target | None], bool] = _always) -> Pass:
     """The pass that applies the rules of several themes together, to a fixed point."""
     rules = tuple(r for theme in themes for r in theme)
-    return Pass(name, lambda graph: apply_rules(graph, rules))
+    return Pass(name, lambda graph: apply_rules(graph, rules), wanted, rules=rules)
 
 
 def _has_attention_engine(target: Target | None) -> bool:
@@ -81,8 +86,8 @@ ADDED_RULES: list[Rule] = []  # by plug-ins
 BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
 
 PIPELINE: tuple[Pass, ...] = (
-    Pass("codes", rules_pass("", quantize.RULES).run, _multiplies_bytes),
-    Pass("zero-points", rules_pass("", quantize.INTEGERS).run, _sums_bytes),
+    rules_pass("codes", quantize.RULES, wanted=_multiplies_bytes),
+    rules_pass("zero-points", quantize.INTEGERS, wanted=_sums_bytes),
     rules_pass("canonicalize", BASICS),
     Pass("plugins", lambda graph: apply_rules(graph, (*ADDED_RULES, *BASICS)), lambda target: bool(ADDED_RULES)),
     Pass("share", cse.share_common_subexpressions),
@@ -91,9 +96,9 @@ PIPELINE: tuple[Pass, ...] = (
     rules_pass("scale", scale.RULES, pads.RULES, BASICS),
     rules_pass("layout", layout.RULES, movement.RULES, scale.RULES, pads.RULES, BASICS),
     Pass("siblings", siblings.merge_siblings),
-    Pass("attention", rules_pass("", attention.RULES, BASICS).run, _has_attention_engine),
-    Pass("decompose", rules_pass("", attention.DECOMPOSITION).run, lambda target: not _has_attention_engine(target)),
-    Pass("decompose-unfit", rules_pass("", attention.UNFIT).run, _has_attention_engine),
+    rules_pass("attention", attention.RULES, BASICS, wanted=_has_attention_engine),
+    rules_pass("decompose", attention.DECOMPOSITION, wanted=lambda target: not _has_attention_engine(target)),
+    rules_pass("decompose-unfit", attention.UNFIT, wanted=_has_attention_engine),
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),

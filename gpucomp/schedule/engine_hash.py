@@ -14,9 +14,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from gpucomp.schedule.space import Family
@@ -52,8 +54,8 @@ def files_of(family: Family) -> list[str]:
     made = {
         getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))
     }
-    roots = {str(getattr(function, "__module__", "")) for function in made}
-    files = {path for package in _packages(family) for path in _files_of_package(package)}
+    roots = {str(getattr(getattr(f, "func", f), "__module__", "")) for f in made}  # a partial's is its function's
+    files = {path for package in _packages(roots, family.template) for path in _files_of_package(package)}
     if family.template:
         own = set[str]() if ":" in family.template else imported(family.template)
         files |= {f"{TEMPLATES}/{name}" for name in (*own, *_dialects())}
@@ -61,18 +63,17 @@ def files_of(family: Family) -> list[str]:
     return sorted(files | {path for module in _reached(roots) if (path := _path(module)) is not None})
 
 
-def _packages(family: Family) -> set[str]:
-    """The other packages that an engine comes from: those of its space and of its template."""
-    names = {
-        family.space.__module__.partition(".")[0],
-        family.template.partition(":")[0] if ":" in family.template else "",
-    }
-    return names - {PACKAGE, ""}
+def _packages(modules: Iterable[str], template: str) -> set[str]:
+    """The other packages that an engine comes from: those of its functions' modules and of its template."""
+    names = {module.partition(".")[0] for module in modules}
+    return (names | {template.rpartition(":")[0]}) - {PACKAGE, ""} - sys.stdlib_module_names
 
 
 @cache
 def _files_of_package(package: str) -> tuple[str, ...]:
-    """The Python files and templates of another package, as ``package:path``."""
+    """The Python files and templates of another package, as ``package:path``. A package may be one module."""
+    if (alone := _file_of_module(package)) is not None:
+        return (f"{package}:{alone.name}",) if alone.suffix == ".py" and alone.is_file() else ()
     waiting, found = [("", resources.files(package))], []
     while waiting:
         place, folder = waiting.pop()
@@ -83,6 +84,12 @@ def _files_of_package(package: str) -> tuple[str, ...]:
             elif path.endswith((".py", ".j2")):
                 found.append(f"{package}:{path}")
     return tuple(sorted(found))
+
+
+def _file_of_module(package: str) -> Path | None:
+    """The file of a package that is one module, ``None`` for a folder. A module with an engine is imported already."""
+    module = sys.modules.get(package)
+    return None if module is None or hasattr(module, "__path__") else Path(getattr(module, "__file__", None) or "")
 
 
 def imported(template: str) -> frozenset[str]:
@@ -171,6 +178,8 @@ def _is_package(module: str) -> bool:
 @cache
 def _bytes(path: str) -> bytes:
     package, _, inner = path.rpartition(":")
+    if package and (alone := _file_of_module(package)) is not None:
+        return alone.read_bytes()
     found: bytes = (resources.files(package) if package else _root()).joinpath(inner).read_bytes()
     return found
 

@@ -18,12 +18,14 @@ from gpucomp.cli import compare, cut, reproduce
 from gpucomp.cli.blame import IMPORT, PLAN, Blame, blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.cli.cut import Case
+from gpucomp.cli.settle import Settled, settle
 from gpucomp.errors import VerifyError
 from gpucomp.expr.core import Call, call, load, loads, substitute, transform
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Node
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.step import KernelStep
+from gpucomp.refusal import Refusal
 from gpucomp.report.journey import Journey
 from gpucomp.rewrite import pipeline as passes
 from gpucomp.rewrite.rule import apply_rules, rule
@@ -179,6 +181,35 @@ def test_a_wrong_pass_is_named_and_its_node_cut_out(command, wrong_pass, tmp_pat
     assert [n.op_type for n in small.graph.node] == ["Tanh"]
     inputs, expected = (np.load(tmp_path / "found" / f"{name}.npz") for name in ("inputs", "expected"))
     np.testing.assert_allclose(np.tanh(inputs["p"]), expected["t"], rtol=1e-5)
+
+
+def test_a_model_with_a_fixed_input_is_cut_and_blamed_with_it(command, monkeypatch, tmp_path):
+    """The pass is wrong only together with the Tile that reads the fixed input."""
+
+    def seeded(graph):
+        return apply_rules(graph, [tanh_is_sin]) if graph.inputs[0].type != graph.outputs[0].type else graph
+
+    monkeypatch.setattr(passes, "PIPELINE", (passes.Pass("seeded", seeded), *passes.PIPELINE))
+    node, info = helper.make_node, helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Neg", ["x"], ["n"]), node("Tile", ["n", "s"], ["w"]), node("Tanh", ["w"], ["y"])],
+        "tiled",
+        [info("x", TensorProto.FLOAT, [2, 3]), info("s", TensorProto.INT64, [2])],
+        [info("y", TensorProto.FLOAT, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), "net.onnx")
+
+    code, out, _ = command("--target", "cpu", "--constants", "s=3,2", "--bisect", "-o", "found")
+
+    found = tmp_path / "found"
+    (told,) = (line for line in (found / "README.md").read_text().splitlines() if "gpucomp compare" in line)
+    assert code == 6
+    assert "Wrong after pass `seeded`." in out
+    assert "- seeded: right" in out
+    assert [n.op_type for n in onnx.load(found / "model.onnx").graph.node] == ["Tile", "Tanh"]
+    assert told.endswith("--input inputs.npz --constants s=3,2")
+    monkeypatch.chdir(found)
+    assert cli.main(told.split()[1:]) == 6
 
 
 def test_a_wrong_pass_over_kernels_is_named(command, monkeypatch):
@@ -412,6 +443,88 @@ def test_a_reference_that_is_wrong_is_told_from_gpucomp_and_not_cut(command, mon
     assert out.count(": onnxruntime is wrong, gpucomp is right\n") == 1
     assert "not cut: onnxruntime is the one that is wrong; --against reference" in out
     assert not (tmp_path / "found").exists()
+
+
+# --- who is right, without a compiler
+
+
+def one_node(node: onnx.NodeProto) -> cut.Traced:
+    """A model of one node that reads ``c``, which is true, and ``x``; as the reference computes it."""
+    info = helper.make_tensor_value_info
+    inputs = [info("c", TensorProto.BOOL, []), info("x", TensorProto.FLOAT, [3])]
+    graph = helper.make_graph([node], "g", inputs, [info("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    return cut.trace(model, {"c": np.array(True), "x": np.array([0.1, 2.0, -3.0], np.float32)}, "reference")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_no_program_is_right_about_a_random_operator(nested):
+    node = helper.make_node("RandomNormalLike", ["x"], ["y"])
+    if nested:
+        body = helper.make_graph([node], "b", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])])
+        node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    traced = one_node(node)
+
+    found = settle(traced, traced, "y", compare.Tolerance())
+
+    assert isinstance(found, Refusal)
+    assert found.reason == "RandomNormalLike is random"
+
+
+NUMBERS = {
+    "Constant": [helper.make_node("Constant", [], ["k"], value=helper.make_tensor("", TensorProto.FLOAT, [1], [0.1]))],
+    "value_float": [helper.make_node("Constant", [], ["k"], value_float=0.1)],
+    "value_floats": [helper.make_node("Constant", [], ["k"], value_floats=[0.1, 0.2, 0.3])],
+    "ConstantOfShape": [
+        helper.make_node("Constant", [], ["n"], value_ints=[3]),
+        helper.make_node("ConstantOfShape", ["n"], ["k"]),
+    ],
+    "Cast": [helper.make_node("Cast", ["c"], ["k"], to=TensorProto.FLOAT)],
+    "initializer": [],
+}
+
+
+@pytest.mark.parametrize("of", NUMBERS)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_node_with_bodies_is_settled_in_f64_too(of, depth):
+    info = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
+    weights = [helper.make_tensor("k", TensorProto.FLOAT, [1], [0.1])] if of == "initializer" else []
+    nodes = [*NUMBERS[of], helper.make_node("Add", ["x", "k"], ["y"])]
+    for _ in range(depth):
+        body = helper.make_graph(nodes, "b", [], [info], weights)
+        nodes, weights = [helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)], []
+    theirs = one_node(nodes[0])
+    ours = replace(theirs, tensors={**theirs.tensors, "y": theirs.tensors["y"] + np.float32(1)})
+
+    found = settle(theirs, ours, "y", compare.Tolerance())
+
+    assert isinstance(found, Settled)
+    assert 0 <= found.theirs.l2 < 1e-6 < 0.1 < found.ours.l2
+
+
+def test_a_loop_is_settled_in_f64_too():
+    node, info = helper.make_node, helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Identity", ["on"], ["still"]), node("Mul", ["before", "k"], ["after"])],
+        "b",
+        [info("i", TensorProto.INT64, []), info("on", TensorProto.BOOL, []), info("before", TensorProto.FLOAT, [3])],
+        [info("still", TensorProto.BOOL, []), info("after", TensorProto.FLOAT, [3])],
+        [helper.make_tensor("k", TensorProto.FLOAT, [1], [0.1])],
+    )
+    graph = helper.make_graph(
+        [node("Loop", ["n", "c", "x"], ["y"], body=body)],
+        "g",
+        [info("x", TensorProto.FLOAT, [3])],
+        [info("y", TensorProto.FLOAT, [3])],
+        [helper.make_tensor("n", TensorProto.INT64, [], [4]), helper.make_tensor("c", TensorProto.BOOL, [], [True])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    traced = cut.trace(model, {"x": np.ones(3, np.float32)}, "reference")
+
+    found = settle(traced, traced, "y", compare.Tolerance())
+
+    assert isinstance(found, Settled)
+    assert 0 < found.ours.l2 < 1e-6
 
 
 # --- cutting, without a compiler

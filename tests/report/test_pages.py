@@ -1,6 +1,7 @@
 """Each page in Chromium: it draws what it is given, its scripts work, and hostile texts are only texts."""
 
 import itertools
+import json
 import re
 
 import numpy as np
@@ -131,6 +132,18 @@ def test_the_graph_shows_what_is_fused_and_finds_a_node(drawn):
     assert "<tspan>Conv</tspan> conv" in box
     assert "<tspan>Relu</tspan> act" in box
     assert len(re.findall(r'<path class="e[^"]*\bon\b', dom)) == 2  # from the input, to the pool
+
+
+def test_every_kernel_that_writes_a_part_of_a_value_leads_to_its_reader(drawn):
+    nodes = [node("MatMul", ["x", "v"], ["a"]), node("MatMul", ["x", "w"], ["b"]), node("Tanh", ["b"], ["t"]),
+             node("Concat", ["a", "t"], ["y"], axis=1)]  # fmt: skip
+    weights = {"v": np.ones((32, 24), np.float32), "w": np.ones((32, 40), np.float32)}
+    text = drawn(model(nodes, [value("x", (16, 32))], ["y"], weights=weights)).read_text(encoding="utf-8")
+
+    found = json.loads(re.search(r'<script[^>]*id="graph-data"[^>]*>(.*?)</script>', text, re.DOTALL)[1])
+
+    assert [box["head"].split()[-1] for box in found["boxes"]] == ["x", "MatMul", "MatMul", "y"]
+    assert found["edges"] == [[0, 1], [0, 2], [1, 3], [2, 3]]
 
 
 def test_the_graph_tells_of_a_chosen_kernel_and_of_nodes_in_none(drawn):
