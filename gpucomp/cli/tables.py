@@ -6,6 +6,8 @@ import contextlib
 import csv
 import io
 import json
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,18 +23,32 @@ if TYPE_CHECKING:
     import rich.table
 
 UNKNOWN = "-"  # in a cell
+DECIMAL = re.compile(
+    r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?"
+)  # as numbers are formatted; names may look like others
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A cell with a number, which may be infinite, as it is formatted for people."""
+
+    value: float
+    form: str
+
+    def __str__(self) -> str:
+        return format(self.value, self.form)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that was shown: cells are text, or numbers where nothing was rounded for people."""
+    """A table that was shown: cells are text, figures, or numbers where nothing was rounded for people."""
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
 
     def records(self) -> list[dict[str, object]]:
-        """The rows by column, with numbers as numbers and unknown cells as ``None``."""
+        """The rows by column, with numbers as numbers; cells that are unknown or not finite are ``None``."""
         return [dict(zip(self.columns, map(_value, row), strict=True)) for row in self.rows]
 
 
@@ -114,20 +130,17 @@ def _is_number(text: str) -> bool:
 
 
 def _value(cell: object) -> object:
-    if not isinstance(cell, str):
-        return cell
-    if cell == UNKNOWN:
+    if isinstance(cell, Figure):
+        cell = float(str(cell))
+    elif isinstance(cell, str) and DECIMAL.fullmatch(cell):
+        cell = int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    if cell == UNKNOWN or (isinstance(cell, float) and not math.isfinite(cell)):
         return None
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
     return cell
 
 
 def _as_json(shown: Sequence[Table]) -> str:
-    return json.dumps({one.name: one.records() for one in shown}, indent=1) + "\n"
+    return json.dumps({one.name: one.records() for one in shown}, indent=1, allow_nan=False) + "\n"
 
 
 def _as_csv(shown: Sequence[Table]) -> str:

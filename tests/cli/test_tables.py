@@ -78,6 +78,35 @@ def test_columns_of_one_name_are_told_apart_and_unknown_cells_are_null():
     assert tables._as_csv([one, one]) == "a,a 2\n-,1.5\n\na,a 2\n-,1.5\n"
 
 
+@pytest.mark.parametrize("text", ["1_2", "nan", "inf", "Infinity", " 1", "007", "12e45", "+1", "1.", "\u0663"])
+def test_a_name_that_python_reads_as_a_number_stays_a_name(text):
+    assert tables.Table("t", ("a",), ((text,),)).records() == [{"a": text}]
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_what_is_not_finite_is_null(value):
+    one = tables.Table("t", ("a", "b", "c"), ((value, tables.Figure(value, ".3e"), tables.Figure(-2e-5, ".3e")),))
+
+    assert json.loads(tables._as_json([one])) == {"t": [{"a": None, "b": None, "c": -2e-5}]}
+
+
+def test_outputs_that_are_infinitely_far_off_are_json(command, compiled, monkeypatch, tmp_path):
+    from gpucomp.cli import compare
+    from tests.cli.conftest import X
+
+    monkeypatch.setattr(compare, "onnxruntime_outputs", lambda model, inputs: {"y": X - float("inf"), "z": X})
+
+    command(
+        "run", "model.onnx", "--input", "x.npy", "--compare", "onnxruntime", "--tolerance", "0.01", "--json", "t.json"
+    )
+
+    def refused(text):
+        raise AssertionError(text)
+
+    rows = json.loads((tmp_path / "t.json").read_text(), parse_constant=refused)["outputs"]
+    assert rows[0]["largest"] is None
+
+
 def test_every_command_with_a_table_exports_it():
     """A command that shows tables and does not say so is found by its options."""
     from gpucomp.cli.commands import gpucomp
