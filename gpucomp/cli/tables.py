@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -98,11 +99,16 @@ def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             alone = any(str(path) == "-" for path in places.values())
             try:
                 with contextlib.redirect_stdout(io.StringIO()) if alone else contextlib.nullcontext():
-                    return function(*arguments, **options)
+                    ended = function(*arguments, **options)
+            except BaseException:
+                if shown:
+                    _write_beside_an_error(places, shown)
+                raise
             finally:
                 _shown.reset(token)
-                for form, path in places.items():
-                    _write(path, WRITERS[form](shown))
+            for form, path in places.items():
+                _write(path, WRITERS[form](shown))
+            return ended
 
         for form in reversed(wanted):
             command = click.option(
@@ -156,6 +162,15 @@ def _as_csv(shown: Sequence[Table]) -> str:
 
 
 WRITERS: Mapping[str, Callable[[Sequence[Table]], str]] = {"json": _as_json, "csv": _as_csv}
+
+
+def _write_beside_an_error(places: Mapping[str, Path], shown: Sequence[Table]) -> None:
+    """Write the tables when the command ends with an error, which is the one to report."""
+    for form, path in places.items():
+        try:
+            _write(path, WRITERS[form](shown))
+        except UsageError as error:
+            print(f"warning: {error.message}", file=sys.stderr)
 
 
 def _write(path: Path, text: str) -> None:

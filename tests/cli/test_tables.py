@@ -48,6 +48,10 @@ def test_tables_are_written_when_the_command_ends_with_an_error_behind_them(comm
 
     monkeypatch.setattr(compare, "onnxruntime_outputs", lambda model, inputs: {"y": X, "z": X})
     options = ("--input", "x.npy", "--compare", "onnxruntime", "--tolerance", "0.01")
+    hidden = command("run", "model.onnx", *options, "--csv", "x.npy/t.csv", "--json", "u.json")
+    assert hidden.code == 6
+    assert [line.split(":")[0] for line in hidden.err.splitlines()] == ["warning", "error GPC6001"]
+    assert (tmp_path / "u.json").exists()
 
     ran = command("run", "model.onnx", *options, "--json", "t.json")
 
@@ -55,6 +59,16 @@ def test_tables_are_written_when_the_command_ends_with_an_error_behind_them(comm
     rows = json.loads((tmp_path / "t.json").read_text())["outputs"]
     assert [list(row.values())[-1] for row in rows] == ["WRONG", "ok"]
     assert rows[1]["largest"] == 0.0
+
+
+def test_a_command_that_fails_before_its_table_leaves_files_alone(command, tmp_path):
+    (tmp_path / "t.json").write_text("earlier")
+
+    ran = command("inspect", "gone.onnx", "--kernels", "--json", "t.json", "--csv", "new.csv")
+
+    assert (ran.code, ran.error.split(":")[0]) == (3, "error GPC3001")
+    assert (tmp_path / "t.json").read_text() == "earlier"
+    assert not (tmp_path / "new.csv").exists()
 
 
 def test_a_profile_is_two_tables(command, compiled, tmp_path):
