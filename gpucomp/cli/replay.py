@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucomp.cli.progress import progress
-from gpucomp.cli.tables import exported, print_tables
+from gpucomp.cli.tables import exported, note_tables, print_tables
 from gpucomp.errors import UsageError, quote
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
     from gpucomp.tuning.replay import Result
@@ -84,10 +85,12 @@ def replay(
 
         page.replayed(study, spaces, results)
     text = json.dumps([found.as_json() for found in results], indent=1)
+    table = _table(results)
     if report is not None and str(report) == "-":
+        note_tables(searches=table)
         click.echo(text)
         return
-    _print(results)
+    print_tables(searches=table)
     if report is not None:
         try:
             report.write_text(text + "\n", encoding="utf-8")
@@ -95,7 +98,7 @@ def replay(
             raise UsageError(f"cannot write {quote(report)}: {error.strerror}", code="GPC2005") from None
 
 
-def _print(results: list[Result]) -> None:
+def _table(results: list[Result]) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -114,7 +117,7 @@ def _print(results: list[Result]) -> None:
         if len(own) > 1:
             means = [sum(f.fraction_of_optimum[b] for f in own) / len(own) for b in own[0].fraction_of_optimum]
             table.add_row("mean", name, "", *(f"{mean:.3f}" for mean in means), "", style="bold")
-    print_tables(searches=table)
+    return table
 
 
 def _cell(found: Result, budget: str) -> Text:

@@ -54,6 +54,7 @@ class Table:
 
 
 _shown: ContextVar[list[Table] | None] = ContextVar("_shown", default=None)
+_forms: ContextVar[tuple[str, ...]] = ContextVar("_forms", default=())  # that the command is asked for
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], name: str = "table") -> list[str]:
@@ -77,12 +78,28 @@ def print_tables(**found: rich.table.Table) -> None:
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console = Console(markup=False, highlight=False, width=1000)
-    for number, (name, one) in enumerate(found.items()):
-        columns = [list(map(str, column.cells)) for column in one.columns]
-        _note(name, [str(column.header) for column in one.columns], list(zip(*columns, strict=True)))
+    note_tables(**found)
+    for number, one in enumerate(found.values()):
         if number:
             console.print()
         console.print(one)
+
+
+def note_tables(**found: rich.table.Table) -> None:
+    """Note rich tables for ``--json`` and ``--csv`` without printing them."""
+    for name, one in found.items():
+        columns = [list(map(str, column.cells)) for column in one.columns]
+        _note(name, [str(column.header) for column in one.columns], list(zip(*columns, strict=True)))
+
+
+def refuse_export(why: str) -> None:
+    """Raise ``UsageError`` if a command that will show no table is asked for it as data."""
+    _refuse(_forms.get(), f"no table is shown here; {why}")
+
+
+def _refuse(forms: Iterable[str], why: str) -> None:
+    if options := " and ".join(f"--{form}" for form in forms):
+        raise UsageError(f"{options}: {why}", code="GPC2007")
 
 
 def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -95,7 +112,7 @@ def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def command(*arguments: Any, **options: Any) -> Any:
             places = {form: path for form in wanted if (path := options.pop(f"{form}_of_tables")) is not None}
             shown: list[Table] = []
-            token = _shown.set(shown)
+            token, asked = _shown.set(shown), _forms.set(tuple(places))
             alone = any(str(path) == "-" for path in places.values())
             try:
                 with contextlib.redirect_stdout(io.StringIO()) if alone else contextlib.nullcontext():
@@ -106,6 +123,9 @@ def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 raise
             finally:
                 _shown.reset(token)
+                _forms.reset(asked)
+            if not shown:
+                _refuse(places, "no table was shown, so none is written")
             for form, path in places.items():
                 _write(path, WRITERS[form](shown))
             return ended

@@ -79,6 +79,24 @@ def test_a_profile_is_two_tables(command, compiled, tmp_path):
     assert families.startswith("family,launches,")
 
 
+def test_a_profile_is_tables_also_beside_samples_on_stdout(command, compiled, tmp_path):
+    ran = command("bench", "model.onnx", "--duration", "0", "--profile", "--json", "-", "--csv", "t.csv")
+
+    assert json.loads(ran.out)["samples_ms"]
+    kernels, families = (tmp_path / "t.csv").read_text().split("\n\n")
+    assert kernels.startswith("#,kernel,")
+    assert families.startswith("family,launches,")
+
+
+@pytest.mark.parametrize("arguments", [("bench", "model.onnx"), ("run", "model.onnx"), ("inspect", "m.gpuc")])
+def test_tables_of_a_command_without_one_are_refused(command, compiled, model, tmp_path, arguments):
+    ran = command(*arguments, "--csv", "t.csv")
+
+    assert (ran.code, ran.error.split(":")[:2]) == (2, ["error GPC2007", " --csv"])
+    assert not (tmp_path / "t.csv").exists()
+    assert len(compiled) == 1  # by the fixture: a refused command does nothing
+
+
 def test_a_place_that_cannot_be_written_is_told(command, model):
     ran = command("inspect", "m.gpuc", "--kernels", "--csv", "x.npy/t.csv")
 
