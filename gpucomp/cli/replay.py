@@ -75,7 +75,7 @@ def replay(
         spaces = [space for path in files for space in recorded.read(path)]
         for space in spaces:
             for name in names:
-                tell(f"{space.name}, {name}", len(results), len(spaces) * len(names))
+                tell("search", len(results), len(spaces) * len(names), f"{space.name}, {name}")
                 found = laboratory.replay(
                     space, name, trials=trials, seeds=seeds, others=known, faults=faults, batch=batch
                 )

@@ -416,7 +416,7 @@ def line(state: State) -> str:
 def watching(options: Options) -> Iterator[Watch]:
     """Show the state of a search as a line on a terminal."""
     with progress("tuning", options.budget) as report:
-        yield lambda state: report(line(state), state.trials, options.trials or 0)
+        yield lambda state: report(state.phase, state.trials, options.trials or 0, line(state))
 
 
 def result(tuned: Tuned, took: float) -> list[str]:
