@@ -192,3 +192,12 @@ def test_every_command_with_a_table_exports_it():
         else:
             assert "--csv" not in options, command.name
     assert found >= {"run", "compare", "bench", "inspect", "tune", "replay", "show", "diff"}
+
+
+def test_no_difference_is_a_table_without_rows(command, tmp_path):
+    (tmp_path / "a.jsonl").write_text("")
+
+    ran = command("records", "diff", "a.jsonl", "a.jsonl", "--csv", "t.csv")
+
+    assert (ran.code, ran.out) == (0, "no difference\n"), ran.err
+    assert (tmp_path / "t.csv").read_text() == "kernel,device,trials,after,pick,after 2\n"
