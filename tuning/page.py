@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpucomp import files
 from gpucomp.errors import UsageError
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
@@ -49,7 +50,7 @@ def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) 
         body += space(one.candidates, one.seconds, np.isnan(one.seconds), one.labels)
     if len(spaces) > MOST_DRAWN:
         body.append(page.paragraph(f"{len(spaces) - MOST_DRAWN} more spaces are not drawn."))
-    page.write(path, page.page("Searches on recorded spaces", body))
+    files.write(path, page.page("Searches on recorded spaces", body))
 
 
 def _by_space(spaces: Sequence[Recorded], results: Sequence[Result]) -> list[tuple[Recorded, list[Result]]]:
@@ -199,4 +200,4 @@ def write_report(
         raise UsageError(f"{title}: no measurement succeeded, so there is nothing to report")
     more = [page.source(name, body) for name, body in (differences or {}).items()]
     body = [page.heading(title, 1), *space(candidates, seconds, failed), *more]
-    page.write(path, page.page(title, body))
+    files.write(path, page.page(title, body))

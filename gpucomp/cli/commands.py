@@ -18,12 +18,13 @@ from gpucomp.cli import compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, open_model, shapes_told_by
-from gpucomp.cli.options import ModelOptions, inputs, model, model_options, write
+from gpucomp.cli.options import ModelOptions, inputs, model, model_options
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
 from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_export
 from gpucomp.errors import UnsupportedError, UsageError, quote
+from gpucomp.files import write
 from gpucomp.runtime.ceilings import together
 from gpucomp.runtime.inputs import random_inputs
 
@@ -289,13 +290,18 @@ def bench(
     if found is not None:
         profile_page.write(found, trace, output, how.model.name, method)
     text = json.dumps(data, indent=1)
+    lines = ["=== Performance summary ===", *measure.summary(latency, percentiles), method]
+    _tell(lines, text, report, found)
+
+
+def _tell(lines: list[str], text: str, report: Path | None, found: Profile | None = None) -> None:
+    """Print the lines and the profile, and write ``text``. If that goes to stdout, nothing else does."""
     if str(report) == "-":
         if found is not None:
             note_tables(**_tables(found))
         click.echo(text)
         return
-    click.echo("=== Performance summary ===")
-    click.echo("\n".join([*measure.summary(latency, percentiles), method]))
+    click.echo("\n".join(lines))
     if found is not None:
         _show_profile(found)
     if report is not None:
@@ -348,12 +354,7 @@ def _bench_static(
     found = costs_of(how.model, lowered, device)
     data, lines = costs.as_json(found, device), costs.static(found, device)
     text = json.dumps({"model": str(how.model), "precision": how.precision, **data}, indent=1)
-    if str(report) == "-":
-        click.echo(text)
-        return
-    click.echo("\n".join(lines))
-    if report is not None:
-        write(report, text + "\n")
+    _tell(lines, text, report)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:

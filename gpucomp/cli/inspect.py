@@ -10,11 +10,12 @@ import click
 
 from gpucomp.cli import show, tensors
 from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_show
-from gpucomp.cli.options import ModelOptions, model_options, write
+from gpucomp.cli.options import ModelOptions, model_options
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
 from gpucomp.errors import UsageError, quote
 from gpucomp.extras import install
+from gpucomp.files import write
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered

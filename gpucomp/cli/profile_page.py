@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpucomp import files
 from gpucomp.cli.profile import Profile, Row, number, percent, summary
 from gpucomp.cli.profile import trace as timeline
 from gpucomp.cli.show import counted
@@ -20,9 +21,9 @@ HEAD = ("#", "kernel", "time and floor", "ms", "of run", "floor ms", "x floor", 
 def write(found: Profile, trace: Path | None, output: Path | None, model: str, method: str) -> None:
     """Write the trace and the page, where they are wanted. ``method`` says how the samples were taken."""
     if trace is not None:
-        page.write(trace, json.dumps(timeline(found.rows, found.runs, model)) + "\n")
+        files.write(trace, json.dumps(timeline(found.rows, found.runs, model)) + "\n")
     if output is not None:
-        page.write(output, text(found, model, [method]))
+        files.write(output, text(found, model, [method]))
 
 
 def text(found: Profile, model: str, about: Sequence[str]) -> str:

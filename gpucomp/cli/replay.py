@@ -10,7 +10,7 @@ import click
 
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported, note_tables, print_tables
-from gpucomp.errors import UsageError, quote
+from gpucomp.files import write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,10 +92,7 @@ def replay(
         return
     print_tables(searches=table)
     if report is not None:
-        try:
-            report.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write {quote(report)}: {error.strerror}", code="GPC2005") from None
+        write(report, text + "\n")
 
 
 def _table(results: list[Result]) -> Table:

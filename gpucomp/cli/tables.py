@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import UsageError
+from gpucomp.files import write
 
 if TYPE_CHECKING:
     import rich.table
@@ -196,8 +197,5 @@ def _write_beside_an_error(places: Mapping[str, Path], shown: Sequence[Table]) -
 def _write(path: Path, text: str) -> None:
     if str(path) == "-":
         click.echo(text, nl=False)
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
+    else:
+        write(path, text)

@@ -4,6 +4,7 @@ import ast
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,15 @@ def test_a_place_that_cannot_be_written_is_told(command, model):
     ran = command("inspect", "m.gpuc", "--kernels", "--csv", "x.npy/t.csv")
 
     assert (ran.code, ran.error.split(":")[0]) == (2, "error GPC2005")
+
+
+def test_one_helper_writes_what_a_user_asked_for():
+    root = Path(tables.__file__).parents[1]
+    repeated = re.compile(r"cannot write \{quote\(\w+\)\}: \{error")
+    sources = [path for folder in ("cli", "report") for path in (root / folder).glob("*.py")]
+
+    assert [path.name for path in sources if repeated.search(path.read_text(encoding="utf-8"))] == []
+    assert repeated.search((root / "files.py").read_text(encoding="utf-8"))
 
 
 def test_columns_of_one_name_are_told_apart_and_unknown_cells_are_null():
