@@ -22,6 +22,7 @@ from gpucomp.errors import plain
 MOST_SHOWN = 160  # characters of a text
 MOST_MARKS = 4  # combining characters in a row: no language needs more, and hundreds cover the lines above
 NUMBER = re.compile(r"-|failed|[\d.]+( \([^)]*\)| to [\d.]+)?")  # also with its interval
+COLOURS = 8  # in page.css: --c0 to --c7
 HERE = Path(__file__).parent
 
 

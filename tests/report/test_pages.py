@@ -55,6 +55,15 @@ def test_columns_of_numbers_are_set_to_the_right():
     assert re.findall(r"<t[dh]( class=\"n\")?>", found) == ["", ' class="n"', ""] * 3
 
 
+def test_the_style_sheet_and_no_other_module_says_how_many_colours_there_are():
+    root = page.HERE.parent
+    sheet = (page.HERE / "page.css").read_text(encoding="utf-8")
+    sources = [path for folder in ("cli", "report") for path in (root / folder).glob("*.py")]
+
+    assert set(re.findall(r"--c(\d+):", sheet)) == set(map(str, range(page.COLOURS)))
+    assert [p.name for p in sources if re.search("^COLOURS =", p.read_text(encoding="utf-8"), re.M)] == ["page.py"]
+
+
 def test_a_page_that_cannot_be_written_is_a_usage_error(tmp_path):
     with pytest.raises(Exception, match="GPC2005"):
         files.write(tmp_path / "gone" / "p.html", "")
