@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpucomp import files
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
 from gpucomp.tuning.analysis import NEAR, Importance, dependence, importance, neighbours
@@ -48,7 +49,7 @@ def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) 
         body += space(one.candidates, one.seconds, np.isnan(one.seconds), one.labels)
     if len(spaces) > MOST_DRAWN:
         body.append(page.paragraph(f"{len(spaces) - MOST_DRAWN} more spaces are not drawn."))
-    page.write(path, page.page("Searches on recorded spaces", body))
+    files.write(path, page.page("Searches on recorded spaces", body))
 
 
 def _by_space(spaces: Sequence[Recorded], results: Sequence[Result]) -> list[tuple[Recorded, list[Result]]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpucomp import files
 from gpucomp.errors import ScheduleError, UsageError
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
@@ -47,7 +48,7 @@ def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title:
         parts.append(page.paragraph(f"{others} of these kernels have no section below: no trial of theirs succeeded."))
     for key in shown:
         parts += _kernel(told[key], tasks.get(key[0]))
-    page.write(path, page.page(title, parts))
+    files.write(path, page.page(title, parts))
     return len(shown)
 
 

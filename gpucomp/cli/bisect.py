@@ -16,7 +16,7 @@ from gpucomp.cli.blame import FAILURE, Blame, blame
 from gpucomp.cli.cut import Case, Traced
 from gpucomp.cli.progress import progress
 from gpucomp.cli.settle import Settled, as_computed, settle
-from gpucomp.cli.tables import table
+from gpucomp.cli.tables import Figure, table
 from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
 from gpucomp.frontend import onnx as frontend
@@ -152,8 +152,8 @@ def _every(traced: Traced, each: dict[str, np.ndarray], tolerance: compare.Toler
     for name, array in each.items():
         far = compare.distance(array, traced.tensors[name])
         verdict = "ok" if tolerance.allows(far) else "WRONG"
-        figures = (f"{far.l2:.2e}", f"{far.rms:.2e}", f"{far.linf:.2e}", f"{far.cosine:.9f}")
-        rows.append((quote(name), makers[name], *figures, verdict))
+        figures = [Figure(value, ".2e") for value in (far.l2, far.rms, far.linf)]
+        rows.append((quote(name), makers[name], *figures, Figure(far.cosine, ".9f"), verdict))
     return table(("tensor", "operator", "l2", "rms", "linf", "cosine", ""), rows, "tensors")
 
 

@@ -18,17 +18,19 @@ from gpucomp.cli import compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, open_model, shapes_told_by
-from gpucomp.cli.options import ModelOptions, inputs, model, model_options, write
+from gpucomp.cli.options import ModelOptions, inputs, model, model_options
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
-from gpucomp.cli.tables import exported, print_tables
+from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_export
 from gpucomp.errors import UnsupportedError, UsageError, quote
+from gpucomp.files import write
 from gpucomp.runtime.ceilings import together
 from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     import numpy as np
+    from rich.table import Table
 
     from gpucomp.cli.profile import Profile
     from gpucomp.runtime.executable import Executable
@@ -122,6 +124,8 @@ def run(
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and how.model.suffix == ".gpuc":
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
+    if not reference:
+        refuse_export("give --compare too")
     _require_packages(files, reference)
     exe = open_model(how, files, runs=True)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
@@ -254,6 +258,8 @@ def bench(
     if static:
         _bench_static(how, report)
         return
+    if not profiled:
+        refuse_export("give --profile or --static too")
     from gpucomp.cli import profile, profile_page
 
     percentiles = _percentiles(percentile)
@@ -284,11 +290,18 @@ def bench(
     if found is not None:
         profile_page.write(found, trace, output, how.model.name, method)
     text = json.dumps(data, indent=1)
+    lines = ["=== Performance summary ===", *measure.summary(latency, percentiles), method]
+    _tell(lines, text, report, found)
+
+
+def _tell(lines: list[str], text: str, report: Path | None, found: Profile | None = None) -> None:
+    """Print the lines and the profile, and write ``text``. If that goes to stdout, nothing else does."""
     if str(report) == "-":
+        if found is not None:
+            note_tables(**_tables(found))
         click.echo(text)
         return
-    click.echo("=== Performance summary ===")
-    click.echo("\n".join([*measure.summary(latency, percentiles), method]))
+    click.echo("\n".join(lines))
     if found is not None:
         _show_profile(found)
     if report is not None:
@@ -309,8 +322,14 @@ def _show_profile(found: Profile) -> None:
     from gpucomp.cli import profile
 
     click.echo("=== Profile ===")
-    print_tables(kernels=profile.table(found.rows), families=profile.by_family(found.rows))
+    print_tables(**_tables(found))
     click.echo("\n".join(profile.summary(found.rows, found.ceilings)))
+
+
+def _tables(found: Profile) -> dict[str, Table]:
+    from gpucomp.cli import profile
+
+    return {"kernels": profile.table(found.rows), "families": profile.by_family(found.rows)}
 
 
 def _given(exe: Executable, files: tuple[str, ...], preprocess: str) -> tuple[dict[str, np.ndarray], str]:
@@ -335,12 +354,7 @@ def _bench_static(
     found = costs_of(how.model, lowered, device)
     data, lines = costs.as_json(found, device), costs.static(found, device)
     text = json.dumps({"model": str(how.model), "precision": how.precision, **data}, indent=1)
-    if str(report) == "-":
-        click.echo(text)
-        return
-    click.echo("\n".join(lines))
-    if report is not None:
-        write(report, text + "\n")
+    _tell(lines, text, report)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:

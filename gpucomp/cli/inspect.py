@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,25 +10,39 @@ import click
 
 from gpucomp.cli import show, tensors
 from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_show
-from gpucomp.cli.options import ModelOptions, model_options, write
+from gpucomp.cli.options import ModelOptions, model_options
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
 from gpucomp.errors import UsageError, quote
 from gpucomp.extras import install
+from gpucomp.files import write
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
     from gpucomp.report.journey import Journey
 
+GRAPHS = ("before", "after", "kernels")
 
-@click.command()
+
+class _Inspect(click.Command):
+    """Knows that ``--graph`` alone takes no value: in ``--graph m.onnx -o FILE`` the model is none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        drawn = any(arg.startswith(("-o", "--output")) for arg in args)
+        for k, (arg, value) in enumerate(pairwise(args)):
+            if arg == "--graph" and value not in GRAPHS and (drawn or value.endswith((".onnx", ".gpuc"))):
+                args = [*args[:k], "--graph=kernels", *args[k + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Inspect)
 @model_options
 @click.option("--kernels", is_flag=True, help="Every kernel: its operators, its schedule, and why it ends there.")
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option(
     "--graph",
-    type=click.Choice(["before", "after", "kernels"]),
+    type=click.Choice(GRAPHS),
     is_flag=False,
     flag_value="kernels",
     help="The graph before or after the passes. Alone: kernels and what is fused in them, see --output.",
@@ -60,7 +75,9 @@ def inspect(
         raise UsageError("the graph of kernels is drawn: --graph -o FILE.html expected", code="GPC2002")
     if output is not None:
         _draw_graph(how, output)
-        return
+        if not (kernels or passes or why or spaces) and sources is None and node is None:
+            return
+        graph = None
     if sources is not None:
         _make_folder(sources)
     if node is not None:

@@ -12,7 +12,6 @@ import click
 
 from gpucomp import config
 from gpucomp.cli.compare import ABSOLUTE
-from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; default: GPUCOMP_TARGET, or cpu."
@@ -98,11 +97,3 @@ def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
         help="A tensor is right if rms(difference) <= RTOL * rms(expected) + ATOL, which is numpy.allclose for the tensor "
         "as a whole; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
     )(function)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file. Raises ``UsageError`` if it cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None

@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpucomp import files
 from gpucomp.cli.profile import Profile, Row, number, percent, summary
 from gpucomp.cli.profile import trace as timeline
 from gpucomp.cli.show import counted
 from gpucomp.report import page
-from gpucomp.report.page import shown
+from gpucomp.report.page import COLOURS, shown
 
-COLOURS = 8  # of page.css; further families share the last one
 MOST_SPREAD = 1.5  # how far beyond the median a disturbed run may stretch the scale
 HEAD = ("#", "kernel", "time and floor", "ms", "of run", "floor ms", "x floor", "GFLOP/s", "GB/s", "limit")
 
@@ -20,9 +20,9 @@ HEAD = ("#", "kernel", "time and floor", "ms", "of run", "floor ms", "x floor", 
 def write(found: Profile, trace: Path | None, output: Path | None, model: str, method: str) -> None:
     """Write the trace and the page, where they are wanted. ``method`` says how the samples were taken."""
     if trace is not None:
-        page.write(trace, json.dumps(timeline(found.rows, found.runs, model)) + "\n")
+        files.write(trace, json.dumps(timeline(found.rows, found.runs, model)) + "\n")
     if output is not None:
-        page.write(output, text(found, model, [method]))
+        files.write(output, text(found, model, [method]))
 
 
 def text(found: Profile, model: str, about: Sequence[str]) -> str:
@@ -31,7 +31,7 @@ def text(found: Profile, model: str, about: Sequence[str]) -> str:
     for row in found.rows:
         families[row.family] = families.get(row.family, 0.0) + row.ms
     order = sorted(families, key=lambda name: -families[name])
-    colours = {name: min(k, COLOURS - 1) for k, name in enumerate(order)}
+    colours = {name: min(k, COLOURS - 1) for k, name in enumerate(order)}  # further families share the last one
     ends = [t for r in found.rows for t in (r.ms, r.floor_ms or 0.0, min(max(r.samples_ms), MOST_SPREAD * r.ms))]
     longest = max(ends, default=0.0) or 1.0
     buttons = [

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gpucomp.errors import plain
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 REDRAWN = 4.0  # times a second
 BRIEF_S = 1.0  # nothing is foretold of a stage before it has lasted so long
 
-Report = Callable[[str, int, int], None]
+
+class Report(Protocol):
+    """Takes the stage, how many of its parts are done and of how many, and a text to show instead of the stage."""
+
+    def __call__(self, stage: str, done: int, total: int, text: str = "") -> None: ...
 
 
 @dataclass
@@ -28,18 +32,22 @@ class Line:
     seconds: float | None = None
     clock: Callable[[], float] = time.monotonic
     stage: str = ""
+    text: str = ""
     done: int = 0
     total: int = 0
     started: float = field(init=False)
     stage_started: float = field(init=False)
+    stage_done: int = 0  # when the stage began
 
     def __post_init__(self) -> None:
         self.started = self.stage_started = self.clock()
 
-    def report(self, stage: str, done: int, total: int) -> None:
-        """Note that ``done`` of ``total`` parts of a stage are done; ``total`` is 0 where nobody knows it."""
+    def report(self, stage: str, done: int, total: int, text: str = "") -> None:
+        """Note that ``done`` of ``total`` parts are done, which may count earlier stages' too; ``total`` is 0 where nobody
+        knows it. ``text`` is shown instead of the stage and may change within it."""
         if stage != self.stage:
-            self.stage, self.stage_started = stage, self.clock()
+            self.stage, self.stage_started, self.stage_done = stage, self.clock(), done
+        self.text = text or stage
         self.done, self.total = done, total
 
     @property
@@ -48,12 +56,13 @@ class Line:
         if self.seconds is not None:
             return max(0.0, self.started + self.seconds - self.clock())
         spent = self.clock() - self.stage_started
-        if not self.total or not self.done or spent < BRIEF_S:
+        made = self.done - self.stage_done
+        if not self.total or made <= 0 or spent < BRIEF_S:
             return None
-        return spent / self.done * max(0, self.total - self.done)
+        return spent / made * max(0, self.total - self.done)
 
     def __str__(self) -> str:
-        parts = [f"{self.title}: {self.stage}" if self.stage else self.title]
+        parts = [f"{self.title}: {self.text}" if self.text else self.title]
         if self.total > 1:
             parts[0] += f" {self.done} of {self.total}"
         parts.append(f"{self.clock() - self.started:.0f} s")

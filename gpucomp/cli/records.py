@@ -257,8 +257,5 @@ def difference(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
         told = [_told(_pick(side)) for side in sides]
         if counts[0] != counts[1] or told[0] != told[1]:
             rows.append((key[0][:12], _device(key), *counts, *told))
-    return (
-        table(("kernel", "device", "trials", "after", "pick", "after"), rows, "differences")
-        if rows
-        else ["no difference"]
-    )
+    lines = table(("kernel", "device", "trials", "after", "pick", "after"), rows, "differences")
+    return lines if rows else ["no difference"]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucomp.cli.progress import progress
-from gpucomp.cli.tables import exported, print_tables
-from gpucomp.errors import UsageError, quote
+from gpucomp.cli.tables import exported, note_tables, print_tables
+from gpucomp.files import write
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
     from gpucomp.tuning.replay import Result
@@ -74,7 +75,7 @@ def replay(
         spaces = [space for path in files for space in recorded.read(path)]
         for space in spaces:
             for name in names:
-                tell(f"{space.name}, {name}", len(results), len(spaces) * len(names))
+                tell("search", len(results), len(spaces) * len(names), f"{space.name}, {name}")
                 found = laboratory.replay(
                     space, name, trials=trials, seeds=seeds, others=known, faults=faults, batch=batch
                 )
@@ -84,18 +85,17 @@ def replay(
 
         page.replayed(study, spaces, results)
     text = json.dumps([found.as_json() for found in results], indent=1)
+    table = _table(results)
     if report is not None and str(report) == "-":
+        note_tables(searches=table)
         click.echo(text)
         return
-    _print(results)
+    print_tables(searches=table)
     if report is not None:
-        try:
-            report.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write {quote(report)}: {error.strerror}", code="GPC2005") from None
+        write(report, text + "\n")
 
 
-def _print(results: list[Result]) -> None:
+def _table(results: list[Result]) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -114,7 +114,7 @@ def _print(results: list[Result]) -> None:
         if len(own) > 1:
             means = [sum(f.fraction_of_optimum[b] for f in own) / len(own) for b in own[0].fraction_of_optimum]
             table.add_row("mean", name, "", *(f"{mean:.3f}" for mean in means), "", style="bold")
-    print_tables(searches=table)
+    return table
 
 
 def _cell(found: Result, budget: str) -> Text:

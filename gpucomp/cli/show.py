@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpucomp.artifact.plan import WEIGHT
-from gpucomp.cli.tables import table
+from gpucomp.cli.tables import Figure, table
 from gpucomp.errors import quote
 from gpucomp.ir.types import type_of
 from gpucomp.runtime.executable import Executable, KernelInfo
@@ -166,7 +166,11 @@ def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -
 def errors(found: Mapping[str, Distance], tolerance: Tolerance) -> list[str]:
     """One row for each output: how far it is off, and whether that is within the tolerance."""
     rows = [
-        (quote(name), f"{far.l2:.3e}", f"{far.rms:.3e}", f"{far.linf:.3e}", "ok" if tolerance.allows(far) else "WRONG")
+        (
+            quote(name),
+            *(Figure(value, ".3e") for value in (far.l2, far.rms, far.linf)),
+            "ok" if tolerance.allows(far) else "WRONG",
+        )
         for name, far in found.items()
     ]
     return table(

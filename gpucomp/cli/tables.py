@@ -6,6 +6,9 @@ import contextlib
 import csv
 import io
 import json
+import math
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,28 +18,44 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import UsageError
+from gpucomp.files import write
 
 if TYPE_CHECKING:
     import rich.table
 
 UNKNOWN = "-"  # in a cell
+DECIMAL = re.compile(
+    r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?"
+)  # as numbers are formatted; names may look like others
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A cell with a number, which may be infinite, as it is formatted for people."""
+
+    value: float
+    form: str
+
+    def __str__(self) -> str:
+        return format(self.value, self.form)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that was shown: cells are text, or numbers where nothing was rounded for people."""
+    """A table that was shown: cells are text, figures, or numbers where nothing was rounded for people."""
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
 
     def records(self) -> list[dict[str, object]]:
-        """The rows by column, with numbers as numbers and unknown cells as ``None``."""
+        """The rows by column, with numbers as numbers; cells that are unknown or not finite are ``None``."""
         return [dict(zip(self.columns, map(_value, row), strict=True)) for row in self.rows]
 
 
 _shown: ContextVar[list[Table] | None] = ContextVar("_shown", default=None)
+_forms: ContextVar[tuple[str, ...]] = ContextVar("_forms", default=())  # that the command is asked for
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], name: str = "table") -> list[str]:
@@ -60,12 +79,28 @@ def print_tables(**found: rich.table.Table) -> None:
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console = Console(markup=False, highlight=False, width=1000)
-    for number, (name, one) in enumerate(found.items()):
-        columns = [list(map(str, column.cells)) for column in one.columns]
-        _note(name, [str(column.header) for column in one.columns], list(zip(*columns, strict=True)))
+    note_tables(**found)
+    for number, one in enumerate(found.values()):
         if number:
             console.print()
         console.print(one)
+
+
+def note_tables(**found: rich.table.Table) -> None:
+    """Note rich tables for ``--json`` and ``--csv`` without printing them."""
+    for name, one in found.items():
+        columns = [list(map(str, column.cells)) for column in one.columns]
+        _note(name, [str(column.header) for column in one.columns], list(zip(*columns, strict=True)))
+
+
+def refuse_export(why: str) -> None:
+    """Raise ``UsageError`` if a command that will show no table is asked for it as data."""
+    _refuse(_forms.get(), f"no table is shown here; {why}")
+
+
+def _refuse(forms: Iterable[str], why: str) -> None:
+    if options := " and ".join(f"--{form}" for form in forms):
+        raise UsageError(f"{options}: {why}", code="GPC2007")
 
 
 def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -78,15 +113,23 @@ def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def command(*arguments: Any, **options: Any) -> Any:
             places = {form: path for form in wanted if (path := options.pop(f"{form}_of_tables")) is not None}
             shown: list[Table] = []
-            token = _shown.set(shown)
+            token, asked = _shown.set(shown), _forms.set(tuple(places))
             alone = any(str(path) == "-" for path in places.values())
             try:
                 with contextlib.redirect_stdout(io.StringIO()) if alone else contextlib.nullcontext():
-                    return function(*arguments, **options)
+                    ended = function(*arguments, **options)
+            except BaseException:
+                if shown:
+                    _write_beside_an_error(places, shown)
+                raise
             finally:
                 _shown.reset(token)
-                for form, path in places.items():
-                    _write(path, WRITERS[form](shown))
+                _forms.reset(asked)
+            if not shown:
+                _refuse(places, "no table was shown, so none is written")
+            for form, path in places.items():
+                _write(path, WRITERS[form](shown))
+            return ended
 
         for form in reversed(wanted):
             command = click.option(
@@ -114,20 +157,17 @@ def _is_number(text: str) -> bool:
 
 
 def _value(cell: object) -> object:
-    if not isinstance(cell, str):
-        return cell
-    if cell == UNKNOWN:
+    if isinstance(cell, Figure):
+        cell = float(str(cell))
+    elif isinstance(cell, str) and DECIMAL.fullmatch(cell):
+        cell = int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    if cell == UNKNOWN or (isinstance(cell, float) and not math.isfinite(cell)):
         return None
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
     return cell
 
 
 def _as_json(shown: Sequence[Table]) -> str:
-    return json.dumps({one.name: one.records() for one in shown}, indent=1) + "\n"
+    return json.dumps({one.name: one.records() for one in shown}, indent=1, allow_nan=False) + "\n"
 
 
 def _as_csv(shown: Sequence[Table]) -> str:
@@ -145,11 +185,17 @@ def _as_csv(shown: Sequence[Table]) -> str:
 WRITERS: Mapping[str, Callable[[Sequence[Table]], str]] = {"json": _as_json, "csv": _as_csv}
 
 
+def _write_beside_an_error(places: Mapping[str, Path], shown: Sequence[Table]) -> None:
+    """Write the tables when the command ends with an error, which is the one to report."""
+    for form, path in places.items():
+        try:
+            _write(path, WRITERS[form](shown))
+        except UsageError as error:
+            print(f"warning: {error.message}", file=sys.stderr)
+
+
 def _write(path: Path, text: str) -> None:
     if str(path) == "-":
         click.echo(text, nl=False)
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
+    else:
+        write(path, text)

@@ -20,6 +20,7 @@ from gpucomp.cli import tensors
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote
+from gpucomp.files import write
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -307,10 +308,10 @@ def _searched(
 
 def _write_report(path: Path, tuned: Tuned) -> None:
     text = json.dumps(as_json(tuned), indent=1)
-    try:
-        click.echo(text) if str(path) == "-" else path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
+    if str(path) == "-":
+        click.echo(text)
+    else:
+        write(path, text + "\n")
 
 
 def planned(tasks: Sequence[Any], options: Any) -> list[str]:
@@ -416,7 +417,7 @@ def line(state: State) -> str:
 def watching(options: Options) -> Iterator[Watch]:
     """Show the state of a search as a line on a terminal."""
     with progress("tuning", options.budget) as report:
-        yield lambda state: report(line(state), state.trials, options.trials or 0)
+        yield lambda state: report(state.phase, state.trials, options.trials or 0, line(state))
 
 
 def result(tuned: Tuned, took: float) -> list[str]:

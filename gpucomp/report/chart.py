@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from gpucomp.report.page import shown
+from gpucomp.report.page import COLOURS, shown
 
 WIDTH, HEIGHT = 420, 280
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 8, 38
-COLOURS = 8  # in page.css
 DASHES = ("", "7 3", "2 3", "9 3 2 3")  # tell lines apart without colours
 MARKED = 24  # points of a line that are marked
 LETTER = 6.6  # the usual width of one at 12 px

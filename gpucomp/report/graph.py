@@ -16,12 +16,11 @@ from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.report import page
 from gpucomp.report.journey import Journey
 from gpucomp.report.layered import layout
-from gpucomp.report.page import line, shown
+from gpucomp.report.page import COLOURS, line, shown
 
 WIDE, ROW, PAD = 280, 17, 8  # pixels of a box, of a line in it, of its edge
 LETTERS = 38  # that fit on a line
 MOST_ROWS = 14  # of nodes in a box; the panel beside the graph lists all
-COLOURS = 8  # of page.css; further kinds share the last one
 Line = tuple[str, str]  # style and text
 CONTROLS = """<input id="find" type="search" placeholder="Find a node, kernel or operator" aria-label="Find"
 autocomplete="off" spellcheck="false"><span class="buttons"><button id="out" title="smaller">−</button><button id="in"
@@ -182,6 +181,7 @@ def _legend(kinds: Sequence[str]) -> str:
 
 def _ink(kind: str, kinds: Sequence[str]) -> str:
     drawn = [k for k in kinds if k not in ("input", "output")]
+    # further kinds share the last colour
     return f"var(--c{min(drawn.index(kind), COLOURS - 1)})" if kind in drawn else "var(--soft)"
 
 

@@ -17,11 +17,12 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
-from gpucomp.errors import UsageError, plain, quote
+from gpucomp.errors import plain
 
 MOST_SHOWN = 160  # characters of a text
 MOST_MARKS = 4  # combining characters in a row: no language needs more, and hundreds cover the lines above
 NUMBER = re.compile(r"-|failed|[\d.]+( \([^)]*\)| to [\d.]+)?")  # also with its interval
+COLOURS = 8  # in page.css: --c0 to --c7
 HERE = Path(__file__).parent
 
 
@@ -97,11 +98,3 @@ def page(title: str, body: Sequence[str], *, sheets: Sequence[str] = (), script:
             "</body></html>\n",
         ]
     )
-
-
-def write(path: Path, text: str) -> None:
-    """Write a page. Raises ``UsageError`` if the file cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None

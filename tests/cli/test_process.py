@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def test_a_long_task_has_one_moving_line_on_a_terminal():
     os.close(terminal)
 
     text = told.decode()
-    assert "compiling m.onnx: kernels 3 of 7, 0 s" in text
+    assert re.search(r"compiling m\.onnx: kernels 3 of 7, \d+ s", text)
     assert text.count("\n") <= 2  # the line is drawn over itself; the error has its own
 
 

@@ -28,6 +28,53 @@ def test_what_is_left_follows_from_what_is_done(clock):
     assert str(line) == "compiling m.onnx: render 2 of 8, 14 s, about 12 s of this stage left"
 
 
+def test_a_text_that_changes_within_a_stage_changes_nothing_that_is_left(clock):
+    line = Line("tuning", clock=clock)
+    line.report("search", 0, 2000, "kernel 1 of 2, trial")
+    clock.now += 1000
+    line.report("search", 1000, 2000, "kernel 1 of 2, trial")
+    clock.now += 2
+    line.report("search", 1002, 2000, "kernel 2 of 2, trial")
+
+    assert str(line) == "tuning: kernel 2 of 2, trial 1002 of 2000, 1002 s, about 998 s of this stage left"
+
+
+def test_what_earlier_stages_did_is_not_this_stages_speed(clock):
+    line = Line("tuning", clock=clock)
+    line.report("search", 0, 20)
+    clock.now += 10
+    line.report("final", 10, 20)
+    clock.now += 6
+    assert line.left is None
+    line.report("final", 12, 20)
+
+    assert line.left == 24
+
+
+def test_a_search_is_one_stage(monkeypatch):
+    from contextlib import contextmanager
+    from types import SimpleNamespace
+
+    from gpucomp.cli import tune
+
+    told = []
+
+    @contextmanager
+    def progress(title, seconds):
+        yield lambda *values: told.append(values)
+
+    monkeypatch.setattr(tune, "progress", progress)
+    studies = [SimpleNamespace(task=SimpleNamespace(label=x), best=0.5, trials=[1]) for x in "ab"]
+    with tune.watching(SimpleNamespace(budget=None, trials=20)) as watch:
+        for done, study in enumerate(studies):
+            watch(SimpleNamespace(phase="search", current=study, studies=studies, trials=done))
+
+    assert told == [
+        ("search", 0, 20, "kernel 1 of 2, 2.00 x its default, a, trial"),
+        ("search", 1, 20, "kernel 2 of 2, 2.00 x its default, b, trial"),
+    ]
+
+
 def test_nothing_is_foretold_where_nothing_is_known(clock):
     line = Line("compiling m.onnx", clock=clock)
     assert str(line) == "compiling m.onnx, 0 s"

@@ -28,9 +28,12 @@ def test_replay_prints_a_row_a_file_and_sampler_and_the_mean(command, cache, tmp
     ]  # fmt: skip
 
 
-def test_replay_gives_json_with_the_fraction_at_every_budget(command, cache):
-    ran = command("replay", str(cache), "--sampler", "genetic", "--trials", "200", "--seeds", "2", "--json", "-")
+def test_replay_gives_json_with_the_fraction_at_every_budget(command, cache, tmp_path):
+    ran = command(
+        "replay", str(cache), "--sampler", "genetic", "--trials", "200", "--seeds", "2", "--json", "-", "--csv", "t.csv"
+    )
 
+    assert (tmp_path / "t.csv").read_text().startswith("file,sampler,points,")
     (found,) = json.loads(ran.out)
     assert (found["file"], found["sampler"]) == ("t.json", "genetic")
     assert list(found["fraction_of_optimum"]) == ["25", "50", "100", "200"]

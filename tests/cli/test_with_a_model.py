@@ -1,5 +1,6 @@
 """The command with the real compiler: the digits network, and models that are none."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -367,3 +368,25 @@ def test_check_names_where_values_decide_shapes(command, tmp_path):
     assert "Exp" not in out
     assert "dynamic   2 operators" in compiled[1]
     assert "NonZero Transpose" in compiled[1]
+
+
+def test_the_graph_is_drawn_beside_everything_else(command, digits, tmp_path):
+    shapes = ("--target", "cpu", "--shapes", "image:7x1x8x8")
+    rest = ("--kernels", "--sources", "s", "--json", "t.json")
+
+    code, out, err = command("inspect", DIGITS, *shapes, "--graph", "-o", "g.html", *rest)
+
+    assert code == 0, err
+    assert "kernels -> g.html" in out
+    assert (tmp_path / "g.html").exists()
+    assert list((tmp_path / "s").iterdir())
+    assert list(json.loads((tmp_path / "t.json").read_text())) == ["kernels"]
+
+
+@pytest.mark.parametrize("output", [("-o", "g.html"), ("--output=g.html",), ()])
+def test_a_model_behind_graph_is_not_its_value(command, tmp_path, output):
+    code, _, err = command("inspect", "--graph", DIGITS, *output, "--target", "cpu", "--shapes", "image:7x1x8x8")
+
+    assert code == (0 if output else 2), err
+    assert (tmp_path / "g.html").exists() == bool(output)
+    assert output or err.startswith("error GPC2002: the graph of kernels is drawn: --graph -o FILE.html expected")

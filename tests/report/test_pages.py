@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from gpucomp import cli, config
+from gpucomp import cli, config, files
 from gpucomp.cli import profile, profile_page
 from gpucomp.report import page
 from gpucomp.runtime.executable import KernelInfo
@@ -56,9 +56,18 @@ def test_columns_of_numbers_are_set_to_the_right():
     assert re.findall(r"<t[dh]( class=\"n\")?>", found) == ["", ' class="n"', ""] * 3
 
 
+def test_the_style_sheet_and_no_other_module_says_how_many_colours_there_are():
+    root = page.HERE.parent
+    sheet = (page.HERE / "page.css").read_text(encoding="utf-8")
+    sources = [path for folder in ("cli", "report") for path in (root / folder).glob("*.py")]
+
+    assert set(re.findall(r"--c(\d+):", sheet)) == set(map(str, range(page.COLOURS)))
+    assert [p.name for p in sources if re.search("^COLOURS =", p.read_text(encoding="utf-8"), re.M)] == ["page.py"]
+
+
 def test_a_page_that_cannot_be_written_is_a_usage_error(tmp_path):
     with pytest.raises(Exception, match="GPC2005"):
-        page.write(tmp_path / "gone" / "p.html", "")
+        files.write(tmp_path / "gone" / "p.html", "")
 
 
 def test_the_profile_draws_each_kernel_against_its_floor_and_sorts(tmp_path):
@@ -67,7 +76,7 @@ def test_the_profile_draws_each_kernel_against_its_floor_and_sorts(tmp_path):
     runs = [([0.010, 0.040, 0.020], []), ([0.012, 0.044, 0.022], []), ([0.011, 0.042, 0.021], [])]
     found = profile.Profile(runs, CEILINGS, profile.rows(infos, runs, CEILINGS))
     path = tmp_path / "p.html"
-    page.write(path, profile_page.text(found, BREAKOUT, ["how"]))
+    files.write(path, profile_page.text(found, BREAKOUT, ["how"]))
 
     dom = opened(path, then="document.querySelector('[data-by=ms]').click()")
 
