@@ -43,19 +43,12 @@ def test_the_make_targets_use_groups_that_exist():
     assert groups <= set(PROJECT["dependency-groups"])
 
 
+# what .ci/run looks for, and what it calls
+CI_TOOLS = ("make", "g++", "clang", "clang-19", "ld.lld-19", "oclgrind", "chromium", "apt-get", "python3")
+
+
 def test_ci_installs_nothing_that_is_there_and_runs_the_suite(tmp_path):
-    for tool in (
-        "make",
-        "g++",
-        "clang",
-        "clang-19",
-        "ld.lld-19",
-        "oclgrind",
-        "chromium",
-        "apt-get",
-        "python3",
-        "bin/python",
-    ):
+    for tool in (*CI_TOOLS, "bin/python"):
         (tmp_path / tool).parent.mkdir(exist_ok=True)
         status = '[ "$1" = test ] && exit 3' if tool == "make" else "exit 0"
         (tmp_path / tool).write_text(f'#!/bin/sh\necho "{tool} $*"\n{status}\nexit 0\n')
@@ -77,19 +70,7 @@ def test_ci_installs_nothing_that_is_there_and_runs_the_suite(tmp_path):
 
 
 def test_ci_installs_the_drivers_of_opencl_that_are_not_there(tmp_path):
-    for tool in (
-        "make",
-        "g++",
-        "clang",
-        "clang-19",
-        "ld.lld-19",
-        "oclgrind",
-        "chromium",
-        "apt-get",
-        "python3",
-        "id",
-        "bin/python",
-    ):
+    for tool in (*CI_TOOLS, "id", "bin/python"):
         (tmp_path / tool).parent.mkdir(exist_ok=True)
         (tmp_path / tool).write_text(f'#!/bin/sh\necho "{tool} $*"\n' if tool != "id" else "#!/bin/sh\necho 0\n")
         (tmp_path / tool).chmod(0o755)
