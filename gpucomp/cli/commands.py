@@ -18,7 +18,7 @@ from gpucomp.cli import compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, open_model, shapes_told_by
-from gpucomp.cli.options import ModelOptions, inputs, model, model_options
+from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
@@ -229,13 +229,7 @@ def compare_(
     metavar="FILE",
     help="Profile, and write one run there as a trace for Perfetto.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE.html",
-    help="Profile, and draw each kernel's time against its floor there, as one HTML page.",
-)
+@page("Profile, and draw each kernel's time against its floor there, as one HTML page.")
 @exported("csv")
 def bench(
     how: ModelOptions,

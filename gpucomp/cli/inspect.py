@@ -10,7 +10,7 @@ import click
 
 from gpucomp.cli import show, tensors
 from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_show
-from gpucomp.cli.options import ModelOptions, model_options
+from gpucomp.cli.options import ModelOptions, model_options, page
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
 from gpucomp.errors import UsageError, quote
@@ -47,13 +47,7 @@ class _Inspect(click.Command):
     flag_value="kernels",
     help="The graph before or after the passes. Alone: kernels and what is fused in them, see --output.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE.html",
-    help="For --graph: draw it there, as one HTML page with pan and search.",
-)
+@page("For --graph: draw it there, as one HTML page with pan and search.")
 @click.option("--passes", is_flag=True, help="What every pass did.")
 @click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
 @click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (GPU targets: CUDA, AMD, Mali).")

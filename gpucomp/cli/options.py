@@ -97,3 +97,8 @@ def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
         help="A tensor is right if rms(difference) <= RTOL * rms(expected) + ATOL, which is numpy.allclose for the tensor "
         "as a whole; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
     )(function)
+
+
+def page(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``--output``: where a command draws one HTML page."""
+    return click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE.html", help=help)

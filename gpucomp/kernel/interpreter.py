@@ -47,25 +47,23 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
     """Run the kernel's stores on ``outputs``. Other elements are not changed."""
     match kernel.body:
         case Loops(domain=domain):
-            _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {})
+            _store(kernel, domain, inputs, outputs, {})
         case Contraction() as c:
             _contraction(kernel, c, inputs, outputs)
         case Window() as w:
-            _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
+            _store(kernel, w.domain, inputs, outputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
             _rowwise(r, kernel.stores, inputs, outputs, kernel.inputs)
         case Scan() as s:
             bound = dict(grid_of(s.domain))
             bound[s.acc] = _running(s, inputs)
-            for store in kernel.stores:
-                _scatter(store, bound, inputs, outputs, kernel.inputs)
+            _scatter_all(kernel, bound, inputs, outputs)
         case TileTransform() as x:
             _blocks(kernel, x, inputs, outputs)
         case Scatter() as x:
             bound = dict(grid_of(x.domain))
             bound[x.acc] = _changed(x, inputs)
-            for store in kernel.stores:
-                _scatter(store, bound, inputs, outputs, kernel.inputs)
+            _scatter_all(kernel, bound, inputs, outputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
         case FusedLayers(links=links):
@@ -79,8 +77,7 @@ def _contraction(
         inputs = [_seen_as(a, t) for a, t in zip(inputs, kernel.params, strict=False)]
     bound = dict(grid_of(body.domain))
     bound[body.acc] = _products(body, inputs).reshape([v.extent for v in body.domain])
-    for store in kernel.stores:
-        _scatter(store, bound, inputs, outputs, kernel.inputs)
+    _scatter_all(kernel, bound, inputs, outputs)
     if body.tail:
         row_statistics(kernel, inputs, outputs)
 
@@ -165,8 +162,7 @@ def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], ou
         means = np.matmul(power, matrix(body.v, 0, 2, 4)) / power.sum(axis=2, keepdims=True)
     bound = dict(grid_of(body.domain))
     bound[body.acc] = means.astype(np.float32).reshape([a.extent for a in body.domain])
-    for store in kernel.stores:
-        _scatter(store, bound, inputs, outputs, kernel.inputs)
+    _scatter_all(kernel, bound, inputs, outputs)
 
 
 def _running(body: Scan, inputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -214,8 +210,7 @@ def _blocks(kernel: Kernel, body: TileTransform, inputs: Sequence[np.ndarray], o
     places = np.nonzero(written)
     bound: dict[Expr, np.ndarray] = dict(zip(body.domain, places, strict=True))
     bound[body.acc] = found.astype(body.acc.dtype.numpy)[places]
-    for store in kernel.stores:
-        _scatter(store, bound, inputs, outputs, kernel.inputs)
+    _scatter_all(kernel, bound, inputs, outputs)
 
 
 def _rowwise(
@@ -244,19 +239,28 @@ def _rowwise(
 
 
 def _store(
-    stores: Sequence[Store],
+    kernel: Kernel,
     domain: Sequence[Var],
     inputs: Sequence[np.ndarray],
     outputs: Sequence[np.ndarray],
-    first_output: int,
     holes: Mapping[Expr, Expr],
 ) -> None:
     bound = dict(grid_of(domain))
     for hole, definition in holes.items():
         assert isinstance(definition, Reduce) or not definition.free - set(domain)
         bound[hole] = np.broadcast_to(evaluate(definition, inputs, bound), tuple(v.extent for v in domain))
-    for store in stores:
-        _scatter(store, bound, inputs, outputs, first_output)
+    _scatter_all(kernel, bound, inputs, outputs)
+
+
+def _scatter_all(
+    kernel: Kernel,
+    bound: Mapping[Expr, np.ndarray],
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+) -> None:
+    """Run all stores of ``kernel``."""
+    for store in kernel.stores:
+        _scatter(store, bound, inputs, outputs, kernel.inputs)
 
 
 def _scatter(
