@@ -22,6 +22,9 @@ LENGTHS = (0.03, 30.0)  # of features in [0, 1]: from one that changes with ever
 VARIANCES = (0.05, 20.0)
 NOISES = (1e-5, 1.0)
 
+# OpenBLAS now and then sets the flag "invalid" for a product of finite numbers; the numbers are right (numpy issue 24067)
+of_finite_numbers = np.errstate(invalid="ignore")
+
 
 @dataclass(frozen=True)
 class Scales:
@@ -32,6 +35,7 @@ class Scales:
     noise: float = 1e-3
 
 
+@of_finite_numbers
 def matern(a: np.ndarray, b: np.ndarray, scales: Scales) -> np.ndarray:
     """float32 covariances [len(a), len(b)] of points [n, features]."""
     a = (a / scales.lengths).astype(np.float32)
@@ -95,6 +99,7 @@ def fit(
     return Scales(values[:features][groups], float(values[-2]), float(values[-1])), best_loss
 
 
+@of_finite_numbers
 def _loss(x: np.ndarray, y: np.ndarray, theta: np.ndarray, groups: np.ndarray) -> tuple[float, np.ndarray]:
     """The negative log marginal likelihood at ``theta``, the logarithms of the scales, and its gradient."""
     count = len(y)
@@ -127,6 +132,7 @@ class Posterior:
     noise.
     """
 
+    @of_finite_numbers
     def __init__(self, x: np.ndarray, candidates: np.ndarray, scales: Scales, *, room: int) -> None:
         self.scales, self.candidates, self.count = scales, candidates, len(x)
         covariance = matern(x, x, scales).astype(float)
@@ -140,6 +146,7 @@ class Posterior:
         self._whitened[: len(x)] = half.astype(np.float32) @ matern(x, candidates, scales)
         self.variance = scales.variance - np.einsum("ij,ij->j", self._whitened, self._whitened)
 
+    @of_finite_numbers
     def add(self, point: np.ndarray) -> None:
         """Add one measured point [features]."""
         n = self.count
@@ -156,10 +163,12 @@ class Posterior:
         self.variance = self.variance - added * added
         self.count = n + 1
 
+    @of_finite_numbers
     def believed(self, y: np.ndarray, k: int) -> float:
         """The value that the earlier points predict for point ``k``: used as its result, it changes no prediction."""
         return -float(self._half[k, :k] @ y[:k]) / float(self._half[k, k])
 
+    @of_finite_numbers
     def mean(self, y: np.ndarray) -> np.ndarray:
         """Expected values [m], given the measured ``y`` [count]."""
         n = self.count
