@@ -53,7 +53,7 @@ def change(folder: Path, block: Block) -> None:
             assert text.count(old) == 1, f"{block}: {text.count(old)} places in {block.title} have these lines:\n{old}"
             text = text.replace(old, new)
     else:
-        text += block.text
+        text += "\n\n" * (bool(text) and block.language == "python") + block.text
     path.unlink(missing_ok=True)  # not through the link
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -72,6 +72,9 @@ def followed(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
             change(folder, block)
     paths = os.pathsep.join(map(str, [folder, *(installed(folder / name) for name in _packages(page))]))
     environment = os.environ | {"PYTHONPATH": paths, "GPUCOMP_CACHE": str(folder / "cache")}
+    ran = _formatted(page, folder)
+    if ran.returncode:
+        return ran
     return subprocess.run(
         [sys.executable, "-m", "tests.docs.follow", str(page)],
         cwd=folder,
@@ -79,6 +82,16 @@ def followed(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=300,
+    )
+
+
+def _formatted(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """``make lint`` of what ``page`` changes, without mypy: that takes a minute."""
+    changed = [block.title for block in blocks(page) if block.title.endswith(".py")]
+    check = f"{sys.executable} -m ruff check --no-cache {' '.join(changed)}"
+    laid_out = f"{sys.executable} -m ruff format --no-cache --check --diff {' '.join(changed)}"
+    return subprocess.run(
+        ["bash", "-c", f"{check} && {laid_out}"], cwd=folder, capture_output=True, text=True, timeout=60
     )
 
 

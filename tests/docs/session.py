@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import inspect
+import os
 import re
 import runpy
 import shutil
+import socket
+import subprocess
 import sys
 import tomllib
 import warnings
@@ -27,17 +31,47 @@ from tests.docs.pages import ROOT, Block, Command, commands
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)) - {"help"}
 VARIABLES = set(re.findall(r"^([A-Z_]+) \?=", MAKEFILE, re.MULTILINE))
+# commands start in the folder of the page
+IN_THE_SOURCES = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 EXTRAS = set(tomllib.loads(PROJECT)["project"]["optional-dependencies"])
-OTHERS = {"optuna-dashboard", "openssl", "source"}  # programs that are not gpucomp's
-OTHER_MACHINES = {"--fleet", "--scheduler"}  # a command with one of these is parsed, and not run
-QUICK = {"bench.cpu.picture"}  # programs that are run; others take minutes, and tests/bench runs them with less to do
 LATENCY = ("--duration", "0.02", "--warmup", "0", "--iterations", "1")  # the same with fewer samples
+SEARCH_S = "1s"
+
+# Programs by the words that a command begins with; the longest match counts. These run, with less to do:
+SMALLER: dict[str, tuple[str, ...]] = {
+    "bench.cpu.accuracy": ("resnet18", "--reduced"),
+    "bench.cpu.picture": (),
+    "bench.cpu run": ("--reduced", "--rounds", "1", "--turn", "1", "--peers", "onnxruntime,gpucomp"),
+    "bench.gpu first --dry-run": ("--limit-s", "2"),
+    "bench.gpu report": (),
+    "examples.gearbox.search": ("10",),
+}
+TO_BE_CONTINUED = 3  # exit status of bench.gpu: its time is over
+# These do not run, for a reason. What can be is checked: arguments by the program's own parser, goals by make.
+NOT_HERE = {
+    "bench.cpu setup": "needs the network",
+    "bench.cpu run resnet18 --peers onnxruntime,gpucomp,openvino": "needs OpenVINO, from the network",
+    "bench.exports": "needs torch with its exporters, and an hour",
+    "bench.fleet": "takes minutes: tests/bench/test_fleet.py runs it with less to do",
+    "bench.gpu first": "needs a GPU",
+    "bench.gpu kernels": "needs a GPU",
+    "bench.gpu models": "needs a GPU",
+    "bench.gpu probe": "needs a GPU",
+    "bench.gpu tune": "needs a GPU",
+    "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",
+    "bench.tune_models": "takes minutes: tests/bench/test_tune_models.py runs it with less to do",
+    "bench.tuning_lab": "needs Kernel Tuner, from the network: tests/bench/test_tuning_lab.py runs the rest",
+    "make": "each goal takes minutes; several need the network",
+    "optuna-dashboard": "is a server, and no dependency",
+    "source": "needs .venv in the folder of the sources",
+}
 
 
-def parsed_only(words: Sequence[str]) -> bool:
-    """Searches take minutes, and fleets other machines: tests/tuning and tests/cli run them with less to do."""
-    return bool(OTHER_MACHINES & set(words)) or (words[0] == "tune" and "--dry-run" not in words)
+def key_of(words: Sequence[str]) -> str:
+    """The longest key of ``SMALLER`` or ``NOT_HERE`` with which a command begins; "" if there is none."""
+    said = " ".join(words)
+    return max((key for key in (*SMALLER, *NOT_HERE) if f"{said} ".startswith(f"{key} ")), key=len, default="")
 
 
 def parse(words: Sequence[str]) -> None:
@@ -59,6 +93,9 @@ class Session:
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         monkeypatch.setattr(gpucomp, "tune", _tuned)
         self.monkeypatch = monkeypatch
+        self.search: subprocess.Popen[bytes] | None = None
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.address = ""
 
     def run(self, block: Block) -> None:
         """Run ``block``. A block that is neither Python nor shell is output, and is left alone.
@@ -76,6 +113,13 @@ class Session:
                 else:
                     parse(command.words[1:])
 
+    def close(self) -> None:
+        """End what still runs. A search with workers must have ended well."""
+        for process in self.workers:
+            process.kill()
+            process.wait()
+        assert self.search is None, "a search was begun, and no worker came"
+
     def _run_command(self, command: Command) -> None:
         program, *words = command.words
         if program == "gpucomp":
@@ -83,21 +127,31 @@ class Session:
         elif program == "make":
             assert words[0] in TARGETS
             assert {word.partition("=")[0] for word in words[1:]} <= VARIABLES
+            subprocess.run(["make", "--dry-run", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         elif program == "python":
             self._python(words)
-        elif program == "cp":
-            shutil.copy(*words)
+        elif program in ("cp", "openssl"):
+            subprocess.run([program, *words], check=True, stderr=subprocess.DEVNULL)
         else:
-            assert program in OTHERS, f"the tests do not know how to run {program}"
+            assert program in NOT_HERE, f"the tests do not know how to run {program}"
 
     def _gpucomp(self, command: Command, words: Sequence[str]) -> None:
-        if parsed_only(words):
-            parse(words)
+        if "--fleet" in words:
+            self._begin_search(words)
             return
+        if words[0] == "worker":
+            self._join(words)
+            return
+        if "--budget" in words:
+            words = with_value(words, "--budget", SEARCH_S)
         if words[0] == "bench" and "--static" not in words:
             words = [*words, *LATENCY]
         asked = config.read(command.environment)
-        fields = [name.removeprefix("GPUCOMP_").lower() for name in command.environment]
+        fields = [name.removeprefix("GPUCOMP_").lower() for name in command.environment if name != "PYTHONPATH"]
+        if (paths := command.environment.get("PYTHONPATH")) is not None:
+            self.monkeypatch.syspath_prepend(str(Path(paths).resolve()))
+        own = [word for word in words if Path(f"{word.partition(':')[0]}.py").exists()]
+        assert paths is not None or not own, f"Python finds {own} only with PYTHONPATH=."
         with config.using(**{field: getattr(asked, field) for field in fields}):
             assert cli.main(list(words)) == command.exit_code, " ".join(command.words)
 
@@ -111,12 +165,58 @@ class Session:
         assert spec is not None, f"there is no module {module}"
         main = importlib.util.find_spec(f"{module}.__main__") if spec.submodule_search_locations else spec
         assert main is not None
-        if module in QUICK:
-            self.monkeypatch.setattr(sys, "argv", [module, *rest])
-            runpy.run_module(module, run_name="__main__")
-            return
-        source = Path(str(main.origin)).read_text(encoding="utf-8")
-        assert [word for word in rest if word.startswith("-") and f'"{word}"' not in source] == []
+        key = key_of(words[1:])
+        assert key, f"{module} is neither in SMALLER nor in NOT_HERE"
+        if key in SMALLER:
+            smaller = [sys.executable, "-m", *words[1:], *SMALLER[key]]
+            ended = subprocess.run(smaller, env=IN_THE_SOURCES, stdout=subprocess.DEVNULL).returncode
+            assert ended == 0 or (ended == TO_BE_CONTINUED and "--limit-s" in smaller), " ".join(smaller)
+        else:
+            self._parse(module, rest)
+
+    def _parse(self, module: str, words: Sequence[str]) -> None:
+        """The program is started, and left where it has parsed its arguments."""
+        with self.monkeypatch.context() as patches:
+            patches.setattr(sys, "argv", [module, *words])
+            patches.setattr(argparse.ArgumentParser, "parse_args", _parsed)
+            with pytest.raises(_Parsed):
+                runpy.run_module(module, run_name="__main__")
+
+    def _begin_search(self, words: Sequence[str]) -> None:
+        """In the background, for one worker on this machine."""
+        self.address = f"tls://127.0.0.1:{_free_port()}"
+        words = with_value(words, "--fleet", self.address)
+        words = [*with_value(words, "--workers", "1"), "--budget", SEARCH_S]
+        self.search = subprocess.Popen([sys.executable, "-m", "gpucomp", *words], env=IN_THE_SOURCES)
+
+    def _join(self, words: Sequence[str]) -> None:
+        """A worker joins the search, and the search ends."""
+        assert self.search is not None, "no search has begun"
+        words = with_value(words, "--scheduler", self.address)
+        self.workers.append(subprocess.Popen([sys.executable, "-m", "gpucomp", *words], env=IN_THE_SOURCES))
+        assert self.search.wait(timeout=120) == 0
+        self.search = None
+
+
+class _Parsed(Exception):
+    pass
+
+
+def _parsed(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> None:
+    _, unknown = self.parse_known_args(args, namespace)
+    assert not unknown
+    raise _Parsed
+
+
+def with_value(words: Sequence[str], option: str, value: str) -> list[str]:
+    place = words.index(option) + 1
+    return [*words[:place], value, *words[place + 1 :]]
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def _tuned(model: object, **given: Any) -> Any:

@@ -10,8 +10,8 @@ import pytest
 
 from gpucomp import config
 from tests.docs.conftest import save_photo
-from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name, prose
-from tests.docs.session import EXTRAS, PROJECT, TARGETS, Session
+from tests.docs.pages import DOCS, PAGES, ROOT, blocks, commands, name, prose
+from tests.docs.session import EXTRAS, NOT_HERE, PROJECT, SMALLER, TARGETS, Session, key_of
 
 MOST_WORDS = 900  # of the README: what is read in three minutes
 LANGUAGES = {"python", "sh", "text", "diff", "jinja", "toml"}
@@ -32,8 +32,27 @@ def test_the_blocks_of_a_page_run(page, place, monkeypatch):
         save_photo(place / "photo.jpg")
     session = Session(place, monkeypatch)
 
-    for block in blocks(page):
-        session.run(block)
+    try:
+        for block in blocks(page):
+            session.run(block)
+    finally:
+        session.close()
+
+
+def test_what_is_made_smaller_or_left_out_is_on_a_page():
+    """An exception that is not needed any more is deleted."""
+    found = set()
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "sh":
+                for command in commands(block):
+                    program, *words = command.words
+                    found.add(key_of(words[1:] if program == "python" else command.words))
+
+    assert found - {""} == {*SMALLER, *NOT_HERE}
+    named = re.findall(r"tests/\S+\.py", " ".join(NOT_HERE.values()))
+    assert len(named) >= 4
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_most_pages_have_blocks_that_run():
