@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 PAGE = "reference/commands.md"
-WIDTH = 100
+WIDTH = 80  # fits beside the navigation
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -30,7 +30,8 @@ def page() -> str:
     intro = "What `--help` prints. Results go to stdout, everything else to stderr."
     parts = ["# Commands", "", intro]
     for path, command in commands(gpucomp, ("gpucomp",)):
-        with click.Context(command, info_name=" ".join(path), terminal_width=WIDTH, max_content_width=WIDTH) as context:
+        settings = {**gpucomp.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+        with click.Context(command, info_name=" ".join(path), **settings) as context:
             parts += ["", f"## {' '.join(path)}", "", "```text", command.get_help(context), "```"]
     return "\n".join([*parts, ""])
 

@@ -11,14 +11,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
-_BLOCK = re.compile(r"^(?P<held><!-- no-run -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^(?P<held><!-- no-run: .+ -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _EXIT = re.compile(r"# exit code (\d+)$")
 _VARIABLE = re.compile(r"([A-Z_]+)=(\S+)")
 
 
 @dataclass(frozen=True)
 class Block:
-    """``title`` is the file that the block belongs into, or empty. ``runs`` is off below the comment ``no-run``."""
+    """``title`` is the file that the block belongs into, or empty. ``runs`` is off below the comment ``no-run: REASON``."""
 
     page: Path
     line: int

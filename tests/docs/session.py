@@ -35,17 +35,22 @@ VARIABLES = set(re.findall(r"^([A-Z_]+) \?=", MAKEFILE, re.MULTILINE))
 IN_THE_SOURCES = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 EXTRAS = set(tomllib.loads(PROJECT)["project"]["optional-dependencies"])
-LATENCY = ("--duration", "0.02", "--warmup", "0", "--iterations", "1")  # the same with fewer samples
-SEARCH_S = "1s"
+
+ONE_TRIAL = ("--trials", "1")
 
 # Programs by the words that a command begins with; the longest match counts. These run, with less to do:
 SMALLER: dict[str, tuple[str, ...]] = {
     "bench.cpu.accuracy": ("resnet18", "--reduced"),
     "bench.cpu.picture": (),
     "bench.cpu run": ("--reduced", "--rounds", "1", "--turn", "1", "--peers", "onnxruntime,gpucomp"),
-    "bench.gpu first --dry-run": ("--limit-s", "2"),
+    "bench.gpu first --dry-run": ("--limit-s", "0.1"),
     "bench.gpu report": (),
     "examples.gearbox.search": ("10",),
+    "gpucomp bench": ("--duration", "0.02", "--warmup", "0", "--iterations", "1"),
+    "gpucomp bench model.onnx --static": (),
+    "gpucomp tune": ONE_TRIAL,
+    "gpucomp tune model.onnx --budget 20m --records": ONE_TRIAL,
+    "gpucomp tune model.onnx --dry-run": (),
 }
 TO_BE_CONTINUED = 3  # exit status of bench.gpu: its time is over
 # These do not run, for a reason. What can be is checked: arguments by the program's own parser, goals by make.
@@ -61,6 +66,7 @@ NOT_HERE = {
     "bench.gpu tune": "needs a GPU",
     "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",
     "bench.tune_models": "takes minutes: tests/bench/test_tune_models.py runs it with less to do",
+    "gpucomp tune model.onnx --budget 20m": "docs/how-to/tune.md has this with --records, and its test runs it",
     "bench.tuning_lab": "needs Kernel Tuner, from the network: tests/bench/test_tuning_lab.py runs the rest",
     "make": "each goal takes minutes; several need the network",
     "optuna-dashboard": "is a server, and no dependency",
@@ -142,10 +148,11 @@ class Session:
         if words[0] == "worker":
             self._join(words)
             return
-        if "--budget" in words:
-            words = with_value(words, "--budget", SEARCH_S)
-        if words[0] == "bench" and "--static" not in words:
-            words = [*words, *LATENCY]
+        key = key_of(command.words)
+        if key in NOT_HERE:
+            parse(words)
+            return
+        words = [*words, *SMALLER.get(key, ())]
         asked = config.read(command.environment)
         fields = [name.removeprefix("GPUCOMP_").lower() for name in command.environment if name != "PYTHONPATH"]
         if (paths := command.environment.get("PYTHONPATH")) is not None:
@@ -186,7 +193,7 @@ class Session:
         """In the background, for one worker on this machine."""
         self.address = f"tls://127.0.0.1:{_free_port()}"
         words = with_value(words, "--fleet", self.address)
-        words = [*with_value(words, "--workers", "1"), "--budget", SEARCH_S]
+        words = [*with_value(words, "--workers", "1"), *ONE_TRIAL]
         self.search = subprocess.Popen([sys.executable, "-m", "gpucomp", *words], env=IN_THE_SOURCES)
 
     def _join(self, words: Sequence[str]) -> None:

@@ -16,7 +16,9 @@ from tests.docs.session import EXTRAS, NOT_HERE, PROJECT, SMALLER, TARGETS, Sess
 MOST_WORDS = 900  # of the README: what is read in three minutes
 LANGUAGES = {"python", "sh", "text", "diff", "jinja", "toml"}
 RUN = [
-    page for page in PAGES if page.parent.name != "extend" and any(b.language in ("python", "sh") for b in blocks(page))
+    page
+    for page in PAGES
+    if page.parent != DOCS / "extend" and any(b.language in ("python", "sh") for b in blocks(page))
 ]
 README = ROOT / "README.md"
 
@@ -68,6 +70,15 @@ def test_every_block_says_its_language(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_block_is_overlooked(page):
+    text = page.read_text(encoding="utf-8")
+
+    assert len(re.findall(r"^[ \t>]*(?:```|~~~)", text, re.MULTILINE)) == 2 * len(blocks(page))
+    assert not re.search(r"^(=== |!!! |\?\?\?)|<pre|<code", text, re.MULTILINE)  # tabs, boxes and HTML may hold more
+    assert text.count("<!-- no-run") == sum(not block.runs for block in blocks(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_links_of_a_page_lead_somewhere(page):
     generated = {DOCS / "reference" / "commands.md"}
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
@@ -80,7 +91,7 @@ def test_the_links_of_a_page_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_paths_that_a_page_names_exist(page):
-    text = page.read_text(encoding="utf-8") if page.parent.name != "extend" else ""
+    text = page.read_text(encoding="utf-8") if page.parent != DOCS / "extend" else ""
     named = re.findall(r"`((?:gpucomp|tests|testing|bench|kernels_templates|tuning|examples|docs)/[\w/.-]*)`", text)
 
     assert [path for path in named if not (ROOT / path).exists()] == []

@@ -47,6 +47,16 @@ def test_the_reference_of_python_has_every_public_name(site):
     assert "<li><code>shapes</code>" in built  # the parameters of ``compile`` are a list
 
 
+@pytest.mark.parametrize(("page", "others"), [("python", ["GpucompError"]), ("extending", [])])
+def test_docstrings_in_the_reference_have_no_code_that_no_test_runs(site, page, others):
+    built = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
+
+    signatures = re.findall(r'doc-signature highlight"><pre>', built)
+    assert len(signatures) > 4
+    assert re.findall(r"<pre><code>(\w+)", built) == others  # the tree of exceptions is text
+    assert len(re.findall("<pre", built)) == len(signatures) + len(others)
+
+
 def test_the_page_of_commands_has_every_command_and_option():
     text = page()
 
