@@ -39,7 +39,9 @@ def reached(case: Case, one: KernelPass) -> tuple[list[Step], Setting]:
 
 def test_every_pass_has_an_example_and_a_refusal():
     for table in (EXAMPLES, REFUSALS):
-        assert list(table) == list(BY_NAME), "tests/kernel/passes/examples.py has the passes of KERNEL_PASSES in its order"
+        assert list(table) == list(BY_NAME), (
+            "tests/kernel/passes/examples.py has the passes of KERNEL_PASSES in its order"
+        )
     assert all(REFUSALS.values())
 
 
