@@ -12,10 +12,10 @@ import onnx
 
 from gpucomp import compiler
 from gpucomp.cli import compare, cut, reproduce, show
-from gpucomp.cli.blame import FAILURE, Blame, blame
+from gpucomp.cli.blame import FAILURE, ROUNDING, Blame, blame
 from gpucomp.cli.cut import Case, Traced
 from gpucomp.cli.progress import progress
-from gpucomp.cli.settle import Settled, as_computed, settle
+from gpucomp.cli.settle import Rounded, Settled, as_computed, first_rounded, neither_is_wrong, settle
 from gpucomp.cli.tables import Figure, table
 from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
@@ -104,7 +104,7 @@ def compare_model(
             other = next(name for name in compare.REFERENCES if name != against)
             click.echo(f"not cut: {against} is the one that is wrong; --against {other} compares with another program")
         else:
-            bisect(whole, traced, fault, question, folder)
+            bisect(whole, traced, fault, question, against, folder)
     compare.require(found, question.tolerance, against)
     if fault:
         raise AccuracyError(f"{quote(path)} ends with {fault}", code="GPC6001")
@@ -134,11 +134,14 @@ def _print_summary(
     first = wrong[0]
     click.echo(f"{len(far)} tensors compared, {len(wrong)} are wrong when each is an output")
     click.echo(f"first wrong tensor: {quote(first)}, of {_makers(traced)[first]}")
-    verdict = settle(traced, as_computed(traced, each), first, question.tolerance)
+    ours = as_computed(traced, each)
+    verdict = settle(traced, ours, first, question.tolerance)
     if isinstance(verdict, Refusal):
         click.echo(f"not settled in f64: {verdict.reason}")
         return None
     click.echo(verdict.told(against))
+    if verdict.both_right and (rounded := first_rounded(traced, ours)) is not None:
+        click.echo(rounded.told())
     return verdict
 
 
@@ -162,7 +165,7 @@ def _fed(traced: Traced) -> list[str]:
     return [info.name for info in traced.model.graph.input if info.name not in weights]
 
 
-def bisect(whole: Case, traced: Traced, fault: str, question: Question, folder: Path) -> None:
+def bisect(whole: Case, traced: Traced, fault: str, question: Question, against: str, folder: Path) -> None:
     """Cut ``whole`` to the fewest nodes with the same ``fault``, find the wrong stage, and write both to ``folder``."""
     tried = [0]
 
@@ -174,13 +177,30 @@ def bisect(whole: Case, traced: Traced, fault: str, question: Question, folder: 
         small = cut.smallest(traced, fails) or whole
         fixed, fed = question.split(small.inputs)
         rest = replace(small, inputs=fed)
-        if fault == "wrong":
+        if fault == "wrong" and (rounded := _rounded(small, question, against)) is not None:
+            found = Blame(ROUNDING, rounded.told())
+        elif fault == "wrong":
             found = blame(rest, question.target, question.precision, question.tolerance, fixed)
         else:
             found = Blame(FAILURE, _message(question, small))
     reproduce.write(folder, rest, found, question.target, question.tolerance, fixed)
     click.echo(f"cut from {whole.nodes} nodes to {small.nodes}, in {tried[0]} trials -> {folder}")
     click.echo("\n".join(line for line in reproduce.told(found) if line))
+
+
+def _rounded(case: Case, question: Question, against: str) -> Rounded | None:
+    """Where the two programs rounded to different whole numbers in a case in which no operator is wrong.
+
+    Every tensor is made an output for this, so less is fused. The answer is None if that changes the case's outputs.
+    """
+    theirs = cut.trace(case.model, case.inputs, against)
+    each = _each_tensor(theirs, question)
+    if isinstance(each, Refusal):
+        return None
+    found = {name: array for name, array in question.run(case.model, case.inputs).items() if name in each}
+    if compare.wrong(compare.distances(found, {name: each[name] for name in found}), question.tolerance):
+        return None
+    return neither_is_wrong(theirs, as_computed(theirs, each), question.tolerance)
 
 
 def _message(question: Question, case: Case) -> str:

@@ -30,7 +30,8 @@ from gpucomp.rewrite.rule import counting
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.scheduled import Scheduled
 
-IMPORT, PASS, KERNEL, PLAN, FAILURE = "import", "pass", "kernel", "plan", "failure"
+IMPORT, PASS, KERNEL, PLAN = "import", "pass", "kernel", "plan"
+FAILURE, ROUNDING = "failure", "rounding"  # an error of the compiler; nothing is wrong
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -45,9 +46,9 @@ class Alone:
 
 @dataclass(frozen=True)
 class Blame:
-    """``stage`` is one of ``IMPORT``, ``PASS``, ``KERNEL``, ``PLAN`` and ``FAILURE`` (an error of the compiler).
+    """``stage`` is one of ``IMPORT``, ``PASS``, ``KERNEL``, ``PLAN``, ``FAILURE`` and ``ROUNDING``.
 
-    ``name`` is the name of the pass or of the kernels, or the error's message.
+    ``name`` is the name of the pass or of the kernels, the error's message, or where the two programs rounded differently.
 
     ``fired`` are the rules that the pass applied, ``without`` is the verdict with each pass switched off, and ``alone`` is
     the wrong kernel as a program of its own.

@@ -126,7 +126,7 @@ def run(
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
     if not reference:
         refuse_export("give --compare too")
-    _require_packages(files, reference)
+    _check_early(files, reference)
     exe = open_model(how, files, runs=True)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
@@ -144,12 +144,13 @@ def run(
         compare.require(found, allowed, reference)
 
 
-def _require_packages(files: tuple[str, ...], reference: str | None = None) -> None:
-    """Raise ``DeviceError`` for a missing package that would be needed only after the model is compiled."""
+def _check_early(files: tuple[str, ...], reference: str | None = None) -> None:
+    """Raise ``DeviceError`` for a package, and ``UsageError`` for a file, that would be missed only after a compilation."""
     if any(file.lower().endswith(tensors.IMAGES) for file in files):
         tensors.require_pillow()
     if reference == "onnxruntime":
         compare.require_onnxruntime()
+    tensors.check_files(files)
 
 
 def _allowed(model: Path, relative: float | None, absolute: float) -> compare.Tolerance:
@@ -199,7 +200,7 @@ def compare_(
     folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
     if folder is not None:
         bisecting.check_folder(folder)
-    _require_packages(files, against)
+    _check_early(files, against)
     targets.require_device(targets.resolve(how.target_name))
     allowed = _allowed(how.model, tolerance, atol)
     fixed = fixed_inputs(how)
@@ -257,7 +258,7 @@ def bench(
     from gpucomp.cli import profile, profile_page
 
     percentiles = _percentiles(percentile)
-    _require_packages(files)
+    _check_early(files)
     start, exe = time.perf_counter(), open_model(how, files, runs=True)
     compile_s = time.perf_counter() - start
     given, inputs = _given(exe, files, preprocess)

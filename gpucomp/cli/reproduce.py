@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from gpucomp.artifact.plan import INPUT, OUTPUT, WEIGHT, CompiledKernel
-from gpucomp.cli.blame import FAILURE, IMPORT, KERNEL, PASS, Alone, Blame
+from gpucomp.cli.blame import FAILURE, IMPORT, KERNEL, PASS, ROUNDING, Alone, Blame
 from gpucomp.cli.compare import Tolerance
 from gpucomp.cli.cut import Case
 from gpucomp.device.target import Target
@@ -68,7 +68,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
 def _readme(case: Case, found: Blame, target: Target, constants: Mapping[str, np.ndarray]) -> str:
     options = "".join(f" --constants {shlex.quote(_option(name, array))}" for name, array in constants.items())
     lines = [
-        "# A model that is wrong",
+        "# A model that is not wrong" if found.stage == ROUNDING else "# A model that is wrong",
         "",
         f"`model.onnx`: {case.nodes} {'node' if case.nodes == 1 else 'nodes'}.",
         "`inputs.npz` and `expected.npz`: its inputs and expected outputs. Types that numpy does not know, such as bf16, are",
@@ -104,6 +104,10 @@ def told(found: Blame) -> list[str]:
         IMPORT: ["Wrong from the import on: the translation of an operator, or its numpy reference."],
         PASS: [f"Wrong after pass `{found.name}`.", *(f"- it applied {rule}: {n}" for rule, n in found.fired.items())],
         KERNEL: [f"The graph is right after every pass; kernel `{found.name}` is wrong by itself."],
+        ROUNDING: [
+            "Neither is wrong: both compute every operator right, in f64 from the operands that each of them had.",
+            f"- {found.name}",
+        ],
         FAILURE: [f"The compiler fails: {found.name}"],
     }.get(
         found.stage, ["Every pass and every kernel is right by itself: their plan is wrong (the arena, for example)."]

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gpucomp.cli import compare
 from gpucomp.cli.compare import Distance, Tolerance
 from gpucomp.cli.cut import RANDOM, Traced, bodies
-from gpucomp.errors import DeviceError
+from gpucomp.errors import DeviceError, quote
 from gpucomp.refusal import Refusal
 
 NARROW = ("float32", "float16", "bfloat16")
@@ -33,6 +33,10 @@ class Settled:
         """Whether gpucomp is right and the other program is wrong."""
         return self.tolerance.allows(self.ours) and not self.tolerance.allows(self.theirs)
 
+    @property
+    def both_right(self) -> bool:
+        return self.tolerance.allows(self.ours) and self.tolerance.allows(self.theirs)
+
     def told(self, against: str) -> str:
         """The verdict as a line."""
         off = f"in f64 from the same operands: {against} is off by {self.theirs.l2:.2e}, gpucomp by {self.ours.l2:.2e}"
@@ -44,6 +48,69 @@ class Settled:
             case False, True:
                 return f"{off}: {against} is wrong, gpucomp is right"
         return f"{off}: both are wrong"
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Where the whole numbers of two programs first differ: in ``count`` elements of ``tensor``, at most by ``most``."""
+
+    tensor: str
+    operator: str
+    count: int
+    size: int
+    most: float
+
+    def told(self) -> str:
+        return (
+            f"whole numbers first differ in {quote(self.tensor)}, of {self.operator}: {self.count} of {self.size} elements, "
+            f"at most by {self.most:g}. A difference in the last bits was rounded to another number"
+        )
+
+
+def first_rounded(theirs: Traced, ours: Traced) -> Rounded | None:
+    """The first tensor of whole numbers, made of floating-point ones, that differs. None if there is none.
+
+    Floor, Cast, DynamicQuantizeLinear and the like turn a difference in the last bit into one of 1, so that two programs
+    which compute every operator right may end far apart.
+    """
+    for node in theirs.model.graph.node:
+        if not any(_floating(theirs.tensors.get(name)) for name in node.input):
+            continue
+        for name in node.output:
+            a, b = theirs.tensors.get(name), ours.tensors.get(name)
+            if a is None or b is None or a.shape != b.shape or not (_whole(a) and _whole(b)):
+                continue
+            gaps = np.abs(a.astype(np.float64) - b.astype(np.float64))
+            if gaps.any():
+                return Rounded(name, node.op_type, int(np.count_nonzero(gaps)), gaps.size, float(gaps.max()))
+    return None
+
+
+def _floating(array: np.ndarray | None) -> bool:
+    return array is not None and array.dtype.name in (*NARROW, "float64")
+
+
+def _whole(array: np.ndarray) -> bool:
+    if not _floating(array):
+        return True
+    wide = array.astype(np.float64)
+    return bool(np.isfinite(wide).all() and (wide == np.rint(wide)).all())
+
+
+def neither_is_wrong(theirs: Traced, ours: Traced, tolerance: Tolerance) -> Rounded | None:
+    """Where the whole numbers first differ, if both programs compute each node right from the operands that they had.
+
+    None if one of them is wrong, if ONNX's evaluator does not know an operator, or if no whole numbers differ.
+    """
+    found = first_rounded(theirs, ours)
+    if found is None:
+        return None
+    for node in theirs.model.graph.node:
+        for name in (name for name in node.output if name in ours.tensors and name in theirs.tensors):
+            verdict = settle(theirs, ours, name, tolerance)
+            if isinstance(verdict, Refusal) or not verdict.both_right:
+                return None
+    return found
 
 
 def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> Settled | Refusal:

@@ -19,6 +19,7 @@ from gpucomp.extras import install
 from gpucomp.runtime.inputs import TensorSpec
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+KINDS = (".npy", ".npz", ".pb", *IMAGES)
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000
@@ -153,6 +154,21 @@ def shapes_of_photos(
     return shapes
 
 
+def check_files(texts: Sequence[str]) -> None:
+    """Raise ``UsageError`` if a file of the ``NAME=FILE`` arguments is missing, or of a kind that cannot be read."""
+    for text in texts:
+        splits = [Path(text[k + 1 :]) for k, character in enumerate(text) if character == "="]  # a name can contain "="
+        if not splits:
+            continue
+        path = next((path for path in splits if path.exists()), splits[0])
+        if path.suffix.lower() not in KINDS:
+            raise _unknown_kind(path)
+        try:
+            path.stat()
+        except OSError as error:
+            raise _unreadable(path, error) from None
+
+
 def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: str) -> dict[str, np.ndarray]:
     """The arrays of ``NAME=FILE`` arguments. The name can be left out for a model with one input, and for an .npz."""
     given: dict[str, np.ndarray] = {}
@@ -194,8 +210,11 @@ def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
             return _protobuf(path)
         case suffix if suffix in IMAGES:
             return photo(path, spec, preprocess)
-    kinds = ", ".join((".npy", ".npz", ".pb", *IMAGES))
-    raise UsageError(f"{quote(path)}: the kinds of file that can be read are {kinds}", code="GPC2003")
+    raise _unknown_kind(path)
+
+
+def _unknown_kind(path: Path) -> UsageError:
+    return UsageError(f"{quote(path)}: the kinds of file that can be read are {', '.join(KINDS)}", code="GPC2003")
 
 
 def _unreadable(path: Path, error: BaseException) -> UsageError:

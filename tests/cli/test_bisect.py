@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from gpucomp import cli, compiler, lowering, ops, targets
 from gpucomp.cli import compare, cut, reproduce
@@ -443,6 +444,77 @@ def test_a_reference_that_is_wrong_is_told_from_gpucomp_and_not_cut(command, mon
     assert out.count(": onnxruntime is wrong, gpucomp is right\n") == 1
     assert "not cut: onnxruntime is the one that is wrong; --against reference" in out
     assert not (tmp_path / "found").exists()
+
+
+class UpperTanh(OpRun):
+    """Tanh, rounded up to the next f32: as right as rounding to the nearest, but for one unit in the last place."""
+
+    op_domain = ""
+
+    def _run(self, x):
+        return (np.nextafter(np.tanh(x), np.float32(1)),)
+
+
+UpperTanh.__name__ = "Tanh"
+
+
+def counted() -> onnx.ModelProto:
+    """The whole part of 2**24 tanh(x), less a whole number that is near it."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("Tanh", ["x"], ["t"]),
+        node("Mul", ["t", "many"], ["m"]),
+        node("Floor", ["m"], ["f"]),
+        node("Sub", ["f", "near"], ["s"]),
+        node("Add", ["s", "bias"], ["y"]),
+    ]
+    near = np.floor(np.tanh(TIES) * np.float32(2**24)) - 4
+    weights = {"many": np.float32(2**24), "near": near, "bias": np.float32(0)}
+    graph = helper.make_graph(
+        nodes,
+        "counted",
+        [info("x", TensorProto.FLOAT, TIES.shape)],
+        [info("y", TensorProto.FLOAT, TIES.shape)],
+        [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def ties() -> np.ndarray:
+    """Numbers whose tanh is a half more than a whole number of units of 2**-24."""
+    x = np.linspace(0.3, 0.5, 64, dtype=np.float32)
+    return x[np.tanh(x) * np.float32(2**25) % 2 == 1]
+
+
+TIES = ties()
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_a_difference_that_a_rounding_made_is_blamed_on_nothing(command, monkeypatch, tmp_path, faulty):
+    class WrongAdd(OpRun):
+        op_domain = ""
+
+        def _run(self, a, b):
+            return (a + b + np.float32(1),)
+
+    WrongAdd.__name__ = "Add"
+
+    def run(question, model, inputs):
+        evaluator = ReferenceEvaluator(model, new_ops=[UpperTanh, *([WrongAdd] if faulty else [])])
+        return dict(zip(evaluator.output_names, evaluator.run(None, dict(inputs)), strict=True))
+
+    monkeypatch.setattr("gpucomp.cli.bisect.Question.run", run)
+    onnx.save(counted(), "net.onnx")
+    np.save("x.npy", TIES)
+
+    code, out, _ = command("--target", "cpu", "--against", "reference", "--input", "x=x.npy", "--bisect", "-o", "found")
+
+    rounded = f"whole numbers first differ in 'f', of Floor: {TIES.size} of {TIES.size} elements, at most by 1."
+    assert code == 6
+    assert "first wrong tensor: 's', of Sub" in out
+    assert rounded in out.partition("\ncut from")[0]
+    assert ("Neither is wrong" in out) == ("# A model that is not wrong" in (tmp_path / "found/README.md").read_text())
+    assert ("Neither is wrong" in out) is not faulty
 
 
 # --- who is right, without a compiler

@@ -55,6 +55,21 @@ def test_a_missing_compiler_is_told_first(command, no_nvrtc, no_work, arguments)
     assert (code, err) == (5, "error GPC5003: NVRTC was not found\n")
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("sound.wav", "error GPC2003: 'sound.wav': the kinds of file that can be read are .npy"),
+        ("none.npy", "error GPC2004: cannot read 'none.npy': No such file or directory"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run", "bench"])
+def test_a_file_that_cannot_be_an_input_is_told_first(command, no_work, verb, file, text):
+    code, _, err = command(verb, DIGITS, *OPEN, "--input", f"image={file}")
+
+    assert code == 2
+    assert err.startswith(text)
+
+
 def packages(missing=""):
     """``find_spec`` on a machine with the packages that run CUDA kernels, except for one."""
     genuine, running = importlib.util.find_spec, ("cupy", "cuda.bindings")

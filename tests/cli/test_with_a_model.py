@@ -221,6 +221,8 @@ def test_what_is_no_onnx_model_is_told_how_to_become_one():
         gpucomp.compile(Module())
     with pytest.raises(UsageError, match=r"pass its \.model_proto"):
         gpucomp.compile(SimpleNamespace(model_proto=None))
+    with pytest.raises(UsageError, match=r"torch.onnx.export\(program, dynamo=True\).model_proto"):
+        gpucomp.compile(SimpleNamespace(graph_signature=None, run_decompositions=None))
 
 
 def test_inspect_shows_the_graph_before_and_after(command):

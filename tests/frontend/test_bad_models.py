@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import check, load
+from gpucomp.frontend.onnx.loader import declared_shapes
 from gpucomp.ops.interpreter import interpret
 from tests.onnx_builders import model, node, value
 
@@ -423,9 +424,33 @@ def test_an_open_dimension_shows_the_argument_to_write():
 
     text = refused(proto, UsageError)
 
-    assert text.startswith("GPC2102 input 'x': the size of dimension 0 ('batch'), 2 is not in the model")
+    assert text.startswith("GPC2102 input 'x': the sizes of dimensions 0 ('batch') and 2 are not in the model")
     assert "shapes={'x': (N, 3, N)}" in text
     assert load(proto, shapes={"x": (5, 3, 7)}).outputs[0].shape == (5, 3, 7)
+
+
+def test_every_input_with_an_open_dimension_is_named_at_once():
+    add = node("Add", ["x", "z"], ["y"])
+    proto = model([add], [value("x", ("n", 3)), value("z", (None, 3))])
+
+    with pytest.raises(UsageError) as error:
+        load(proto)
+
+    assert "input 'x': the size of dimension 0 ('n') is not in the model; input 'z': the size of dim" in str(
+        error.value
+    )
+    assert str(error.value).endswith("give them with shapes={'x': (N, 3), 'z': (N, 3)} (a number for each N)")
+    assert error.value.in_shell.endswith("with --shapes x:Nx3 --shapes z:Nx3 (a number for each N)")
+
+
+def test_dimensions_as_converters_from_paddle_write_them_are_open():
+    proto = model([RELU], [value("x", (-1, 3, "?", "?"))])
+
+    assert "dimensions 0, 2 and 3 are not in the model; give it with shapes={'x': (N, 3, N, N)}" in refused(
+        proto, UsageError
+    )
+    assert load(proto, shapes={"x": (5, 3, 7, 9)}).outputs[0].shape == (5, 3, 7, 9)
+    assert declared_shapes(proto) == {"x": (None, 3, None, None)}
 
 
 @pytest.mark.parametrize(

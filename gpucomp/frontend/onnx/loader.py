@@ -19,6 +19,7 @@ from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import data_dependent, functions, wire
 from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
+from gpucomp.frontend.onnx.symbols import is_fixed
 from gpucomp.ir import Graph
 from gpucomp.ops.registry import OPS
 
@@ -170,7 +171,7 @@ def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
     proto, _ = read(model)
     weights = {w.name for w in proto.graph.initializer} | {w.values.name for w in proto.graph.sparse_initializer}
     return {
-        info.name: tuple(d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim)
+        info.name: tuple(d.dim_value if is_fixed(d) else None for d in info.type.tensor_type.shape.dim)
         for info in proto.graph.input
         if info.name not in weights  # up to IR version 3, initialisers are inputs too
         and info.type.HasField("tensor_type")
@@ -210,6 +211,11 @@ def _way_from(model: object) -> str:
         return (
             "; export a PyTorch module first: "
             "gpucomp.compile(torch.onnx.export(module, (example_input,), dynamo=True).model_proto)"
+        )
+    if hasattr(model, "graph_signature") and hasattr(model, "run_decompositions"):
+        return (
+            "; torch.export gave it: write it as ONNX first: "
+            "gpucomp.compile(torch.onnx.export(program, dynamo=True).model_proto)"
         )
     return ""
 

@@ -21,9 +21,11 @@ class Symbols:
         self.given = {name: tuple(expect_array(name, a).shape) for name, a in constants.items()}
         self.given |= {name: extents(name, shape) for name, shape in shapes.items()}
         self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that it is from
+        self.noted: list[onnx.ValueInfoProto] = []
 
     def note(self, info: onnx.ValueInfoProto) -> None:
         """Check the shape given for this input against the declared one, and record the sizes of its symbols."""
+        self.noted.append(info)
         given = self.given.get(info.name)
         if given is None:
             return
@@ -40,51 +42,86 @@ class Symbols:
         if len(dims) != len(given):
             raise UsageError(f"{where}: {len(dims)} dimensions expected, {_text(given)} given", code="GPC2102")
         for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
-            if dim.HasField("dim_value") and dim.dim_value != size:
+            if is_fixed(dim) and dim.dim_value != size:
                 raise UsageError(
                     f"{where}: dimension {axis} is {dim.dim_value} in the model, {size} was given", code="GPC2102"
                 )
-            if dim.dim_param:
-                before, source = self.sizes.setdefault(dim.dim_param, (size, info.name))
+            if symbol := _symbol(dim):
+                before, source = self.sizes.setdefault(symbol, (size, info.name))
                 if before != size:
                     raise UsageError(
-                        f"{where}: dimension {quote(dim.dim_param)} is {size} here and {before} in input {quote(source)}",
+                        f"{where}: dimension {quote(symbol)} is {size} here and {before} in input {quote(source)}",
                         code="GPC2102",
                     )
 
     def shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
-        """The concrete shape of an input. Raises ``UsageError`` that shows the missing argument."""
+        """The concrete shape of an input. Raises ``UsageError`` that shows every argument that is missing."""
         if info.name in self.given:
             return self.given[info.name]
-        if not info.type.tensor_type.HasField("shape"):
-            raise _missing(f"input {quote(info.name)} has no shape in the model", info.name, ["D0", "D1", "..."])
-        sizes: list[int | None] = []
-        missing = []
-        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value"):
-                sizes.append(dim.dim_value)
-                if dim.dim_value < 0:
-                    raise ModelError(f"input {quote(info.name)}: dimension {axis} is {dim.dim_value}", code="GPC3033")
-            elif dim.dim_param in self.sizes:
-                sizes.append(self.sizes[dim.dim_param][0])
-            else:
-                sizes.append(None)
-                missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
-        if missing:
-            dims = ["N" if d is None else str(d) for d in sizes]
-            what = f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model"
-            raise _missing(what, info.name, dims, " (a number for each N)")
+        sizes = self._sizes(info)
+        if sizes is None or None in sizes:
+            raise self._missing()
         return tuple(d for d in sizes if d is not None)
 
+    def _sizes(self, info: onnx.ValueInfoProto) -> list[int | None] | None:
+        """The size of each dimension, None where it is not known. None instead of a list if not even the rank is."""
+        if not info.type.tensor_type.HasField("shape"):
+            return None
+        sizes: list[int | None] = []
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if not is_fixed(dim):
+                sizes.append(self.sizes[_symbol(dim)][0] if _symbol(dim) in self.sizes else None)
+                continue
+            if dim.dim_value < 0:
+                raise ModelError(f"input {quote(info.name)}: dimension {axis} is {dim.dim_value}", code="GPC3033")
+            sizes.append(dim.dim_value)
+        return sizes
 
-def _missing(what: str, name: str, dims: Sequence[str], note: str = "") -> UsageError:
-    """The error for a shape that has to be given, with the argument in Python and on the command line."""
-    in_python = f"shapes={{{quote(name)}: ({', '.join(dims)}{',' if len(dims) == 1 else ''})}}"
-    return UsageError(
-        f"{what}; give it with {in_python}{note}",
-        code="GPC2102",
-        in_shell=f"{what}; give it with --shapes {_argument(name, dims)}{note}",
-    )
+    def _missing(self) -> UsageError:
+        """The error for shapes that have to be given, with the arguments in Python and on the command line."""
+        what, in_python, in_shell = [], [], []
+        ranked = True
+        for info in self.noted:
+            if info.name in self.given or info.type.WhichOneof("value") != "tensor_type":
+                continue
+            sizes = self._sizes(info)
+            if sizes is None:
+                ranked, dims = False, ["D0", "D1", "..."]
+                what.append(f"input {quote(info.name)} has no shape in the model")
+            elif None in sizes:
+                dims = ["N" if size is None else str(size) for size in sizes]
+                what.append(f"input {quote(info.name)}: {_unknown(info, sizes)}")
+            else:
+                continue
+            in_python.append(f"{quote(info.name)}: ({', '.join(dims)}{',' if len(dims) == 1 else ''})")
+            in_shell.append(f"--shapes {_argument(info.name, dims)}")
+        give = f"{'; '.join(what)}; give {'it' if len(what) == 1 else 'them'} with"
+        note = " (a number for each N)" if ranked else ""
+        return UsageError(
+            f"{give} shapes={{{', '.join(in_python)}}}{note}",
+            code="GPC2102",
+            in_shell=f"{give} {' '.join(in_shell)}{note}",
+        )
+
+
+def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether the model says a size. Converters from Paddle and TensorFlow write -1 for an open one, as onnxruntime reads it."""
+    return dim.HasField("dim_value") and dim.dim_value != -1
+
+
+def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """The name of an open dimension, which stands for one size everywhere. Converters from Paddle call every one "?"."""
+    name: str = dim.dim_param
+    return "" if name == "?" else name
+
+
+def _unknown(info: onnx.ValueInfoProto, sizes: Sequence[int | None]) -> str:
+    """The dimensions whose sizes the model leaves open, with their names."""
+    symbols = [_symbol(dim) for dim in info.type.tensor_type.shape.dim]
+    names = [f"{k} ({quote(symbols[k])})" if symbols[k] else f"{k}" for k, size in enumerate(sizes) if size is None]
+    if len(names) == 1:
+        return f"the size of dimension {names[0]} is not in the model"
+    return f"the sizes of dimensions {', '.join(names[:-1])} and {names[-1]} are not in the model"
 
 
 def fixed_array(info: onnx.ValueInfoProto, given: Any) -> np.ndarray | np.generic:
