@@ -72,12 +72,15 @@ class Row:
 
 
 def read(path: Path) -> list[Recorded]:
-    """The recorded spaces of a file: one, or in gpucomp's records one for each kernel and device.
+    """The recorded spaces of a file, or of a folder of gpucomp's records: in records, one for each kernel and device.
 
     Raises ``UsageError`` (GPC2601), or ``RecordError`` for records, if the file cannot be read or has no successful
     measurement.
     """
-    found = _lines(path) if path.suffix == records.SUFFIX else _document(path, _text(path))
+    if path.is_dir():
+        found = [space for file in records.files(path) for space in _lines(file)]
+    else:
+        found = _lines(path) if path.suffix == records.SUFFIX else _document(path, _text(path))
     spaces = [space for space in found if np.isfinite(space.seconds).any()]
     if not spaces:
         raise _refused(path, "it has no successful measurement")
@@ -168,6 +171,7 @@ def _lines(path: Path) -> list[Recorded]:
     """One space for each kernel and device. Lines that are not records, such as a killed writer leaves, are ignored."""
     groups: dict[tuple[str, Device], list[Row]] = {}
     extents: dict[tuple[str, Device], tuple[int, ...]] = {}
+    labels: dict[str, str] = {}
     for _, record in records.read(path):
         if not record or record["kind"] not in ("task", "trial"):
             continue
@@ -176,10 +180,21 @@ def _lines(path: Path) -> list[Recorded]:
             groups.setdefault(key, []).append(_of_record(record))
         else:
             extents[key] = tuple(record["problem"].values())
+            labels[record["kernel"]] = record["label"]
     return [
-        space_of(f"{path.name}:{kernel}", device[-1] or device[1], rows, extents.get((kernel, device), ()))
+        space_of(
+            _title(path, kernel, labels.get(kernel, "")),
+            device[-1] or device[1],
+            rows,
+            extents.get((kernel, device), ()),
+        )
         for (kernel, device), rows in groups.items()
     ]
+
+
+def _title(path: Path, kernel: str, label: str) -> str:
+    """As ``records show`` names the kernel: the start of its digest, and its label."""
+    return f"{path.name}: {kernel[:12]} {label}".rstrip()
 
 
 def _of_record(record: records.Record) -> Row:

@@ -57,7 +57,7 @@ class Options:
     budget     seconds for the whole run; ``None``: the run ends when nothing is worth measuring any more
     trials     number of measurements for all tasks together; ``None``: no limit
     sampler    proposes the candidates: a name, ``package.module:Class``, or an optuna sampler
-    storage    keeps the optuna studies, for optuna-dashboard: an URL, the path of a journal file, or an optuna storage
+    storage    keeps the optuna studies, for optuna-dashboard: a URL, the path of a journal file, or an optuna storage
     builders   number of processes that build
     lock       a file that is locked during measurements
     whole      whether the whole model is run with and without the picks; off for a single kernel

@@ -52,6 +52,10 @@ def static(found: Sequence[Cost], target: Target) -> list[str]:
         *table(header, rows, "kernels"),
         *_totals(found, target, target.device, sum(1 for c in found if c.spent.spills)),
     ]
+    lines.append(
+        "occ: work-items on a unit, of the most that it holds; waves: work-groups, of those that run at once; MMA, FFMA: "
+        "instructions in the machine code; LDG.128: share of the loads from global memory that move 16 bytes"
+    )
     if any(c.spent.instructions is None for c in found):
         lines.append(f"no instruction counts: {install('nvrtc')}")
     return lines
@@ -95,12 +99,12 @@ def _percent(share: float | None) -> str | None:
     return None if share is None else f"{100 * share:.0f}%"
 
 
-LAUNCH = ("#", "kernel", "engine", "groups")
+LAUNCH = ("#", "kernel", "name", "engine", "groups")
 BOUNDS = ("MFLOP", "MB", "floor us", "about us", "limiter")
 
 
 def _launch(number: int, cost: Cost) -> tuple[object, ...]:
-    return number, cost.name, cost.engine, f"{math.prod(cost.groups)}x{math.prod(cost.items)}"
+    return number, cost.label, cost.name, cost.engine, f"{math.prod(cost.groups)}x{math.prod(cost.items)}"
 
 
 def _bounds(cost: Cost) -> tuple[str, ...]:

@@ -106,6 +106,11 @@ def inspect(
         for name, text in sorted(exe.sources.items()):  # names are generated: none can be a path
             write(sources / name, text)
         click.echo(f"{len(exe.sources)} sources -> {sources}")
+        if exe.target.startswith("cuda"):
+            from gpucomp.targets import cuda
+
+            write(sources / cuda.PRELUDE, cuda.prelude())
+            click.echo(f"{cuda.PRELUDE} is compiled in front of each: it defines the functions gc_*")
 
 
 def _make_folder(path: Path) -> None:

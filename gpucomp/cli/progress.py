@@ -62,14 +62,15 @@ class Line:
         return spent / made * max(0, self.total - self.done)
 
     def __str__(self) -> str:
-        parts = [f"{self.title}: {self.text}" if self.text else self.title]
-        if self.total > 1:
-            parts[0] += f" {self.done} of {self.total}"
-        parts.append(f"{self.clock() - self.started:.0f} s")
+        # times first: a terminal's width cuts the line at its end
+        parts = [f"{self.title}, {self.clock() - self.started:.0f} s"]
         if (left := self.left) is not None:
             of = " of this stage" if self.seconds is None else ""
             parts.append(f"about {left:.0f} s{of} left")
-        return plain(", ".join(parts))  # names of files and kernels are not the terminal's to obey
+        said = ", ".join(parts)
+        if self.text:
+            said += f": {self.text}" + (f" {self.done} of {self.total}" if self.total > 1 else "")
+        return plain(said)  # names of files and kernels are not the terminal's to obey
 
     def __rich__(self) -> Text:
         from rich.text import Text

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucomp.cli.progress import progress
-from gpucomp.cli.tables import exported, note_tables, print_tables
+from gpucomp.cli.tables import draw_tables, exported, table
+from gpucomp.errors import plain
 from gpucomp.files import write
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gpucomp.tuning.replay import Result
+
+FIGURES = ("file", "sampler", "points", "seeds", "trials", "fraction of the optimum", "low", "high", "ms/trial")
 
 
 @click.command()
@@ -59,7 +62,7 @@ def replay(
 ) -> None:
     """Search the recorded spaces in FILES as if they were devices, and print how close to the optimum each sampler gets.
 
-    FILES are Kernel Tuner caches (.json, .json.gz), T4 results or gpucomp's records (.jsonl).
+    FILES are Kernel Tuner caches (.json, .json.gz), T4 results, or gpucomp's records (.jsonl, or a folder of them).
     """
     from gpucomp.tuning import recorded
     from gpucomp.tuning import replay as laboratory
@@ -85,14 +88,22 @@ def replay(
 
         page.replayed(study, spaces, results)
     text = json.dumps([found.as_json() for found in results], indent=1)
-    table = _table(results)
+    table(FIGURES, [row for found in results for row in _figures(found)], "searches")  # for --csv
     if report is not None and str(report) == "-":
-        note_tables(searches=table)
         click.echo(text)
         return
-    print_tables(searches=table)
+    draw_tables(_table(results))
     if report is not None:
         write(report, text + "\n")
+
+
+def _figures(found: Result) -> list[tuple[object, ...]]:
+    """A row for each number of trials, with every figure in a column of its own."""
+    own = (found.file, found.sampler, found.points, found.seeds)
+    return [
+        (*own, int(budget), fraction, *found.interval[budget], found.sampler_ms)
+        for budget, fraction in found.fraction_of_optimum.items()
+    ]
 
 
 def _table(results: list[Result]) -> Table:
@@ -108,7 +119,7 @@ def _table(results: list[Result]) -> Table:
     table.add_column("ms/trial", justify="right")
     for found in results:
         cells = [_cell(found, budget) for budget in found.fraction_of_optimum]
-        table.add_row(found.file, found.sampler, str(found.points), *cells, f"{found.sampler_ms:.1f}")
+        table.add_row(plain(found.file), found.sampler, str(found.points), *cells, f"{found.sampler_ms:.1f}")
     for name in dict.fromkeys(found.sampler for found in results):
         own = [found for found in results if found.sampler == name]
         if len(own) > 1:

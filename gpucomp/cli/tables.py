@@ -73,14 +73,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], name: str = "
 
 
 def print_tables(**found: rich.table.Table) -> None:
-    """Print rich tables to stdout, by name: cut to the width of a terminal, but complete in a file."""
+    """Print rich tables by name, and note them for ``--json`` and ``--csv``."""
+    note_tables(**found)
+    draw_tables(*found.values())
+
+
+def draw_tables(*found: rich.table.Table) -> None:
+    """Print rich tables to stdout: cut to the width of a terminal, but complete in a file."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console = Console(markup=False, highlight=False, width=1000)
-    note_tables(**found)
-    for number, one in enumerate(found.values()):
+    for number, one in enumerate(found):
         if number:
             console.print()
         console.print(one)

@@ -49,6 +49,7 @@ FEATURES = {
     "sm_100": TMA,
     "sm_120": TMA,
 }
+PRELUDE = "prelude_cuda.h"
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 # By default ptxas can save registers to fit one more work-group on an SM and spill the others, even if only 8 bytes; the
 # number of work-groups in the text itself can also be one too many. A kernel that spills with registers left is compiled
@@ -236,7 +237,7 @@ def resources(log: str) -> dict[str, Resources]:
 @cache
 def prelude() -> str:
     """The ``gc_*`` device functions, which are compiled in front of every kernel."""
-    return files.files("gpucomp.kernels_templates").joinpath("dialect/prelude_cuda.h").read_text(encoding="utf-8")
+    return files.files("gpucomp.kernels_templates").joinpath("dialect", PRELUDE).read_text(encoding="utf-8")
 
 
 @cache

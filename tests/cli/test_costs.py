@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,7 +78,10 @@ def test_the_report_is_a_table_and_json(found, capfd, tmp_path):
 
     data = json.loads((tmp_path / "r.json").read_text())
     assert code == 0
-    assert out.splitlines()[0].split()[:3] == ["#", "kernel", "engine"]
+    header, *rows = out.splitlines()
+    assert header.split()[:4] == ["#", "kernel", "name", "engine"]
+    assert all(cost.label in row and cost.name in row for cost, row in zip(found, rows, strict=False))
+    assert {"occ", "waves", "MMA", "LDG.128"} <= set(re.findall(r"[\w.]+(?=[:,])", rows[-1]))  # explained
     assert "A100" in out
     assert len(data["kernels"]) == len(found)
     assert data["predicted_us"] == pytest.approx(static.total_us(found))

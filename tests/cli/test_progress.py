@@ -25,7 +25,7 @@ def test_what_is_left_follows_from_what_is_done(clock):
     clock.now += 4
     line.report("render", 2, 8)
 
-    assert str(line) == "compiling m.onnx: render 2 of 8, 14 s, about 12 s of this stage left"
+    assert str(line) == "compiling m.onnx, 14 s, about 12 s of this stage left: render 2 of 8"
 
 
 def test_a_text_that_changes_within_a_stage_changes_nothing_that_is_left(clock):
@@ -36,7 +36,7 @@ def test_a_text_that_changes_within_a_stage_changes_nothing_that_is_left(clock):
     clock.now += 2
     line.report("search", 1002, 2000, "kernel 2 of 2, trial")
 
-    assert str(line) == "tuning: kernel 2 of 2, trial 1002 of 2000, 1002 s, about 998 s of this stage left"
+    assert str(line) == "tuning, 1002 s, about 998 s of this stage left: kernel 2 of 2, trial 1002 of 2000"
 
 
 def test_what_earlier_stages_did_is_not_this_stages_speed(clock):
@@ -81,7 +81,7 @@ def test_nothing_is_foretold_where_nothing_is_known(clock):
     clock.now += 5
     line.report("partition", 0, 1)
 
-    assert str(line) == "compiling m.onnx: partition, 5 s"
+    assert str(line) == "compiling m.onnx, 5 s: partition"
 
 
 def test_a_time_that_is_known_beforehand_is_counted_down(clock):
@@ -91,6 +91,21 @@ def test_a_time_that_is_known_beforehand_is_counted_down(clock):
     assert str(line) == "measuring, 1 s, about 2 s left"
     clock.now += 5
     assert str(line).endswith("about 0 s left")
+
+
+def test_a_long_label_does_not_hide_the_time_that_is_left(clock):
+    from rich.console import Console
+    from rich.spinner import Spinner
+
+    line = Line("tuning", 60.0, clock=clock)
+    line.report("search", 0, 0, "kernel 1 of 1, 1.11 x its default, Conv f32[1,28,28,32] f32[3,3,32,32] pad 1, trial")
+    console = Console(width=80, force_terminal=True)
+
+    with console.capture() as shown:
+        console.print(Spinner("dots", text=line))
+
+    assert "about 60 s left" in shown.get()
+    assert len(shown.get().splitlines()) == 1
 
 
 def test_a_name_cannot_command_the_terminal(clock):

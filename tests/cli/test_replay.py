@@ -1,5 +1,6 @@
 """``gpucomp replay``: a table for people, JSON for machines, one line for mistakes."""
 
+import csv
 import json
 
 import pytest
@@ -33,8 +34,11 @@ def test_replay_gives_json_with_the_fraction_at_every_budget(command, cache, tmp
         "replay", str(cache), "--sampler", "genetic", "--trials", "200", "--seeds", "2", "--json", "-", "--csv", "t.csv"
     )
 
-    assert (tmp_path / "t.csv").read_text().startswith("file,sampler,points,")
     (found,) = json.loads(ran.out)
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
+    assert [int(row["trials"]) for row in rows] == [25, 50, 100, 200]
+    assert [float(row["fraction of the optimum"]) for row in rows] == list(found["fraction_of_optimum"].values())
+    assert [[float(row["low"]), float(row["high"])] for row in rows] == list(found["interval"].values())
     assert (found["file"], found["sampler"]) == ("t.json", "genetic")
     assert list(found["fraction_of_optimum"]) == ["25", "50", "100", "200"]
     assert all(0 < value <= 1 for value in found["fraction_of_optimum"].values())

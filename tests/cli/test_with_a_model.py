@@ -1,6 +1,7 @@
 """The command with the real compiler: the digits network, and models that are none."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,6 +47,19 @@ def test_compile_then_run_reads_digits(command, digits, tmp_path):
     assert (made[0], ran[0]) == (0, 0)
     assert "input     image: f32[7,1,8,8]" in made[1]
     assert (np.load(tmp_path / "out" / "logits.npy").argmax(1) == digits).sum() >= 6
+
+
+def test_sources_for_cuda_come_with_the_functions_that_they_call(command, tmp_path):
+    code, out, err = command(
+        "inspect", DIGITS, "--shapes", "image:7x1x8x8", "--target", "cuda:sm_90a", "--sources", "src"
+    )
+
+    assert code == 0, err
+    assert "prelude_cuda.h is compiled in front of each" in out
+    defined = set(re.findall(r"\b(gc_\w+)\(.*\{", (tmp_path / "src" / "prelude_cuda.h").read_text()))
+    called = {name for path in tmp_path.glob("src/*.cu") for name in re.findall(r"\b(gc_\w+)\(", path.read_text())}
+    assert "gc_grid_wait" in called
+    assert called <= defined
 
 
 def test_run_agrees_with_onnxruntime(command, digits):

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from tests.docs.follow import FILES, PARTS, change, copied, followed
-from tests.docs.pages import DOCS, ROOT, Block
+from tests.docs.pages import DOCS, ROOT, Block, blocks
 
 PAGES = sorted(page for page in (DOCS / "extend").glob("*.md") if page.stem != "index")
 SAYS = {
@@ -39,6 +39,21 @@ def test_a_page_does_what_it_says(page, tmp_path, files):
 
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
     assert [text for text in SAYS[page.stem] if text not in ran.stdout] == []
+
+
+def test_the_sampler_of_the_page_differs_from_a_random_one_on_the_space_of_the_page(tmp_path, monkeypatch):
+    from gpucomp.tuning import recorded
+    from gpucomp.tuning.replay import replay
+
+    for block in blocks(DOCS / "extend" / "sampler.md"):
+        if block.title:
+            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    (space,) = recorded.read(ROOT / "bench/results/spaces/matmul-61x96x200.json.gz")
+
+    climbs, draws = (replay(space, name, trials=60, seeds=3).curve for name in ("climbing:Climber", "random"))
+
+    assert climbs != draws
 
 
 def test_a_diff_must_fit_the_file(tmp_path):

@@ -100,7 +100,7 @@ def sqlite(folder):
 
 
 def journal(folder):
-    return str(folder / "journal.log")
+    return str(folder / "new" / "journal.log")
 
 
 def loaded(text):
@@ -133,12 +133,13 @@ def test_a_storage_has_what_a_search_in_memory_has(tmp_path, where):
 
 @pytest.mark.parametrize(
     "text",
-    ["sqlite:///no/such/folder/x.db", "no/such/folder/journal.log", "nothing://x", "postgresql://nobody@127.0.0.1:1/x"],
+    ["sqlite:///no/such/folder/x.db", "file/journal.log", "nothing://x", "postgresql://nobody@127.0.0.1:1/x"],
 )
 def test_a_storage_that_cannot_be_opened_is_refused_with_what_is_expected(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
 
-    with pytest.raises(UsageError, match=r"--storage .*; an URL such as sqlite:///tuning.db") as found:
+    with pytest.raises(UsageError, match=r"--storage .*; a URL such as sqlite:///tuning.db") as found:
         opened(text)
 
     assert found.value.code == "GPC2032"

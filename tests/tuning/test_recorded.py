@@ -70,7 +70,7 @@ def test_records_are_one_space_a_kernel_and_device(tmp_path):
         trial({"tile": 32}, 0, samples=[], invalidity="runtime"),
         trial({"tile": 8}, 7.0, kernel="k2"),
         trial({"tile": 64}, 7.0)[:40],
-        trial({"tile": 8}, 7.0, kind="task", problem={"m": 77, "n": 1}, label=""),
+        trial({"tile": 8}, 7.0, kind="task", problem={"m": 77, "n": 1}, label="Conv"),
         trial({"tile": 8}, 7.0, kind="launch"),
     ]
     path = tmp_path / "tuning.jsonl"
@@ -78,12 +78,24 @@ def test_records_are_one_space_a_kernel_and_device(tmp_path):
 
     first, second = read(path)
 
-    assert (first.name, second.name) == ("tuning.jsonl:k1", "tuning.jsonl:k2")
+    assert (first.name, second.name) == ("tuning.jsonl: k1 Conv", "tuning.jsonl: k2")
     assert first.seconds.tolist()[:3] == [1.5, 0.5, 0.25]
     assert np.isnan(first.seconds[3])
     assert (first.device, first.candidates.extents, len(first.seconds)) == ("a processor", (77,), 4)
     assert first.labels == {"engine": ("mma", "simt")}
     assert "engine is 0" in first.candidates.encoding.names
+
+
+def test_a_folder_of_records_has_the_spaces_of_its_files(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(trial({"tile": 8}, 1.5, kernel=name))
+
+    assert [space.name for space in read(tmp_path)] == ["a.jsonl: a", "b.jsonl: b"]
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no successful measurement"):
+        read(tmp_path)
 
 
 def test_devices_that_differ_in_one_thing_only_are_two_spaces(tmp_path):

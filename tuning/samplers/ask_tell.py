@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -113,15 +114,16 @@ class AskTell:
 
 
 def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
-    """Open a storage by its URL (``sqlite:///tuning.db``), or by the path of a journal file.
+    """Open a storage by its URL (``sqlite:///tuning.db``), or by the path of a journal file, whose folder is made if needed.
 
     Raises ``UsageError`` (GPC2032) if it cannot be opened.
     """
     if storage is None or isinstance(storage, BaseStorage):
         return storage
-    expected = "an URL such as sqlite:///tuning.db, or the path of a journal file, expected"
+    expected = "a URL such as sqlite:///tuning.db, or the path of a journal file, expected"
     if "://" not in storage:
         try:
+            Path(storage).parent.mkdir(parents=True, exist_ok=True)
             return JournalStorage(JournalFileBackend(storage))
         except OSError as error:
             raise UsageError(
