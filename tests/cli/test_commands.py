@@ -235,7 +235,7 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         (["run", "model.onnx", "--shapes", "x:1x-3"], 2, "error GPC2002: --shapes 'x:1x-3': NAME:1x3x224x224 expected"),
         (["run", "model.onnx", "--shapes", "x:" + "9" * 99], 2, "error GPC2002: --shapes "),
         (["run", "model.onnx", "--shapes", "x:1", "--shapes", "x:2"], 2, "error GPC2002: --shapes: input 'x' is given"),
-        (["run", "model.onnx"], 2, "error GPC2102: not all inputs are given, missing: 'x' f32[3,5]"),
+        (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]"),
         (
             ["run", "model.onnx", "--input", "q=x.npy"],
             2,

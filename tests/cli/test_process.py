@@ -28,7 +28,8 @@ def test_a_bug_is_one_line_with_the_way_to_its_traceback():
 
     assert ran.returncode == 1
     assert ran.stderr == (
-        "error GPC1000: internal error, ZeroDivisionError: one two; for a traceback set GPUCOMP_DEBUG=1\n"
+        "error GPC1000: internal error, ZeroDivisionError: one two; this is a bug of gpucomp: please report it "
+        "with the traceback (GPUCOMP_DEBUG=1)\n"
     )
     assert ran.stdout == ""
 

@@ -91,7 +91,7 @@ def test_an_array_of_any_layout_is_taken(value):
     ("inputs", "code", "message"),
     [
         ({"x": X, "X": X}, "GPC2101", "there is no input 'X'; the model's inputs are 'x'"),
-        ({}, "GPC2102", r"missing: 'x' f32\[3,5\]"),
+        ({}, "GPC2109", r"missing: 'x' f32\[3,5\]"),
         ({"x": X[:2]}, "GPC2103", r"input 'x': shape \[3, 5\] expected, found \[2, 5\]"),
         ({"x": X.reshape(5, 3)}, "GPC2103", r"shape \[3, 5\] expected, found \[5, 3\]"),
         ({"x": X[None]}, "GPC2103", r"found \[1, 3, 5\]"),
