@@ -53,6 +53,20 @@ def kernels(infos: Sequence[KernelInfo]) -> list[str]:
     return table(("#", "kernel", "family", "operators", "schedule", "tier", "why it ends there"), rows, "kernels")
 
 
+def launch(number: int, of: int, info: KernelInfo, source: str = "") -> list[str]:
+    """All that a compiled model knows of one launch, and the text of its kernel."""
+    schedule = " ".join(f"{name}={value}" for name, value in info.schedule.items())
+    facts = {
+        "family": info.family,
+        "operators": counted(info.ops),
+        "nodes": " ".join(map(quote, info.nodes)),
+        "schedule": f"{schedule} ({info.tier})" if schedule else "",
+        "ends at": " ".join(info.why.split()),
+    }
+    title = f"kernel {number} of {of}: {info.label or info.entry or info.name}"
+    return [title, *(f"  {name:10} {text}" for name, text in facts.items() if text), *source.splitlines()]
+
+
 def without_record(choices: Sequence[Choice]) -> list[str]:
     """How many kernels no record was used for, though there are records, and how to see the reasons."""
     without = [choice for choice in choices if choice.passed_over and choice.pick is None]

@@ -123,7 +123,31 @@ def test_inspect_knows_that_a_compiled_model_has_no_graph(command, option):
 
     ran = command("inspect", "m.gpuc", option)
 
-    assert (ran.code, ran.error) == (2, "error GPC2007: a compiled model holds no graph: give the .onnx model")
+    asked = option.replace("=", " ")
+    assert ran.code == 2
+    assert ran.error.startswith("error GPC2007: 'm.gpuc' is compiled and holds no graph; ask the model: ")
+    assert ran.error.endswith(f"gpucomp inspect MODEL.onnx {asked} --target cpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command_of_the_model"),
+    [
+        (("inspect", "--why"), "gpucomp inspect MODEL.onnx --why --target cpu"),
+        (("inspect", "--spaces"), "gpucomp inspect MODEL.onnx --spaces --target cpu"),
+        (("inspect", "--graph", "-o", "g.html"), "gpucomp inspect MODEL.onnx --graph -o g.html --target cpu"),
+        (("bench", "--static"), "gpucomp bench MODEL.onnx --static --target cpu"),
+        (("run", "--compare", "onnxruntime"), "gpucomp run MODEL.onnx --compare onnxruntime --target cpu"),
+        (("compare",), "gpucomp compare MODEL.onnx --target cpu"),
+    ],
+)
+def test_what_only_the_model_knows_is_told_with_the_command_that_asks_it(command, arguments, command_of_the_model):
+    command("compile", "model.onnx", "-o", "m.gpuc")
+
+    ran = command(arguments[0], "m.gpuc", *arguments[1:])
+
+    assert ran.code == 2
+    assert ran.error.startswith("error GPC2007: 'm.gpuc' is compiled and holds no ")
+    assert ran.error.endswith(command_of_the_model)
 
 
 def test_doctor_names_what_it_looked_at(command, monkeypatch):

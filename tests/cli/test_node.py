@@ -194,9 +194,22 @@ def test_a_name_that_no_node_has_lists_those_near_it(inspected):
     assert "the model has 3 nodes" in inspected(normalized(), "--node", "Zzzzzz", code=2)
 
 
-def test_a_compiled_model_holds_no_nodes(inspected, capfd):
-    assert cli.main(["inspect", "model.gpuc", "--node", "conv"]) == 2
-    assert "error GPC2007: a compiled model holds no nodes: give the .onnx model" in capfd.readouterr().err
+def test_a_compiled_model_knows_the_kernels_of_a_node(inspected, tmp_path, capfd):
+    inspected(normalized())
+    exe = gpucomp.compile("model.onnx", target="cpu")
+    exe.save("model.gpuc")
+    (kernel,) = (info for info in exe.kernels if "conv" in info.nodes)
+
+    assert cli.main(["inspect", "model.gpuc", "--node", "con*"]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert shown[0] == f"kernel {exe.kernels.index(kernel) + 1} of {len(exe.kernels)}: {kernel.label}"
+    assert any(line.split() == ["nodes", *map(repr, kernel.nodes)] for line in shown)
+    assert any(line.startswith("define void") for line in shown)
+
+    assert cli.main(["inspect", "model.gpuc", "--node", "nobody"]) == 2
+    error = capfd.readouterr().err
+    assert "error GPC2013: --node 'nobody': no kernel computes a node of this name" in error
+    assert "gpucomp inspect MODEL.onnx --node 'nobody' --target cpu" in error
 
 
 def test_products_that_are_merged_are_made_of_both():

@@ -113,7 +113,7 @@ def test_a_warning_is_one_line():
 
 def test_a_reader_that_stops_reading_gets_no_traceback():
     script = PREFIX + "import click\n"
-    script += "from gpucomp.cli import doctor\ndoctor.findings = lambda: ['x' * 100] * 20000\n"
+    script += "from gpucomp.cli import doctor\ndoctor.lines = lambda found: ['x' * 100] * 20000\n"
     script += "sys.exit(cli.main(['doctor']))"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         running.stdout.read(10)
@@ -124,7 +124,7 @@ def test_a_reader_that_stops_reading_gets_no_traceback():
 
 
 def test_a_write_that_meets_a_closed_pipe_ends_the_command_well():
-    script = "from gpucomp.cli import doctor\nimport os\ndoctor.findings = lambda: (os.close(reader), ['x'])[1]\n"
+    script = "from gpucomp.cli import doctor\nimport os\ndoctor.lines = lambda found: (os.close(reader), ['x'])[1]\n"
     script += "reader, writer = os.pipe()\nos.dup2(writer, 1)\n"
 
     ran = process(script, "doctor")

@@ -459,9 +459,7 @@ def test_an_input_without_shape_needs_one():
 
 
 def translated_by(monkeypatch, translator):
-    monkeypatch.setattr(
-        "gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (translator, False)
-    )
+    monkeypatch.setattr("gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (translator, False))
     return load(model([RELU], [X]))
 
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -367,9 +367,7 @@ def unchecked_attributes(
 def _needed(translator: Translator) -> tuple[str, ...]:
     """The attributes without a default. Schemas of ai.onnx.ml call some optional that an operator means nothing without."""
     parameters = _annotated(translator).parameters.values()
-    return tuple(
-        p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "site"
-    )
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "site")
 
 
 @cache
