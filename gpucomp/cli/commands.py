@@ -123,7 +123,7 @@ def run(
 ) -> None:
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and how.model.suffix == ".gpuc":
-        raise needs_model(how.model, "graph to compare with", f"run MODEL.onnx --compare {reference}")
+        raise needs_model(how, "graph to compare with", f"run MODEL.onnx --compare {reference}")
     if not reference:
         refuse_export("give --compare too")
     _require_packages(files, reference)
@@ -195,7 +195,7 @@ def compare_(
     from gpucomp.cli import bisect as bisecting
 
     if how.model.suffix == ".gpuc":
-        raise needs_model(how.model, "graph to compare with", "compare MODEL.onnx")
+        raise needs_model(how, "graph to compare with", "compare MODEL.onnx")
     folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
     if folder is not None:
         bisecting.check_folder(folder)
@@ -344,7 +344,7 @@ def _bench_static(
     from gpucomp.cli import costs
 
     if how.model.suffix == ".gpuc":
-        raise needs_model(how.model, "expressions to count work in", "bench MODEL.onnx --static")
+        raise needs_model(how, "expressions to count work in", "bench MODEL.onnx --static")
     targets.require_compiler(targets.resolve(how.target_name))
     lowered, device = lowered_model(how, ("expressions", "bench MODEL.onnx --static"))
     found = costs_of(how.model, lowered, device)

@@ -82,7 +82,7 @@ def inspect(
     if graph or passes:
         if how.model.suffix == ".gpuc":
             options = (f" --graph {graph}" if graph else "") + (" --passes" if passes else "")
-            raise needs_model(how.model, "graph", f"inspect MODEL.onnx{options}")
+            raise needs_model(how, "graph", f"inspect MODEL.onnx{options}")
         _show_graph(how, graph, passes)
         if not (kernels or why or spaces) and sources is None:
             return
@@ -153,9 +153,7 @@ def _show_compiled_node(how: ModelOptions, pattern: str, *, source: bool) -> Non
     ]
     hosted = [(operator, name) for operator, name in exe.dynamic_operators if fnmatchcase(name, pattern)]
     if not launches and not hosted:
-        lost = needs_model(
-            how.model, "node that was folded or rewritten", f"inspect MODEL.onnx --node {quote(pattern)}"
-        )
+        lost = needs_model("node that was folded or rewritten", f"inspect MODEL.onnx --node {quote(pattern)}")
         raise UsageError(
             f"--node {quote(pattern)}: no kernel computes a node of this name; {lost.message}", code="GPC2013"
         )

@@ -63,14 +63,17 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
         return package.compile(path, shapes={**found, **sizes}, progress=report, **options)
 
 
-def needs_model(path: Path, what: str, command: str) -> UsageError:
+def needs_model(how: ModelOptions, what: str, command: str) -> UsageError:
     """The error for a question that a compiled model cannot answer, with the command that asks the ``.onnx`` model."""
     from gpucomp.loading import load
 
-    plan = load(path).plan
-    options = f"--target {plan.target}" + (f" --precision {plan.precision}" if plan.precision != "fp32" else "")
+    plan = load(how.model).plan
+    options = f"--target {how.target or plan.target}" + (
+        f" --precision {plan.precision}" if plan.precision != "fp32" else ""
+    )
     return UsageError(
-        f"{quote(path)} is compiled and holds no {what}; ask the model: gpucomp {command} {options}", code="GPC2007"
+        f"{quote(how.model)} is compiled and holds no {what}; ask the model: gpucomp {command} {options}",
+        code="GPC2007",
     )
 
 
@@ -105,7 +108,7 @@ def lowered_model(
     from gpucomp.schedule.records import picks_of
 
     if how.model.suffix == ".gpuc":
-        raise needs_model(how.model, *asked)
+        raise needs_model(how, *asked)
     device = targets.resolve(how.target_name)
     with progress(f"compiling {how.model.name}") as report:
         sizes, picks = tensors.parse_shapes(how.shapes), picks_of(how.records)

@@ -137,6 +137,7 @@ def test_inspect_knows_that_a_compiled_model_has_no_graph(command, option):
         (("inspect", "--graph", "-o", "g.html"), "gpucomp inspect MODEL.onnx --graph -o g.html --target cpu"),
         (("bench", "--static"), "gpucomp bench MODEL.onnx --static --target cpu"),
         (("run", "--compare", "onnxruntime"), "gpucomp run MODEL.onnx --compare onnxruntime --target cpu"),
+        (("bench", "--static", "--target", "cuda:sm_80"), "gpucomp bench MODEL.onnx --static --target cuda:sm_80"),
         (("compare",), "gpucomp compare MODEL.onnx --target cpu"),
     ],
 )
@@ -254,7 +255,7 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         (["run", "none.onnx"], 3, "error GPC3001: model 'none.onnx': no such file or directory"),
         (["run", "none.gpuc"], 3, "error GPC7005: cannot read 'none.gpuc': No such file or directory"),
         (["run", "bad.gpuc"], 3, "error GPC7001: 'bad.gpuc' is not a compiled model: "),
-        (["run", "bad.gpuc", "--compare", "onnxruntime"], 2, "error GPC2007: --compare needs the .onnx model"),
+        (["run", "bad.gpuc", "--compare", "onnxruntime"], 3, "error GPC7001: 'bad.gpuc' is not a compiled model: "),
         (["run", "model.onnx", "--shapes", "x"], 2, "error GPC2002: --shapes 'x': NAME:1x3x224x224 expected"),
         (["run", "model.onnx", "--shapes", "x:1x-3"], 2, "error GPC2002: --shapes 'x:1x-3': NAME:1x3x224x224 expected"),
         (["run", "model.onnx", "--shapes", "x:" + "9" * 99], 2, "error GPC2002: --shapes "),

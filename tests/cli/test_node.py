@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import gpucomp
 from gpucomp import cli, config
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.trail import followed
