@@ -279,7 +279,7 @@ def bench(
         "arena_bytes": exe.plan.arena_bytes,
         "peak_bytes": exe.peak_bytes,
         **measure.as_json(latency, percentiles),
-        **({"profile": profile.as_json(found.rows, found.ceilings)} if found else {}),
+        **({"profile": profile.as_json(found)} if found else {}),
     }
     if found is not None:
         profile_page.write(found, trace, output, how.model.name, method)
@@ -317,7 +317,8 @@ def _show_profile(found: Profile) -> None:
 
     click.echo("=== Profile ===")
     print_tables(**_tables(found))
-    click.echo("\n".join(profile.summary(found.rows, found.ceilings)))
+    lines = [*profile.summary(found.rows, found.ceilings), *profile.threads_said(found.runs, found.ceilings)]
+    click.echo("\n".join(lines))
 
 
 def _tables(found: Profile) -> dict[str, Table]:

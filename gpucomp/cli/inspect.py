@@ -153,7 +153,7 @@ def _show_compiled_node(how: ModelOptions, pattern: str, *, source: bool) -> Non
     ]
     hosted = [(operator, name) for operator, name in exe.dynamic_operators if fnmatchcase(name, pattern)]
     if not launches and not hosted:
-        lost = needs_model("node that was folded or rewritten", f"inspect MODEL.onnx --node {quote(pattern)}")
+        lost = needs_model(how, "node that was folded or rewritten", f"inspect MODEL.onnx --node {quote(pattern)}")
         raise UsageError(
             f"--node {quote(pattern)}: no kernel computes a node of this name; {lost.message}", code="GPC2013"
         )

@@ -533,6 +533,7 @@ def test_a_rehearsal_is_told_and_has_no_ratios():
         "device": device,
     }
     kernel |= {"warm_us": 2.0, "cold_us": 2.0, "torch_warm_us": 53.96, "torch_cold_us": 1.0, "floor_us": 1.0}
+    kernel |= {"label": "MatMul", "engine": "contraction/simt", "launches": {"m": 1}}
     model = {
         "stage": "models",
         "name": "m",

@@ -199,11 +199,11 @@ def test_a_compiled_model_knows_the_kernels_of_a_node(inspected, tmp_path, capfd
     inspected(normalized())
     exe = gpucomp.compile("model.onnx", target="cpu")
     exe.save("model.gpuc")
-    (kernel,) = (info for info in exe.kernels if "conv" in info.nodes)
+    (kernel,) = exe.kernels
 
-    assert cli.main(["inspect", "model.gpuc", "--node", "con*"]) == 0
+    assert cli.main(["inspect", "model.gpuc", "--node", f"{kernel.nodes[0][:2]}*"]) == 0
     shown = capfd.readouterr().out.splitlines()
-    assert shown[0] == f"kernel {exe.kernels.index(kernel) + 1} of {len(exe.kernels)}: {kernel.label}"
+    assert shown[0] == f"kernel 1 of 1: {kernel.label}"
     assert any(line.split() == ["nodes", *map(repr, kernel.nodes)] for line in shown)
     assert any(line.startswith("define void") for line in shown)
 
