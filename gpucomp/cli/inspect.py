@@ -14,7 +14,7 @@ from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_
 from gpucomp.cli.options import ModelOptions, model_options, page
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import UsageError, plain, quote
 from gpucomp.extras import install
 from gpucomp.files import write
 
@@ -162,7 +162,7 @@ def _show_compiled_node(how: ModelOptions, pattern: str, *, source: bool) -> Non
         text = exe.sources.get(files.get(info.entry, ""), "") if source else ""
         click.echo("\n".join(show.launch(k, len(exe.kernels), info, text)))
     for operator, name in hosted:
-        click.echo(f"{operator} at node {quote(name)} runs on the host: its shapes depend on values")
+        click.echo(f"{plain(operator)} at node {quote(name)} runs on the host: its shapes depend on values")
 
 
 def _followed(how: ModelOptions, option: str) -> tuple[Journey, Lowered, Target]:

@@ -11,10 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import gpucomp
 from gpucomp import cli, config
+from gpucomp.cli import show
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.trail import followed
 from gpucomp.report.journey import Journey, changes
 from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.runtime.executable import KernelInfo
 from gpucomp.tuning.records import Store
 
 RNG = np.random.default_rng(23)
@@ -193,6 +195,15 @@ def test_a_name_that_no_node_has_lists_those_near_it(inspected):
     assert error.startswith("error GPC2013: --node 'covn': no node or node output of 'model.onnx'")
     assert "similar names: 'conv'" in error
     assert "the model has 3 nodes" in inspected(normalized(), "--node", "Zzzzzz", code=2)
+
+
+def test_texts_of_a_compiled_model_cannot_act_on_a_terminal():
+    kernel = KernelInfo("k", "loops\x1b[2J", ("Mul",), ("a\x1b[2J",), {"tile": 1}, label="Mul\x1b[31m", why="end\x07")
+
+    lines = show.launch(1, 1, kernel, "float f() {\n\treturn 1; // \x1b[31m\n}")
+
+    assert all(line.replace("\t", "").isprintable() for line in lines)
+    assert lines[-3:] == ["float f() {", "\treturn 1; // \\x1b[31m", "}"]
 
 
 def test_a_compiled_model_knows_the_kernels_of_a_node(inspected, tmp_path, capfd):
