@@ -152,7 +152,7 @@ def resolve(which: str) -> Target:
                 f"no OpenCL device was found{_besides()}; install a driver; for the CPU: {install('pocl')}",
                 code="GPC5001",
             )
-        known = ", ".join((*FLAVOURS, "mali-g31 to mali-g925", *AMD))
+        known = ", ".join((*FLAVOURS, "a Mali's name such as mali-g78 (opencl:mali for any)", *AMD))
         raise UsageError(
             f"no OpenCL device {which!r}: flavours are {known}; devices here are {_named()}", code="GPC2002"
         )
