@@ -78,7 +78,9 @@ def commit_of(checkout: Path) -> str:
 
 def parser_of(description: str | None, names: Sequence[str], cases: int) -> argparse.ArgumentParser:
     """The options that all simulators have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.simulated", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", type=Path, metavar="PATH", help="the simulator")
     parser.add_argument("--cases", type=int, default=cases, help="of each cell")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no more cases after this time")

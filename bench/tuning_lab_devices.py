@@ -140,7 +140,9 @@ HEAD = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.tuning_lab_devices", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--pairs", type=int, default=6, help="pairs for each file, change and amount")
     parser.add_argument("--output", type=Path, default=HERE / "results")

@@ -72,7 +72,9 @@ def search(cache: dict, path: Path, strategy: str, seed: int, trials: int) -> li
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.tuning_lab_kernel_tuner", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--trials", type=int, default=200)

@@ -65,7 +65,9 @@ def entry(task: Task, schedule: dict[str, int], data: tuple[list[np.ndarray], li
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.tuning_lab_record", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("kernel", help="in the syntax of gpucomp tune --kernel")
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--points", type=int, default=500)

@@ -67,7 +67,7 @@ class Prepared(BackendRep):
             return {name: self._value(name, a) for name, a in inputs.items()}
         arrays = list(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, np.ndarray) else [inputs]
         if len(arrays) > len(self.input_names):
-            raise UsageError(f"{len(arrays)} inputs given, the model has {len(self.input_names)}", code="GPC2101")
+            raise UsageError(f"{len(arrays)} inputs given, the model has {len(self.input_names)}")
         return {name: self._value(name, a) for name, a in zip(self.input_names, arrays, strict=False)}
 
     def _value(self, name: str, value: Any) -> Any:

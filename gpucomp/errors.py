@@ -59,6 +59,16 @@ class GpucompError(Exception):
         super().__init__(f"{self.code} {self.message}")
 
 
+def internal_error(error: BaseException, where: str = "") -> GpucompError:
+    """The error for an exception that only a bug of gpucomp raises, with what to do about it."""
+    at = f"{where}: " if where else ""
+    return GpucompError(
+        f"{at}internal error, {type(error).__name__}: {str(error)[:300]}; this is a bug of gpucomp: please report it with the "
+        "traceback (GPUCOMP_DEBUG=1)",
+        code="GPC1000",
+    )
+
+
 class UsageError(GpucompError):
     """The call or the command line is wrong."""
 

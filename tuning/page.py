@@ -15,6 +15,7 @@ from gpucomp.tuning.recorded import Recorded
 from gpucomp.tuning.replay import Result
 from gpucomp.tuning.space import Candidates
 
+FEW = 30  # points of a search: shares of variance from fewer say little, and those of their fastest tenth nothing
 TOP = 20  # of the fastest points
 MOST_DRAWN = 12  # parameters with a chart of their own, and spaces with a section
 QUANTILES = 200  # points of the curve of sorted times
@@ -76,11 +77,17 @@ def _charts(found: Sequence[str]) -> str:
 
 
 def space(
-    candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None = None, labels: Labels | None = None
+    candidates: Candidates,
+    seconds: np.ndarray,
+    failed: np.ndarray | None = None,
+    labels: Labels | None = None,
+    *,
+    sampled: bool = False,
 ) -> list[str]:
     """The parts of a page about one space: its shape, what matters, the winner's neighbours, the fastest points.
 
     ``seconds`` [points] is NaN where unknown or failed; at least one is a number. ``labels`` name values of parameters.
+    The points are a whole space, or with ``sampled`` those that a search tried.
     """
     named = labels or {}
     winner, best = int(np.nanargmin(seconds)), float(np.nanmin(seconds))
@@ -98,10 +105,14 @@ def space(
     fails = "" if failed is None else f", {int(failed.sum())} failed"
     close = f"{near} of them take at most {NEAR:g} times the best time."
     return [
-        page.paragraph(f"{len(candidates)} legal points, {count} measured{fails}. {close}"),
-        *_drawn(candidates, seconds, failed, named),
+        page.paragraph(
+            f"{len(candidates)} points {'that the search tried' if sampled else 'are legal'}, {count} measured{fails}. {close}"
+        ),
+        *_drawn(candidates, seconds, failed, named, with_shares=not sampled or count >= FEW),
         page.heading("One parameter away from the winner", 3),
-        page.table(("parameter", "change", "time over the winner's"), around),
+        page.table(("parameter", "change", "time over the winner's"), around)
+        if around
+        else page.paragraph("No point was tried that differs from the winner in one parameter only."),
         page.heading(f"The fastest {len(fastest)}", 3),
         page.table(("time over best", *candidates.names), fastest),
     ]
@@ -116,7 +127,9 @@ def _labels(labels: Labels, candidates: Candidates, point: int) -> list[str]:
     return [_label(labels, name, value) for name, value in zip(candidates.names, values, strict=True)]
 
 
-def _drawn(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels) -> list[str]:
+def _drawn(
+    candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels, *, with_shares: bool
+) -> list[str]:
     shares = importance(candidates, seconds)
     if not shares:
         return [page.paragraph("No parameter varies.")]
@@ -125,7 +138,9 @@ def _drawn(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | Non
         ("of the fastest tenth", [i.among_fast for i in shares]),
     )
     title = "Share of the variance of log time that a parameter explains alone"
-    found = [_sorted_times(seconds), chart.bars(title, [i.name for i in shares], groups)]
+    found = [_sorted_times(seconds)]
+    if with_shares:
+        found.append(chart.bars(title, [i.name for i in shares], groups))
     if len(shares) > 1:
         wide = [one for one in shares if len(np.unique(candidates.values[:, candidates.names.index(one.name)])) > 2]
         found += _map(candidates, seconds, failed, labels, (wide if len(wide) > 1 else shares)[:2])

@@ -21,12 +21,11 @@ from gpucomp.report.chart import Axis, Series
 from gpucomp.schedule import records
 from gpucomp.schedule.records import Record
 from gpucomp.tuning.analysis import source_difference
-from gpucomp.tuning.page import GREY, space
+from gpucomp.tuning.page import FEW, GREY, space
 from gpucomp.tuning.recorded import Row, space_of
 from gpucomp.tuning.tasks import Candidate, Task
 
 MOST_LINES = 400  # of a diff of two sources
-FEW = 30  # points: shares of variance from fewer say little
 
 
 def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> int:
@@ -105,7 +104,8 @@ def _words(record: Record) -> str:
 def _kernel(told: _Told, task: Task | None) -> list[str]:
     sizes = " ".join(f"{name}={size}" for name, size in told.problem.items())
     parts = [page.heading(f"{told.label} ({told.kernel[:12]})")]
-    parts += [page.paragraph(f"The default engine's sizes of this kernel: {sizes}."), _progress(told.trials)]
+    known = f"Records find this kernel by its sizes, here as the default engine names them: {sizes}."
+    parts += [page.paragraph(known), _progress(told.trials)]
     if (start := told.default) is not None and told.winner is not None:
         parts.append(page.table(("", "schedule"), [("default", _words(start)), ("fastest", _words(told.winner))]))
     failures: dict[tuple[str, str], int] = {}
@@ -129,7 +129,7 @@ def _kernel(told: _Told, task: Task | None) -> list[str]:
             continue
         measured = space_of(engine, told.device["name"], map(_row, own), tuple(told.problem.values()))
         parts += [page.heading(engine, 3), page.paragraph(caveat(int(np.isfinite(measured.seconds).sum())))]
-        parts += [*space(measured.candidates, measured.seconds, np.isnan(measured.seconds))]
+        parts += [*space(measured.candidates, measured.seconds, np.isnan(measured.seconds), sampled=True)]
     if task is not None and told.winner is not None:
         parts.append(
             page.source("The default's source beside the winner's", difference(task, told.pick or told.winner))
@@ -142,7 +142,7 @@ def caveat(measured: int) -> str:
     chosen = f"{measured} points that the search chose to measure, out of a larger space."
     if measured >= FEW:
         return chosen
-    return f"{chosen} They are few: shares of variance and neighbours of the winner below say little."
+    return f"{chosen} They are fewer than {FEW}: no share of the variance is drawn, and the charts below say little."
 
 
 def _best(right: Sequence[Record], engine: str) -> float:

@@ -128,7 +128,9 @@ def tell(rows: list[Row], methods: list[dict[str, Any]], out: Path | None) -> No
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top = argparse.ArgumentParser(
+        prog="python -m bench.cpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = top.add_subparsers(dest="command", required=True)
     setup = commands.add_parser("setup", help="make the peers' virtual environments")
     setup.add_argument("peers", nargs="+", choices=sorted(peers.PEERS))

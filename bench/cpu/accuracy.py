@@ -127,7 +127,9 @@ def page(errors: Sequence[Error], precision: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.cpu.accuracy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all of bench.models")
     parser.add_argument("--precision", choices=sorted(BOUND), default="fp32")
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")

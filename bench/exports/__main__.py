@@ -63,7 +63,9 @@ def run(case: Case, target: str) -> Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.exports", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="of bench/exports/export.py's MODELS")
     parser.add_argument("--exporter", action="append", choices=("dynamo", "script"))
     parser.add_argument("--target", action="append")

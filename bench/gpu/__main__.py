@@ -53,7 +53,9 @@ def _is_installed(name: str) -> bool:
 
 def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     """The stages, whether everything runs in this process, and the options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     known = ("first", *STAGES, "report")
     add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(known)}; default {' '.join(DEFAULT)}")
@@ -137,6 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(found["error"], file=sys.stderr)
             return int(found["exit_code"])
     context.described = Described(**found)
+    if options.dry_run:
+        from bench.gpu.report import REHEARSAL
+
+        print(REHEARSAL, flush=True)
     results = Results(options.out, f"{found['gpu']} {found['arch']}")
     call = Call(context, results, begin + options.limit_s, log, device)
     for name in (stage for stage in stages if stage != "report"):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,6 +14,7 @@ from bench.gpu import work
 from bench.gpu.context import Context, Options
 from bench.gpu.results import Results
 
+SAMPLES = ("samples_us", "samples_ms")
 HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wrong", "refused"}
 
 
@@ -83,7 +83,15 @@ def in_line(
         done(job, result)
 
 
-def shown(result: dict[str, Any]) -> str:
-    return json.dumps(
-        {k: v for k, v in result.items() if k not in HIDDEN and not k.endswith(("samples_us", "samples_ms"))}
-    )
+def shown(result: Mapping[str, Any]) -> str:
+    """A result in words: whether it is right, then its figures; what is long is in the file of results only."""
+    figures = {k: v for k, v in result.items() if k != "ok" and k not in HIDDEN and not k.endswith(SAMPLES)}
+    return ", ".join(["right" if result["ok"] else "WRONG", *(f"{k} {_words(v)}" for k, v in figures.items())])
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({', '.join(f'{k} {_words(v)}' for k, v in value.items())})"
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(_words, value)) or "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,9 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.results import lines
+from bench.gpu.results import REHEARSED, lines
 
 Entry = Mapping[str, Any]
+REHEARSAL = (
+    "A rehearsal: the device is simulated on the CPU, and its clock is invented. Right and wrong are real; times, peaks and "
+    "predictions say nothing about any GPU, and there are no ratios to other programs."
+)
 WORST = 25
 SHOWN_FAULTS = 20
 SHOWN_LOSSES = 6  # in a summary
@@ -35,8 +39,15 @@ def report(folder: Path) -> str:
             kernels_table(entries),
             predictions(entries),
         ]
+        if is_rehearsal(entries):
+            sections.insert(0, REHEARSAL)
         parts.append(f"# {device}, sources {version}\n\n" + "\n\n".join(s for s in sections if s))
     return "\n\n".join(parts)
+
+
+def is_rehearsal(entries: Iterable[Entry]) -> bool:
+    """Whether these are results of a dry run."""
+    return any(str(e.get("device", "")).startswith(REHEARSED) for e in entries)
 
 
 def constants(entries: Sequence[Entry], device: str) -> str:
@@ -75,7 +86,8 @@ def models_table(entries: Sequence[Entry]) -> str:
     rows = []
     for e in sorted(found, key=lambda e: (e["precision"], e["model"])):
         times = e["median_ms"]
-        others = ", ".join(f"{n} {t / times['gpucomp']:.2f}" for n, t in times.items() if n != "gpucomp")
+        named = {} if is_rehearsal([e]) else times
+        others = ", ".join(f"{n} {t / times['gpucomp']:.2f}" for n, t in named.items() if n != "gpucomp")
         rows.append([e["model"], e["precision"], f"{times['gpucomp']:.4f}", others or "-", f"{e['error']:.1e}"])
     return "## Models\n\n" + table(["model", "precision", "ms", "time of others / ours", "error"], rows)
 
@@ -87,8 +99,11 @@ def timed(entries: Sequence[Entry]) -> list[Entry]:
 def ratio(entry: Entry, state: str, *, alone: bool = False) -> float:
     """The best time of torch, torch.compile and CLBlast over ours; NaN if none was timed.
 
-    With ``alone``, our time is that without overlapping launches; the launches of the others never overlap.
+    With ``alone``, our time is that without overlapping launches; the launches of the others never overlap. NaN in a dry
+    run too, where our clock is invented and that of the others is real.
     """
+    if is_rehearsal([entry]):
+        return math.nan
     names = [f"torch_{state}_us", f"torch_compiled_{state}_us", *(["clblast_us"] if state == "warm" else [])]
     others = [entry[k] for k in names if k in entry]
     ours = entry[f"{state}_us"]
@@ -179,6 +194,9 @@ def kernels_said(entries: Sequence[Entry]) -> str:
     found, lines = timed(entries), []
     for precision in dict.fromkeys(e["precision"] for e in found):
         members = [e for e in found if e["precision"] == precision]
+        if is_rehearsal(members):
+            lines.append(f"{precision}, {len(members)} kernels: rehearsed, so there are no ratios.")
+            continue
         warm, cold = (_number(geometric_mean(ratio(e, s) for e in members)) for s in STATES)
         alone = _number(geometric_mean(ratio(e, "cold", alone=True) for e in members))
         lines.append(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+REHEARSED = "none: CUDA on the CPU"  # the device of a dry run
 TRIES = 2  # work that was started so often without an end crashes the machine, or never ends
 
 

@@ -231,7 +231,9 @@ def report(found: Sequence[Row], how: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.kernel_sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [cell.name for cell in cells()]
     parser.add_argument("--cases", type=int, default=200, help="of each cell")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no more cases after this time")

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from types import TracebackType
 
-from gpucomp.errors import GpucompError, UnsupportedError
+from gpucomp.errors import GpucompError, UnsupportedError, internal_error
 
 INTERRUPTED = 130
 
@@ -70,8 +70,8 @@ def report(error: GpucompError) -> int:
 
 def report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The interpreter's hook for uncaught exceptions, which are bugs in gpucomp: print one line."""
-    text = str(error)
-    print_error("GPC1000", f"internal error, {kind.__name__}: {text[:300]}; for a traceback set GPUCOMP_DEBUG=1")
+    found = internal_error(error)
+    print_error(found.code, found.message)
     if _debugging():
         sys.__excepthook__(kind, error, trace)
 

@@ -17,7 +17,7 @@ from gpucomp import config
 from gpucomp.cli import compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
-from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, open_model, shapes_told_by
+from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, needs_model, open_model, shapes_told_by
 from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
@@ -123,7 +123,7 @@ def run(
 ) -> None:
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and how.model.suffix == ".gpuc":
-        raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
+        raise needs_model(how, "graph to compare with", f"run MODEL.onnx --compare {reference}")
     if not reference:
         refuse_export("give --compare too")
     _check_early(files, reference)
@@ -196,7 +196,7 @@ def compare_(
     from gpucomp.cli import bisect as bisecting
 
     if how.model.suffix == ".gpuc":
-        raise UsageError("a compiled model holds kernels only: give the .onnx model", code="GPC2007")
+        raise needs_model(how, "graph to compare with", "compare MODEL.onnx")
     folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
     if folder is not None:
         bisecting.check_folder(folder)
@@ -280,7 +280,7 @@ def bench(
         "arena_bytes": exe.plan.arena_bytes,
         "peak_bytes": exe.peak_bytes,
         **measure.as_json(latency, percentiles),
-        **({"profile": profile.as_json(found.rows, found.ceilings)} if found else {}),
+        **({"profile": profile.as_json(found)} if found else {}),
     }
     if found is not None:
         profile_page.write(found, trace, output, how.model.name, method)
@@ -318,7 +318,8 @@ def _show_profile(found: Profile) -> None:
 
     click.echo("=== Profile ===")
     print_tables(**_tables(found))
-    click.echo("\n".join(profile.summary(found.rows, found.ceilings)))
+    lines = [*profile.summary(found.rows, found.ceilings), *profile.threads_said(found.runs, found.ceilings)]
+    click.echo("\n".join(lines))
 
 
 def _tables(found: Profile) -> dict[str, Table]:
@@ -344,8 +345,10 @@ def _bench_static(
     from gpucomp import targets
     from gpucomp.cli import costs
 
+    if how.model.suffix == ".gpuc":
+        raise needs_model(how, "expressions to count work in", "bench MODEL.onnx --static")
     targets.require_compiler(targets.resolve(how.target_name))
-    lowered, device = lowered_model(how)
+    lowered, device = lowered_model(how, ("expressions", "bench MODEL.onnx --static"))
     found = costs_of(how.model, lowered, device)
     data, lines = costs.as_json(found, device), costs.static(found, device)
     text = json.dumps({"model": str(how.model), "precision": how.precision, **data}, indent=1)
@@ -397,13 +400,20 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
 
 
 @gpucomp.command()
-def doctor() -> None:
+@click.option("--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Write it there; - is stdout.")
+def doctor(report: Path | None) -> None:
     """Print what gpucomp finds on this machine, what is missing, and how to install it."""
-    from gpucomp.cli.doctor import findings
+    from gpucomp.cli.doctor import as_json, findings, lines
 
     with progress("looking around"):
-        lines = findings()
-    click.echo("\n".join(lines))
+        found = findings()
+    if str(report) != "-":
+        click.echo("\n".join(lines(found)))
+    text = json.dumps(as_json(found), indent=1) if report is not None else ""
+    if str(report) == "-":
+        click.echo(text)
+    elif report is not None:
+        write(report, text + "\n")
 
 
 gpucomp.add_command(inspect)

@@ -10,7 +10,9 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import gpucomp
 from gpucomp import config
@@ -43,9 +45,47 @@ CPU_FEATURES = (
 )
 
 
-def findings() -> list[str]:
-    """Every line of the report."""
-    return [*_python(), "", *_packages(), "", *_cpu(), "", *_opencl(), "", *_cuda(), "", *_tools(), "", *_settings()]
+@dataclass(frozen=True)
+class Row:
+    """One thing that was looked for, and in words what was found, or what is missing and how to install it."""
+
+    name: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    rows: tuple[Row, ...]
+
+
+def findings() -> list[Section]:
+    """Everything that is looked for on this machine."""
+    looked_for = {
+        "gpucomp": _python,
+        "packages": _packages,
+        "optional packages": _optional_packages,
+        "cpu": _cpu,
+        "opencl": _opencl,
+        "cuda": _cuda,
+        "tools for the tests": _tools,
+        "settings": _settings,
+    }
+    return [Section(title, tuple(look())) for title, look in looked_for.items()]
+
+
+def lines(found: Sequence[Section]) -> list[str]:
+    """The report as text: a title and its rows for each section, with empty lines between them."""
+    texts = [[section.title, *(f"  {row.name:20} {row.found}" for row in section.rows)] for section in found]
+    return [line for k, text in enumerate(texts) for line in [*([""] if k else []), *text]]
+
+
+def as_json(found: Sequence[Section]) -> dict[str, Any]:
+    """The rows of each section, and the targets that can run here. A name can come again: each device of a platform is a row."""
+    return {
+        "targets": targets_found(),
+        **{section.title: [asdict(row) for row in section.rows] for section in found},
+    }
 
 
 def targets_found() -> list[str]:
@@ -73,14 +113,9 @@ def _has_gpu() -> bool:
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
-def _row(name: str, found: str) -> str:
-    return f"  {name:20} {found}"
-
-
-def _python() -> Iterator[str]:
-    yield "gpucomp"
-    yield _row("version", gpucomp.__version__)
-    yield _row("python", f"{platform.python_version()} ({platform.platform()})")
+def _python() -> Iterator[Row]:
+    yield Row("version", gpucomp.__version__)
+    yield Row("python", f"{platform.python_version()} ({platform.platform()})")
 
 
 def version_of(package: str) -> str | None:
@@ -98,65 +133,63 @@ def _names(extra: str) -> list[str]:
     return [re.split(r"[<>=\[]", requirement, maxsplit=1)[0] for requirement in EXTRAS[extra].packages]
 
 
-def _packages() -> Iterator[str]:
-    yield "packages"
+def _packages() -> Iterator[Row]:
     for package in NEEDED:
-        yield _row(package, version_of(package) or f"missing: pip install {package}")
-    yield ""
-    yield "optional packages"
+        yield Row(package, version_of(package) or f"missing: pip install {package}")
+
+
+def _optional_packages() -> Iterator[Row]:
     for extra, one in EXTRAS.items():
         found = {name: version_of(name) for name in _names(extra)}
         missing = [name for name, version in found.items() if version is None]
         there = ", ".join(f"{name} {version}" for name, version in found.items() if version is not None)
         other = ALTERNATIVES.get(extra)
         if missing and other and all(version_of(name) for name in _names(other)):
-            yield _row(extra, f"not needed beside {other}")
+            yield Row(extra, f"not needed beside {other}")
             continue
         told = f"{there}{'; ' if there else ''}{', '.join(missing)} missing: {install(extra)}" if missing else there
-        yield _row(extra, f"{one.purpose}: {told}")
+        yield Row(extra, f"{one.purpose}: {told}")
     both = [name for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if version_of(name)]
     if len(both) > 1:
-        yield _row("conflict", f"{' and '.join(both)} are both installed: pip uninstall all but one")
+        yield Row("conflict", f"{' and '.join(both)} are both installed: pip uninstall all but one")
 
 
-def _cpu() -> Iterator[str]:
-    yield "cpu"
-    yield _row("processor", model_name())
-    yield _row("usable cores", str(len(os.sched_getaffinity(0))))
+def _cpu() -> Iterator[Row]:
+    yield Row("processor", model_name())
+    yield Row("usable cores", str(len(os.sched_getaffinity(0))))
     try:
         llvm = importlib.import_module("llvmlite.binding")
     except (ImportError, OSError) as error:
-        yield _row("LLVM", f"not usable: {error}")
+        yield Row("LLVM", f"not usable: {error}")
         return
     features = llvm.get_host_cpu_features()
-    yield _row("LLVM", ".".join(map(str, llvm.llvm_version_info)))
-    yield _row("LLVM's name for it", llvm.get_host_cpu_name())
-    yield _row("features", " ".join(f for f in CPU_FEATURES if features.get(f)) or "none that gpucomp uses")
+    yield Row("LLVM", ".".join(map(str, llvm.llvm_version_info)))
+    yield Row("LLVM's name for it", llvm.get_host_cpu_name())
+    yield Row("features", " ".join(f for f in CPU_FEATURES if features.get(f)) or "none that gpucomp uses")
     refused = tiles_refused()
-    yield _row("tile registers", f"not used: {refused}" if refused else "used, for --precision bf16 and int8")
+    yield Row("tile registers", f"not used: {refused}" if refused else "used, for --precision bf16 and int8")
 
 
-def _opencl() -> Iterator[str]:
-    yield "opencl"
+def _opencl() -> Iterator[Row]:
     try:
         cl = importlib.import_module("pyopencl")
     except (ImportError, OSError) as error:
-        yield _row("pyopencl", f"not usable ({error}): {install('pocl')}")
+        yield Row("pyopencl", f"not usable ({error}): {install('pocl')}")
         return
     try:
         platforms = cl.get_platforms()
     except cl.Error as error:
-        yield _row("platforms", f"none ({error}): {install('pocl')}, or apt-get install pocl-opencl-icd")
+        yield Row("platforms", f"none ({error}): {install('pocl')}, or apt-get install pocl-opencl-icd")
         return
     for place in platforms:
         try:
             devices = place.get_devices()
         except cl.Error as error:
-            yield _row(place.name, f"no device ({error})")
+            yield Row(place.name, f"no device ({error})")
             continue
         for device in devices:
             memory, reason = device.global_mem_size / (1 << 30), too_old(device)
-            yield _row(
+            yield Row(
                 place.name,
                 f"{device.name.strip()}: {device.max_compute_units} units, {memory:.1f} GiB, "
                 f"work-groups of {device.max_work_group_size}, "
@@ -165,25 +198,24 @@ def _opencl() -> Iterator[str]:
             )
 
 
-def _cuda() -> Iterator[str]:
-    yield "cuda"
+def _cuda() -> Iterator[Row]:
     yield from _cuda_driver()
     version = version_of("nvidia-cuda-nvrtc") or version_of("nvidia-cuda-nvrtc-cu12")
-    yield _row("NVRTC", version or f"missing, needed to compile for CUDA: {install('nvrtc')}")
+    yield Row("NVRTC", version or f"missing, needed to compile for CUDA: {install('nvrtc')}")
 
 
-def _cuda_driver() -> Iterator[str]:
+def _cuda_driver() -> Iterator[Row]:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        yield _row("driver", "missing: NVIDIA's driver is needed to run; compiling needs none")
+        yield Row("driver", "missing: NVIDIA's driver is needed to run; compiling needs none")
         return
     if status := driver.cuInit(0):
-        yield _row("driver", f"there, but cuInit gives error {status}: no GPU, or no permission to use it")
+        yield Row("driver", f"there, but cuInit gives error {status}: no GPU, or no permission to use it")
         return
     number = ctypes.c_int()
     driver.cuDriverGetVersion(ctypes.byref(number))
-    yield _row("driver", f"for CUDA {number.value // 1000}.{number.value % 1000 // 10}")
+    yield Row("driver", f"for CUDA {number.value // 1000}.{number.value % 1000 // 10}")
     count = ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     for index in range(count.value):
@@ -192,27 +224,25 @@ def _cuda_driver() -> Iterator[str]:
         major, minor = ctypes.c_int(), ctypes.c_int()
         driver.cuDeviceGetAttribute(ctypes.byref(major), 75, index)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
         driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, index)
-        yield _row(f"device {index}", f"{name.value.decode(errors='replace')}, sm_{major.value}{minor.value}")
+        yield Row(f"device {index}", f"{name.value.decode(errors='replace')}, sm_{major.value}{minor.value}")
     for names in (("cupy-cuda13x", "cupy-cuda12x", "cupy"), ("cuda-bindings",)):
         if not any(map(version_of, names)):
-            yield _row(names[0], f"missing, needed to run: {install('cuda13')}")
+            yield Row(names[0], f"missing, needed to run: {install('cuda13')}")
 
 
-def _tools() -> Iterator[str]:
-    yield "tools for the tests"
+def _tools() -> Iterator[Row]:
     for name, command, purpose in TOOLS:
-        yield _row(name, shutil.which(name) or f"missing: {command} ({purpose})")
+        yield Row(name, shutil.which(name) or f"missing: {command} ({purpose})")
 
 
-def _settings() -> Iterator[str]:
+def _settings() -> Iterator[Row]:
     settings = config.current()
-    yield "settings"
     for name in settings.__dataclass_fields__:
         value = getattr(settings, name)
-        yield _row(f"GPUCOMP_{name.upper()}", "not set" if value is None else str(value))
+        yield Row(f"GPUCOMP_{name.upper()}", "not set" if value is None else str(value))
     if settings.cache is not None:
         folder = settings.cache
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         if not os.access(folder, os.W_OK):
-            yield _row("cache", f"{folder} is not writable: kernels are compiled anew every time")
+            yield Row("cache", f"{folder} is not writable: kernels are compiled anew every time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucomp.cli import show, tensors
-from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_show
+from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_show, needs_model, open_model
 from gpucomp.cli.options import ModelOptions, model_options, page
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import UsageError, plain, quote
 from gpucomp.extras import install
 from gpucomp.files import write
 
@@ -80,14 +81,16 @@ def inspect(
             return
     if graph or passes:
         if how.model.suffix == ".gpuc":
-            raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
+            options = (f" --graph {graph}" if graph else "") + (" --passes" if passes else "")
+            raise needs_model(how, "graph", f"inspect MODEL.onnx{options}")
         _show_graph(how, graph, passes)
         if not (kernels or why or spaces) and sources is None:
             return
     if why or spaces:
         from gpucomp.cli import costs
 
-        lowered, device = lowered_model(how)
+        options = (" --why" if why else "") + (" --spaces" if spaces else "")
+        lowered, device = lowered_model(how, ("expressions of its kernels", f"inspect MODEL.onnx{options}"))
         if spaces:
             click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
@@ -147,21 +150,41 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
         click.echo("\n".join(show.passes(records)))
 
 
-def _followed(how: ModelOptions) -> tuple[Journey, Lowered, Target]:
+def _show_compiled_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
+    """The kernels and host operators that compute a node, which is all that a compiled model knows of it."""
+    exe = open_model(how)
+    launches = [
+        (k, info) for k, info in enumerate(exe.kernels, start=1) if any(fnmatchcase(n, pattern) for n in info.nodes)
+    ]
+    hosted = [(operator, name) for operator, name in exe.dynamic_operators if fnmatchcase(name, pattern)]
+    if not launches and not hosted:
+        lost = needs_model(how, "node that was folded or rewritten", f"inspect MODEL.onnx --node {quote(pattern)}")
+        raise UsageError(
+            f"--node {quote(pattern)}: no kernel computes a node of this name; {lost.message}", code="GPC2013"
+        )
+    files = {kernel.name: kernel.source for kernel in exe.plan.kernels}
+    for k, info in launches:
+        text = exe.sources.get(files.get(info.entry, ""), "") if source else ""
+        click.echo("\n".join(show.launch(k, len(exe.kernels), info, text)))
+    for operator, name in hosted:
+        click.echo(f"{plain(operator)} at node {quote(name)} runs on the host: its shapes depend on values")
+
+
+def _followed(how: ModelOptions, option: str) -> tuple[Journey, Lowered, Target]:
     """The model as kernels, with the way of each of its nodes."""
     from gpucomp.ir.trail import followed
     from gpucomp.report.journey import Journey
 
     journey = Journey()
     with followed(journey.replaced):
-        return journey, *lowered_model(how, journey.watch)
+        return journey, *lowered_model(how, ("nodes", f"inspect MODEL.onnx {option}"), journey.watch)
 
 
 def _draw_graph(how: ModelOptions, output: Path) -> None:
     from gpucomp.frontend import onnx as frontend
     from gpucomp.report import graph
 
-    journey, lowered, target = _followed(how)
+    journey, lowered, target = _followed(how, f"--graph -o {output}")
     nodes = list(frontend.nodes_in(how.model))
     host = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else ()
     write(output, graph.text(lowered, journey, how.model.name, target.name, nodes, host))
@@ -173,10 +196,11 @@ def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
     from gpucomp.frontend import onnx as frontend
 
     if how.model.suffix == ".gpuc":
-        raise UsageError("a compiled model holds no nodes: give the .onnx model", code="GPC2007")
+        _show_compiled_node(how, pattern, source=source)
+        return
     nodes = list(frontend.nodes_in(how.model))
     names = text.chosen(pattern, nodes, how.model)
-    journey, lowered, target = _followed(how)
+    journey, lowered, target = _followed(how, f"--node {quote(pattern)}")
     data_dependent = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else set()
     for number, name in enumerate(names):
         if number:

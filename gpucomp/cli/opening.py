@@ -63,6 +63,20 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
         return package.compile(path, shapes={**found, **sizes}, progress=report, **options)
 
 
+def needs_model(how: ModelOptions, what: str, command: str) -> UsageError:
+    """The error for a question that a compiled model cannot answer, with the command that asks the ``.onnx`` model."""
+    from gpucomp.loading import load
+
+    plan = load(how.model).plan
+    options = f"--target {how.target or plan.target}" + (
+        f" --precision {plan.precision}" if plan.precision != "fp32" else ""
+    )
+    return UsageError(
+        f"{quote(how.model)} is compiled and holds no {what}; ask the model: gpucomp {command} {options}",
+        code="GPC2007",
+    )
+
+
 def shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, ...]]:
     if not files:
         return {}
@@ -85,14 +99,16 @@ def fixed_inputs(how: ModelOptions) -> dict[str, Any]:
 
 def lowered_model(
     how: ModelOptions,
+    asked: tuple[str, str],
     watch: Callable[[str, Any], None] | None = None,
 ) -> tuple[Lowered, Target]:
+    """The model as kernels. ``asked`` says what a compiled model does not hold, and the command that needs it."""
     from gpucomp import targets
     from gpucomp.compiler import lower
     from gpucomp.schedule.records import picks_of
 
     if how.model.suffix == ".gpuc":
-        raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
+        raise needs_model(how, *asked)
     device = targets.resolve(how.target_name)
     with progress(f"compiling {how.model.name}") as report:
         sizes, picks = tensors.parse_shapes(how.shapes), picks_of(how.records)
@@ -142,7 +158,7 @@ def model_to_show(how: ModelOptions) -> tuple[Executable, list[Choice]]:
 
     if how.model.suffix == ".gpuc":
         return open_model(how), []
-    lowered, device = lowered_model(how)
+    lowered, device = lowered_model(how, ("expressions", "inspect MODEL.onnx"))
     choices = [item.choice for item in lowered.rendered.values()]
     if next(targets.lesser(device), None) is None:
         return unbuilt(lowered, device, how.precision), choices

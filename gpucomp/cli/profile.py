@@ -58,6 +58,45 @@ class Profile:
     rows: Sequence[Row]
 
 
+@dataclass(frozen=True)
+class Busy:
+    """One thread of the program: its share of the kernels' time that it worked, and in how many of the runs it did."""
+
+    thread: int
+    share: float
+    runs: int
+
+
+def threads(runs: Sequence[Run], ceilings: Ceilings | None) -> list[Busy]:
+    """What each thread did; nothing for a device whose threads are not known."""
+    if ceilings is None or not any(spans for _, spans in runs):
+        return []
+    whole = sum(sum(seconds) for seconds, _ in runs) or 1.0
+    return [
+        Busy(
+            thread,
+            sum(span.end - span.start for _, spans in runs for span in spans if span.thread == thread) / whole,
+            sum(any(span.thread == thread for span in spans) for _, spans in runs),
+        )
+        for thread in range(ceilings.threads)
+    ]
+
+
+def threads_said(runs: Sequence[Run], ceilings: Ceilings | None) -> list[str]:
+    """A line about the threads, and a diagnosis if one of them took no part in most runs."""
+    found = threads(runs, ceilings)
+    if not found:
+        return []
+    lines = ["Threads: " + ", ".join(f"{one.thread} busy {100 * min(one.share, 1.0):.0f} %" for one in found)]
+    if late := [one for one in found if 2 * one.runs < len(runs)]:
+        counts = ", ".join(f"thread {one.thread} took part in {one.runs} of {len(runs)} runs" for one in late)
+        lines.append(
+            f"Diagnosis: {counts}: a run is so short that it ends before another thread has started, or other programs hold the "
+            "cores; 'idle' counts the time of all threads"
+        )
+    return lines
+
+
 def rows(infos: Sequence[KernelInfo], runs: Sequence[Run], ceilings: Ceilings | None) -> list[Row]:
     """One row for each launch, with the medians of ``runs``."""
     times = [statistics.median(run[0][launch] for run in runs) for launch in range(len(infos))]
@@ -215,16 +254,22 @@ def _disturbed(found: Sequence[Row], ceilings: Ceilings) -> list[str]:
     return [told]
 
 
-def as_json(found: Sequence[Row], ceilings: Ceilings | None) -> dict[str, Any]:
+def as_json(found: Profile) -> dict[str, Any]:
     """All figures; each name has its unit."""
-    return {"ceilings": None if ceilings is None else asdict(ceilings), "kernels": [asdict(row) for row in found]}
+    return {
+        "ceilings": None if found.ceilings is None else asdict(found.ceilings),
+        "threads": [asdict(one) for one in threads(found.runs, found.ceilings)],
+        "kernels": [asdict(row) for row in found.rows],
+    }
 
 
-def trace(found: Sequence[Row], runs: Sequence[Run], model: str) -> dict[str, Any]:
-    """The run of median length as a Chrome trace, which Perfetto opens."""
+def trace(found: Sequence[Row], runs: Sequence[Run], model: str, ceilings: Ceilings | None = None) -> dict[str, Any]:
+    """The run of median length as a Chrome trace, which Perfetto opens. A thread that did nothing in it is named so."""
     _, spans = sorted(runs, key=lambda run: sum(run[0]))[len(runs) // 2]
-    threads = sorted({span.thread for span in spans})
-    names = [{"ph": "M", "pid": 0, "tid": t, "name": "thread_name", "args": {"name": f"thread {t}"}} for t in threads]
+    busy = {span.thread for span in spans}
+    every = sorted(busy | set(range(ceilings.threads if ceilings is not None and busy else 0)))
+    titles = {t: f"thread {t}" if t in busy else f"thread {t}: no work in this run" for t in every}
+    names = [{"ph": "M", "pid": 0, "tid": t, "name": "thread_name", "args": {"name": titles[t]}} for t in every]
     events = [
         {
             "ph": "X",

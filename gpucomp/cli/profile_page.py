@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpucomp import files
-from gpucomp.cli.profile import Profile, Row, number, percent, summary
+from gpucomp.cli.profile import Profile, Row, number, percent, summary, threads_said
 from gpucomp.cli.profile import trace as timeline
 from gpucomp.cli.show import counted
 from gpucomp.report import page
@@ -20,7 +20,7 @@ HEAD = ("#", "kernel", "time and floor", "ms", "of run", "floor ms", "x floor", 
 def write(found: Profile, trace: Path | None, output: Path | None, model: str, method: str) -> None:
     """Write the trace and the page, where they are wanted. ``method`` says how the samples were taken."""
     if trace is not None:
-        files.write(trace, json.dumps(timeline(found.rows, found.runs, model)) + "\n")
+        files.write(trace, json.dumps(timeline(found.rows, found.runs, model, found.ceilings)) + "\n")
     if output is not None:
         files.write(output, text(found, model, [method]))
 
@@ -42,7 +42,7 @@ def text(found: Profile, model: str, about: Sequence[str]) -> str:
     title = f"Profile of {page.line(model)}"
     body = [
         page.heading(title, 1),
-        *map(page.paragraph, (*summary(found.rows, found.ceilings), *about)),
+        *map(page.paragraph, (*summary(found.rows, found.ceilings), *threads_said(found.runs, found.ceilings), *about)),
         page.heading("The run, by kind of kernel"),
         _strip(order, families, colours),
         page.heading("Each kernel against its floor"),

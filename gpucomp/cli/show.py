@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp.artifact.plan import WEIGHT
 from gpucomp.cli.tables import Figure, table
-from gpucomp.errors import quote
+from gpucomp.errors import plain, quote
 from gpucomp.ir.types import type_of
 from gpucomp.runtime.executable import Executable, KernelInfo
 
@@ -51,6 +51,21 @@ def kernels(infos: Sequence[KernelInfo]) -> list[str]:
         for number, info in enumerate(infos, start=1)
     ]
     return table(("#", "kernel", "family", "operators", "schedule", "tier", "why it ends there"), rows, "kernels")
+
+
+def launch(number: int, of: int, info: KernelInfo, source: str = "") -> list[str]:
+    """All that a compiled model knows of one launch, and the text of its kernel."""
+    schedule = " ".join(f"{name}={value}" for name, value in info.schedule.items())
+    facts = {
+        "family": info.family,
+        "operators": counted(info.ops),
+        "nodes": " ".join(map(quote, info.nodes)),
+        "schedule": f"{schedule} ({info.tier})" if schedule else "",
+        "ends at": " ".join(info.why.split()),
+    }
+    title = f"kernel {number} of {of}: {plain(info.label or info.entry or info.name)}"
+    text = "".join(c if c.isprintable() or c in "\n\t" else plain(c) for c in source)  # a file may have any source
+    return [title, *(f"  {name:10} {plain(fact)}" for name, fact in facts.items() if fact), *text.splitlines()]
 
 
 def without_record(choices: Sequence[Choice]) -> list[str]:

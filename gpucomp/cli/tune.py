@@ -302,7 +302,7 @@ def _searched(
     except KeyboardInterrupt:
         print(f"interrupted: the measurements are in {place}; go on with --resume", file=sys.stderr)
         raise
-    click.echo("\n".join(result(tuned, time.monotonic() - begin)))
+    click.echo("\n".join(result(tuned, time.monotonic() - begin, options)))
     return tuned
 
 
@@ -363,6 +363,8 @@ def _final(study: Study, verdict: Verdict | None) -> str:
         return "-"
     if verdict.came == "not reached" and (pick := study.known.pick) is not None:
         return "earlier: default" if pick.get("default", False) else f"earlier: {1 / pick['ratio']:.2f} x"
+    if verdict.came == "not reached":
+        return "not decided: the time ended" if study.progress.trials else "no trial"
     if not verdict.decided:
         return verdict.came
     if verdict.came == "model":
@@ -420,13 +422,27 @@ def watching(options: Options) -> Iterator[Watch]:
         yield lambda state: report(state.phase, state.trials, options.trials or 0, line(state))
 
 
-def result(tuned: Tuned, took: float) -> list[str]:
+def untried(state: State, options: Options) -> list[str]:
+    """How many kernels had no trial, and why: a search measures what promises the most of the model's time."""
+    without = [s.task.weight for s in state.studies if not s.progress.trials and not s.fault]
+    if not without:
+        return []
+    share = sum(without) / (sum(s.task.weight for s in state.studies) or 1.0)
+    said = f"{len(without)} of {len(state.studies)} kernels, {100 * share:.1f} % of the kernels' time, had no trial: "
+    if options.budget is None and options.trials is None:
+        return [f"{said}measuring them promised too little"]
+    limit = f"{options.budget:g} s" if options.budget is not None else f"{options.trials} trials"
+    return [f"{said}the budget of {limit} went to kernels that promised more; --resume goes on with them"]
+
+
+def result(tuned: Tuned, took: float, options: Options) -> list[str]:
     """The table, the model's gain, and what more time would gain."""
     state = tuned.state
     lines = task_table(state)
     picked = tuned.changed  # without the picks of a default, which change nothing
     trials = sum(len(s.trials) for s in state.studies)
     lines.append(f"{trials} trials of {len(state.studies)} kernels in {took:.0f} s; {picked} schedules changed")
+    lines += untried(state, options)
     if tuned.comparison.ratios and tuned.untuned_s:
         low, high = tuned.comparison.interval
         ratio = tuned.comparison.median

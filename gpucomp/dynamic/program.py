@@ -32,6 +32,7 @@ from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.ir.graph import MAX_RANK, Constant, Graph, Input, Node, Value, topological
 from gpucomp.ir.printer import format_graph
 from gpucomp.ir.types import Dim, TensorType
+from gpucomp.runtime.host import UNFIT
 from gpucomp.runtime.inputs import TensorSpec, gathered
 
 PROGRAMS = 64  # kept for one model; the least recently used is dropped
@@ -258,15 +259,7 @@ class Run:
         try:
             with np.errstate(all="ignore"):
                 found = node.op.reference(*operands, **node.attrs)
-        except (
-            TypeError,
-            ValueError,
-            LookupError,
-            ArithmeticError,
-            AttributeError,
-            MemoryError,
-            RuntimeError,
-        ) as error:
+        except UNFIT as error:
             raise DeviceError(
                 f"{node.op.name} at node {quote(node.name)}: {type(error).__name__}: {quote(error)}", code="GPC5012"
             ) from error
@@ -275,7 +268,7 @@ class Run:
             if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
                 raise DeviceError(
                     f"{node.op.name} at node {quote(node.name)} gave {array.dtype}{list(array.shape)}, not {type_}",
-                    code="GPC5012",
+                    code="GPC5018",
                 )
         return results
 

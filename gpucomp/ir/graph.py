@@ -123,7 +123,7 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: s
     """The types of the results of ``op``. Turns the exceptions of type rules into ``ShapeError``."""
     try:
         result = op.type_rule(*types, **attrs)
-    except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
+    except (ValueError, ArithmeticError) as error:
         operands = ", ".join(map(str, types))
         where = f" at node {quote(name)}" if name else ""
         raise ShapeError(f"{op.name}({operands}){where}: {error}", code="GPC3101") from error

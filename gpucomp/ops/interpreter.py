@@ -24,7 +24,8 @@ def interpret(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray
     surplus = [name for name in inputs if name not in graph.input_names]
     if missing or surplus:
         what = f"input {quote(missing[0])} is missing" if missing else f"the model has no input {quote(surplus[0])}"
-        raise InputError(f"{what}; its inputs are {', '.join(map(quote, graph.input_names))}", code="GPC2101")
+        known, code = ", ".join(map(quote, graph.input_names)), "GPC2109" if missing else "GPC2101"
+        raise InputError(f"{what}; its inputs are {known}", code=code)
     given = {}
     for value in graph.inputs:
         label = value.attrs["label"]

@@ -54,9 +54,9 @@ def paragraph(text: str) -> str:
 
 
 def source(title: str, body: str) -> str:
-    """A source or a diff, preformatted."""
+    """A source or a diff, preformatted, folded until it is asked for."""
     kept = "".join(c if c.isprintable() or c in "\n\t" else plain(c) for c in body)
-    return f"{heading(title)}<pre>{html.escape(kept)}</pre>"
+    return f"<details><summary>{shown(title)}</summary><pre>{html.escape(kept)}</pre></details>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -421,5 +421,5 @@ def _require_features(needed: str, target: str) -> None:
         raise DeviceError(
             f"the model was compiled for {target} with {', '.join(missing)}, which this processor lacks; "
             "compile it here, or for cpu:x86-64-v3",
-            code="GPC5012",
+            code="GPC5007",
         )

@@ -256,10 +256,10 @@ class CudaProgram:
                     ) from error
         else:
             binary = bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source])
-            with self._failing(f"kernel {kernel.name}: ", "GPC5005"):
+            with self._failing(f"kernel {kernel.name}: ", "GPC5015"):
                 module = loaded(self._driver, binary)
         self._owned.callback(self._driver, "cuModuleUnload", module)
-        with self._failing(f"kernel {kernel.name}: ", "GPC5005"):
+        with self._failing(f"kernel {kernel.name}: ", "GPC5015"):
             return function_of(self._driver, module, kernel.name, kernel.shared)
 
     def _compiled(self, kernel: CompiledKernel, text: str) -> bytes:

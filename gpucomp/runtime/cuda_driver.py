@@ -182,7 +182,7 @@ def encoded(driver: Driver, spec: TensorMap, address: int) -> np.ndarray:
     try:
         driver.check(function, encode(*array, *box, steps, *map(int, layout)))
     except DriverCallError as error:
-        raise DeviceError(f"CUDA: no tensor map of {spec}: {error}", code="GPC5005") from error
+        raise DeviceError(f"CUDA: no tensor map of {spec}: {error}", code="GPC5016") from error
     return result
 
 

@@ -8,14 +8,14 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
 from gpucomp.artifact.plan import TEMP, Plan
-from gpucomp.errors import DeviceError
+from gpucomp.errors import DeviceError, UsageError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
@@ -38,6 +38,32 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# what other libraries call it, and what it is here
+ELSEWHERE = {
+    "get_inputs": "exe.inputs has the name, type and shape of each input",
+    "get_outputs": "exe.outputs has the name, type and shape of each output",
+    "get_providers": "exe.target is what the model is compiled for",
+    "forward": "run the model by exe.run({name: array})",
+    "infer": "run the model by exe.run({name: array})",
+    "predict": "run the model by exe.run({name: array})",
+    "run_with_iobinding": "exe.run({name: array}) takes arrays on a GPU, and gives numpy arrays",
+    "run_async": "exe.run({name: array}) may be called from a thread of yours",
+}
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _takes_a_feed(method: Method) -> Method:
+    """Say how ``method`` is called if it is called in another library's way: with outputs' names, or inputs as keywords."""
+
+    @wraps(method)
+    def called(self: Executable, *given: object, **named: object) -> Any:
+        if (len(given), list(named)) not in ((1, []), (0, ["inputs"])):
+            self._refuse_call(method.__name__)
+        return method(self, *given, **named)
+
+    return cast("Method", called)
 
 
 class DynamicRunner(Protocol):
@@ -133,6 +159,25 @@ class Executable:
         model = f"{self.plan.model!r} " if self.plan.model else ""
         return f"<Executable {model}for {self.plan.target}: {len(self.plan.launches)} kernels>"
 
+    if not TYPE_CHECKING:  # a type checker has to find names that do not exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in ELSEWHERE:
+                told = f"an Executable has no attribute {name!r}: {ELSEWHERE[name]}"
+                raise AttributeError(told, name=name, obj=self)
+            object.__getattribute__(self, name)  # raises what is usual, also the error of a property
+
+    def __call__(self, *given: object, **named: object) -> NoReturn:
+        """Not how a model is run: raises ``UsageError`` that says how."""
+        self._refuse_call("run")
+
+    def _refuse_call(self, method: str) -> NoReturn:
+        feed = ", ".join(f"{spec.name!r}: array" for spec in self.inputs[:4]) + (", ..." if self.inputs[4:] else "")
+        raise UsageError(
+            f"one dict of the inputs expected: exe.{method}({{{feed}}}); exe.inputs has names, types and shapes",
+            code="GPC2016",
+        )
+
     @property
     def target(self) -> str:
         """The target's name, such as ``cpu`` or ``cuda:sm_90a``."""
@@ -198,6 +243,7 @@ class Executable:
         """Bytes of tensors in memory during a run: arena, weights, inputs and outputs."""
         return self.plan.arena_bytes + sum(b.nbytes for b in self.plan.buffers if b.kind != TEMP)
 
+    @_takes_a_feed
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
@@ -217,12 +263,14 @@ class Executable:
         flat = flattened(inputs, self.plan.input_containers)
         return checked_inputs(flat, self.inputs, on_gpu=self.plan.kind == "cuda")  # type: ignore[arg-type]
 
+    @_takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
         """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``."""
         arrays = self._checked(inputs)
         with self._lock:
             return list(zip(self.kernels, self._opened().profile(arrays), strict=True))
 
+    @_takes_a_feed
     def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
         """Seconds of each launch in one run, and when each thread was busy with which launch. Raises the errors of ``run``."""
         arrays = self._checked(inputs)

@@ -14,6 +14,18 @@ from gpucomp.ir.types import NAMED, STRING, TensorType
 if TYPE_CHECKING:
     from gpucomp.ir.graph import Op
 
+# what numpy and operators raise for operands and attributes that do not fit: a plan from a file may have any
+UNFIT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 
 class Strings:
     """The string tensors of a program, by buffer position. They have no bytes on a device.
@@ -49,13 +61,13 @@ def check_host(plan: Plan) -> None:
         types = [_type(plan.buffers[a]) for a in launch.args]
         try:
             found = infer(operator, types[: launch.inputs], launch.attributes)
-        except (ShapeError, AttributeError, LookupError, MemoryError, ArithmeticError, RuntimeError) as error:
-            raise DeviceError(f"{launch.name}: {launch.host} failed: {quote(error)}", code="GPC5012") from error
+        except (ShapeError, *UNFIT) as error:
+            raise DeviceError(f"{launch.name}: {launch.host} failed: {quote(error)}", code="GPC5018") from error
         if list(found) != types[launch.inputs :]:
             raise DeviceError(
                 f"{launch.name}: {launch.host} gives {', '.join(map(str, found))}, the plan has "
                 f"{', '.join(map(str, types[launch.inputs :]))}",
-                code="GPC5012",
+                code="GPC5018",
             )
 
 
@@ -68,7 +80,7 @@ def _operator(launch: Launch) -> Op:
 
     operator = OPS.get(launch.host)
     if operator is None or "reference" not in operator.meaning:
-        raise DeviceError(f"{launch.name}: no host operator {launch.host!r} in this version", code="GPC5011")
+        raise DeviceError(f"{launch.name}: no host operator {launch.host!r} in this version", code="GPC5017")
     return operator
 
 
@@ -82,8 +94,7 @@ def run_host(plan: Plan, launch: Launch, operands: Sequence[np.ndarray]) -> list
     try:
         with np.errstate(all="ignore"):
             found = operator.reference(*operands, **launch.attributes)
-    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError, RuntimeError) as error:
-        # a plan from a file may have any operands and attributes
+    except UNFIT as error:
         raise DeviceError(
             f"{launch.name}: {launch.host} failed: {type(error).__name__}: {quote(error)}", code="GPC5012"
         ) from error
@@ -91,18 +102,18 @@ def run_host(plan: Plan, launch: Launch, operands: Sequence[np.ndarray]) -> list
     expected = [plan.buffers[a] for a in launch.args[launch.inputs :]]
     if len(results) != len(expected):
         raise DeviceError(
-            f"{launch.name}: {launch.host} gave {len(results)} results, the plan has {len(expected)}", code="GPC5012"
+            f"{launch.name}: {launch.host} gave {len(results)} results, the plan has {len(expected)}", code="GPC5018"
         )
     arrays = []
     for array, buffer in zip(results, expected, strict=True):
         if tuple(array.shape) != buffer.shape:
             raise DeviceError(
                 f"{launch.name}: {launch.host} gave shape {list(array.shape)}, the plan has {list(buffer.shape)}",
-                code="GPC5012",
+                code="GPC5018",
             )
         if array.dtype != NAMED[buffer.dtype].numpy:
             raise DeviceError(
-                f"{launch.name}: {launch.host} gave {array.dtype}, the plan has {buffer.dtype}", code="GPC5012"
+                f"{launch.name}: {launch.host} gave {array.dtype}, the plan has {buffer.dtype}", code="GPC5018"
             )
         arrays.append(np.ascontiguousarray(array).reshape(buffer.shape))
     return arrays

@@ -53,7 +53,7 @@ def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, 
     The arrays are numpy's. With ``on_gpu``, arrays in a GPU's memory stay there as cupy arrays, and are complete when this
     returns.
 
-    Raises ``InputError``: GPC2101 for an unknown name, GPC2102 for a missing one, GPC2103 for a wrong shape, GPC2104 for a
+    Raises ``InputError``: GPC2101 for an unknown name, GPC2109 for a missing one, GPC2103 for a wrong shape, GPC2104 for a
     wrong element type, GPC2105 for a value that is not an array, GPC2106 for memory that cannot be read from here.
     """
     if not isinstance(given, Mapping):
@@ -64,7 +64,7 @@ def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, 
         raise InputError(f"there is no input {quote(unknown[0])}; the model's inputs are {names}", code="GPC2101")
     if missing := [spec for spec in specs if spec.name not in given]:
         listed = ", ".join(f"{quote(spec.name)} {spec.type}" for spec in missing)
-        raise InputError(f"not all inputs are given, missing: {listed}", code="GPC2102")
+        raise InputError(f"not all inputs are given, missing: {listed}", code="GPC2109")
     return {spec.name: _checked(given[spec.name], spec, on_gpu) for spec in specs}
 
 
@@ -111,7 +111,7 @@ def flattened(given: object, containers: Containers) -> object:
     for name, parts in containers.items():
         if name not in given:
             if parts is None or any(part not in given for part in parts):
-                raise InputError(f"not all inputs are given, missing: {quote(name)}", code="GPC2102")
+                raise InputError(f"not all inputs are given, missing: {quote(name)}", code="GPC2109")
             continue
         value = given[name]
         wanted = "None" if parts is None else f"a list of {len(parts)} arrays"

@@ -253,7 +253,7 @@ def nvrtc() -> ctypes.CDLL:
             return ctypes.CDLL(str(path))
         except OSError as error:
             refused = refused or f" ({error})"
-    raise DeviceError(f"NVRTC, which compiles for CUDA, was not found{refused}: {install('nvrtc')}", code="GPC5003")
+    raise DeviceError(f"NVRTC, which compiles for CUDA, was not found{refused}: {install('nvrtc')}", code="GPC5002")
 
 
 def _nvrtc_places() -> Iterator[Path]:

@@ -57,6 +57,13 @@ SIMILAR: tuple[tuple[str, str, frozenset[str]], ...] = (
     (r"gfx11\d\d", "gfx1100", frozenset()),
     (r"gfx12\d\d", "gfx1100", frozenset({"wmma"})),
 )
+# names of Arm's GPUs that are other names of the flavour ``mali``, and which of its features they lack. Its kernels are for
+# Valhall and newer; of Bifrost, G52 and G76 have dot products of bytes, and older ones have none
+MALI: tuple[tuple[str, frozenset[str]], ...] = (
+    (r"(mali|immortalis)-g(57|68|77|78|78ae|310|510|610|615|620|710|715|720|725|925)", frozenset()),
+    (r"mali-g(52|76)", frozenset()),
+    (r"mali-g(31|51|71|72)", frozenset({"arm_dot", "arm_dot_acc"})),
+)
 EXTENSIONS = {
     "cl_khr_fp16": "fp16",
     "cl_khr_fp64": "fp64",
@@ -80,14 +87,22 @@ def flavours() -> tuple[str, ...]:
 
 
 def manifest(flavour: str) -> Target:
-    """The target ``opencl:<flavour>``, without a device. An AMD instruction set, such as ``gfx90a``, is a flavour too."""
+    """The target ``opencl:<flavour>``, without a device.
+
+    An AMD instruction set, such as ``gfx90a``, and the name of one of Arm's GPUs, such as ``mali-g78``, are flavours too.
+    """
+    name, lacking = f"opencl:{flavour}", _lacks_of_mali(flavour)
+    if lacking is not None:
+        flavour = "mali"
     if flavour not in FLAVOURS:
         return _amd_manifest(flavour)
     # Mali kernels load operands as vectors; a computed operand cannot be loaded so
     prologues = flavour != "mali"
-    name, features = f"opencl:{flavour}", FEATURES[flavour]
+    features = FEATURES[flavour] - (lacking or frozenset())
     limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
     device = DEVICES[flavour] if flavour == "mali" else None
+    if device is not None and not limits.dots:
+        device = without_dots(device)
     return Target(
         name, "opencl", flavour, "opencl", limits, SUB_BUFFER_ALIGNMENT, prologues, features=features, device=device
     )
@@ -102,6 +117,11 @@ def _amd_manifest(name: str) -> Target:
     return Target(
         f"opencl:{name}", "opencl", name, "opencl", limits, SUB_BUFFER_ALIGNMENT, features=features, device=device
     )
+
+
+def _lacks_of_mali(name: str) -> frozenset[str] | None:
+    """The features of the flavour ``mali`` that the GPU of this name lacks; ``None`` if it is none of Arm's."""
+    return next((lacking for names, lacking in MALI if re.fullmatch(names, name)), None)
 
 
 def _nearest(name: str) -> tuple[str, frozenset[str]]:
@@ -120,7 +140,9 @@ def resolve(which: str) -> Target:
     device, and ``pocl``, which tests and records rely on. Raises ``UsageError`` that lists the known names if neither
     exists, and ``DeviceError`` if there is no device at all.
     """
-    if which in FLAVOURS or _nearest(which)[0]:
+    if _lacks_of_mali(which.lower()) is not None:
+        which = which.lower()
+    if which in FLAVOURS or _nearest(which)[0] or _lacks_of_mali(which) is not None:
         here = () if which in ("generic", "pocl") else _here(which)
         return of_device(here[0], f"opencl:{which}") if here else manifest(which)
     found = _fitting(which)
@@ -130,7 +152,7 @@ def resolve(which: str) -> Target:
                 f"no OpenCL device was found{_besides()}; install a driver; for the CPU: {install('pocl')}",
                 code="GPC5001",
             )
-        known = ", ".join((*FLAVOURS, *AMD))
+        known = ", ".join((*FLAVOURS, "a Mali's name such as mali-g78 (opencl:mali for any)", *AMD))
         raise UsageError(
             f"no OpenCL device {which!r}: flavours are {known}; devices here are {_named()}", code="GPC2002"
         )

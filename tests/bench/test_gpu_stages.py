@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bench.gpu import __main__ as kit
-from bench.gpu import checks, clblast, devices, loops, measure, models, probe, report, results, tune
+from bench.gpu import call, checks, clblast, devices, loops, measure, models, probe, report, results, tune
 from bench.gpu.candidates import default
 from bench.gpu.context import Context, Options
 from bench.gpu.problems import MODELS, problems, supported
@@ -520,3 +520,47 @@ def test_an_opencl_device_is_checked_and_measured_by_the_same_stages(tmp_path):
     assert all(e["ok"] for e in found)
     assert found[-1]["cold_us"] > 0
     assert "clblast" in found[-1]
+
+
+def test_a_rehearsal_is_told_and_has_no_ratios():
+    device = f"{devices.Harness().facts()['gpu']} sm_90a"
+    kernel = {
+        "stage": "kernels",
+        "name": "k",
+        "ok": True,
+        "precision": "fp16",
+        "family": "contraction",
+        "device": device,
+    }
+    kernel |= {"warm_us": 2.0, "cold_us": 2.0, "torch_warm_us": 53.96, "torch_cold_us": 1.0, "floor_us": 1.0}
+    kernel |= {"label": "MatMul", "engine": "contraction/simt", "launches": {"m": 1}}
+    model = {
+        "stage": "models",
+        "name": "m",
+        "ok": True,
+        "precision": "fp16",
+        "model": "m",
+        "error": 0.0,
+        "device": device,
+    }
+    model |= {"median_ms": {"gpucomp": 1.0, "torch": 26.98}}
+
+    assert report.is_rehearsal([kernel])
+    assert report.kernels_said([kernel]) == "fp16, 1 kernels: rehearsed, so there are no ratios."
+    assert "26.98" not in report.kernels_table([kernel]) + report.models_table([model])
+    measured = {"device": "NVIDIA H200 sm_90a"}
+    assert "26.98" in report.kernels_table([kernel | measured])
+    assert "26.98" in report.models_table([model | measured])
+
+
+def test_a_result_is_shown_in_words():
+    result = {
+        "ok": True,
+        "error": 1.23456e-7,
+        "us_by_splits": {"simt": {1: 2.5}},
+        "engines": ["a", "b"],
+        "samples": [1],
+    }
+
+    assert call.shown(result) == "right, error 1.235e-07, us_by_splits (simt (1 2.5)), engines a b"
+    assert call.shown({"ok": False, "fault": "NaN", "cold_samples_us": [1.0]}) == "WRONG, fault NaN"

@@ -123,7 +123,32 @@ def test_inspect_knows_that_a_compiled_model_has_no_graph(command, option):
 
     ran = command("inspect", "m.gpuc", option)
 
-    assert (ran.code, ran.error) == (2, "error GPC2007: a compiled model holds no graph: give the .onnx model")
+    asked = option.replace("=", " ")
+    assert ran.code == 2
+    assert ran.error.startswith("error GPC2007: 'm.gpuc' is compiled and holds no graph; ask the model: ")
+    assert ran.error.endswith(f"gpucomp inspect MODEL.onnx {asked} --target cpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command_of_the_model"),
+    [
+        (("inspect", "--why"), "gpucomp inspect MODEL.onnx --why --target cpu"),
+        (("inspect", "--spaces"), "gpucomp inspect MODEL.onnx --spaces --target cpu"),
+        (("inspect", "--graph", "-o", "g.html"), "gpucomp inspect MODEL.onnx --graph -o g.html --target cpu"),
+        (("bench", "--static"), "gpucomp bench MODEL.onnx --static --target cpu"),
+        (("run", "--compare", "onnxruntime"), "gpucomp run MODEL.onnx --compare onnxruntime --target cpu"),
+        (("bench", "--static", "--target", "cuda:sm_80"), "gpucomp bench MODEL.onnx --static --target cuda:sm_80"),
+        (("compare",), "gpucomp compare MODEL.onnx --target cpu"),
+    ],
+)
+def test_what_only_the_model_knows_is_told_with_the_command_that_asks_it(command, arguments, command_of_the_model):
+    command("compile", "model.onnx", "-o", "m.gpuc")
+
+    ran = command(arguments[0], "m.gpuc", *arguments[1:])
+
+    assert ran.code == 2
+    assert ran.error.startswith("error GPC2007: 'm.gpuc' is compiled and holds no ")
+    assert ran.error.endswith(command_of_the_model)
 
 
 def test_doctor_names_what_it_looked_at(command, monkeypatch):
@@ -230,12 +255,12 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         (["run", "none.onnx"], 3, "error GPC3001: model 'none.onnx': no such file or directory"),
         (["run", "none.gpuc"], 3, "error GPC7005: cannot read 'none.gpuc': No such file or directory"),
         (["run", "bad.gpuc"], 3, "error GPC7001: 'bad.gpuc' is not a compiled model: "),
-        (["run", "bad.gpuc", "--compare", "onnxruntime"], 2, "error GPC2007: --compare needs the .onnx model"),
+        (["run", "bad.gpuc", "--compare", "onnxruntime"], 3, "error GPC7001: 'bad.gpuc' is not a compiled model: "),
         (["run", "model.onnx", "--shapes", "x"], 2, "error GPC2002: --shapes 'x': NAME:1x3x224x224 expected"),
         (["run", "model.onnx", "--shapes", "x:1x-3"], 2, "error GPC2002: --shapes 'x:1x-3': NAME:1x3x224x224 expected"),
         (["run", "model.onnx", "--shapes", "x:" + "9" * 99], 2, "error GPC2002: --shapes "),
         (["run", "model.onnx", "--shapes", "x:1", "--shapes", "x:2"], 2, "error GPC2002: --shapes: input 'x' is given"),
-        (["run", "model.onnx"], 2, "error GPC2102: not all inputs are given, missing: 'x' f32[3,5]"),
+        (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]"),
         (
             ["run", "model.onnx", "--input", "q=x.npy"],
             2,

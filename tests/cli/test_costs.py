@@ -225,12 +225,3 @@ def test_a_small_space_is_counted_and_a_large_one_estimated():
     assert int(counted) == sum(1 for _ in pool.legal(pool.problem(max_pool((1, 9, 9, 8), 3, 2, 1)), limits))
     assert estimated.startswith("~")
     assert int(estimated[1:]) > 0
-
-
-def test_a_compiled_model_has_no_expressions_to_reckon_with(capfd, tmp_path):
-    (tmp_path / "m.gpuc").write_bytes(b"x")
-
-    code, _, err = command(capfd, "bench", tmp_path / "m.gpuc", "--static", "--target", "cuda:sm_80")
-
-    assert code == 2
-    assert "give the .onnx model" in err

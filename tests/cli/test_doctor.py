@@ -1,10 +1,12 @@
 """The doctor on machines that are not this one."""
 
 import ctypes
+import json
 import re
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gpucomp.cli import doctor
@@ -37,6 +39,10 @@ class Driver:
         return 0
 
 
+def text(rows):
+    return "\n".join(doctor.lines([doctor.Section("looked at", tuple(rows))]))
+
+
 @pytest.fixture
 def driver(monkeypatch):
     def install(driver):
@@ -53,7 +59,7 @@ def driver(monkeypatch):
 def test_a_gpu_is_named_with_its_architecture(driver):
     driver(Driver([(b"NVIDIA H200", (9, 0)), (b"NVIDIA T4", (7, 5))]))
 
-    lines = "\n".join(doctor._cuda())
+    lines = text(doctor._cuda())
 
     assert "for CUDA 13.2" in lines
     assert "device 0             NVIDIA H200, sm_90" in lines
@@ -68,7 +74,7 @@ def test_a_gpu_is_named_with_its_architecture(driver):
 def test_a_machine_without_a_gpu_is_told_so(driver, installed, line):
     driver(installed)
 
-    assert line in "\n".join(doctor._cuda())
+    assert line in text(doctor._cuda())
     assert "cuda" not in doctor.targets_found()
 
 
@@ -97,7 +103,7 @@ def test_an_opencl_device_is_described(monkeypatch):
     place = SimpleNamespace(name="ARM Platform", get_devices=lambda: [device()])
     fake_opencl(monkeypatch, lambda: [place])
 
-    assert list(doctor._opencl())[1] == doctor._row(
+    assert next(doctor._opencl()) == doctor.Row(
         "ARM Platform", "Mali-G610: 4 units, 4.0 GiB, work-groups of 1024, 32 KiB local, driver 3.0"
     )
     assert "opencl" in doctor.targets_found()
@@ -107,7 +113,7 @@ def test_a_device_that_is_too_old_is_named_with_the_reason(monkeypatch):
     place = SimpleNamespace(name="Clover", get_devices=lambda: [device(version="OpenCL 1.1 Mesa 22.3.6")])
     fake_opencl(monkeypatch, lambda: [place])
 
-    assert list(doctor._opencl())[1].endswith("driver 3.0; left out: it has OpenCL 1.1, 1.2 is needed")
+    assert next(doctor._opencl()).found.endswith("driver 3.0; left out: it has OpenCL 1.1, 1.2 is needed")
     assert "opencl" not in doctor.targets_found()
 
 
@@ -117,7 +123,7 @@ def test_no_opencl_platform_names_the_way_to_one(monkeypatch):
 
     fake_opencl(monkeypatch, none)
 
-    assert "apt-get install pocl-opencl-icd" in list(doctor._opencl())[1]
+    assert "apt-get install pocl-opencl-icd" in next(doctor._opencl()).found
     assert "opencl" not in doctor.targets_found()
 
 
@@ -127,31 +133,31 @@ def test_a_platform_without_a_device_is_told_so(monkeypatch):
 
     fake_opencl(monkeypatch, lambda: [SimpleNamespace(name="Empty", get_devices=none)])
 
-    assert list(doctor._opencl())[1] == doctor._row("Empty", "no device (DEVICE_NOT_FOUND)")
+    assert next(doctor._opencl()) == doctor.Row("Empty", "no device (DEVICE_NOT_FOUND)")
 
 
 def test_two_cupys_are_a_conflict(monkeypatch):
     monkeypatch.setattr(doctor, "version_of", lambda name: "14.0" if name.startswith("cupy-cuda") else None)
 
-    assert any("cupy-cuda13x and cupy-cuda12x are both installed" in line for line in doctor._packages())
+    assert any("cupy-cuda13x and cupy-cuda12x are both installed" in row.found for row in doctor._optional_packages())
 
 
 def test_a_missing_package_comes_with_the_command_that_gets_it(monkeypatch):
     monkeypatch.setattr(doctor, "version_of", lambda package: None)
 
-    lines = list(doctor._packages())
+    rows = [*doctor._packages(), *doctor._optional_packages()]
 
-    assert doctor._row("numpy", "missing: pip install numpy") in lines
+    assert doctor.Row("numpy", "missing: pip install numpy") in rows
     assert (
-        doctor._row("ort", "compare, run --compare onnxruntime: onnxruntime missing: pip install 'onnxruntime>=1.22'")
-        in lines
+        doctor.Row("ort", "compare, run --compare onnxruntime: onnxruntime missing: pip install 'onnxruntime>=1.22'")
+        in rows
     )
 
 
 def test_every_optional_package_is_listed_with_what_it_is_for(monkeypatch):
     monkeypatch.setattr(doctor, "version_of", lambda package: "1.0")
 
-    lines = "\n".join(doctor._packages())
+    lines = text(doctor._optional_packages())
 
     for extra, one in EXTRAS.items():
         assert f"{extra:20} {one.purpose}: " in lines
@@ -163,4 +169,20 @@ def test_one_cuda_is_enough(monkeypatch):
     installed = ("cupy-cuda12x", "nvidia-cuda-nvrtc-cu12", "cuda-bindings", "nvidia-ml-py")
     monkeypatch.setattr(doctor, "version_of", lambda package: "1.0" if package in installed else None)
 
-    assert doctor._row("cuda13", "not needed beside cuda12") in list(doctor._packages())
+    assert doctor.Row("cuda13", "not needed beside cuda12") in list(doctor._optional_packages())
+
+
+def test_the_report_is_also_json(command, tmp_path):
+    shown, file = command("doctor", "--json", "-").out, tmp_path / "here.json"
+    also = command("doctor", "--json", str(file)).out
+
+    found = json.loads(shown)
+    assert json.loads(file.read_text()) == found
+    assert found["targets"] == doctor.targets_found()
+    sections = [line for line in also.splitlines() if line and not line.startswith(" ")]
+    assert sections == [title for title in found if title != "targets"]
+    versions = {row["name"]: row["found"] for row in found["packages"]}
+    assert versions["numpy"] == np.__version__
+    for row in [row for title in sections for row in found[title]]:
+        assert row["name"] in also
+        assert row["found"] in also

@@ -31,7 +31,7 @@ def command(monkeypatch, tmp_path, capfd):
 @pytest.fixture
 def no_nvrtc(monkeypatch):
     def missing():
-        raise DeviceError("NVRTC was not found", code="GPC5003")
+        raise DeviceError("NVRTC was not found", code="GPC5002")
 
     monkeypatch.setattr(cuda, "nvrtc", missing)
 
@@ -52,7 +52,7 @@ def no_work(monkeypatch):
 def test_a_missing_compiler_is_told_first(command, no_nvrtc, no_work, arguments):
     code, _, err = command(*arguments, "--target", "cuda:sm_80")
 
-    assert (code, err) == (5, "error GPC5003: NVRTC was not found\n")
+    assert (code, err) == (5, "error GPC5002: NVRTC was not found\n")
 
 
 @pytest.mark.parametrize(

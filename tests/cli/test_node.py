@@ -9,11 +9,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import gpucomp
 from gpucomp import cli, config
+from gpucomp.cli import show
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.trail import followed
 from gpucomp.report.journey import Journey, changes
 from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.runtime.executable import KernelInfo
 from gpucomp.tuning.records import Store
 
 RNG = np.random.default_rng(23)
@@ -194,9 +197,31 @@ def test_a_name_that_no_node_has_lists_those_near_it(inspected):
     assert "the model has 3 nodes" in inspected(normalized(), "--node", "Zzzzzz", code=2)
 
 
-def test_a_compiled_model_holds_no_nodes(inspected, capfd):
-    assert cli.main(["inspect", "model.gpuc", "--node", "conv"]) == 2
-    assert "error GPC2007: a compiled model holds no nodes: give the .onnx model" in capfd.readouterr().err
+def test_texts_of_a_compiled_model_cannot_act_on_a_terminal():
+    kernel = KernelInfo("k", "loops\x1b[2J", ("Mul",), ("a\x1b[2J",), {"tile": 1}, label="Mul\x1b[31m", why="end\x07")
+
+    lines = show.launch(1, 1, kernel, "float f() {\n\treturn 1; // \x1b[31m\n}")
+
+    assert all(line.replace("\t", "").isprintable() for line in lines)
+    assert lines[-3:] == ["float f() {", "\treturn 1; // \\x1b[31m", "}"]
+
+
+def test_a_compiled_model_knows_the_kernels_of_a_node(inspected, tmp_path, capfd):
+    inspected(normalized())
+    exe = gpucomp.compile("model.onnx", target="cpu")
+    exe.save("model.gpuc")
+    (kernel,) = exe.kernels
+
+    assert cli.main(["inspect", "model.gpuc", "--node", f"{kernel.nodes[0][:2]}*"]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert shown[0] == f"kernel 1 of 1: {kernel.label}"
+    assert any(line.split() == ["nodes", *map(repr, kernel.nodes)] for line in shown)
+    assert any(line.startswith("define void") for line in shown)
+
+    assert cli.main(["inspect", "model.gpuc", "--node", "nobody"]) == 2
+    error = capfd.readouterr().err
+    assert "error GPC2013: --node 'nobody': no kernel computes a node of this name" in error
+    assert "gpucomp inspect MODEL.onnx --node 'nobody' --target cpu" in error
 
 
 def test_products_that_are_merged_are_made_of_both():

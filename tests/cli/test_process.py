@@ -28,7 +28,8 @@ def test_a_bug_is_one_line_with_the_way_to_its_traceback():
 
     assert ran.returncode == 1
     assert ran.stderr == (
-        "error GPC1000: internal error, ZeroDivisionError: one two; for a traceback set GPUCOMP_DEBUG=1\n"
+        "error GPC1000: internal error, ZeroDivisionError: one two; this is a bug of gpucomp: please report it "
+        "with the traceback (GPUCOMP_DEBUG=1)\n"
     )
     assert ran.stdout == ""
 
@@ -112,7 +113,7 @@ def test_a_warning_is_one_line():
 
 def test_a_reader_that_stops_reading_gets_no_traceback():
     script = PREFIX + "import click\n"
-    script += "from gpucomp.cli import doctor\ndoctor.findings = lambda: ['x' * 100] * 20000\n"
+    script += "from gpucomp.cli import doctor\ndoctor.lines = lambda found: ['x' * 100] * 20000\n"
     script += "sys.exit(cli.main(['doctor']))"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         running.stdout.read(10)
@@ -123,7 +124,7 @@ def test_a_reader_that_stops_reading_gets_no_traceback():
 
 
 def test_a_write_that_meets_a_closed_pipe_ends_the_command_well():
-    script = "from gpucomp.cli import doctor\nimport os\ndoctor.findings = lambda: (os.close(reader), ['x'])[1]\n"
+    script = "from gpucomp.cli import doctor\nimport os\ndoctor.lines = lambda found: (os.close(reader), ['x'])[1]\n"
     script += "reader, writer = os.pipe()\nos.dup2(writer, 1)\n"
 
     ran = process(script, "doctor")

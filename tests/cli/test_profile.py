@@ -167,6 +167,30 @@ def test_a_trace_has_the_spans_of_the_median_run():
     assert {e["args"]["name"] for e in found["traceEvents"] if e["ph"] == "M"} == {"m.onnx", "thread 0", "thread 1"}
 
 
+def test_a_thread_that_came_too_late_is_told_with_the_reason():
+    both = [Span(0, 0, 0.0, 2.0), Span(0, 1, 1.0, 2.0)]
+    runs = [([2.0], both), ([2.0], both[:1]), ([2.0], both[:1])]
+
+    busy = profile.threads(runs, CEILINGS)
+    line, diagnosis = profile.threads_said(runs, CEILINGS)
+
+    assert [(one.thread, one.runs) for one in busy] == [(0, 3), (1, 1)]
+    assert [one.share for one in busy] == pytest.approx([1.0, 1 / 6])
+    assert line == "Threads: 0 busy 100 %, 1 busy 17 %"
+    assert diagnosis.startswith("Diagnosis: thread 1 took part in 1 of 3 runs: a run is so short")
+    assert profile.threads_said(runs[:1], CEILINGS) == ["Threads: 0 busy 100 %, 1 busy 50 %"]
+    assert profile.threads_said([([2.0], [])], CEILINGS) == profile.threads_said(runs, None) == []
+
+
+def test_a_trace_names_the_threads_that_did_nothing():
+    runs = [([2.0], [Span(0, 0, 0.0, 2.0)])]
+
+    found = profile.trace(profile.rows([info()], runs, CEILINGS), runs, "m.onnx", CEILINGS)
+
+    names = {e["tid"]: e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"}
+    assert names == {0: "thread 0", 1: "thread 1: no work in this run"}
+
+
 def test_the_command_prints_and_writes_it(command, compiled, tmp_path):
     outcome = command(
         "bench", "model.onnx", "--trace", "t.json", "--json", "r.json", "--duration", "0", "--warmup", "0"

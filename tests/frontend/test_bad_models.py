@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import check, load
 from gpucomp.frontend.onnx.loader import declared_shapes
+from gpucomp.ir.graph import Op
 from gpucomp.ops.interpreter import interpret
 from tests.onnx_builders import model, node, value
 
@@ -482,22 +483,63 @@ def test_an_input_without_shape_needs_one():
     assert load(proto, shapes={"x": ()}).outputs[0].shape == ()
 
 
-def test_a_bug_in_a_translator_is_not_a_bad_model(monkeypatch):
-    for bug in (lambda x: np.no_such_function(x), lambda x: x.no_such_field, lambda x: no_such_name):  # noqa: F821
-        monkeypatch.setattr(
-            "gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset, bug=bug: (bug, False)
-        )
-
-        with pytest.raises(GpucompError, match=r"internal error, \w+Error: .*no_such_") as caught:
-            load(model([RELU], [X]))
-
-        assert (caught.value.code, caught.value.exit_code) == ("GPC1000", 1)
+def translated_by(monkeypatch, translator):
+    monkeypatch.setattr("gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (translator, False))
+    return load(model([RELU], [X]))
 
 
-def test_what_a_model_omits_is_no_bug(monkeypatch):
-    monkeypatch.setattr(
-        "gpucomp.frontend.onnx.importer.find_translator", lambda domain, op, opset: (lambda x: None.shape, False)
-    )
+def claimed(x):
+    assert x.shape == ()
 
-    with pytest.raises(ShapeError, match="AttributeError"):
-        load(model([RELU], [X]))
+
+def raised(error):
+    def translator(x):
+        raise error
+
+    return translator
+
+
+BUGS = {
+    "a name of a module": lambda x: np.no_such_function(x),
+    "a field of a value": lambda x: x.no_such_field,
+    "a name": lambda x: no_such_name,  # noqa: F821
+    "nothing": lambda x: None.shape,
+    "a call": lambda x: len(x, x),
+    "a key": lambda x: {}[x],
+    "an index": lambda x: x.shape[7],
+    "an assertion": claimed,
+    "a contradiction": raised(RuntimeError("two roots")),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_in_a_translator_is_not_a_bad_model(monkeypatch, bug):
+    with pytest.raises(GpucompError, match=r"Relu .* on \(f32\[2,3\]\): internal error, \w+Error: ") as caught:
+        translated_by(monkeypatch, BUGS[bug])
+
+    assert (type(caught.value), caught.value.code, caught.value.exit_code) == (GpucompError, "GPC1000", 1)
+    assert "please report it" in caught.value.message
+
+
+def test_a_bug_in_a_type_rule_is_not_a_bad_model(monkeypatch):
+    broken = Op("Broken", lambda x: x.shape[7])
+
+    with pytest.raises(GpucompError, match="internal error, IndexError") as caught:
+        translated_by(monkeypatch, lambda x: broken(x))
+
+    assert (caught.value.code, caught.value.exit_code) == ("GPC1000", 1)
+
+
+@pytest.mark.parametrize("fault", [ValueError("no such axis"), ZeroDivisionError("a stride of 0")])
+def test_what_does_not_fit_is_the_models_fault(monkeypatch, fault):
+    with pytest.raises(ShapeError, match=str(fault)) as caught:
+        translated_by(monkeypatch, raised(fault))
+
+    assert (caught.value.code, caught.value.exit_code) == ("GPC3101", 3)
+
+
+def test_an_attribute_that_a_translator_needs_is_the_models_fault(monkeypatch):
+    with pytest.raises(ModelError, match="attribute 'no_such_argument' is required") as caught:
+        translated_by(monkeypatch, lambda x, *, no_such_argument: x)
+
+    assert caught.value.code == "GPC3014"

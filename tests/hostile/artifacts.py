@@ -308,18 +308,18 @@ def host(what: str, code: str, op: str, attributes: Any, act: Callable[[Path], N
 
 
 host("right", OK, "Relu", {})
-host("unknown", "GPC5011", "os.system", {})
-host("dunder", "GPC5011", "__class__", {})
-host("unknown_attribute", "GPC5012", "Relu", {"alpha": 1})
-host("attribute_of_another_type", "GPC5012", "Transpose", {"perm": "x"})
-host("attribute_out_of_range", "GPC5012", "Transpose", {"perm": [7, 9]})
-host("too_few_operands", "GPC5012", "Add", {})
-host("other_shape", "GPC5012", "Transpose", {"perm": [1, 0]})
-host("other_type", "GPC5012", "Cast", {"to": {"dtype": "f64"}})
-host("of_a_terabyte", "GPC5012", "Tile", {"repeats": [1 << 20, 1 << 20]})
+host("unknown", "GPC5017", "os.system", {})
+host("dunder", "GPC5017", "__class__", {})
+host("unknown_attribute", "GPC5018", "Relu", {"alpha": 1})
+host("attribute_of_another_type", "GPC5018", "Transpose", {"perm": "x"})
+host("attribute_out_of_range", "GPC5018", "Transpose", {"perm": [7, 9]})
+host("too_few_operands", "GPC5018", "Add", {})
+host("other_shape", "GPC5018", "Transpose", {"perm": [1, 0]})
+host("other_type", "GPC5018", "Cast", {"to": {"dtype": "f64"}})
+host("of_a_terabyte", "GPC5018", "Tile", {"repeats": [1 << 20, 1 << 20]})
 host(
     "resized_to_2_60",
-    "GPC5012",
+    "GPC5018",
     "Resize",
     {
         "sizes": [1 << 30] * 2,
@@ -334,10 +334,10 @@ host(
         "roi": [],
     },
 )
-host("sliced_to_2_40", "GPC5012", "Slice", {"starts": [0, 0], "steps": [0, 0], "sizes": [1 << 40, 1]})
-host("escapes_in_an_attribute", "GPC5012", "Transpose", {"perm": "\x1b[31m"})
+host("sliced_to_2_40", "GPC5018", "Slice", {"starts": [0, 0], "steps": [0, 0], "sizes": [1 << 40, 1]})
+host("escapes_in_an_attribute", "GPC5018", "Transpose", {"perm": "\x1b[31m"})
 host("writes_a_weight", "GPC7004", "Relu", {}, act=load, result=1)
-host("two_results", "GPC5012", "TopK", {"k": 1, "axis": 0, "largest": True})
+host("two_results", "GPC5018", "TopK", {"k": 1, "axis": 0, "largest": True})
 host("attribute_800_deep", "GPC7004", "Relu", {"x": json.loads("[" * 800 + "]" * 800)}, act=load)
 host("attribute_array_that_lies", "GPC7004", "Relu", {"x": {"array": ["f32", [1 << 40], "AAAA"]}}, act=load)
 host("attribute_array_of_objects", "GPC7004", "Relu", {"x": {"array": ["object", [1], "AAAA"]}}, act=load)
@@ -349,7 +349,7 @@ sealed(
 )
 sealed(
     "launch_with_escapes",
-    "GPC5011",
+    "GPC5017",
     lambda m: m["plan"].update(
         kernels=[], launches=[m["plan"]["launches"][0] | {"kernel": -1, "host": "os.system", "name": "\x1b[31m"}]
     ),

@@ -252,7 +252,7 @@ listed("attributes", [(what, code, make, NODE) for what, code, make in [
         "mode": helper.make_graph([], "g", [], [])}, g=np.zeros((1, 2, 2, 2), np.float32))),
     ("of_microsoft_scalar_for_a_list", "GPC3014", one("NhwcConv", IMAGE, domain="com.microsoft", attributes={
         "pads": 1}, w=WEIGHTS)),
-    ("of_ml_without_coefficients", "GPC3101", one("LinearRegressor", domain="ai.onnx.ml")),
+    ("of_ml_without_coefficients", "GPC3014", one("LinearRegressor", domain="ai.onnx.ml")),
     ("of_ml_trees_without_nodes", "GPC3101", one("TreeEnsembleRegressor", domain="ai.onnx.ml", attributes={
         "target_treeids": [0], "target_nodeids": [0], "target_ids": [0], "target_weights": [1.0]})),
 ]])  # fmt: skip

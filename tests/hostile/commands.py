@@ -114,7 +114,7 @@ for what, words, code in [
     ("no_name", ":2x3", "GPC2002"),
     ("other_name", "q:2x3", "GPC2101"),
     ("arabic", "x:٢x٣", "GPC2002"),
-    ("contradiction", "x:2x4", "GPC2102"),
+    ("contradiction", "x:2x4", "GPC2110"),
     ("escape", "x\x1b[31m:2", "GPC2101"),
 ]:
     case(f"shapes_{what}", code, 2, ["compile", "@m.onnx", "--target", "cpu", "--shapes", words, "-o", "@m.gpuc"])

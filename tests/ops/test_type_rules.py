@@ -36,13 +36,11 @@ REFUSED = [
     ("BitShift", [TensorType(U8, (2,))] * 2, {"direction": "UP"}, "direction LEFT or RIGHT expected, got 'UP'"),
     ("Neg", [TensorType(U8, (2,))], {}, "signed elements expected, got u8"),
     ("Exp", [i64(2)], {}, "float elements expected, got i64"),
-    ("Elu", [f32(2)], {"beta": 1.0}, "unexpected keyword argument 'beta'"),
     ("Celu", [f32(2)], {"alpha": 0.0}, "alpha above 0 expected, got 0.0"),
     ("Gelu", [f32(2)], {"approximate": "erf"}, "approximate none or tanh expected, got 'erf'"),
     ("Mod", [f32(2), f32(2)], {}, "fmod=True expected for f32 elements"),
     ("Clip", [TensorType(I8, (2,))], {"low": 0, "high": 300}, "limits that are i8 numbers expected, got 300"),
     ("Clip", [TensorType(I8, (2,))], {"low": 0.5, "high": 3}, "limits that are i8 numbers expected, got 0.5"),
-    ("Clip", [f32(2)], {}, "missing a required argument: 'low'"),
     ("Where", [f32(2), f32(2), f32(2)], {}, "bool elements expected, got f32"),
     ("Where", [TensorType(BOOL, (2,)), f32(2), i64(2)], {}, "one element type expected, got f32 and i64"),
     ("Reshape", [f32(2, 3)], {"shape": (7,)}, "6 elements do not fit in shape [7]"),
@@ -125,6 +123,15 @@ def test_a_bad_operand_is_refused_with_a_message(name, types, attrs, message):
 
     assert "at node 'layer/7'" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs", "message"),
+    [("Elu", {"beta": 1.0}, "unexpected keyword argument 'beta'"), ("Clip", {}, "missing a required argument: 'low'")],
+)
+def test_attributes_that_an_operator_does_not_have_are_a_bug_and_no_bad_model(name, attrs, message):
+    with pytest.raises(TypeError, match=message):
+        infer(OPS[name], [f32(2)], attrs)
 
 
 @pytest.mark.parametrize(

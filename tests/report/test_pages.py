@@ -12,6 +12,7 @@ from gpucomp import cli, config, files
 from gpucomp.cli import profile, profile_page
 from gpucomp.report import page
 from gpucomp.runtime.executable import KernelInfo
+from gpucomp.tuning import study_page
 from gpucomp.tuning.page import replayed
 from gpucomp.tuning.recorded import Row, space_of
 from gpucomp.tuning.replay import replay
@@ -19,6 +20,7 @@ from tests.browser import opened
 from tests.hostile.names import NAMES, everywhere
 from tests.onnx_builders import model, node, value
 from tests.runtime.samples import CEILINGS
+from tests.tuning.test_study_page import searched
 
 BREAKOUT = (
     "</script></title></style><script>document.title='PWNED'</script><img src=x onerror=\"document.title='PWNED'\">\"'"
@@ -188,3 +190,20 @@ def test_every_name_and_text_of_a_model_may_be_hostile(drawn):
 @pytest.mark.parametrize("arguments", [("--graph",), ("--graph", "before", "-o", "g.html"), ("-o", "g.html")])
 def test_a_graph_of_kernels_wants_a_file_and_a_file_wants_a_graph(drawn, arguments):
     assert "--graph -o FILE.html expected" in drawn(convolved(), *arguments, code=2)
+
+
+def test_the_page_of_a_search_draws_its_trials_and_folds_its_sources(tmp_path):
+    made = searched(tmp_path)
+    path = tmp_path / "records.html"
+    found = [r | {"label": BREAKOUT} if r.get("label") else r for r in made.tools.store.read()]
+    study_page.write(path, found, {made.task.kernel.digest: made.task}, BREAKOUT)
+
+    dom = opened(path)
+
+    search = re.search(r"<figure><figcaption>The search.*?</figure>", dom, re.DOTALL)[0]
+    assert search.count("<title>") == sum(r["kind"] == "trial" and r["invalidity"] == "correct" for r in found)
+    assert search.count('<path class="line') == 1
+    (source,) = re.findall(r"<details>(.*?)</details>", dom, re.DOTALL)
+    assert "The default's source beside the winner's" in source
+    assert "<pre>---" in source
+    check_inert(dom, "&lt;/script")

@@ -373,8 +373,10 @@ def test_missing_machine_code_is_refused() -> None:
 
 
 def test_code_for_another_processor_is_refused() -> None:
-    with pytest.raises(DeviceError, match="compiled for cpu with avx9000, which this processor lacks"):
+    with pytest.raises(DeviceError, match="compiled for cpu with avx9000, which this processor lacks") as caught:
         runtime._require_features("sse4.1,avx9000", "cpu")
+
+    assert caught.value.code == "GPC5007"
 
 
 def test_loading_needs_no_compiler() -> None:

@@ -214,7 +214,7 @@ def test_a_cubin_that_the_device_refuses_is_a_device_error(binary, said):
     with pytest.raises(DeviceError, match=f"kernel k0: .*{said}") as found:
         opened(binary=binary)
 
-    assert (found.value.code, found.value.exit_code) == ("GPC5005", 5)
+    assert (found.value.code, found.value.exit_code) == ("GPC5015", 5)
 
 
 @pytest.mark.parametrize(("arch", "capability"), [("sm_80", (9, 0)), ("sm_75", (12, 1)), ("sm_89", (10, 0))])

@@ -175,7 +175,7 @@ def test_a_device_without_the_accelerator_has_no_maps():
     with pytest.raises(DeviceError, match=r"no tensor map of TensorMap.*operation not supported") as found:
         opened([MAP], capability=(8, 0))
 
-    assert found.value.code == "GPC5005"
+    assert found.value.code == "GPC5016"
 
 
 def test_without_cuda_bindings_the_error_names_the_package(monkeypatch):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpucomp.artifact.plan import Launch
-from gpucomp.errors import InputError
+from gpucomp.errors import InputError, UsageError
 from gpucomp.loading import load
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
 from tests.runtime.samples import PLAN, NumpyProgram, executable, use_numpy
@@ -91,7 +91,7 @@ def test_an_array_of_any_layout_is_taken(value):
     ("inputs", "code", "message"),
     [
         ({"x": X, "X": X}, "GPC2101", "there is no input 'X'; the model's inputs are 'x'"),
-        ({}, "GPC2102", r"missing: 'x' f32\[3,5\]"),
+        ({}, "GPC2109", r"missing: 'x' f32\[3,5\]"),
         ({"x": X[:2]}, "GPC2103", r"input 'x': shape \[3, 5\] expected, found \[2, 5\]"),
         ({"x": X.reshape(5, 3)}, "GPC2103", r"shape \[3, 5\] expected, found \[5, 3\]"),
         ({"x": X[None]}, "GPC2103", r"found \[1, 3, 5\]"),
@@ -113,6 +113,43 @@ def test_a_wrong_input_is_refused_by_name(inputs, code, message):
     assert caught.value.code == code
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "method"),
+    [
+        (lambda exe: exe({"x": X}), "run"),
+        (lambda exe: exe(X), "run"),
+        (lambda exe: exe.run(None, {"x": X}), "run"),
+        (lambda exe: exe.run(x=X), "run"),
+        (lambda exe: exe.run(), "run"),
+        (lambda exe: exe.profile(["z"], {"x": X}), "profile"),
+        (lambda exe: exe.timeline(x=X), "timeline"),
+    ],
+    ids=["call", "module", "session", "keyword", "nothing", "profile", "timeline"],
+)
+def test_another_librarys_call_is_told_how_it_is_called_here(call, method):
+    with pytest.raises(UsageError, match=rf"exe\.{method}\(\{{'x': array\}}\)") as caught:
+        call(executable())
+
+    assert (caught.value.code, caught.value.exit_code) == ("GPC2016", 2)
+
+
+def test_the_inputs_can_be_named():
+    assert np.array_equal(executable().run(inputs={"x": X})["z"], X)
+
+
+@pytest.mark.parametrize(("name", "here"), [("get_inputs", "exe.inputs"), ("predict", r"exe.run\(")])
+def test_another_librarys_name_is_told_what_it_is_here(name, here):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{here}"):
+        getattr(executable(), name)
+
+    assert not hasattr(executable(), name)
+
+
+def test_a_name_that_nobody_has_is_an_ordinary_mistake():
+    with pytest.raises(AttributeError, match="'Executable' object has no attribute 'inptus'"):
+        executable().inptus  # noqa: B018
 
 
 @pytest.mark.parametrize("value", [OnAGpu(X), CudaArray()], ids=["dlpack", "cuda array interface"])

@@ -102,7 +102,7 @@ def test_why_no_nvrtc_was_loaded_is_said(wheels, monkeypatch):
     with pytest.raises(DeviceError, match=r"wrong ELF class\): pip install 'nvidia-cuda-nvrtc>=13,<14'") as caught:
         cuda.nvrtc.__wrapped__()
 
-    assert caught.value.code == "GPC5003"
+    assert caught.value.code == "GPC5002"
 
 
 # ---- another NVRTC than the newest ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -546,3 +547,43 @@ def test_measured_figures_are_for_their_architecture_alone(tmp_path):
     with config.using(devices=tmp_path / "devices.json"):
         assert cuda.manifest("sm_80").device.units == 107
         assert cuda.manifest("sm_86").device == cuda.DEVICES["sm_86"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("mali-g78", set()),
+        ("Mali-G715", set()),
+        ("immortalis-g720", set()),
+        ("mali-g52", set()),
+        ("mali-g72", {"arm_dot", "arm_dot_acc"}),
+    ],
+)
+def test_the_name_of_a_mali_is_a_name_of_its_flavour(monkeypatch, name, lacking):
+    monkeypatch.setattr(opencl, "devices", lambda: ())
+    plain = opencl.manifest("mali")
+
+    target = targets.resolve(f"opencl:{name}")
+
+    assert (target.name, target.arch) == (f"opencl:{name.lower()}", "mali")
+    assert target.features == plain.features - lacking
+    assert target.limits.dots == (not lacking)
+    if not lacking:
+        assert target == replace(plain, name=target.name)
+
+
+@pytest.mark.parametrize("name", ["mali-g87", "mali-t860", "mali-g7"])
+def test_a_mali_that_is_not_known_is_refused_with_the_names_that_are(monkeypatch, name):
+    monkeypatch.setattr(opencl, "devices", lambda: ())
+
+    with pytest.raises(UsageError, match=r"such as mali-g78 \(opencl:mali for any\)"):
+        targets.resolve(f"opencl:{name}")
+
+
+def test_a_model_for_a_mali_by_its_name_runs_on_that_device_only(monkeypatch):
+    here = on_platform(ARM, **(MALI | {"name": "Mali-G78 r0p0"}))
+    monkeypatch.setattr(opencl, "devices", lambda: (here,))
+
+    assert opencl.device_of(targets.resolve("opencl:mali-g78")) is here
+    with pytest.raises(DeviceError, match="no device for opencl:mali-g57 here"):
+        opencl.device_of(targets.resolve("opencl:mali-g57"))

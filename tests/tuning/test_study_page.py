@@ -151,8 +151,29 @@ def test_every_kernel_is_in_the_first_table_and_those_without_a_success_have_no_
 def test_few_points_are_said_to_be_few(tmp_path):
     page = written(tmp_path, searched(tmp_path))
 
-    assert "out of a larger space. They are few: " in page
-    assert "few" not in study_page.caveat(study_page.FEW)
+    assert "out of a larger space. They are fewer than 30: " in page
+    assert "fewer" not in study_page.caveat(study_page.FEW)
+
+
+def test_a_small_sample_has_no_shares_of_variance_and_is_no_space(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpucomp.tuning.page.FEW", 1000)
+    page = written(tmp_path, searched(tmp_path))
+
+    assert "Share of the variance" not in page
+    assert "points that the search tried" in page
+    assert "legal" not in page
+
+
+def test_a_winner_without_a_neighbour_is_told_so(tmp_path):
+    found = searched(tmp_path).tools.store.read()
+    right = [r for r in found if r["kind"] == "trial" and r["invalidity"] == "correct"]
+    winner = min(right, key=lambda r: r["ratio"])
+    far = [r for r in right if sum(r["configuration"].get(k) != v for k, v in winner["configuration"].items()) > 1]
+    assert far
+    study_page.write(tmp_path / "p.html", [winner, far[0]], {})
+
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "No point was tried that differs from the winner in one parameter only." in page
 
 
 def test_a_default_that_nothing_was_measured_for_has_no_interval(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 import gpucomp
 from gpucomp import cli
-from gpucomp.cli.tune import task_table
+from gpucomp.cli.tune import task_table, untried
 from gpucomp.errors import RecordError, UsageError
 from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
@@ -154,6 +154,27 @@ def test_what_an_earlier_run_found_is_said_where_the_time_did_not_come_so_far(tm
     (line,) = task_table(state)[1:]
 
     assert line.rstrip().endswith(f"  {said}")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (Options(budget=40), "the budget of 40 s went to kernels that promised more; --resume goes on with them"),
+        (Options(trials=16), "the budget of 16 trials went to kernels that promised more; --resume goes on with them"),
+        (Options(), "measuring them promised too little"),
+    ],
+)
+def test_kernels_without_a_trial_are_counted_with_the_reason(tmp_path, options, why):
+    tried, state = searched(tmp_path)
+    idle = study(tmp_path / "idle", Device(right(test_study.KERNEL)))
+    idle.task.seconds = tried.task.seconds / 3
+    state.studies = [tried, idle]
+    state.verdicts[idle.task.kernel.digest] = choice.default_of(idle, came="not reached")
+
+    (line,) = untried(state, options)
+
+    assert line == f"1 of 2 kernels, 25.0 % of the kernels' time, had no trial: {why}"
+    assert untried(State([tried]), options) == []
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def fixed(info: onnx.ValueInfoProto, content: Any) -> SequenceValue | OptionalVa
         value = constant(np.array(expect_array(info.name, array)), name=name)
         if value.type.dtype is not type.dtype:
             raise UsageError(
-                f"{where}: {type.dtype} expected, {dtype_of(np.asarray(array).dtype)} given", code="GPC2101"
+                f"{where}: {type.dtype} expected, {dtype_of(np.asarray(array).dtype)} given", code="GPC2108"
             )
         return value
 
@@ -150,7 +150,7 @@ def _built(
         return OptionalValue(None, type)
     if isinstance(type, SequenceType) or type.sequence:
         if not isinstance(content, (list, tuple)):
-            raise UsageError(f"{where}: a list expected, {quote(content)} given", code="GPC2102")
+            raise UsageError(f"{where}: a list expected, {quote(content)} given", code="GPC2110")
         elements = tuple(tensor(f"{name}[{k}]", item) for k, item in enumerate(content))
         sequence = sequence_of(elements, type.dtype)
         return sequence if isinstance(type, SequenceType) else OptionalValue(sequence, type)

@@ -291,7 +291,7 @@ class Importer:
         where = f"constants: input {quote(info.name)}"
         expected = element_type_of(info, where)
         if array.dtype != expected.numpy:
-            raise UsageError(f"{where}: {expected} expected, {array.dtype} given", code="GPC2101")
+            raise UsageError(f"{where}: {expected} expected, {array.dtype} given", code="GPC2108")
         return constant(array, name=info.name)
 
     def _initialisers(self, graph: onnx.GraphProto, scope: Scope, overridden: set[str]) -> None:

@@ -119,7 +119,7 @@ def _importer(
 ) -> Importer:
     for what, given in (("shapes", shapes), ("constants", constants)):
         if given is not None and not isinstance(given, Mapping):
-            raise UsageError(f"{what}: a mapping of input names expected, {type(given).__name__} given", code="GPC2102")
+            raise UsageError(f"{what}: a mapping of input names expected, {type(given).__name__} given", code="GPC2009")
     return Importer(proto, files, dict(shapes or {}), dict(constants or {}))
 
 

@@ -34,24 +34,24 @@ class Symbols:
             raise UsageError(
                 f"{where}: {_text(given)} has a negative dimension; sizes are fixed when a model is compiled, so give a "
                 "number for each",
-                code="GPC2102",
+                code="GPC2110",
             )
         if not info.type.tensor_type.HasField("shape"):
             return
         dims = info.type.tensor_type.shape.dim
         if len(dims) != len(given):
-            raise UsageError(f"{where}: {len(dims)} dimensions expected, {_text(given)} given", code="GPC2102")
+            raise UsageError(f"{where}: {len(dims)} dimensions expected, {_text(given)} given", code="GPC2110")
         for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
             if is_fixed(dim) and dim.dim_value != size:
                 raise UsageError(
-                    f"{where}: dimension {axis} is {dim.dim_value} in the model, {size} was given", code="GPC2102"
+                    f"{where}: dimension {axis} is {dim.dim_value} in the model, {size} was given", code="GPC2110"
                 )
             if symbol := _symbol(dim):
                 before, source = self.sizes.setdefault(symbol, (size, info.name))
                 if before != size:
                     raise UsageError(
                         f"{where}: dimension {quote(symbol)} is {size} here and {before} in input {quote(source)}",
-                        code="GPC2102",
+                        code="GPC2110",
                     )
 
     def shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
@@ -140,14 +140,14 @@ def fixed_array(info: onnx.ValueInfoProto, given: Any) -> np.ndarray | np.generi
         numbers = np.asarray(None)
     if numbers.dtype.kind not in "biuf" or wanted.kind == "s":
         raise UsageError(
-            f"{where}: an array, a number or a list of numbers expected, {type(given).__name__} given", code="GPC2101"
+            f"{where}: an array, a number or a list of numbers expected, {type(given).__name__} given", code="GPC2108"
         )
     with np.errstate(all="ignore"):
         array = numbers.astype(wanted.numpy)
         back = array.astype(np.float64 if wanted.is_float else numbers.dtype)
     kept = np.isfinite(back) == np.isfinite(numbers) if wanted.is_float else back == numbers
     if not np.all(kept):
-        raise UsageError(f"{where}: {wanted} cannot hold {quote(given)}", code="GPC2101")
+        raise UsageError(f"{where}: {wanted} cannot hold {quote(given)}", code="GPC2108")
     dims = info.type.tensor_type.shape.dim
     return array.reshape([1] * len(dims)) if not array.shape and all(d.dim_value == 1 for d in dims) else array
 
@@ -156,7 +156,7 @@ def expect_array(name: str, array: Any) -> np.ndarray | np.generic:
     """The array that the user fixed a tensor to. Raises ``UsageError`` if it is not an array."""
     if not isinstance(array, np.ndarray | np.generic):
         raise UsageError(
-            f"constants: input {quote(name)}: an array expected, {type(array).__name__} given", code="GPC2101"
+            f"constants: input {quote(name)}: an array expected, {type(array).__name__} given", code="GPC2108"
         )
     return array
 
@@ -167,7 +167,7 @@ def extents(name: str, shape: Any) -> tuple[int, ...]:
         return tuple(operator.index(d) for d in shape)
     except TypeError:
         raise UsageError(
-            f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2102"
+            f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2110"
         ) from None
 
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx.defs import OpSchema, SchemaError
 
-from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, quote
+from gpucomp.errors import ModelError, ShapeError, UnsupportedError, internal_error, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import Value
@@ -320,8 +320,8 @@ def checked_attributes(
         as_it_is = translator is not None and _takes_list(translator, name, expected)
         result[name] = attribute_value(attribute, files, str(site), name, as_it_is=as_it_is)
     result.pop("consumed_inputs", None)  # in opsets before 6: inputs that the node may overwrite
-    for name in signature.required:
-        if name not in seen:
+    for name in (*signature.required, *(_needed(translator) if translator is not None else ())):
+        if name not in result:
             raise ModelError(f"{site}: attribute {name!r} is required", code="GPC3014")
     return result
 
@@ -361,6 +361,13 @@ def unchecked_attributes(
             raise ModelError(f"{site}: input {number} is required", code="GPC3013")
         raise ModelError(f"{site}: input {number} must not be of type {operand.type}", code="GPC3015")
     return result
+
+
+@cache
+def _needed(translator: Translator) -> tuple[str, ...]:
+    """The attributes without a default. Schemas of ai.onnx.ml call some optional that an operator means nothing without."""
+    parameters = _annotated(translator).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "site")
 
 
 @cache
@@ -462,10 +469,9 @@ def check_operand_types(operands: Sequence[Value | None], signature: Signature, 
             )
 
 
-def _is_our_own(error: BaseException | None) -> bool:
-    """Whether no model can be the cause: a name that does not exist, in a module or of what every operand has."""
-    ours = (ModuleType, Value, t.TensorType, type)
-    return isinstance(error, NameError) or (isinstance(error, AttributeError) and isinstance(error.obj, ours))
+# What a model's own fault never raises: translators and type rules refuse it with an error of gpucomp's, or a ValueError or
+# ArithmeticError, as numpy does for operands that do not fit.
+BUGS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 
 class located:
@@ -483,10 +489,7 @@ class located:
             raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
-        if _is_our_own(error):
-            bug = f"internal error, {type(error).__name__}: {error}"
-            raise GpucompError(f"{self.site} on ({types}): {bug}", code="GPC1000") from error
-        unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
-        if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
-            told = f"{type(error).__name__}: {error}" if unforeseen else error
-            raise ShapeError(f"{self.site} on ({types}): {told}", code="GPC3101") from error
+        if isinstance(error, BUGS) or type(error) is RuntimeError:
+            raise internal_error(error, f"{self.site} on ({types})") from error
+        if isinstance(error, (ValueError, ArithmeticError)):
+            raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error

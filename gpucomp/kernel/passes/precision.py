@@ -125,7 +125,7 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[
         if not found and elsewhere is not None and not any(fnmatchcase(name, pattern) for name in elsewhere):
             raise UsageError(
                 f"keep_fp32: {quote(pattern)}: no node and no operator of the model matches",
-                code="GPC2011",
+                code="GPC2015",
                 in_shell=f"--keep-fp32 {quote(pattern)}: no node and no operator of the model matches",
             )
         kept |= found

@@ -111,8 +111,10 @@ def test_kept_contractions_keep_their_weights_and_their_arithmetic():
 def test_a_pattern_that_matches_nothing_is_an_error():
     graph = two_layers()
 
-    with pytest.raises(UsageError, match="'Conv\\*': no node and no operator"):
+    with pytest.raises(UsageError, match="'Conv\\*': no node and no operator") as error:
         precision.apply(partition(graph), graph, "fp16", ["Conv*"])
+
+    assert error.value.code == "GPC2015"
 
 
 def test_a_weight_that_f16_cannot_hold_stays():
