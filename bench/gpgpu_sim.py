@@ -27,7 +27,7 @@ import numpy as np
 
 from bench.kernel_sweep.cases import Cell
 from bench.kernel_sweep.play import Ready
-from bench.simulated import SimulatorError, arguments_of, commit_of, parser_of, run
+from bench.simulated import SimulatorError, arguments_of, commit_of, run, simulator_parser
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cuda
 
@@ -216,8 +216,14 @@ def opened(path: Path, toolkit: Path, folder: Path, limit: float) -> Simulator:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, [cell.name for cell in cells()], 10)
-    parser.add_argument("--cuda", type=Path, required=True, metavar="DIR", help="the toolkit that it was built with")
+    parser = simulator_parser("bench.gpgpu_sim", __doc__, [cell.name for cell in cells()], 10)
+    parser.add_argument(
+        "--cuda",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder of the CUDA toolkit that the simulator was built with",
+    )
     options = parser.parse_args(arguments)
     chosen = [cell for cell in cells() if not options.cell or cell.name in options.cell]
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,6 @@ Between the rounds a search runs into a full disk: it must say so, keep what it 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
@@ -30,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.fleet import free_port
+from bench.options import parser_of
 from gpucomp.cli.tune import NOTHING_VALID
 from gpucomp.schedule import records as reading
 from gpucomp.schedule.records import Record
@@ -410,9 +410,9 @@ def full_disk(folder: Path, tally: Tally, *, spec: str = KERNEL, trials: int = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.kills", description="Kill a tuner's processes at random.")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = parser_of("bench.kills", __doc__)
+    parser.add_argument("--kills", type=int, default=100, metavar="N", help="number of processes to kill")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
     parser.add_argument("--fleet", action="store_true", help="measure with workers, and kill these too")
     given = parser.parse_args(arguments)
     draw, tally = random.Random(given.seed), Tally()
