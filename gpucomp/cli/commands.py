@@ -435,8 +435,8 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
             problems.append(error.in_shell)
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
-        cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
-        raise UnsupportedError(f"{quote(model)}: {cases} that gpucomp cannot compile", code="GPC4001")
+        cases = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise UnsupportedError(f"{quote(model)} cannot be compiled: {cases}, listed on standard output", code="GPC4001")
     if dynamic_model:
         click.echo("\n".join(show.dynamic_operators(DynamicModel(dynamic_model))))
         click.echo(f"{quote(model)}: everything else can be compiled for {device.name}")
@@ -449,7 +449,7 @@ def doctor() -> None:
     """Print what gpucomp finds on this machine, what is missing, and how to install it."""
     from gpucomp.cli.doctor import findings
 
-    with progress("looking around"):
+    with progress("searching this machine"):
         lines = findings()
     click.echo("\n".join(lines))
 

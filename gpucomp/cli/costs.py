@@ -76,17 +76,18 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
     lines += _totals(found, target, static_opencl.device_of(target), spilled)
     if listed:
         lines.append(
-            f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds"
+            f"compiled by clang for {static_opencl.instruction_set(target)}; waves: number per SIMD; {matrix}: share of "
+            "all multiply-adds"
         )
     elif amd and amdgcn.compiler() is None:
         lines.append(
-            "clang is not installed: it is needed to compile for AMD GPUs. Registers are from the engines' formulas, "
-            "loads are counted in the OpenCL text, and nothing else is known"
+            "clang is not installed, so nothing was compiled for the AMD GPU: registers are estimated by the engines' "
+            "formulas, loads are counted in the OpenCL text, and nothing else is known"
         )
     else:
         lines.append(
-            "no compiler for it is available: registers are from the engines' formulas (of 64; above 32 only "
-            "half as many work-items fit), loads are counted in the OpenCL text"
+            "there is no compiler for this GPU: registers are estimated by the engines' formulas, loads are counted in "
+            "the OpenCL text. A work-item has at most 64 registers; above 32, half as many work-items fit"
         )
     return lines
 

@@ -79,7 +79,7 @@ def inspect(
     Without an option it prints a summary.
     """
     if (graph == "kernels") != (output is not None):
-        raise UsageError("the graph of kernels is drawn: --graph -o FILE.html expected", code="GPC2002")
+        raise UsageError("the page of kernels needs both --graph and a file: give --graph -o FILE.html", code="GPC2002")
     if output is not None:
         _draw_graph(how, output)
         if not (kernels or passes or why or spaces) and sources is None and node is None:
@@ -107,7 +107,9 @@ def inspect(
             compiled = has_compiler(device)
             click.echo("\n".join(costs.why(costs_of(how.model, lowered, device, compare=True, compiled=compiled))))
             if not compiled:
-                click.echo(f"registers are from the engines' formulas: NVRTC is not here ({install('nvrtc')})")
+                click.echo(
+                    f"registers are estimated by the engines' formulas, because NVRTC is missing: {install('nvrtc')}"
+                )
         if not kernels and sources is None:
             return
     exe, choices = model_to_show(how)

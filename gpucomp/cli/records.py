@@ -27,9 +27,9 @@ def records() -> None:
 
 def _said(damage: Sequence[str]) -> None:
     for fault in damage[:5]:
-        print(f"no record: {fault}", file=sys.stderr)
+        print(f"ignored, because it is not a record: {fault}", file=sys.stderr)
     if len(damage) > 5:
-        print(f"and {len(damage) - 5} more lines that are no records", file=sys.stderr)
+        print(f"{len(damage) - 5} more lines are ignored, because they are not records", file=sys.stderr)
 
 
 def _read(places: Sequence[Path]) -> list[Record]:

@@ -333,7 +333,7 @@ def _searched(
         with terminable(), watching(options) as watch:
             tuned = tuner.search(lowered, tasks, device, place, options, precision=precision, watch=watch)
     except KeyboardInterrupt:
-        print(f"interrupted: the measurements are in {place}; go on with --resume", file=sys.stderr)
+        print(f"interrupted: the measurements are in {place}; continue with --resume", file=sys.stderr)
         raise
     click.echo("\n".join(result(tuned, time.monotonic() - begin)))
     return tuned
@@ -399,10 +399,10 @@ def _final(study: Study, verdict: Verdict | None) -> str:
     if not verdict.decided:
         return verdict.came
     if verdict.came == "model":
-        return f"default: the model is no faster, alone {1 / verdict.alone:.2f} x"
+        return f"default: {1 / verdict.alone:.2f} x alone, but the model is no faster"
     if verdict.is_default:
         searched = 1 / study.progress.best
-        return f"default: {searched:.2f} x of the search did not hold" if searched > HELD else "default"
+        return f"default: the search's {searched:.2f} x was not confirmed" if searched > HELD else "default"
     return f"{1 / verdict.ratio:.2f} x"
 
 
@@ -467,11 +467,13 @@ def result(tuned: Tuned, took: float) -> list[str]:
             f"model: {1e3 * tuned.untuned_s:.4g} ms untuned, {1e3 * tuned.untuned_s * ratio:.4g} ms tuned: "
             f"{1 / ratio:.3f} times as fast (95 %: {1 / high:.3f} to {1 / low:.3f})"
             if picked
-            else f"model: {1e3 * tuned.untuned_s:.4g} ms, tuned as untuned: nothing found helps it"
+            else f"model: {1e3 * tuned.untuned_s:.4g} ms; no schedule that was found makes it faster"
         )
     total = sum(s.task.weight for s in state.studies)
     if total:
-        lines.append(f"ten more minutes would save about {100 * tuned.forecast_s / total:.1f} % of its kernels' time")
+        lines.append(
+            f"ten more minutes of search may save about {100 * tuned.forecast_s / total:.1f} % of the kernels' time"
+        )
     lines.append(f"records: {tuned.records}")
     return lines
 

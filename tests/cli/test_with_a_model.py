@@ -389,4 +389,6 @@ def test_a_model_behind_graph_is_not_its_value(command, tmp_path, output):
 
     assert code == (0 if output else 2), err
     assert (tmp_path / "g.html").exists() == bool(output)
-    assert output or err.startswith("error GPC2002: the graph of kernels is drawn: --graph -o FILE.html expected")
+    assert output or err.startswith(
+        "error GPC2002: the page of kernels needs both --graph and a file: give --graph -o FILE.html"
+    )

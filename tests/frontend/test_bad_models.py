@@ -385,7 +385,7 @@ def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type
     assert list(caught.value.problems) == [
         "ai.onnx.ml.DictVectorizer (opset 1) at node 'vectorise': no translation for this operator (f32)",
         "com.example.Frobnicate (opset 1) at node 'frob': unknown operator",
-        "NonZero (opset 20) at node 'places': its operand must be known at compile time, and depends on the value of 'x'",
+        "NonZero (opset 20) at node 'places': its operand must be known at compile time, but depends on the value of 'x'",
     ]
     assert check(proto) == (list(caught.value.problems[:2]), b"")  # NonZero is data-dependent: it runs later
 
@@ -404,7 +404,7 @@ def test_a_shape_computed_from_values_names_the_input_that_decides_it():
     nodes = [node("Reshape", ["x", "s"], ["y"], name="r")]
     proto = model(nodes, [X, value("s", (2,), TensorProto.INT64)])
 
-    with pytest.raises(UnsupportedError, match="must be known at compile time, and depends on the value of 's'") as e:
+    with pytest.raises(UnsupportedError, match="must be known at compile time, but depends on the value of 's'") as e:
         load(proto)
 
     assert e.value.inputs == ("s",)

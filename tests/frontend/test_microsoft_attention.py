@@ -308,7 +308,7 @@ def test_attributes_without_a_meaning_are_refused(attributes, message):
 def test_a_norm_of_queries_needs_that_of_keys():
     given = grouped(*PROMPT, more=(*NO, np.abs(normal(WIDE))))
     given.pop("count")
-    with pytest.raises(ShapeError, match="norms: one of two is missing"):
+    with pytest.raises(ShapeError, match="norms: both or neither expected"):
         load(model_of("GroupQueryAttention", **given)[0])
 
 

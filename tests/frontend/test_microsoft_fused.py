@@ -223,7 +223,7 @@ def test_a_residual_block_of_a_transformer_is_compiled():
             "2 parameters of Clip expected",
         ),
         ("FusedGemm", (X[0], X[0].T.copy()), {"activation": "Clip"}, UnsupportedError, "activation 'Clip'"),
-        ("SkipLayerNormalization", (X[:1], X, GAMMA), {}, ShapeError, "is not added to"),
+        ("SkipLayerNormalization", (X[:1], X, GAMMA), {}, ShapeError, "an addend that broadcasts to"),
         ("EmbedLayerNormalization", (IDS, SEGMENTS, *TABLES[:2], None, GAMMA, BETA), {}, ShapeError, "segments with"),
         ("GroupNorm", (X, GAMMA, BETA), {"groups": 2, "activation": 2}, ShapeError, "activation 0 or 1"),
         ("CDist", (X[0], X[0]), {"metric": "cosine"}, ShapeError, "metric 'cosine'"),

@@ -138,7 +138,7 @@ def test_a_storage_has_what_a_search_in_memory_has(tmp_path, where):
 def test_a_storage_that_cannot_be_opened_is_refused_with_what_is_expected(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(UsageError, match=r"--storage .*; an URL such as sqlite:///tuning.db") as found:
+    with pytest.raises(UsageError, match=r"GPC2032 storage .*; a URL such as sqlite:///tuning.db") as found:
         opened(text)
 
     assert found.value.code == "GPC2032"

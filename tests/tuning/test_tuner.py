@@ -159,11 +159,11 @@ def test_what_an_earlier_run_found_is_said_where_the_time_did_not_come_so_far(tm
 @pytest.mark.parametrize(
     ("verdict", "times", "said"),
     [
-        ({"is_default": True}, 1.0, "default: 2.00 x of the search did not hold"),
+        ({"is_default": True}, 1.0, "default: the search's 2.00 x was not confirmed"),
         (
             {"is_default": True, "came": "model", "alone": 0.5},
             1.0,
-            "default: the model is no faster, alone 2.00 x",
+            "default: 2.00 x alone, but the model is no faster",
         ),
         ({"is_default": False, "ratio": 0.8}, 1.25, "1.25 x"),
         ({"is_default": True, "came": "failed"}, 2.0, "failed"),
@@ -390,7 +390,7 @@ def test_a_termination_is_an_interruption(tmp_path, command, monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
     assert code == 130
-    assert "go on with --resume" in err
+    assert "continue with --resume" in err
 
 
 def test_devices_of_one_name_are_rows_of_their_own():

@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.errors import RecordError, UsageError, quote, wrong_argument
 from gpucomp.tuning.samplers.base import PointSampler
 from gpucomp.tuning.samplers.points import Space, suggest
 
@@ -119,13 +119,13 @@ def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
     """
     if storage is None or isinstance(storage, BaseStorage):
         return storage
-    expected = "an URL such as sqlite:///tuning.db, or the path of a journal file, expected"
+    expected = "a URL such as sqlite:///tuning.db, or the path of a journal file, expected"
     if "://" not in storage:
         try:
             return JournalStorage(JournalFileBackend(storage))
         except OSError as error:
-            raise UsageError(
-                f"--storage {quote(storage)}: {error.strerror or error}; {expected}", code="GPC2032"
+            raise wrong_argument(
+                f"storage {quote(storage)}: {error.strerror or error}; {expected}", code="GPC2032"
             ) from None
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -134,7 +134,7 @@ def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
             return optuna.storages.get_storage(storage)
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, ValueError, OSError) as error:
         why = next(iter(str(error).splitlines()), type(error).__name__)[:300]
-        raise UsageError(f"--storage {quote(storage)}: {why}; {expected}", code="GPC2032") from error
+        raise wrong_argument(f"storage {quote(storage)}: {why}; {expected}", code="GPC2032") from error
 
 
 @contextlib.contextmanager
