@@ -470,7 +470,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if not (options.path / EMULATOR).is_file():
-        parser.error(f"{options.path} is no checkout of tinygrad: it has no {EMULATOR}")
+        parser.error(f"{options.path} is not a checkout of tinygrad: it has no {EMULATOR}")
     if amdgcn.compiler() is None:
         parser.error("clang is not installed: it is needed to compile for AMD GPUs")
     archs = options.arch or list(ARCHITECTURES)

@@ -191,9 +191,7 @@ def opened(path: Path, toolkit: Path, folder: Path, limit: float) -> Simulator:
     library = next(path.glob("lib/**/libcudart.so"), None)
     header = next(path.glob("build/**/cuda-sim/ptx.tab.h"), None)
     if library is None or header is None:
-        raise FileNotFoundError(
-            f"{path} is no checkout of GPGPU-Sim that is built: no libcudart.so, no ptx.tab.h in it"
-        )
+        raise FileNotFoundError(f"{path} is not a built checkout of GPGPU-Sim: it has no libcudart.so or no ptx.tab.h")
     if not (toolkit / "include" / "cuda.h").is_file():
         raise FileNotFoundError(
             f"{toolkit} has no include/cuda.h: --cuda names the toolkit that GPGPU-Sim was built with"

@@ -55,16 +55,20 @@ class Address:
         if not host or parts.scheme not in ("", "tcp", "tls") or parts.path.strip("/"):
             raise UsageError(f"address {quote(text)}: tls://10.0.0.1:{PORT} or the like expected", code="GPC2030")
         if parts.scheme == "tls" and not tls:
-            told = f"address {quote(text)}: tls:// needs certificates: give"
-            raise UsageError(f"{told} {CERTIFICATES}", code="GPC2031", in_shell=f"{told} {TLS_OPTIONS}")
+            raise UsageError(
+                f"address {quote(text)}: tls:// needs certificates: give {CERTIFICATES}",
+                code="GPC2031",
+                in_shell=f"address {quote(text)}: tls:// needs certificates: give {TLS_OPTIONS}",
+            )
         if parts.scheme == "tcp" and tls:
             raise UsageError(f"address {quote(text)}: certificates are given, so tls://{host} expected", code="GPC2031")
         if not tls and not is_loopback(host):
-            told = (
-                f"address {quote(text)}: another machine needs certificates, because whoever reaches a worker can run "
-                "code on it: give"
+            why = "whoever reaches a worker can run code on it"
+            raise UsageError(
+                f"address {quote(text)}: another machine needs certificates, because {why}: give {CERTIFICATES}",
+                code="GPC2031",
+                in_shell=f"address {quote(text)}: another machine needs certificates, because {why}: give {TLS_OPTIONS}",
             )
-            raise UsageError(f"{told} {CERTIFICATES}", code="GPC2031", in_shell=f"{told} {TLS_OPTIONS}")
         return cls(host, PORT if port is None else port, tls)
 
 

@@ -223,8 +223,11 @@ def search(
     """``tune``, starting from a lowered model."""
     path = records.in_folder(place)
     if options.resume and not path.exists():
-        told = f"there are no records {quote(path)} to continue from; for a new search leave out"
-        raise RecordError(f"{told} resume=True", code="GPC7103", in_shell=f"{told} --resume")
+        raise RecordError(
+            f"there are no records {quote(path)} to continue from; for a new search leave out Options(resume=True)",
+            code="GPC7103",
+            in_shell=f"there are no records {quote(path)} to continue from; for a new search leave out --resume",
+        )
     if not tasks:
         raise UsageError("the model has no kernel with a search space, so there is nothing to tune", code="GPC2020")
     named.check(options.sampler)

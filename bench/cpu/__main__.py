@@ -211,7 +211,7 @@ def main() -> int:
         print(f"unknown: {', '.join(unknown)}; engines are {', '.join(ENGINES)}", file=sys.stderr)
         return 2
     if wide := [p for p in options.peers if p not in every]:
-        print(f"{', '.join(wide)}: compared at fp32 alone", file=sys.stderr)
+        print(f"{', '.join(wide)}: only measured with --precision fp32", file=sys.stderr)
         return 2
     return run(options)
 

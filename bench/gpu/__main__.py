@@ -162,7 +162,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if (save := getattr(stage, "save", None)) is not None:
                 save(results.entries(), found["arch"], options.out)
         if left:
-            print(f"stopped in {name}, {left} left: {options.limit_s:g} s are over; call again", file=sys.stderr)
+            print(
+                f"the time limit of {options.limit_s:g} s is over in stage {name}, with {left} jobs left: run this again",
+                file=sys.stderr,
+            )
             return 3
     print(f"{call.wrong} wrong; results in {results.path}")
     return 1 if call.wrong else 0
