@@ -57,7 +57,7 @@ class Options:
     budget     seconds for the whole run; ``None``: the run ends when nothing is worth measuring any more
     trials     number of measurements for all tasks together; ``None``: no limit
     sampler    proposes the candidates: a name, ``package.module:Class``, or an optuna sampler
-    storage    keeps the optuna studies, for optuna-dashboard: an URL, the path of a journal file, or an optuna storage
+    storage    keeps the optuna studies, for optuna-dashboard: a URL, the path of a journal file, or an optuna storage
     builders   number of processes that build
     lock       a file that is locked during measurements
     whole      whether the whole model is run with and without the picks; off for a single kernel
@@ -187,7 +187,7 @@ def tune(
 ) -> Tuned:
     """Search schedules for a model's kernels on a device of this machine.
 
-    budget   seconds for the whole run; without it and without ``trials``, the search ends when no batch promises 0.1 % more
+    budget   seconds for the whole run; without it and ``trials``, the search ends when the next batch is expected to save < 0.1 %
     trials   number of measurements for all kernels together
     records  a folder or a .jsonl file for all measurements; what it has already is not measured again. Give it to
              ``gpucomp.compile``
