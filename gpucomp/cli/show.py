@@ -127,7 +127,7 @@ def dynamic_operators(model: DynamicModel) -> list[str]:
         lines.append(f"{op} at node {quote(name)}: the shape of its result depends on values")
         behind.remove((op, name))
     if behind:
-        lines.append(f"{len(behind)} operators read such results: {counted(op for op, _ in behind)}")
+        lines.append(f"operators that read such results ({len(behind)}): {counted(op for op, _ in behind)}")
     return [*lines, "all these run on the host, in numpy, because their shapes differ from run to run"]
 
 

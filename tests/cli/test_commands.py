@@ -248,7 +248,11 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         ),
         (["run", "model.onnx", "--input", "x=none.npy"], 2, "error GPC2004: cannot read 'none.npy': No such file or"),
         (["run", "model.onnx", "--input", "x=."], 2, "error GPC2003: '.': a file of one of these kinds expected: .npy"),
-        (["run", "model.onnx", "--input", "x=model.onnx"], 2, "error GPC2003: 'model.onnx': the kinds of file"),
+        (
+            ["run", "model.onnx", "--input", "x=model.onnx"],
+            2,
+            "error GPC2003: 'model.onnx': a file of one of these kinds",
+        ),
         (["run", "model.onnx", "--input", "x=bad.npy"], 2, "error GPC2004: cannot read 'bad.npy': "),
         (["run", "model.onnx", "--input", "x=bad.npz"], 2, "error GPC2004: cannot read 'bad.npz': "),
         (["run", "model.onnx", "--input", "x=bad.pb"], 2, "error GPC2004: cannot read 'bad.pb': "),

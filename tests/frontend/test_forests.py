@@ -414,7 +414,7 @@ def test_a_tree_that_leads_back_to_itself_is_refused():
     attributes = forest(4, "target", 1)
     attributes["nodes_truenodeids"] = [1] * len(attributes["nodes_modes"])
 
-    with pytest.raises(UnsupportedError, match="a cycle, or of more than"):
+    with pytest.raises(UnsupportedError, match="a cycle or with more than"):
         load(of("TreeEnsembleRegressor", attributes))
 
 

@@ -61,7 +61,7 @@ def test_a_place_outside_the_sequence_is_refused(operator, place):
     inputs = [sequence("s"), value("t", None)] if operator == "SequenceInsert" else [sequence("s")]
     proto = model([node(operator, names, ["y"])], inputs, weights={"p": number(place)})
 
-    with pytest.raises(ShapeError, match=f"position {place} in a sequence of 2 tensors"):
+    with pytest.raises(ShapeError, match=f"in a sequence of 2 tensors; {place} given"):
         run(proto, [A, B], *[C] * (len(inputs) - 1))
 
 
@@ -135,7 +135,7 @@ def test_what_is_in_a_sequence_has_to_be_said():
     proto = model([node("Identity", ["s"], ["y"])], [sequence("s")])
 
     with pytest.raises(
-        UsageError, match=r"input 's' is seq\(f32\): give the shapes of its contents: shapes={'s': a list of shapes}"
+        UsageError, match=r"input 's' is seq\(f32\); give the shapes of its contents: shapes={'s': a list of shapes}"
     ):
         load(proto)
     with pytest.raises(UsageError, match="a list expected"):

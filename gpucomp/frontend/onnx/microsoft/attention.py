@@ -75,7 +75,9 @@ def attended(
     if past is not None:
         for kept, new in zip(past, (k, v), strict=True):
             if len(kept.shape) != 4 or (*kept.shape[:2], kept.shape[3]) != (*new.shape[:2], new.shape[3]):
-                raise ValueError(f"past keys and values in front of {new.type} expected, {kept.type} given")
+                raise ValueError(
+                    f"past keys and values can differ from the new ones, {new.type}, only in length; {kept.type} given"
+                )
         before = past[0].shape[2]
         k, v = concat([past[0], k], 2), concat([past[1], v], 2)
     (batch, count, length, size), total = q.shape, k.shape[2]
