@@ -184,10 +184,10 @@ def why(found: Sequence[Cost]) -> list[str]:
             f"  work       {t.flops / 1e6:.3f} MFLOP, {size(int(t.bytes))} at least: floor {t.floor_us:.2f} us",
             f"  units      {_units(cost.groups, cost.items, t)}",
             f"  terms      {_terms(t)}",
-            f"  about      {t.total_us:.2f} us, bound by {t.limiter}",
+            f"  estimate   {t.total_us:.2f} us, bound by {t.limiter}",
         ]
         lines += [
-            f"  besides    {other.us:.2f} us  {other.family.title}  {_words(other.schedule)}: {_terms(other.terms)}"
+            f"  others     {other.us:.2f} us  {other.family.title}  {_words(other.schedule)}: {_terms(other.terms)}"
             for other in cost.others
         ]
     return lines

@@ -169,7 +169,7 @@ def test_why_names_every_term(capfd):
 
     assert code == 0
     terms = ("launch", "start", "loop", "math", "issue", "shared", "cache", "latency", "end", "join", "memory")
-    for word in ("floor", "waves", "occupancy", *terms, "bound by", "besides"):
+    for word in ("floor", "waves", "occupancy", *terms, "bound by", "others"):
         assert word in out
 
 
