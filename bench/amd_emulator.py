@@ -37,7 +37,7 @@ import numpy as np
 
 from bench.kernel_sweep.cases import Cell, features_of
 from bench.kernel_sweep.play import Ready
-from bench.simulated import SimulatorError, arguments_of, commit_of, parser_of, run
+from bench.simulated import SimulatorError, arguments_of, commit_of, run, simulator_parser
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import F16
 from gpucomp.kernel.geometry import Geometry
@@ -464,11 +464,13 @@ def unsuited(cell: Cell) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, [cell.name for cell in cells()], 20)
-    parser.add_argument("--arch", action="append", choices=list(ARCHITECTURES), help="repeatable; default all")
+    parser = simulator_parser("bench.amd_emulator", __doc__, [cell.name for cell in cells()], 20)
+    parser.add_argument(
+        "--arch", action="append", choices=list(ARCHITECTURES), help="only this architecture; may repeat (default: all)"
+    )
     options = parser.parse_args(arguments)
     if not (options.path / EMULATOR).is_file():
-        parser.error(f"{options.path} is no checkout of tinygrad: it has no {EMULATOR}")
+        parser.error(f"{options.path} is not a checkout of tinygrad: it has no {EMULATOR}")
     if amdgcn.compiler() is None:
         parser.error("clang is not installed: it is needed to compile for AMD GPUs")
     archs = options.arch or list(ARCHITECTURES)

@@ -12,7 +12,6 @@ bytes. A repeated text is compiled once for each architecture. The journal keeps
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from bench.models import MODELS, build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
+from bench.options import parser_of
 from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
@@ -195,18 +195,29 @@ def compact(rows: Sequence[Row]) -> Mapping[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.compile_matrix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of("bench.compile_matrix", __doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="only this model (default: all)")
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=list(cuda.ARCHITECTURES),
+        metavar="ARCH",
+        help="only this architecture, such as sm_80; may repeat (default: all)",
     )
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all of them")
-    parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
-    parser.add_argument("--jobs", type=int, default=2, help="number of processes that compile")
-    parser.add_argument("--precision", default="fp32", choices=narrow.PRECISIONS)
-    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="number of processes that compile")
+    parser.add_argument(
+        "--precision", default="fp32", choices=narrow.PRECISIONS, help="types that numbers may be rounded to"
+    )
+    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
     parser.add_argument("--sass", action="store_true", help="also check the machine code of contractions")
-    parser.add_argument("--journal", type=Path, help="keeps all measurements; default in the cache folder")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--markdown", type=Path)
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="FILE",
+        help="journal of all measurements; a later call continues from it (default: in the cache folder)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file, as JSON")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.models if name not in MODELS]:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")

@@ -12,7 +12,6 @@ predicts at most 240 registers.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from bench.kernel_sweep.cases import TAILS, matmul, scan, scatter, stores_rows
 from bench.models import build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
+from bench.options import parser_of
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
@@ -220,16 +220,33 @@ def summary(rows: Sequence[Row], samples: int, seed: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.compile_spaces", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of("bench.compile_spaces", __doc__)
+    parser.add_argument(
+        "--samples", type=int, default=30, metavar="N", help="number of candidates for each engine and architecture"
     )
-    parser.add_argument("--samples", type=int, default=30, help="candidates for each engine and architecture")
-    parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
-    parser.add_argument("--engine", action="append", choices=NAMES, help="repeatable; default all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="number of processes that compile")
-    parser.add_argument("--journal", type=Path, help="keeps all measurements; default in the cache folder")
-    parser.add_argument("--markdown", type=Path)
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=list(cuda.ARCHITECTURES),
+        metavar="ARCH",
+        help="only this architecture, such as sm_80; may repeat (default: all)",
+    )
+    parser.add_argument(
+        "--engine",
+        action="append",
+        choices=NAMES,
+        metavar="ENGINE",
+        help="only this engine, such as contraction/mma; may repeat (default: all)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="number of processes that compile")
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="FILE",
+        help="journal of all measurements; a later call continues from it (default: in the cache folder)",
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
     options = parser.parse_args(arguments)
     journal = open_journal(options.journal, "compile_spaces")
     engines, archs = options.engine or list(NAMES), options.arch or list(cuda.ARCHITECTURES)

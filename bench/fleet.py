@@ -10,7 +10,6 @@ workers have one thread each and really share this machine's cores.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -24,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.options import parser_of
 from gpucomp.schedule import records as reading
 from gpucomp.targets import resolve
 from gpucomp.tuning import devices, fleet, specs, tuner, worker
@@ -177,13 +177,32 @@ def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> di
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description="Trials a minute by number of workers.")
-    parser.add_argument("--workers", type=int, action="append", help="repeatable; default 1 and 2")
-    parser.add_argument("--device", choices=["sleeps", "cpu"], default="sleeps")
-    parser.add_argument("--sample", type=float, default=SAMPLE_S, help="seconds that the device sleeps for a sample")
-    parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--kernel", default=KERNEL)
-    parser.add_argument("--json", type=Path, help="append the results to this file, one line each")
+    parser = parser_of("bench.fleet", __doc__)
+    parser.add_argument(
+        "--workers",
+        type=int,
+        action="append",
+        metavar="N",
+        help="measure with this number of workers; may repeat (default: 1 and 2)",
+    )
+    parser.add_argument(
+        "--device",
+        choices=["sleeps", "cpu"],
+        default="sleeps",
+        help="a device that sleeps for a fixed time, or this processor",
+    )
+    parser.add_argument(
+        "--sample",
+        type=float,
+        default=SAMPLE_S,
+        metavar="S",
+        help="seconds that the sleeping device takes for a sample",
+    )
+    parser.add_argument("--trials", type=int, default=60, metavar="N", help="number of measurements")
+    parser.add_argument(
+        "--kernel", default=KERNEL, metavar="KERNEL", help="the kernel to tune, as for gpucomp tune --kernel"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append the results to this file, one line each")
     given = parser.parse_args(arguments)
     resolve("cpu")  # raises an error here if the processor cannot be used
     first = 0.0

@@ -27,7 +27,7 @@ import numpy as np
 
 from bench.kernel_sweep.cases import Cell
 from bench.kernel_sweep.play import Ready
-from bench.simulated import SimulatorError, arguments_of, commit_of, parser_of, run
+from bench.simulated import SimulatorError, arguments_of, commit_of, run, simulator_parser
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cuda
 
@@ -191,9 +191,7 @@ def opened(path: Path, toolkit: Path, folder: Path, limit: float) -> Simulator:
     library = next(path.glob("lib/**/libcudart.so"), None)
     header = next(path.glob("build/**/cuda-sim/ptx.tab.h"), None)
     if library is None or header is None:
-        raise FileNotFoundError(
-            f"{path} is no checkout of GPGPU-Sim that is built: no libcudart.so, no ptx.tab.h in it"
-        )
+        raise FileNotFoundError(f"{path} is not a built checkout of GPGPU-Sim: it has no libcudart.so or no ptx.tab.h")
     if not (toolkit / "include" / "cuda.h").is_file():
         raise FileNotFoundError(
             f"{toolkit} has no include/cuda.h: --cuda names the toolkit that GPGPU-Sim was built with"
@@ -216,8 +214,14 @@ def opened(path: Path, toolkit: Path, folder: Path, limit: float) -> Simulator:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, [cell.name for cell in cells()], 10)
-    parser.add_argument("--cuda", type=Path, required=True, metavar="DIR", help="the toolkit that it was built with")
+    parser = simulator_parser("bench.gpgpu_sim", __doc__, [cell.name for cell in cells()], 10)
+    parser.add_argument(
+        "--cuda",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder of the CUDA toolkit that the simulator was built with",
+    )
     options = parser.parse_args(arguments)
     chosen = [cell for cell in cells() if not options.cell or cell.name in options.cell]
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,6 @@ Between the rounds a search runs into a full disk: it must say so, keep what it 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
@@ -30,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.fleet import free_port
+from bench.options import parser_of
 from gpucomp.cli.tune import NOTHING_VALID
 from gpucomp.schedule import records as reading
 from gpucomp.schedule.records import Record
@@ -68,8 +68,8 @@ class Tally:
     def __str__(self) -> str:
         kills = ", ".join(f"{count} {role}" for role, count in sorted(self.kills.items()))
         return (
-            f"{self.kills.total()} kills ({kills}) and {self.torn} torn tails in {self.runs} runs of {self.rounds} rounds,"
-            f" in {self.given_up} of which the default was killed twice; {self.trials} trials, none lost, no killer launched"
+            f"{self.kills.total()} kills ({kills}) and {self.torn} torn last lines in {self.runs} runs of {self.rounds} searches,"
+            f" in {self.given_up} of which the default was killed twice; {self.trials} trials, none lost, no killed one launched"
             f" again; {self.full_disks} full disks survived"
         )
 
@@ -100,9 +100,9 @@ def faults(found: Sequence[Record], default: Key | None) -> Iterator[str]:
             if key in under_way:  # its process and the coordinator ended without a record
                 killers[key] += 1
             if key in done:
-                yield f"measured before, and launched again: {key}"
+                yield f"a schedule was launched again after it had been measured: {key}"
             if killers[key] >= most:
-                yield f"launched again, though it had not come to an end: {key}"
+                yield f"a schedule was launched again after its process had been killed: {key}"
             under_way.add(key)
             continue
         ended = record["kind"] == "trial" and record["invalidity"] in ("killed", "timeout")
@@ -126,14 +126,14 @@ class History:
         """Compare the file with its last state. Raises ``Broken``."""
         now = lines_of(self.path)
         if now[: len(self.lines)] != self.lines:
-            raise Broken("a line that was there is gone, or is another one")
+            raise Broken("a line of the records is gone or has changed")
         self.lines = now
         found, damaged = self.records()
         if damaged > self.torn:
-            raise Broken(f"{damaged} lines that are no records, where {self.torn} were torn")
+            raise Broken(f"{damaged} lines are not records, but only {self.torn} were torn on purpose")
         trials = sum(record["kind"] == "trial" for record in found)
         if trials < self.told:
-            raise Broken(f"{trials} trials in the records, and the tuner had told of {self.told}")
+            raise Broken(f"{trials} trials in the records, but the tuner had reported {self.told}")
         default = next((key_of(r) for r in found if r["kind"] == "launch"), None)
         for fault in faults(found, default):
             raise Broken(fault)
@@ -212,7 +212,7 @@ def gone(pids: Sequence[int]) -> None:
         if time.monotonic() > deadline:
             for pid in left:
                 kill(pid)
-            raise Broken(f"processes of a coordinator that was killed go on: {left}")
+            raise Broken(f"processes of a killed coordinator still run: {left}")
         time.sleep(0.05)
 
 
@@ -359,7 +359,7 @@ def killed_round(
         tuning.look()
         hopeless = tuning.history.hopeless
         if tuning.process.returncode != (NOTHING_VALID if hopeless else 0):
-            raise Broken(f"a search that nobody kills ends with {tuning.process.returncode}: {tuning.said[-500:]}")
+            raise Broken(f"a search that was not killed ends with {tuning.process.returncode}: {tuning.said[-500:]}")
         tally.given_up += hopeless
         tally.trials += sum(record["kind"] == "trial" for record in tuning.history.records()[0])
         tally.rounds += 1
@@ -402,7 +402,7 @@ def full_disk(folder: Path, tally: Tally, *, spec: str = KERNEL, trials: int = 1
             time.sleep(0.05)
         tuning.look()
         if len(tuning.history.lines) <= before:
-            raise Broken(f"with room again nothing is added to the records: {tuning.said[-500:]}")
+            raise Broken(f"nothing is added to the records after the disk has room again: {tuning.said[-500:]}")
         tally.runs += 2
         tally.full_disks += 1
     finally:
@@ -410,9 +410,9 @@ def full_disk(folder: Path, tally: Tally, *, spec: str = KERNEL, trials: int = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.kills", description="Kill a tuner's processes at random.")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = parser_of("bench.kills", __doc__)
+    parser.add_argument("--kills", type=int, default=100, metavar="N", help="number of processes to kill")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
     parser.add_argument("--fleet", action="store_true", help="measure with workers, and kill these too")
     given = parser.parse_args(arguments)
     draw, tally = random.Random(given.seed), Tally()

@@ -17,6 +17,7 @@ import numpy as np
 from bench.kernel_sweep.__main__ import Journal, Row, Wanted, add_summary, by_engine, drawn, rows, told
 from bench.kernel_sweep.cases import Cell
 from bench.kernel_sweep.play import Ready, difference, prepared
+from bench.options import parser_of
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.kernel.interpreter import UNWRITTEN
@@ -76,21 +77,28 @@ def commit_of(checkout: Path) -> str:
     return done.stdout.strip() if inside else "a checkout without its history"
 
 
-def parser_of(description: str | None, names: Sequence[str], cases: int) -> argparse.ArgumentParser:
+def simulator_parser(module: str, description: str | None, names: Sequence[str], cases: int) -> argparse.ArgumentParser:
     """The options that all simulators have."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.simulated", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of(module, description)
+    parser.add_argument("path", type=Path, metavar="PATH", help="folder of the simulator")
+    parser.add_argument("--cases", type=int, default=cases, metavar="N", help="number of cases of each cell")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, metavar="MIN", help="start no more cases after this time"
     )
-    parser.add_argument("path", type=Path, metavar="PATH", help="the simulator")
-    parser.add_argument("--cases", type=int, default=cases, help="of each cell")
-    parser.add_argument("--minutes", type=float, default=60.0, help="start no more cases after this time")
-    parser.add_argument("--cell", action="append", choices=names, metavar="NAME", help="repeatable; default all")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--cell", action="append", choices=names, metavar="NAME", help="only this cell; may repeat (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="time limit of a case, in seconds")
-    parser.add_argument("--journal", type=Path, help="keeps the results of all cases; default in the cache folder")
-    parser.add_argument("--again", action="store_true", help="repeat failed cases")
-    parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--summary", type=Path, help="a JSON file to add the results to")
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="FILE",
+        help="journal of all results; a later call continues from it (default: in the cache folder)",
+    )
+    parser.add_argument("--again", action="store_true", help="repeat the cases that failed")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="add the results to this JSON file")
     return parser
 
 

@@ -9,7 +9,6 @@ to wall time shows whether the machine was busy with something else.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import statistics
@@ -24,6 +23,7 @@ import onnxruntime
 
 import gpucomp
 from bench.models import MODELS, build, inputs
+from bench.options import parser_of
 from gpucomp.cli.compare import distances, onnxruntime_outputs
 
 
@@ -113,18 +113,23 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
-    parser.add_argument("--target", action="append", help="repeatable; default cpu")
-    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser = parser_of("bench.suite", __doc__)
     parser.add_argument(
-        "--budget", type=float, default=10.0, metavar="SECONDS", help="time limit for each model and target"
+        "models", nargs="*", default=list(MODELS), metavar="MODEL", help="only this model (default: all)"
     )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help="cpu, opencl[:NAME] or cuda[:ARCH]; may repeat (default: cpu)",
+    )
+    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="largest number of turns of each engine")
+    parser.add_argument(
+        "--budget", type=float, default=10.0, metavar="S", help="time limit for each model and target, in seconds"
+    )
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="number of threads of each engine")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file, as JSON")
     options = parser.parse_args()
     rows, failures = [], []
     for name in options.models:

@@ -16,7 +16,6 @@ changes. The difference between the two untuned ones shows how far a ratio can b
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import platform
@@ -31,6 +30,7 @@ from typing import Any
 
 import gpucomp
 from bench.models import MODELS, build, inputs
+from bench.options import parser_of
 from gpucomp import config
 from gpucomp.cli.compare import relative_error
 from gpucomp.cli.tune import seconds
@@ -225,19 +225,36 @@ def page(rows: Sequence[str], target: str, budget: float, count: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.tune_models", description="What tuning gains here.")
-    parser.add_argument("models", nargs="*", default=list(DEFAULT), metavar="MODEL", help=", ".join(MODELS))
-    parser.add_argument("--target", default="cpu", help="cpu, opencl[:NAME] or cuda[:ARCH]")
-    parser.add_argument("--budget", default="10m", help="for tuning each model: 90s, 10m")
-    parser.add_argument("--builds", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="most rounds of a build")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit for a build's rounds")
-    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    parser = parser_of("bench.tune_models", __doc__)
     parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="default build/tune_models; one folder for each target"
+        "models",
+        nargs="*",
+        default=list(DEFAULT),
+        metavar="MODEL",
+        help="one of " + ", ".join(MODELS) + " (default: " + ", ".join(DEFAULT) + ")",
     )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="default bench/results/tune_TARGET.md")
-    parser.add_argument("--ship", type=Path, metavar="DIR", help="write the records for the package there")
+    parser.add_argument("--target", default="cpu", metavar="TARGET", help="cpu, opencl[:NAME] or cuda[:ARCH]")
+    parser.add_argument("--budget", default="10m", metavar="TIME", help="time to tune each model: 90s, 10m")
+    parser.add_argument(
+        "--builds", type=int, default=20, metavar="N", help="number of times that each model is built and compared"
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="largest number of rounds of a build")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="time limit for the rounds of a build, in seconds"
+    )
+    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="keep all results here, in a folder for each target (default: build/tune_models)",
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="the page to write (default: bench/results/tune_TARGET.md)"
+    )
+    parser.add_argument(
+        "--ship", type=Path, metavar="DIR", help="also write the records for the package to this folder"
+    )
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in MODELS]:
         parser.error(f"{unknown[0]}: one of {', '.join(MODELS)} expected")

@@ -10,7 +10,6 @@ of the files are searched too, and so are --own FILE ..., spaces that were measu
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import json
@@ -27,6 +26,7 @@ from typing import cast
 import numpy as np
 
 from bench import tuning_lab_held_out
+from bench.options import parser_of
 from bench.tuning_lab_held_out import ALTERATIONS, RECORDED, altered, differs
 from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
@@ -253,21 +253,40 @@ def plot(curves: Curves, files: Sequence[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.tuning_lab", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--seeds", type=int, default=20)
+    parser = parser_of("bench.tuning_lab", __doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a recorded space, as a Kernel Tuner cache")
     parser.add_argument(
-        "--environment", type=Path, default=Path(".kernel_tuner"), help="the environment of Kernel Tuner"
+        "--seeds", type=int, default=20, metavar="N", help="number of searches for each space and sampler"
     )
-    parser.add_argument("--kernel-tuner", type=Path, help="the curves of an earlier run")
-    parser.add_argument("--cache", type=Path, help="a folder that keeps curves between runs")
-    parser.add_argument("--only-searches", action="store_true", help="fill the cache, write no report")
-    parser.add_argument("--own", nargs="*", type=Path, default=[], help="spaces that were measured here")
     parser.add_argument(
-        "--altered-seeds", type=int, default=5, help="seeds for each altered space and each --own; 0: none"
+        "--environment",
+        type=Path,
+        default=Path(".kernel_tuner"),
+        metavar="DIR",
+        help="virtual environment with Kernel Tuner; made if it is missing",
     )
-    parser.add_argument("--samplers", default="model,tpe,genetic,random")
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument(
+        "--kernel-tuner", type=Path, metavar="FILE", help="read Kernel Tuner's curves from this file of an earlier run"
+    )
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="folder that keeps the curves between runs")
+    parser.add_argument("--only-searches", action="store_true", help="fill the cache and write no report")
+    parser.add_argument(
+        "--own",
+        nargs="*",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="also search these spaces, which were measured on this machine",
+    )
+    parser.add_argument(
+        "--altered-seeds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of searches for each altered space and each --own; 0: none",
+    )
+    parser.add_argument("--samplers", default="model,tpe,genetic,random", metavar="A,B", help="samplers to compare")
+    parser.add_argument("--output", type=Path, default=HERE / "results", metavar="DIR", help="folder of the report")
     options = parser.parse_args()
     names = options.samplers.split(",")
     for name in names:

@@ -10,7 +10,6 @@ here must show on the recorded pairs too.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.options import parser_of
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded, read
 from gpucomp.tuning.replay import interval, search
@@ -140,12 +140,16 @@ HEAD = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.tuning_lab_devices", description=(__doc__ or "").splitlines()[0]
+    parser = parser_of("bench.tuning_lab_devices", __doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a recorded space, as a Kernel Tuner cache")
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=6,
+        metavar="N",
+        help="number of pairs for each file, kind of change and size of change",
     )
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--pairs", type=int, default=6, help="pairs for each file, change and amount")
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--output", type=Path, default=HERE / "results", metavar="DIR", help="folder of the report")
     options = parser.parse_args()
     rows = []
     for number, pair in enumerate(pairs([read(file)[0] for file in options.files], options.pairs)):

@@ -72,14 +72,22 @@ def search(cache: dict, path: Path, strategy: str, seed: int, trials: int) -> li
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.tuning_lab_kernel_tuner", description=__doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a recorded space, as a Kernel Tuner cache")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=20,
+        metavar="N",
+        help="number of searches for each space and strategy (default: 20)",
     )
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--strategies", nargs="*")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument(
+        "--trials", type=int, default=200, metavar="N", help="number of measurements of each search (default: 200)"
+    )
+    parser.add_argument(
+        "--strategies", nargs="*", metavar="NAME", help="only these strategies (default: all that search one objective)"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file of curves to write")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     strategies = options.strategies or [name for name in strategy_map if name not in LEFT_OUT]

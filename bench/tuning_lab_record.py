@@ -9,7 +9,6 @@ more reliable and take longer. An existing file is extended.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.options import parser_of
 from gpucomp import compiler
 from gpucomp.errors import GpucompError
 from gpucomp.targets import resolve
@@ -65,15 +65,20 @@ def entry(task: Task, schedule: dict[str, int], data: tuple[list[np.ndarray], li
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.tuning_lab_record", description=(__doc__ or "").splitlines()[0]
+    parser = parser_of("bench.tuning_lab_record", __doc__)
+    parser.add_argument("kernel", help="the kernel, as for gpucomp tune --kernel")
+    parser.add_argument("--target", default="cpu", metavar="TARGET", help="cpu, opencl[:NAME] or cuda[:ARCH]")
+    parser.add_argument("--points", type=int, default=500, metavar="N", help="number of schedules to measure")
+    parser.add_argument("--seconds", type=float, default=200.0, metavar="S", help="time limit, in seconds")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the .json.gz file to write; an existing one is extended",
     )
-    parser.add_argument("kernel", help="in the syntax of gpucomp tune --kernel")
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--points", type=int, default=500)
-    parser.add_argument("--seconds", type=float, default=200.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     target = resolve(given.target)
     (task,) = tasks_of(compiler.lower(specs.model(given.kernel), target), target)

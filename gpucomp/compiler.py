@@ -107,9 +107,9 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
         told |= {name: error.message for name, error in refused.items() if name not in told}
     if told:
         message = next(iter(told.values()))
-        more = f", and {len(told) - 1} more kernels" if len(told) > 1 else ""
+        refusals = f"{len(told)} kernels" if len(told) > 1 else "a kernel"
         warnings.warn(
-            f"{device.name}: {message}{more}: refused by the device, compiled with smaller schedules instead",
+            f"{device.name} refused {refusals}, now compiled with smaller schedules: {message}",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -76,6 +76,11 @@ class UsageError(GpucompError):
     exit_code = 2
 
 
+def wrong_argument(message: str, *, code: str | None = None) -> UsageError:
+    """An error whose ``message`` starts with the name of an argument. The command line has an option of that name."""
+    return UsageError(message, code=code, in_shell=f"--{message}")
+
+
 class InputError(UsageError):
     """An input given to ``run`` has a wrong name, shape or dtype."""
 

@@ -43,6 +43,8 @@ UNSAFE_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "c
 UNSAFE_CALLS = {"eval", "exec", "__import__"}
 UNSAFE_METHODS = {("os", "system"), ("os", "popen"), ("jinja2", "Template")}
 MODULE = re.compile(r"gpucomp(\.\w+)+")
+OPTION = re.compile(r"(^|[ `(])--[a-z][a-z-]+")
+COMMAND = re.compile(r"`gpucomp [^`]*")  # one to type, so its options are those of the command line
 ASSERTED = "assert isinstance"
 MOST_LINES, MOST_NESTED, MOST_OF_A_FILE = 60, 4, 600
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -247,6 +249,16 @@ def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
         yield "no docstring that says what is here"
 
 
+def options_in_errors(tree: ast.Module, module: str) -> Iterator[str]:
+    """An error that Python code can get speaks of arguments; how the command line calls them is said by ``in_shell``."""
+    for node in nodes_of(tree):
+        if module.startswith("gpucomp.cli") or not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)):
+            continue
+        words = [str(n.value) for given in node.exc.args for n in ast.walk(given) if isinstance(n, ast.Constant)]
+        if option := next((found for text in words if (found := OPTION.search(COMMAND.sub("", text)))), None):
+            yield f"line {node.lineno}: the message names the option {option[0].strip()}"
+
+
 RULES = {
     upward_imports: ("gpucomp.ir.types", "from gpucomp.ops.registry import op"),
     devices_by_name: ("gpucomp.codegen.c.row_statistics", "if printer.dialect.name == 'cuda':\n    pass"),
@@ -263,6 +275,7 @@ RULES = {
         "def f():\n if a:\n  for b in a:\n   while b:\n    with c:\n     if d:\n      g()",
     ),
     missing_docstring: ("gpucomp.cli", "x = 1"),
+    options_in_errors: ("gpucomp.tuning.tuner", "raise UsageError(f'--resume: no records {path}')"),
 }
 RULES_OF_TESTS = {
     bare_helpers: ("tests.test_rest", "from tolerance import assert_matches"),
@@ -330,6 +343,13 @@ FINE = [
         "def pairs(found) -> dict[str, Kernel | None] | None:\n    kept: Kernel | str = ''",
     ),
     (missing_docstring, "gpucomp.runtime", ""),
+    (options_in_errors, "gpucomp.cli.tune", "raise UsageError('--tls-ca is for --fleet')"),
+    (
+        options_in_errors,
+        "gpucomp.tuning",
+        "raise DeviceError(f'each machine runs `gpucomp worker --scheduler {address}`')",
+    ),
+    (options_in_errors, "gpucomp.tuning", "raise UsageError(f'{told} resume=True', in_shell=f'{told} --resume')"),
     (bare_helpers, "tests.test_rest", "from tests.tolerance import assert_matches\nfrom bench.models import build"),
     (path_changes, "tests.test_rest", "import sys\nimport os\nos.path.join(sys.prefix, 'x')"),
     (imports_of_tests, "bench.gpu.devices", "from bench.models import build\nfrom testing.launches import launched"),

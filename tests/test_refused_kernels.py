@@ -85,7 +85,7 @@ def test_kernels_whose_work_groups_are_too_large_get_smaller_ones(monkeypatch):
     assert [k.tier == "smaller" for k in found.kernels] == [n > 64 for n in wide]
     (line,) = warned
     assert "work-items in a work-group" in line
-    assert line.endswith("refused by the device, compiled with smaller schedules instead")
+    assert "now compiled with smaller schedules: " in line
     np.testing.assert_allclose(found.run({"x": X})["y"], answer(), rtol=1e-4, atol=1e-6)
 
 
@@ -137,7 +137,7 @@ def test_at_last_a_kernel_does_without_the_extension(monkeypatch):
     there = helper.make_node("Cast", ["x"], ["half"], to=TensorProto.FLOAT16)
     back = helper.make_node("Cast", ["half"], ["y"], to=TensorProto.FLOAT)
 
-    with pytest.warns(RuntimeWarning, match="refused by the device"):
+    with pytest.warns(RuntimeWarning, match="refused a kernel"):
         found = gpucomp.compile(model(there, back), target="opencl:generic")
 
     assert extension in texts[0]
@@ -155,7 +155,7 @@ def test_at_last_a_kernel_does_without_the_fence_of_the_device(monkeypatch):
     a, b = (np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in ((20, 4096), (4096, 32)))
     made = onnx_model([product], [onnx_value("row", a.shape)], [onnx_value("y", (20, 32))], {"long": b})
 
-    with pytest.warns(RuntimeWarning, match="refused by the device"):
+    with pytest.warns(RuntimeWarning, match="refused a kernel"):
         found = gpucomp.compile(made, target="opencl:generic")
 
     assert "atomic_work_item_fence" in texts[0]

@@ -33,7 +33,7 @@ def error_of(actual: np.ndarray, wanted: np.ndarray, terms: int, math: Math = "s
     than all of them together: one wrong element in a million is wrong.
     """
     if actual.shape != wanted.shape or actual.dtype != wanted.dtype:
-        return float("inf"), f"{actual.dtype}{list(actual.shape)} where {wanted.dtype}{list(wanted.shape)} is wanted"
+        return float("inf"), f"{actual.dtype}{list(actual.shape)} found, {wanted.dtype}{list(wanted.shape)} expected"
     if actual.dtype.name not in ROUNDOFF:
         differing = int(np.count_nonzero(actual != wanted))
         return (float("inf"), f"{differing} whole numbers are wrong") if differing else (0.0, "")

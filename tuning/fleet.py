@@ -474,7 +474,7 @@ def mismatch(found: Message, facts: Message, kind: str, arch: str) -> str:
     if found.get("program") != program():
         return "another version of gpucomp is installed there"
     if own["kind"] != kind:
-        return f"its device is {own['kind']}, this search is for {kind}: start it with --target {kind}"
+        return f"its device is {own['kind']}, this search is for {kind}: start it as `gpucomp worker --target {kind}`"
     if arch and own["arch"] != arch:
         return f"its architecture is {own['arch']}, this search is for {arch}"
     other: Message = facts.get("facts") or own

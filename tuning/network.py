@@ -14,6 +14,8 @@ from gpucomp.errors import DeviceError, UsageError, quote
 from gpucomp.extras import install
 
 PORT = 8786
+CERTIFICATES = "certificates=Certificates(authority, certificate, key)"
+TLS_OPTIONS = "--tls-ca, --tls-cert and --tls-key"
 SILENT_S = 30.0  # a worker without a heartbeat for this long is lost
 
 
@@ -51,18 +53,21 @@ class Address:
         except ValueError:
             parts, host, port = urlsplit(""), None, None
         if not host or parts.scheme not in ("", "tcp", "tls") or parts.path.strip("/"):
-            raise UsageError(f"{quote(text)}: an address such as tls://10.0.0.1:{PORT} expected", code="GPC2030")
+            raise UsageError(f"address {quote(text)}: tls://10.0.0.1:{PORT} or the like expected", code="GPC2030")
         if parts.scheme == "tls" and not tls:
             raise UsageError(
-                f"{quote(text)}: certificates are missing: --tls-ca, --tls-cert and --tls-key", code="GPC2031"
+                f"address {quote(text)}: tls:// needs certificates: give {CERTIFICATES}",
+                code="GPC2031",
+                in_shell=f"address {quote(text)}: tls:// needs certificates: give {TLS_OPTIONS}",
             )
         if parts.scheme == "tcp" and tls:
-            raise UsageError(f"{quote(text)}: with certificates the address is tls://{host}", code="GPC2031")
+            raise UsageError(f"address {quote(text)}: certificates are given, so tls://{host} expected", code="GPC2031")
         if not tls and not is_loopback(host):
+            why = "whoever reaches a worker can run code on it"
             raise UsageError(
-                f"{quote(text)}: whoever reaches a worker can run code on it, so without certificates only this"
-                " machine's own addresses are served: give --tls-ca, --tls-cert and --tls-key",
+                f"address {quote(text)}: another machine needs certificates, because {why}: give {CERTIFICATES}",
                 code="GPC2031",
+                in_shell=f"address {quote(text)}: another machine needs certificates, because {why}: give {TLS_OPTIONS}",
             )
         return cls(host, PORT if port is None else port, tls)
 

@@ -97,8 +97,11 @@ class Store:
         self.close()
 
     def _failed(self, what: str, error: OSError) -> RecordError:
-        advice = "; make room and go on with --resume" if error.errno in FULL else ""
-        return RecordError(f"records {quote(self.path)} {what}: {error.strerror or error}{advice}", code="GPC7101")
+        told = f"records {quote(self.path)} {what}: {error.strerror or error}"
+        if error.errno not in FULL:
+            return RecordError(told, code="GPC7101")
+        advice = f"{told}; make room and continue with"
+        return RecordError(f"{advice} Options(resume=True)", code="GPC7101", in_shell=f"{advice} --resume")
 
     def read(self) -> list[Record]:
         """All records of the file, in order."""
@@ -297,7 +300,7 @@ def beside(path: Path) -> list[Record]:
         try:
             read = [record for _, record in records.read(place) if record]
         except RecordError as error:
-            warnings.warn(f"nothing is learned from {error.message}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"the search does not use these records: {error.message}", RuntimeWarning, stacklevel=2)
             continue
         found += [record for record in read if record["kind"] == "trial"]
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import quote, wrong_argument
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -34,8 +34,9 @@ def parse(text: str) -> tuple[str, Sizes]:
     """Parse the operator and all its sizes. Raises ``UsageError`` that says what is expected."""
     name, *words = text.split()[:64] or [""]
     if name not in SIZES:
-        raise UsageError(
-            f"--kernel {quote(text)}: one of {', '.join(SIZES)} expected, then sizes: m=64 n=64 ...", code="GPC2021"
+        raise wrong_argument(
+            f"kernel {quote(text)}: one of {', '.join(SIZES)} expected, then its sizes, such as m=64 n=64",
+            code="GPC2021",
         )
     defaults, meaning = SIZES[name]
     given: Sizes = {}
@@ -43,8 +44,10 @@ def parse(text: str) -> tuple[str, Sizes]:
         key, equals, value = word.partition("=")
         if key not in defaults or not equals or not value.isdecimal() or not int(value) <= MOST or key in given:
             known = " ".join(defaults)
-            raise UsageError(
-                f"--kernel {quote(text)}: {quote(word)}: {known} are its sizes ({meaning}), once each", code="GPC2021"
+            raise wrong_argument(
+                f"kernel {quote(text)}: {quote(word)} is not one of its sizes, or is given twice; {name} takes {known} "
+                f"({meaning}), each as NAME=NUMBER",
+                code="GPC2021",
             )
         given[key] = int(value)
     sizes = {**defaults, **given}
@@ -53,7 +56,9 @@ def parse(text: str) -> tuple[str, Sizes]:
             sizes[key] = sizes[other]
     may_be_zero = {"pad", "relu"}
     if missing := [key for key, value in sizes.items() if value == 0 and key not in may_be_zero]:
-        raise UsageError(f"--kernel {quote(text)}: {', '.join(missing)} must be given, at least 1", code="GPC2021")
+        raise wrong_argument(
+            f"kernel {quote(text)}: {', '.join(missing)} must be given and be at least 1", code="GPC2021"
+        )
     return name, sizes
 
 
@@ -95,7 +100,7 @@ def _conv2d(z: Sizes) -> Made:
         "group": z["groups"],
     }
     if z["c"] % z["groups"] or z["oc"] % z["groups"]:
-        raise UsageError("--kernel conv2d: groups must divide c and oc", code="GPC2021")
+        raise wrong_argument("kernel conv2d: groups must divide c and oc", code="GPC2021")
     weights: dict[str, np.ndarray | None] = {
         "w": _drawn(z["oc"], z["c"] // z["groups"], z["r"], z["s"]),
         "b": _drawn(z["oc"]),

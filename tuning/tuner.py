@@ -187,7 +187,7 @@ def tune(
 ) -> Tuned:
     """Search schedules for a model's kernels on a device of this machine.
 
-    budget   seconds for the whole run; without it and without ``trials``, the search ends when no batch promises 0.1 % more
+    budget   seconds for the whole run; without it and ``trials``, the search ends when the next batch is expected to save < 0.1 %
     trials   number of measurements for all kernels together
     records  a folder or a .jsonl file for all measurements; what it has already is not measured again. Give it to
              ``gpucomp.compile``
@@ -223,9 +223,13 @@ def search(
     """``tune``, starting from a lowered model."""
     path = records.in_folder(place)
     if options.resume and not path.exists():
-        raise RecordError(f"--resume: there are no records {quote(path)}", code="GPC7103")
+        raise RecordError(
+            f"there are no records {quote(path)} to continue from; for a new search leave out Options(resume=True)",
+            code="GPC7103",
+            in_shell=f"there are no records {quote(path)} to continue from; for a new search leave out --resume",
+        )
     if not tasks:
-        raise UsageError("the model has no kernel to tune", code="GPC2020")
+        raise UsageError("the model has no kernel with a search space, so there is nothing to tune", code="GPC2020")
     named.check(options.sampler)
     storage = opened(options.storage)
     begin = time.monotonic()

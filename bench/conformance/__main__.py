@@ -10,7 +10,6 @@ pass, or if a case passes that is not on the list.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from bench.conformance.cases import INEXACT, RANDOM, Case, backend_for, cases, compiles, light_cases, passing, verdict
 from bench.conformance.table import counts, page
+from bench.options import parser_of
 from gpucomp.errors import GpucompError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,12 +84,21 @@ def regressions(found: Mapping[str, str], cases: Mapping[str, Case]) -> list[str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.conformance")
-    parser.add_argument("--target", action="append", help="cpu, opencl, cuda:sm_80 ...; cpu and opencl by default")
-    parser.add_argument("--only", default="", metavar="REGEX", help="only cases whose names match")
-    parser.add_argument("--no-light", action="store_true", help="without the nine real networks")
-    parser.add_argument("--journal", type=Path, help="a file with which an interrupted run continues")
-    parser.add_argument("--write", action="store_true", help="write the results and the page")
+    parser = parser_of("bench.conformance", __doc__)
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help="cpu, opencl[:NAME] or cuda:ARCH; may repeat (default: cpu and opencl)",
+    )
+    parser.add_argument("--only", default="", metavar="REGEX", help="run only cases whose names match")
+    parser.add_argument("--no-light", action="store_true", help="leave out the nine real networks")
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="journal of all results; an interrupted run continues from it"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/conformance.md and the JSON file of the results"
+    )
     options = parser.parse_args(arguments)
     every = cases() | ({} if options.no_light else light_cases())
     chosen = {name: case for name, case in every.items() if re.search(options.only, name)}

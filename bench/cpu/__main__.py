@@ -30,6 +30,7 @@ from bench.cpu import peers, report
 from bench.cpu.adapters import ENGINES, MODEL, NARROW, PRECISION, TARGET
 from bench.cpu.compare import OURS, TOLERANCE, Row, compare, write_inputs
 from bench.models import MODELS, build, inputs
+from bench.options import parser_of
 from gpucomp.cli.measure import machine
 
 
@@ -128,48 +129,71 @@ def tell(rows: list[Row], methods: list[dict[str, Any]], out: Path | None) -> No
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="python -m bench.cpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    top = parser_of("bench.cpu", __doc__)
     commands = top.add_subparsers(dest="command", required=True)
-    setup = commands.add_parser("setup", help="make the peers' virtual environments")
-    setup.add_argument("peers", nargs="+", choices=sorted(peers.PEERS))
-    runs = commands.add_parser("run", help="measure")
-    runs.add_argument("models", nargs="*", metavar="MODEL", help="published models by name, others by file")
+    setup = commands.add_parser(
+        "setup", help="make a virtual environment for each engine", formatter_class=top.formatter_class
+    )
+    setup.add_argument(
+        "peers",
+        nargs="+",
+        choices=sorted(peers.PEERS),
+        metavar="ENGINE",
+        help="an engine: " + ", ".join(sorted(peers.PEERS)),
+    )
+    runs = commands.add_parser("run", help="measure all engines in turn", formatter_class=top.formatter_class)
+    runs.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="a model of bench.models by name, or an .onnx file (default: all models)",
+    )
     runs.add_argument(
         "--peers",
         type=lambda text: text.split(","),
         metavar="A,B",
-        help="in this order; the first that runs is the reference",
+        help="the engines, in this order; outputs are compared with those of the first that runs",
     )
-    runs.add_argument("--precision", choices=sorted(TOLERANCE), default="fp32")
+    runs.add_argument(
+        "--precision", choices=sorted(TOLERANCE), default="fp32", help="types that numbers may be rounded to"
+    )
     runs.add_argument(
         "--target",
         default="cpu",
         metavar="cpu[:NAME]",
-        help="what gpucomp compiles for; ONEDNN_MAX_CPU_ISA restricts OpenVINO and torch",
+        help="what gpucomp compiles for; set ONEDNN_MAX_CPU_ISA to restrict OpenVINO and torch too",
     )
     runs.add_argument(
         "--tolerance",
         type=float,
         metavar="E",
-        help="relative L2 error up to which outputs count as equal; "
-        "integer models need a larger one, because a difference of one code spreads",
+        help="relative L2 error up to which outputs count as equal; integer models need a larger one, because a difference "
+        "of one quantization step spreads",
     )
-    runs.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[2], metavar="N,N")
-    runs.add_argument("--batch", type=int, default=1)
-    runs.add_argument("--reduced", action="store_true", help="the small versions of the models")
-    runs.add_argument("--rounds", type=int, default=11)
-    runs.add_argument("--turn", type=float, default=60.0, metavar="MS", help="time of one engine in one round")
     runs.add_argument(
-        "--timeout", type=float, default=180.0, metavar="S", help="time limit for each answer of an engine"
+        "--threads",
+        type=lambda text: [int(n) for n in text.split(",")],
+        default=[2],
+        metavar="N,N",
+        help="numbers of threads (default: 2)",
+    )
+    runs.add_argument("--batch", type=int, default=1, metavar="N", help="batch size")
+    runs.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    runs.add_argument("--rounds", type=int, default=11, metavar="N", help="number of turns of each engine")
+    runs.add_argument("--turn", type=float, default=60.0, metavar="MS", help="time of one turn, in milliseconds")
+    runs.add_argument(
+        "--timeout", type=float, default=180.0, metavar="S", help="time limit for each answer of an engine, in seconds"
     )
     runs.add_argument("--out", type=Path, metavar="PREFIX", help="also write PREFIX.md, .json and .html")
-    merges = commands.add_parser("merge", help="merge the JSON of several runs into one report")
-    merges.add_argument("reports", nargs="+", type=Path, metavar="JSON")
-    merges.add_argument("--out", type=Path, metavar="PREFIX")
+    merges = commands.add_parser(
+        "merge", help="merge the JSON files of several runs into one report", formatter_class=top.formatter_class
+    )
+    merges.add_argument("reports", nargs="+", type=Path, metavar="JSON", help="a JSON file of `bench.cpu run --out`")
+    merges.add_argument("--out", type=Path, metavar="PREFIX", help="also write PREFIX.md, .json and .html")
     for command in (setup, runs):
-        command.add_argument("--venvs", type=Path, default=peers.VENVS, metavar="DIR")
+        command.add_argument(
+            "--venvs", type=Path, default=peers.VENVS, metavar="DIR", help="folder of the engines' virtual environments"
+        )
     return top
 
 
@@ -187,7 +211,7 @@ def main() -> int:
         print(f"unknown: {', '.join(unknown)}; engines are {', '.join(ENGINES)}", file=sys.stderr)
         return 2
     if wide := [p for p in options.peers if p not in every]:
-        print(f"{', '.join(wide)}: compared at fp32 alone", file=sys.stderr)
+        print(f"{', '.join(wide)}: only measured with --precision fp32", file=sys.stderr)
         return 2
     return run(options)
 

@@ -8,7 +8,6 @@ of the worst output. onnxruntime's error is shown beside gpucomp's. The exit sta
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from onnx.reference.op_run import OpRun
 
 import gpucomp
 from bench.models import MODELS, build, inputs
+from bench.options import parser_of
 from gpucomp.cli.compare import relative_error
 from gpucomp.cli.measure import machine
 
@@ -127,12 +127,12 @@ def page(errors: Sequence[Error], precision: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.cpu.accuracy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of("bench.cpu.accuracy", __doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="only this model (default: all of bench.models)")
+    parser.add_argument(
+        "--precision", choices=sorted(BOUND), default="fp32", help="types that numbers may be rounded to"
     )
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all of bench.models")
-    parser.add_argument("--precision", choices=sorted(BOUND), default="fp32")
-    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
     parser.add_argument("--out", type=Path, metavar="PREFIX", help="also write PREFIX.md")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.models if name not in MODELS]:

@@ -5,13 +5,13 @@ The README shows the picture of bench/results/cpu_1.json.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.cpu.compare import OURS, Row, ratio
 from bench.cpu.report import rows_of
+from bench.options import parser_of
 
 COLOURS = {"onnxruntime": "#d1495b", "openvino": "#2e86ab", "ncnn": "#e09f3e", "mnn": "#6a994e"}
 GREY = "#808080"  # readable on a white page and on a dark one
@@ -65,7 +65,7 @@ def _legend(peers: Sequence[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.cpu.picture", description=__doc__)
+    parser = parser_of("bench.cpu.picture", __doc__)
     parser.add_argument("results", type=Path, help="the JSON file of `python -m bench.cpu run --out`")
     parser.add_argument("picture", type=Path, help="the SVG file to write")
     options = parser.parse_args()

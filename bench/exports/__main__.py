@@ -26,6 +26,7 @@ from bench.exports.report import PAGE, Row, known, page
 from bench.exports.skeleton import skeleton
 from bench.exports.verdict import verdict
 from bench.gpu.results import append
+from bench.options import parser_of
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,40 @@ def run(case: Case, target: str) -> Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.exports", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of("bench.exports", __doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model of MODELS in bench/exports/export.py")
+    parser.add_argument(
+        "--exporter",
+        action="append",
+        choices=("dynamo", "script"),
+        help="only this exporter of torch; may repeat (default: both)",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of bench/exports/export.py's MODELS")
-    parser.add_argument("--exporter", action="append", choices=("dynamo", "script"))
-    parser.add_argument("--target", action="append")
-    parser.add_argument("--file", action="append", type=Path, default=[], metavar="PATH", help="repeatable")
-    parser.add_argument("--journal", type=Path, default=Path("exports.jsonl"))
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help="cpu, opencl[:NAME] or cuda[:ARCH]; may repeat (default: cpu)",
+    )
+    parser.add_argument(
+        "--file",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="an .onnx file or a folder of them; may repeat",
+    )
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        default=Path("exports.jsonl"),
+        metavar="FILE",
+        help="journal of all results; a later call continues from it",
+    )
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} from the journal")
-    parser.add_argument("--save", type=Path, metavar="DIR", help="write the models to this folder")
-    parser.add_argument("--skeletons", type=Path, metavar="DIR", help="write the models without weights to this folder")
+    parser.add_argument("--save", type=Path, metavar="DIR", help="also write the models to this folder")
+    parser.add_argument(
+        "--skeletons", type=Path, metavar="DIR", help="also write the models without weights to this folder"
+    )
     options = parser.parse_args(arguments)
     options.journal.parent.mkdir(parents=True, exist_ok=True)
     rows = known(options.journal)

@@ -21,7 +21,6 @@ Required: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings 
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import os
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.context import Context, Options
+from bench.options import parser_of
 
 NEEDED = ("numpy", "onnx", "ml_dtypes", "jinja2", "llvmlite")
 STAGES = ("contact", "probe", "correct", "kernels", "models", "tune")
@@ -53,31 +53,41 @@ def _is_installed(name: str) -> bool:
 
 def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     """The stages, whether everything runs in this process, and the options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.gpu", __doc__)
     add = parser.add_argument
     known = ("first", *STAGES, "report")
-    add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(known)}; default {' '.join(DEFAULT)}")
-    add("--out", type=Path, default=Path("gpu-results"))
-    add("--target", choices=("cuda", "opencl"), default="cuda")
-    add("--limit-s", type=float, default=540.0, help="start no more work after this time")
-    add("--models", default="", help="comma-separated; default: the models of the stage")
-    add("--precisions", default="", help="comma-separated; default fp32,tf32,3xtf32,fp16, if the device has them")
-    add("--only", action="append", default=[], metavar="PATTERN", help="only work whose name matches")
-    add("--top", type=int, default=16, help="number of schedules to measure for a kernel")
-    add("--kernel-s", type=float, default=8.0, help="start no further schedule of a kernel after this time")
-    add("--torch-compile", action="store_true", help="kernels: also measure torch.compile, which is slow to compile")
-    add("--reduced", action="store_true", help="the small versions of the models")
-    add("--again", action="store_true", help="also repeat what failed with these sources")
-    add("--inline", action="store_true", help="no child processes: a GPU fault ends everything")
+    add("stages", nargs="*", metavar="STAGE", help=f"one of {', '.join(known)} (default: {' '.join(DEFAULT)})")
+    add("--out", type=Path, default=Path("gpu-results"), metavar="DIR", help="folder of the results")
+    add("--target", choices=("cuda", "opencl"), default="cuda", help="the kind of device")
+    add("--limit-s", type=float, default=540.0, metavar="S", help="start no more work after this time, in seconds")
+    add("--models", default="", metavar="A,B", help="only these models (default: those of the stage)")
+    add(
+        "--precisions",
+        default="",
+        metavar="A,B",
+        help="only these precisions (default: fp32,tf32,3xtf32,fp16 as far as the device has them)",
+    )
+    add("--only", action="append", default=[], metavar="PATTERN", help="do only work whose name matches; may repeat")
+    add("--top", type=int, default=16, metavar="N", help="number of schedules to measure for each kernel")
+    add(
+        "--kernel-s",
+        type=float,
+        default=8.0,
+        metavar="S",
+        help="start no further schedule of a kernel after this time, in seconds",
+    )
+    add("--torch-compile", action="store_true", help="stage kernels: also measure torch.compile, which compiles slowly")
+    add("--reduced", action="store_true", help="use the small versions of the models")
+    add("--again", action="store_true", help="also repeat what failed with the same sources")
+    add("--inline", action="store_true", help="use the device from this process, so that a GPU fault ends everything")
     add(
         "--compilers",
         type=int,
         default=max(1, len(os.sched_getaffinity(0)) - 2),
+        metavar="N",
         help="number of processes that compile",
     )
-    add("--dry-run", action="store_true", help="no GPU: the CUDA-on-CPU harness is the device")
+    add("--dry-run", action="store_true", help="simulate the device with the CUDA-on-CPU harness")
     given = parser.parse_args(arguments)
     if unknown := [stage for stage in given.stages if stage not in known]:
         parser.error(f"no stage {unknown[0]!r}; there are {', '.join(known)}")
@@ -156,7 +166,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if (save := getattr(stage, "save", None)) is not None:
                 save(results.entries(), found["arch"], options.out)
         if left:
-            print(f"stopped in {name}, {left} left: {options.limit_s:g} s are over; call again", file=sys.stderr)
+            print(
+                f"the time limit of {options.limit_s:g} s is over in stage {name}, with {left} jobs left: run this again",
+                file=sys.stderr,
+            )
             return 3
     print(f"{call.wrong} wrong; results in {results.path}")
     return 1 if call.wrong else 0

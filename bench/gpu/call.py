@@ -57,7 +57,9 @@ def chosen(jobs: Sequence[work.Job], results: Results, options: Options) -> tupl
         if options.again and not ended:
             todo.append(job)
         elif culprit:
-            results.end(job.stage, job.name, {"ok": False, "error": "it was started twice and never ended"})
+            results.end(
+                job.stage, job.name, {"ok": False, "error": "it was started twice, and ended the process both times"}
+            )
             failed += 1
         elif ended is None:
             todo.append(job)

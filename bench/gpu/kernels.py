@@ -66,7 +66,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         if "us" in cold:
             finalists.append((record["us"] + cold["us"], record, cold))
     if not finalists:
-        return {"ok": False, "error": "right with one set of buffers, wrong with several", **summary}
+        return {"ok": False, "error": "right with one set of buffers, but wrong with several", **summary}
     _, best, cold = min(finalists, key=lambda f: f[0])
     first = prepared["candidates"][0]
     default = next((r["us"] for r in valid if all(r[k] == first[k] for k in ("engine", "schedule"))), None)

@@ -28,7 +28,7 @@ def report(folder: Path) -> str:
         if "ok" in entry:
             runs[entry["device"], entry["version"]][entry["stage"], entry["name"]] = entry
     if not runs:
-        return f"no results in {folder}"
+        return f"there are no results in {folder}: run a stage first"
     parts = []
     for (device, version), found in runs.items():
         entries = list(found.values())

@@ -17,7 +17,6 @@ one line for each cell to a JSON file, under the options of the call. The exit s
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -33,6 +32,7 @@ from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_
 from bench.kernel_sweep.layers import MOST_WORK, layers
 from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.models import MODELS
+from bench.options import parser_of
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.targets import cuda
@@ -231,24 +231,43 @@ def report(found: Sequence[Row], how: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.kernel_sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.kernel_sweep", __doc__)
     names = [cell.name for cell in cells()]
-    parser.add_argument("--cases", type=int, default=200, help="of each cell")
-    parser.add_argument("--minutes", type=float, default=60.0, help="start no more cases after this time")
-    parser.add_argument("--cell", action="append", choices=names, metavar="NAME", help="repeatable; default all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--layers", action="store_true", help="the benchmark models' kernels instead of random ones")
+    parser.add_argument("--cases", type=int, default=200, metavar="N", help="number of cases of each cell")
     parser.add_argument(
-        "--model", action="append", choices=list(MODELS), metavar="NAME", help="of --layers; default all"
+        "--minutes", type=float, default=60.0, metavar="MIN", help="start no more cases after this time"
     )
-    parser.add_argument("--most-work", type=int, default=MOST_WORK, help="most multiply-adds of a kernel of --layers")
-    parser.add_argument("--races", action="store_true", help="watch CUDA kernels with ThreadSanitizer")
-    parser.add_argument("--journal", type=Path, help="keeps the results of all cases; default in the cache folder")
-    parser.add_argument("--again", action="store_true", help="repeat failed cases")
-    parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--summary", type=Path, help="a JSON file to add the results to")
+    parser.add_argument(
+        "--cell", action="append", choices=names, metavar="NAME", help="only this cell; may repeat (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
+    parser.add_argument(
+        "--layers", action="store_true", help="run the kernels of the benchmark models instead of random ones"
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        choices=list(MODELS),
+        metavar="NAME",
+        help="with --layers: only this model; may repeat (default: all)",
+    )
+    parser.add_argument(
+        "--most-work",
+        type=int,
+        default=MOST_WORK,
+        metavar="N",
+        help="with --layers: leave out kernels with more multiply-adds than this",
+    )
+    parser.add_argument("--races", action="store_true", help="run CUDA kernels under ThreadSanitizer")
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="FILE",
+        help="journal of all results; a later call continues from it (default: in the cache folder)",
+    )
+    parser.add_argument("--again", action="store_true", help="repeat the cases that failed")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="add the results to this JSON file")
     options = parser.parse_args(arguments)
     path = options.journal or (config.current().cache or Path.cwd()) / "kernel_sweep.jsonl"
     chosen = [cell for cell in cells() if not options.cell or cell.name in options.cell]

@@ -1,20 +1,20 @@
 """Writes a benchmark model to a file, or lists them: ``python -m bench.models resnet50 -o resnet50.onnx``."""
 
-import argparse
 import sys
 from pathlib import Path
 
 from bench.models import MODELS, build
+from bench.options import parser_of
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.models", description="Benchmark models as ONNX.")
-    parser.add_argument("name", nargs="?", choices=MODELS, metavar="NAME", help=", ".join(MODELS))
-    parser.add_argument("-o", "--output", type=Path, help="file to write; default NAME.onnx")
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--reduced", action="store_true", help="few channels and layers, a small input")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--list", action="store_true", help="parameters, nodes and GFLOP of every model")
+    parser = parser_of("bench.models", __doc__)
+    parser.add_argument("name", nargs="?", choices=MODELS, metavar="NAME", help="the model: " + ", ".join(MODELS))
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx)")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="batch size")
+    parser.add_argument("--reduced", action="store_true", help="few channels and layers, and a small input")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random weights")
+    parser.add_argument("--list", action="store_true", help="print the parameters, nodes and GFLOP of every model")
     options = parser.parse_args(arguments)
     if options.batch < 1:
         parser.error("--batch is at least 1")

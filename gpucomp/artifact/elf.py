@@ -75,16 +75,16 @@ class _Object:
             raise _damaged(f"type {kind} for machine {machine}; expected a relocatable object for {known}")
         self.machine = machine
         if entry != SECTION.size or not 0 < count < SPECIAL or sections_at + count * SECTION.size > len(data):
-            raise _damaged("section table outside the file")
+            raise _damaged("the section table lies outside the file")
         raw = [SECTION.unpack_from(data, sections_at + i * SECTION.size) for i in range(count)]
         self.sections = [_Section("", *r[1:3], *r[4:]) for r in raw]
         for s in self.sections:
             if s.kind != NOBITS and s.offset + s.size > len(data):
-                raise _damaged("section outside the file")
+                raise _damaged("a section lies outside the file")
             if s.size > LARGEST or s.align > PAGE or s.align & (s.align - 1):
                 raise _damaged("section of impossible size or alignment")
         if names >= count:
-            raise _damaged("section names outside the file")
+            raise _damaged("the section names lie outside the file")
         self.sections = [
             _Section(self._string(names, r[0]), s.kind, s.flags, s.offset, s.size, s.link, s.info, s.align, s.entry)
             for r, s in zip(raw, self.sections, strict=True)
@@ -93,7 +93,7 @@ class _Object:
 
     def section(self, index: int) -> _Section:
         if not 0 <= index < len(self.sections):
-            raise _damaged(f"no section {index}")
+            raise _damaged(f"section {index} does not exist")
         return self.sections[index]
 
     def content(self, section: _Section) -> bytes:
@@ -102,19 +102,19 @@ class _Object:
     def _string(self, table: int, at: int) -> str:
         section = self.section(table)
         if section.kind != STRTAB or at >= section.size:
-            raise _damaged("name outside its table")
+            raise _damaged("a name lies outside its table")
         stop = self.data.find(b"\0", section.offset + at, section.offset + section.size)
         if stop < 0:
-            raise _damaged("name without an end")
+            raise _damaged("a name has no end")
         return self.data[section.offset + at : stop].decode("ascii", "backslashreplace")
 
     def _symbols(self) -> Iterator[_Symbol]:
         tables = [s for s in self.sections if s.kind == SYMTAB]
         if len(tables) > 1:
-            raise _damaged("more than one symbol table")
+            raise _damaged("it has more than one symbol table")
         for table in tables:
             if table.size % SYMBOL.size:
-                raise _damaged("symbol table of a broken size")
+                raise _damaged("the size of the symbol table is not a multiple of its entries")
             for name, info, _, section, value, size in SYMBOL.iter_unpack(self.content(table)):
                 if section >= SPECIAL and section not in (ABSOLUTE, COMMON):
                     raise _damaged(f"symbol in special section {section}")
@@ -161,7 +161,7 @@ class Image:
         got_at = text_size + data_size
         total = _round_up(max(got_at + 8 * got, 1), PAGE)
         if total > LARGEST:
-            raise _damaged(f"{total} bytes of code")
+            raise _damaged(f"{total} bytes of code, at most {LARGEST} are supported")
         self._memory = mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._symbols: dict[str, int] = {}
@@ -224,12 +224,12 @@ class Image:
                 continue
             kind, number = (o.machine, info & 0xFFFFFFFF), info >> 32
             if kind not in SIZES:
-                raise _damaged(f"relocation type {kind[1]}")
+                raise _damaged(f"relocations of type {kind[1]} are not supported")
             size = SIZES[kind]
             if offset + size > o.sections[section].size or o.sections[section].kind == NOBITS:
-                raise _damaged("relocation outside its section")
+                raise _damaged("a relocation lies outside its section")
             if number >= len(o.symbols):
-                raise _damaged("relocation against no symbol")
+                raise _damaged("a relocation names no symbol")
             place = at[section] + offset
             target = self._value(o, at, o.symbols[number])
             if kind in GOT:
@@ -237,7 +237,7 @@ class Image:
             current = int.from_bytes(self._memory[place : place + size], "little")
             changed = apply(kind, current, target + addend, self._base + place)
             if changed is None:
-                raise _damaged("relocation out of range")
+                raise _damaged("the target of a relocation is out of range")
             self._memory[place : place + size] = changed.to_bytes(size, "little")
 
     def _entry(self, target: int) -> int:
@@ -254,7 +254,7 @@ class Image:
                 continue
             offset = self._value(o, at, symbol) - self._base
             if symbol.name in self._symbols or symbol.name in self._data:
-                raise _damaged(f"two definitions of {symbol.name!r}")
+                raise _damaged(f"{symbol.name!r} is defined twice")
             if offset < text_size:
                 self._symbols[symbol.name] = offset
             elif symbol.value + symbol.size <= o.sections[symbol.section].size:
@@ -292,9 +292,9 @@ def _kept(o: _Object) -> Iterator[tuple[int, _Section]]:
         if not section.flags & ALLOC or section.name == ".eh_frame":
             continue
         if section.flags & TLS:
-            raise _damaged("thread-local storage")
+            raise _damaged("thread-local storage is not supported")
         if section.flags & WRITE and section.name != ".data.rel.ro" and section.size:
-            raise _damaged(f"writable section {section.name!r}")
+            raise _damaged(f"section {section.name!r} is writable, which is not allowed")
         yield index, section
 
 
@@ -302,11 +302,11 @@ def _relocations(o: _Object) -> Iterator[tuple[int, tuple[int, int, int]]]:
     """Each relocation, with the section that it changes."""
     for section in o.sections:
         if section.kind == REL:
-            raise _damaged("relocations without addends")
+            raise _damaged("relocations without addends are not supported")
         if section.kind != RELATIONS:
             continue
         if section.size % RELA.size:
-            raise _damaged("relocation table of a broken size")
+            raise _damaged("the size of a relocation table is not a multiple of its entries")
         o.section(section.info)
         for entry in RELA.iter_unpack(o.content(section)):
             yield section.info, entry

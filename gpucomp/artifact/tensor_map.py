@@ -69,7 +69,7 @@ class TensorMap:
         reasons: list[str] = []
         rank, size = len(self.extents), ELEMENT_BYTES[self.dtype]
         if not 1 <= rank <= 5 or len(self.strides) != rank - 1 or len(self.steps) != rank:
-            return [f"a tensor map of rank {rank} with {len(self.strides)} strides"]
+            return [f"a tensor map of rank {rank} has {len(self.strides)} strides"]
         if not all(1 <= e <= 1 << 32 for e in self.extents):
             reasons.append(f"extents {self.extents} are not from 1 to 2^32")
         if any(s % 16 or not 0 < s < 1 << 40 for s in self.strides) or self.offset % 16:

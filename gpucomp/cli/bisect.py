@@ -102,7 +102,7 @@ def compare_model(
     if fault and folder is not None:
         if fault == "wrong" and settled is not None and settled.only_theirs:
             other = next(name for name in compare.REFERENCES if name != against)
-            click.echo(f"not cut: {against} is the one that is wrong; --against {other} compares with another program")
+            click.echo(f"not bisected: {against} is wrong here, not gpucomp; compare with --against {other}")
         else:
             bisect(whole, traced, fault, question, against, folder)
     compare.require(found, question.tolerance, against)
@@ -124,12 +124,12 @@ def _print_summary(
 ) -> Settled | None:
     """Print how many tensors are wrong, the first of them and who is right about it; return that verdict."""
     if isinstance(each, Refusal):
-        click.echo(f"no comparison of each tensor: {each.reason}")
+        click.echo(f"the tensors cannot be compared one by one: {each.reason}")
         return None
     far = {name: compare.distance(array, traced.tensors[name]) for name, array in each.items()}
     wrong = compare.wrong(far, question.tolerance)
     if not wrong:
-        click.echo(f"{len(far)} tensors compared: no tensor is wrong when each is an output")
+        click.echo(f"{len(far)} tensors compared: none is wrong when all are made outputs, so that less is fused")
         return None
     first = wrong[0]
     click.echo(f"{len(far)} tensors compared, {len(wrong)} are wrong when each is an output")
@@ -137,7 +137,7 @@ def _print_summary(
     ours = as_computed(traced, each)
     verdict = settle(traced, ours, first, question.tolerance)
     if isinstance(verdict, Refusal):
-        click.echo(f"not settled in f64: {verdict.reason}")
+        click.echo(f"f64 does not tell which is right: {verdict.reason}")
         return None
     click.echo(verdict.told(against))
     if verdict.both_right and (rounded := first_rounded(traced, ours)) is not None:

@@ -76,7 +76,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package.__version__, prog_name="gpucomp", message="%(prog)s %(version)s")
-@click.option("--plugin", "plugins", multiple=True, metavar="NAME", help="Load an installed plug-in. May repeat.")
+@click.option("--plugin", "plugins", multiple=True, metavar="NAME", help="Load this installed plug-in. May repeat.")
 def gpucomp(plugins: tuple[str, ...]) -> None:
     """Compile ONNX models to kernels for the CPU, OpenCL and CUDA, and run them."""
     config.current()  # every command reports a wrong GPUCOMP_ variable
@@ -108,8 +108,10 @@ def compile(
 @gpucomp.command()
 @model_options
 @inputs
-@click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
-@click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
+@click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output to this folder, as .npy.")
+@click.option(
+    "--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare the outputs with this engine's."
+)
 @tolerance_option
 @exported()
 def run(
@@ -121,7 +123,10 @@ def run(
     tolerance: float | None,
     atol: float,
 ) -> None:
-    """Run MODEL (.onnx or .gpuc) once and print what it gives."""
+    """Run MODEL (.onnx or .gpuc) once and print a summary of each output.
+
+    Every input needs an --input.
+    """
     if reference and how.model.suffix == ".gpuc":
         raise needs_model(how, "graph to compare with", f"run MODEL.onnx --compare {reference}")
     if not reference:
@@ -166,13 +171,21 @@ def _allowed(model: Path, relative: float | None, absolute: float) -> compare.To
     type=click.Choice(compare.REFERENCES),
     default="onnxruntime",
     show_default=True,
-    help="onnxruntime, or ONNX's reference evaluator.",
+    help="What to compare with: onnxruntime, or the reference evaluator of the onnx package.",
 )
 @tolerance_option
 @click.option("--tensors", "every", is_flag=True, help="Also print a line for each tensor.")
-@click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the wrong stage.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="For --bisect; default bisect-MODEL."
+    "--bisect",
+    is_flag=True,
+    help="If an output is wrong: cut the model to the fewest nodes that show it, and name the stage of the compiler.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The new folder that --bisect writes to. Default: bisect-MODEL.",
 )
 @exported()
 def compare_(
@@ -186,11 +199,11 @@ def compare_(
     bisect: bool,
     output: Path | None,
 ) -> None:
-    """Compare every tensor of MODEL (.onnx) with another program's.
+    """Compare every tensor of MODEL (.onnx) with another engine's.
 
-    Prints how far the outputs are off and which tensor is wrong first. That tensor's operator is computed in f64 from the
-    operands of each program, which settles which of them is right. Exit code 6 if an output is wrong. Inputs that are not
-    given are random.
+    Prints the error of each output and the first tensor that is wrong. The operator that gives this tensor is then computed
+    in f64, once from gpucomp's operands and once from the other engine's. This shows which of the two is right. Inputs
+    without --input are random. The exit code is 6 if an output is wrong.
     """
     from gpucomp import targets
     from gpucomp.cli import bisect as bisecting
@@ -215,22 +228,58 @@ def compare_(
 @gpucomp.command()
 @model_options
 @inputs
-@click.option("--warmup", "warmup_ms", type=click.FloatRange(0), default=200, show_default=True, metavar="MS")
-@click.option("--duration", "duration_s", type=click.FloatRange(0), default=3, show_default=True, metavar="S")
-@click.option("--iterations", type=click.IntRange(1), default=10, show_default=True, help="At least this many samples.")
+@click.option(
+    "--warmup",
+    "warmup_ms",
+    type=click.FloatRange(0),
+    default=200,
+    show_default=True,
+    metavar="MS",
+    help="Run for this many milliseconds before measuring.",
+)
+@click.option(
+    "--duration",
+    "duration_s",
+    type=click.FloatRange(0),
+    default=3,
+    show_default=True,
+    metavar="S",
+    help="Measure for this many seconds.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Measure at least this many runs, even if they take longer than --duration.",
+)
 @click.option("--percentile", default="90,95,99", show_default=True, metavar="P,P", help="Percentiles to print.")
 @click.option(
-    "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write all samples there."
+    "--json",
+    "report",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="Also write all samples to FILE, as JSON. With -: to stdout, and nothing else.",
 )
-@click.option("--static", is_flag=True, help="Run nothing: print registers, machine code and floors of every kernel.")
-@click.option("--profile", "profiled", is_flag=True, help="Also print each kernel's time beside the machine's peaks.")
+@click.option(
+    "--static",
+    is_flag=True,
+    help="Run nothing. Print registers, size of the machine code and least possible time (floor) of every kernel.",
+)
+@click.option(
+    "--profile",
+    "profiled",
+    is_flag=True,
+    help="Also time each kernel, and print what share of the machine's peak it gets.",
+)
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Profile, and write one run there as a trace for Perfetto.",
+    help="Profile, and write one run to FILE as a trace for Perfetto.",
 )
-@page("Profile, and draw each kernel's time against its floor there, as one HTML page.")
+@page("Profile, and draw each kernel's time and its least possible time (floor) as one HTML page.")
 @exported("csv")
 def bench(
     how: ModelOptions,
@@ -246,7 +295,7 @@ def bench(
     trace: Path | None,
     output: Path | None,
 ) -> None:
-    """Measure MODEL's latency. Inputs that are not given are random."""
+    """Measure the latency of MODEL (.onnx or .gpuc). Inputs without --input are random."""
     profiled = profiled or trace is not None or output is not None
     if static and profiled:
         raise UsageError("--static measures nothing: it excludes --profile, --trace and --output", code="GPC2002")
@@ -370,7 +419,7 @@ def _percentiles(text: str) -> tuple[float, ...]:
 def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: tuple[str, ...]) -> None:
     """List the operators of MODEL (.onnx) that cannot be compiled and those that run on the host.
 
-    Exit code 4 if any cannot be compiled.
+    The exit code is 4 if any cannot be compiled.
     """
     from gpucomp import targets
     from gpucomp.dynamic.program import DynamicModel
@@ -390,8 +439,8 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
             problems.append(error.in_shell)
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
-        cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
-        raise UnsupportedError(f"{quote(model)}: {cases} that gpucomp cannot compile", code="GPC4001")
+        cases = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise UnsupportedError(f"{quote(model)} cannot be compiled: {cases}, listed on standard output", code="GPC4001")
     if dynamic_model:
         click.echo("\n".join(show.dynamic_operators(DynamicModel(dynamic_model))))
         click.echo(f"{quote(model)}: everything else can be compiled for {device.name}")
@@ -405,7 +454,7 @@ def doctor(report: Path | None) -> None:
     """Print what gpucomp finds on this machine, what is missing, and how to install it."""
     from gpucomp.cli.doctor import as_json, findings, lines
 
-    with progress("looking around"):
+    with progress("searching this machine"):
         found = findings()
     if str(report) != "-":
         click.echo("\n".join(lines(found)))

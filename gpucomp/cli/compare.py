@@ -250,6 +250,6 @@ def require(found: Mapping[str, Distance], tolerance: Tolerance, reference: str)
         far = found[worst]
         raise AccuracyError(
             f"output {quote(worst)} differs from {reference}: relative L2 error {far.l2:.3e}, root mean square "
-            f"{far.rms:.3e}, largest {far.linf:.3e}, above {tolerance} ({len(off)} of {len(found)} outputs are)",
+            f"{far.rms:.3e}, largest {far.linf:.3e}; allowed: {tolerance} ({len(off)} of {len(found)} outputs are wrong)",
             code="GPC6001",
         )

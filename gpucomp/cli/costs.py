@@ -80,17 +80,18 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
     lines += _totals(found, target, static_opencl.device_of(target), spilled)
     if listed:
         lines.append(
-            f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds"
+            f"compiled by clang for {static_opencl.instruction_set(target)}; waves: number per SIMD; {matrix}: share of "
+            "all multiply-adds"
         )
     elif amd and amdgcn.compiler() is None:
         lines.append(
-            "clang is not installed: it is needed to compile for AMD GPUs. Registers are from the engines' formulas, "
-            "loads are counted in the OpenCL text, and nothing else is known"
+            "clang is not installed, so nothing was compiled for the AMD GPU: registers are estimated by the engines' "
+            "formulas, loads are counted in the OpenCL text, and nothing else is known"
         )
     else:
         lines.append(
-            "no compiler for it is available: registers are from the engines' formulas (of 64; above 32 only "
-            "half as many work-items fit), loads are counted in the OpenCL text"
+            "there is no compiler for this GPU: registers are estimated by the engines' formulas, loads are counted in "
+            "the OpenCL text. A work-item has at most 64 registers; above 32, half as many work-items fit"
         )
     return lines
 
@@ -187,10 +188,10 @@ def why(found: Sequence[Cost]) -> list[str]:
             f"  work       {t.flops / 1e6:.3f} MFLOP, {size(int(t.bytes))} at least: floor {t.floor_us:.2f} us",
             f"  units      {_units(cost.groups, cost.items, t)}",
             f"  terms      {_terms(t)}",
-            f"  about      {t.total_us:.2f} us, bound by {t.limiter}",
+            f"  estimate   {t.total_us:.2f} us, bound by {t.limiter}",
         ]
         lines += [
-            f"  besides    {other.us:.2f} us  {other.family.title}  {_words(other.schedule)}: {_terms(other.terms)}"
+            f"  others     {other.us:.2f} us  {other.family.title}  {_words(other.schedule)}: {_terms(other.terms)}"
             for other in cost.others
         ]
     return lines

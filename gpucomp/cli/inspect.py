@@ -39,20 +39,30 @@ class _Inspect(click.Command):
 
 @click.command(cls=_Inspect)
 @model_options
-@click.option("--kernels", is_flag=True, help="Every kernel: its operators, its schedule, and why it ends there.")
-@click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
+@click.option(
+    "--kernels", is_flag=True, help="List every kernel: its operators, its schedule, and why no more is fused into it."
+)
+@click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources to DIR.")
 @click.option(
     "--graph",
     type=click.Choice(GRAPHS),
     is_flag=False,
     flag_value="kernels",
-    help="The graph before or after the passes. Alone: kernels and what is fused in them, see --output.",
+    help="Print the graph before or after the passes. Without a value: draw the kernels as a page, see --output.",
 )
-@page("For --graph: draw it there, as one HTML page with pan and search.")
-@click.option("--passes", is_flag=True, help="What every pass did.")
-@click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
-@click.option("--why", is_flag=True, help="The analytic model's terms for every kernel (GPU targets: CUDA, AMD, Mali).")
-@click.option("--spaces", is_flag=True, help="The number of schedules of every distinct problem.")
+@page("Where --graph draws the kernels and what is fused in them: one HTML page with pan and search.")
+@click.option("--passes", is_flag=True, help="Print what every pass changed.")
+@click.option(
+    "--node",
+    metavar="NAME",
+    help="Print what a node became, from the graph to its kernel. NAME is the node's or an output's; * and ? match.",
+)
+@click.option(
+    "--why",
+    is_flag=True,
+    help="Print what the analytic performance model says of every kernel (CUDA, AMD and Mali only).",
+)
+@click.option("--spaces", is_flag=True, help="Print how many schedules every distinct kernel has.")
 @exported()
 def inspect(
     how: ModelOptions,
@@ -65,9 +75,12 @@ def inspect(
     why: bool,
     spaces: bool,
 ) -> None:
-    """Show what MODEL (.onnx or .gpuc) compiles to."""
+    """Show what MODEL (.onnx or .gpuc) compiles to: its graph, its passes, its kernels and their sources.
+
+    Without an option it prints a summary.
+    """
     if (graph == "kernels") != (output is not None):
-        raise UsageError("the graph of kernels is drawn: --graph -o FILE.html expected", code="GPC2002")
+        raise UsageError("the page of kernels needs both --graph and a file: give --graph -o FILE.html", code="GPC2002")
     if output is not None:
         _draw_graph(how, output)
         if not (kernels or passes or why or spaces) and sources is None and node is None:
@@ -97,7 +110,9 @@ def inspect(
             compiled = has_compiler(device)
             click.echo("\n".join(costs.why(costs_of(how.model, lowered, device, compare=True, compiled=compiled))))
             if not compiled:
-                click.echo(f"registers are from the engines' formulas: NVRTC is not here ({install('nvrtc')})")
+                click.echo(
+                    f"registers are estimated by the engines' formulas, because NVRTC is missing: {install('nvrtc')}"
+                )
         if not kernels and sources is None:
             return
     exe, choices = model_to_show(how)

@@ -231,7 +231,7 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
         f"  made of   {_made_of(step, journey)}",
         f"  engine    {rendered.choice.family.title}",
         f"  schedule  {schedule}",
-        f"  by        {rendered.choice.said}: {TIERS.get(rendered.choice.tier, 'the device refused a larger one')}",
+        f"  chosen by {rendered.choice.said}: {TIERS.get(rendered.choice.tier, 'the device refused a larger one')}",
         *(f"  not by    {reason}" for reason in rendered.choice.passed_over),
         f"  launch    {groups} work-groups of {items}",
     ]

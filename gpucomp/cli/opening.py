@@ -30,15 +30,16 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
         from gpucomp.loading import load
 
         exe = load(path)
+        late = "{} comes too late: compile the .onnx model again with it"
         if sizes:
-            raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
+            raise UsageError(f"{quote(path)} is compiled, so {late.format('--shapes')}", code="GPC2007")
         if constants:
-            raise UsageError(f"{quote(path)} is compiled: --constants has no effect on it", code="GPC2007")
+            raise UsageError(f"{quote(path)} is compiled, so {late.format('--constants')}", code="GPC2007")
         if how.records is not None:
-            raise UsageError(f"{quote(path)} is compiled: --records has no effect on it", code="GPC2007")
+            raise UsageError(f"{quote(path)} is compiled, so {late.format('--records')}", code="GPC2007")
         if how.keep_fp32 or how.precision not in ("fp32", exe.plan.precision):
             raise UsageError(
-                f"{quote(path)} is compiled at {exe.plan.precision}: --precision and --keep-fp32 have no effect on it",
+                f"{quote(path)} is compiled at {exe.plan.precision}, so {late.format('--precision or --keep-fp32')}",
                 code="GPC2007",
             )
         if how.target and how.target != exe.target and how.target != exe.plan.kind:

@@ -14,15 +14,20 @@ from gpucomp import config
 from gpucomp.cli.compare import ABSOLUTE
 from gpucomp.kernel.passes.precision import PRECISIONS
 
-TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; default: GPUCOMP_TARGET, or cpu."
+TARGET_HELP = "What to compile for: cpu[:PROCESSOR], opencl[:NAME] or cuda[:ARCH]. Default: GPUCOMP_TARGET, or cpu."
+SHAPES_HELP = (
+    "The shape of an input, if the model leaves it open; once for each such input. [2x3,4x3] gives the shapes of a "
+    "sequence's tensors, none is an empty optional."
+)
+CONSTANTS_HELP = "Compile an input in as a constant: a number, or a list such as 1,1,2,2. May repeat."
+PRECISION_HELP = "Types that numbers may be rounded to."
+SAMPLERS_HELP = "model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as package.module:Class."
+KEEP_FP32_HELP = "Never round the nodes or operators of this name; * and ? match. May repeat."
 
 
 def model(function: Callable[..., Any]) -> Callable[..., Any]:
-    shapes = "Fix an input's shape; NAME:[2x3,4x3] for a sequence, NAME:none for an optional that holds nothing."
-    function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=shapes)(function)
-    function = click.option(
-        "--constants", multiple=True, metavar="NAME=VALUE", help="Fix an input to a number, or to a list: NAME=1,1,2,2."
-    )(function)
+    function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=SHAPES_HELP)(function)
+    function = click.option("--constants", multiple=True, metavar="NAME=VALUE", help=CONSTANTS_HELP)(function)
     function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
     return click.argument("model", type=click.Path(path_type=Path))(function)
 
@@ -53,14 +58,15 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(how, **options)
 
     for option in (
+        click.option("--keep-fp32", multiple=True, metavar="PATTERN", help=KEEP_FP32_HELP),
         click.option(
-            "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
+            "--records",
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="Take schedules from these tuning records, which `gpucomp tune` writes.",
         ),
         click.option(
-            "--records", type=click.Path(path_type=Path), metavar="DIR", help="Tuning records of `gpucomp tune`."
-        ),
-        click.option(
-            "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
+            "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP
         ),
     ):
         command = option(command)
@@ -73,10 +79,14 @@ def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["imagenet", "none"]),
         default="imagenet",
         show_default=True,
-        help="How a photo is normalised after it is resized.",
+        help="How to normalise a photo: with ImageNet's mean and deviation, or not at all (0 to 255).",
     )(function)
     return click.option(
-        "--input", "files", multiple=True, metavar="NAME=FILE", help="An input from .npy, .npz, .pb or a photo."
+        "--input",
+        "files",
+        multiple=True,
+        metavar="NAME=FILE",
+        help="Read an input from an .npy, .npz or .pb file or from a photo, which is resized. May repeat.",
     )(function)
 
 
@@ -88,14 +98,15 @@ def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0),
         default=ABSOLUTE,
         show_default=True,
-        help="The absolute part of --tolerance.",
+        metavar="ATOL",
+        help="The absolute error that --tolerance adds.",
     )(function)
     return click.option(
         "--tolerance",
         type=click.FloatRange(min=0),
         metavar="RTOL",
-        help="A tensor is right if rms(difference) <= RTOL * rms(expected) + ATOL, which is numpy.allclose for the tensor "
-        "as a whole; default 1e-4, or eight roundings to f16 or bf16 for models in these types.",
+        help="Relative error allowed. A tensor is right if rms(actual - expected) <= RTOL * rms(expected) + ATOL. "
+        "Default: 1e-4; for models in f16 or bf16, eight times the rounding error of that type.",
     )(function)
 
 

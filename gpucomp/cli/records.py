@@ -11,6 +11,7 @@ import click
 
 from gpucomp import config
 from gpucomp.cli import tensors
+from gpucomp.cli.options import PRECISION_HELP
 from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote
 from gpucomp.kernel.passes.precision import PRECISIONS
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 @click.group()
 def records() -> None:
-    """Tuning records: merge, diff, prune, refresh, show, study, export."""
+    """Show, compare and maintain tuning records, the measurements of `gpucomp tune`."""
 
 
 def _said(damage: Sequence[str]) -> None:
     for fault in damage[:5]:
-        print(f"no record: {fault}", file=sys.stderr)
+        print(f"ignored, because it is not a record: {fault}", file=sys.stderr)
     if len(damage) > 5:
-        print(f"and {len(damage) - 5} more lines that are no records", file=sys.stderr)
+        print(f"{len(damage) - 5} more lines are ignored, because they are not records", file=sys.stderr)
 
 
 def _read(places: Sequence[Path]) -> list[Record]:
@@ -59,7 +60,7 @@ def _file_of(place: Path, output: Path | None, usage: str) -> Path:
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
 def merge(places: tuple[Path, ...], output: Path) -> None:
-    """Write all records of PLACES (files or folders) to one file, each once, sorted by time."""
+    """Write all records of PLACES (files or folders) to one file, without duplicates, sorted by time."""
     from gpucomp.tuning import records as store
 
     found = store.merged(_read(places))
@@ -72,15 +73,22 @@ def merge(places: tuple[Path, ...], output: Path) -> None:
 @click.argument("after", type=click.Path(path_type=Path))
 @exported()
 def diff(before: Path, after: Path) -> None:
-    """List the kernels whose picks or numbers of trials differ between two places."""
+    """List the kernels whose chosen schedule (pick) or number of trials differs between BEFORE and AFTER.
+
+    Both are .jsonl files or folders of them.
+    """
     click.echo("\n".join(difference(_read([before]), _read([after]))))
 
 
 @records.command()
 @click.argument("place", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to PLACE.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file and leave PLACE as it is.")
 def prune(place: Path, output: Path | None) -> None:
-    """Remove what is superseded: releases, replaced picks, trials of templates that have changed, broken lines."""
+    """Remove records that are no longer used.
+
+    These are launches that did not run, picks that a later one replaced, trials of templates that have changed, and broken
+    lines. PLACE is a .jsonl file or a folder of them.
+    """
     from gpucomp.tuning import records as store
     from gpucomp.tuning.engines import hashes
 
@@ -94,10 +102,16 @@ def prune(place: Path, output: Path | None) -> None:
 @records.command()
 @click.argument("place", type=click.Path(path_type=Path))
 @click.argument("models", nargs=-1, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to PLACE.")
-@click.option("--target", metavar="TARGET", help="The target of the records, or one with the same sources.")
-@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Shapes of the models' inputs.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file and leave PLACE as it is.")
+@click.option(
+    "--target",
+    metavar="TARGET",
+    help="The target of the records, or one with the same kernel sources. Default: GPUCOMP_TARGET, or cpu.",
+)
+@click.option(
+    "--shapes", multiple=True, metavar="NAME:1x3x224x224", help="The shape of an input, as it was tuned. May repeat."
+)
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP)
 def refresh(
     place: Path,
     models: tuple[Path, ...],
@@ -106,10 +120,11 @@ def refresh(
     shapes: tuple[str, ...],
     precision: str,
 ) -> None:
-    """Make stale records of PLACE valid again for the kernels of MODELS, where an engine changed but not its output.
+    """Make stale records valid again if the kernels of MODELS still have the same source.
 
-    Each kernel is rendered and compared with the hash of the source that was measured. If they differ, the record stays
-    stale.
+    A record is stale once its engine (a template and its space) has changed. This command renders each kernel and compares
+    its hash with that of the source that was measured. If they are equal, the record gets the engine's new hash. If not, it
+    stays stale. PLACE is a .jsonl file or a folder of them.
     """
     from gpucomp import targets
     from gpucomp.tuning import records as store
@@ -135,18 +150,31 @@ def refresh(
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @exported()
 def show_records(places: tuple[Path, ...]) -> None:
-    """One row for each kernel and device: trials, invalid trials by reason, the pick."""
+    """Print the trials, invalid trials and chosen schedule (pick) of each kernel on each device."""
     click.echo("\n".join(overview(_read(places))))
 
 
 @records.command()
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--to", "form", required=True, type=click.Choice(["t4", "kernel-tuner", "optuna", "autotvm"]))
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="A file, or a folder for several kernels."
+    "--to",
+    "form",
+    required=True,
+    type=click.Choice(["t4", "kernel-tuner", "optuna", "autotvm"]),
+    help="The format to write.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The file to write; for several kernels, the folder.",
 )
 def export(places: tuple[Path, ...], form: str, output: Path) -> None:
-    """Export trials in another tool's format: one file for each kernel, device and engine; autotvm has one log."""
+    """Export trials in the format of another tool.
+
+    Each kernel, device and engine gets a file of its own. For autotvm there is one log.
+    """
     from gpucomp.tuning import exports
 
     for path, count in exports.export(_read(places), form, output):
@@ -157,10 +185,18 @@ def export(places: tuple[Path, ...], form: str, output: Path) -> None:
 @click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The HTML page to write.")
 @click.option("--kernel", metavar="TEXT", help="Only kernels whose digest starts with TEXT or whose label contains it.")
-@click.option("--model", type=click.Path(path_type=Path), help="The tuned model; needed to compare sources.")
-@click.option("--target", metavar="TARGET", help="The target it was tuned for.")
-@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Shapes of its inputs.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="The tuned model. Needed to compare sources, which records lack."
+)
+@click.option(
+    "--target",
+    metavar="TARGET",
+    help="The target that the model was tuned for. Default: GPUCOMP_TARGET, or cpu.",
+)
+@click.option(
+    "--shapes", multiple=True, metavar="NAME:1x3x224x224", help="The shape of an input, as it was tuned. May repeat."
+)
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP)
 def study_records(
     places: tuple[Path, ...],
     output: Path,
@@ -170,10 +206,10 @@ def study_records(
     shapes: tuple[str, ...],
     precision: str,
 ) -> None:
-    """Write one page on each search: which parameters matter, its progress, the winner's neighbours, how sources differ.
+    """Draw what the searches found, as one HTML page.
 
-    There is one section for each kernel and device in PLACES. Figures are of the trials that the search made. Without
-    --model there are no sources, because records have none.
+    The page has a section for each kernel and device in PLACES. A section shows the search's progress, which parameters
+    matter, the neighbours of the best schedule and, with --model, how their sources differ.
     """
     from gpucomp import targets
     from gpucomp.tuning import study_page, tuner

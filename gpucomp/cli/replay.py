@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpucomp.cli.options import SAMPLERS_HELP
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import draw_tables, exported, table
 from gpucomp.errors import plain
@@ -29,22 +30,75 @@ FIGURES = ("file", "sampler", "points", "seeds", "trials", "fraction of the opti
     "names",
     multiple=True,
     metavar="NAME",
-    help="model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as package.module:Class; may repeat.",
-)
-@click.option("--trials", type=click.IntRange(1), default=200, show_default=True, help="Measurements in one search.")
-@click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Searches for each file.")
-@click.option(
-    "--prior", "others", multiple=True, type=click.Path(path_type=Path), help="Records of another device to learn from."
-)
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Trials in flight at a time.")
-@click.option("--noise", type=click.FloatRange(0, 1), default=0.0, help="Noise of times, as a share: 0.05 is 5%.")
-@click.option("--failing", type=click.FloatRange(0, 1), default=0.0, help="Share of good trials that fail.")
-@click.option("--throttle", type=click.FloatRange(0, 1), default=0.0, help="Chance per trial that the clock changes.")
-@click.option(
-    "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Write the results there; - is stdout."
+    help=f"The sampler to judge: {SAMPLERS_HELP} May repeat.",
 )
 @click.option(
-    "--study", type=click.Path(path_type=Path), help="Draw the searches and the spaces there, as one HTML page."
+    "--trials",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="Number of measurements in one search.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of searches for each space and sampler, each with a seed of its own.",
+)
+@click.option(
+    "--prior",
+    "others",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Records of another device, which the samplers may learn from. May repeat.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of schedules that are proposed before any of them is measured.",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Add noise to the times: 0.05 is 5 % of each.",
+)
+@click.option(
+    "--failing",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Let this share of the good trials fail.",
+)
+@click.option(
+    "--throttle",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Probability that the clock of the simulated device changes before a trial.",
+)
+@click.option(
+    "--json",
+    "report",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="Also write the results to FILE, as JSON. With -: to stdout, and nothing else.",
+)
+@click.option(
+    "--study",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Draw the searches and the spaces, as one HTML page.",
 )
 @exported("csv")
 def replay(
@@ -60,9 +114,11 @@ def replay(
     report: Path | None,
     study: Path | None,
 ) -> None:
-    """Search the recorded spaces in FILES as if they were devices, and print how close to the optimum each sampler gets.
+    """Compare samplers on recorded spaces, without a device.
 
-    FILES are Kernel Tuner caches (.json, .json.gz), T4 results, or gpucomp's records (.jsonl, or a folder of them).
+    A search takes its times from FILES instead of measuring. The result is how close to the best recorded time each sampler
+    gets. FILES are Kernel Tuner caches (.json, .json.gz), T4 results or gpucomp's records (.jsonl,
+    or a folder of them).
     """
     from gpucomp.tuning import recorded
     from gpucomp.tuning import replay as laboratory

@@ -142,8 +142,8 @@ def dynamic_operators(model: DynamicModel) -> list[str]:
         lines.append(f"{op} at node {quote(name)}: the shape of its result depends on values")
         behind.remove((op, name))
     if behind:
-        lines.append(f"behind: {len(behind)} operators: {counted(op for op, _ in behind)}")
-    return [*lines, "these run on the host, by numpy, for the shapes of each run"]
+        lines.append(f"operators that read such results ({len(behind)}): {counted(op for op, _ in behind)}")
+    return [*lines, "all these run on the host, in numpy, because their shapes differ from run to run"]
 
 
 FEW = 3  # texts of a tensor that are printed

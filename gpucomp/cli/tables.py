@@ -142,7 +142,7 @@ def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 f"{form}_of_tables",
                 type=click.Path(path_type=Path, allow_dash=True),
                 metavar="FILE",
-                help=f"Also write the tables there, as {form.upper()}; - is stdout.",
+                help=f"Also write the tables to FILE, as {form.upper()}. With -: to stdout, and nothing else.",
             )(command)
         return command
 

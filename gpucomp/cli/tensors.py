@@ -214,7 +214,7 @@ def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
 
 
 def _unknown_kind(path: Path) -> UsageError:
-    return UsageError(f"{quote(path)}: the kinds of file that can be read are {', '.join(KINDS)}", code="GPC2003")
+    return UsageError(f"{quote(path)}: a file of one of these kinds expected: {', '.join(KINDS)}", code="GPC2003")
 
 
 def _unreadable(path: Path, error: BaseException) -> UsageError:
@@ -314,7 +314,10 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
     shape = spec.shape
     first = len(shape) == 4 and shape[1] in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or not (first or shape[3] in (1, 3)):
-        raise UsageError(f"input {quote(spec.name)} is {spec.type}, which is not the shape of a photo", code="GPC2003")
+        raise UsageError(
+            f"input {quote(spec.name)} is {spec.type}; for a photo [1, C, H, W] or [1, H, W, C] expected, with C 1 or 3",
+            code="GPC2003",
+        )
     channels, height, width = shape[1:] if first else (shape[3], shape[1], shape[2])
     try:
         with Image.open(path) as image:

@@ -17,6 +17,7 @@ import click
 
 from gpucomp import config
 from gpucomp.cli import tensors
+from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, SAMPLERS_HELP, SHAPES_HELP, TARGET_HELP
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
 HELD = 1.02  # times as fast: less is within the noise of a search
+LOCK_HELP = "Lock this file during each measurement. Searches with the same FILE then measure in turn."
 NOTHING_VALID = 8  # exit code: the budget ended and no candidate was valid
 
 
@@ -81,7 +83,7 @@ def certificates(command: Any) -> Any:
     for name, text in (
         ("--tls-key", "This machine's private key (PEM)."),
         ("--tls-cert", "This machine's certificate (PEM)."),
-        ("--tls-ca", "The authority that signed the certificates of all machines (PEM)."),
+        ("--tls-ca", "The certificate of the authority that signed those of all machines (PEM)."),
     ):
         command = click.option(name, type=click.Path(path_type=Path), metavar="FILE", help=text)(command)
     return command
@@ -99,9 +101,19 @@ def _certificates(authority: Path | None, certificate: Path | None, key: Path | 
 
 
 @click.command()
-@click.option("--scheduler", "address", metavar="ADDRESS", required=True, help="The address of `gpucomp tune --fleet`.")
-@click.option("--target", metavar="TARGET", help="The device of this machine: cpu, opencl[:NAME] or cuda[:ARCH].")
-@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="A file to lock during measurements.")
+@click.option(
+    "--scheduler",
+    "address",
+    metavar="ADDRESS",
+    required=True,
+    help="The address that `gpucomp tune --fleet` listens at.",
+)
+@click.option(
+    "--target",
+    metavar="TARGET",
+    help="The device to measure on: cpu, opencl[:NAME] or cuda[:ARCH]. Default: GPUCOMP_TARGET, or cpu.",
+)
+@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help=LOCK_HELP)
 @certificates
 def worker(
     address: str,
@@ -111,10 +123,10 @@ def worker(
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> int:
-    """Measure for a `gpucomp tune --fleet` on another machine, until it ends.
+    """Measure on this machine for a `gpucomp tune --fleet` on another one, until that search ends.
 
-    The worker measures one candidate at a time on one device of this machine, in a process of its own. It needs no model. The
-    other end can run code here: unless it is on this machine, both ends must show certificates of the same authority.
+    A worker measures one schedule at a time on one device, in a separate process. It needs no model. The tuner can run code
+    here. So if it is on another machine, both must show certificates of the same authority.
     """
     from gpucomp import targets
     from gpucomp.tuning import fleet
@@ -152,47 +164,68 @@ def terminable() -> Iterator[None]:
 @click.option(
     "--kernel", "spec", metavar="'OP a=1 b=2'", help="Tune one kernel instead of a model: 'matmul m=64 n=64 k=64'."
 )
-@click.option("--target", metavar="TARGET", help="cpu, opencl[:NAME] or cuda[:ARCH].")
-@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")
-@click.option("--constants", multiple=True, metavar="NAME=VALUE", help="Fix an input to a number, or to a list.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
-@click.option("--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32.")
-@click.option("--budget", metavar="TIME", help="Time for the whole search: 90s, 20m, 1.5h.")
-@click.option("--trials", type=click.IntRange(1), help="Number of measurements, for all kernels together.")
-@click.option("--records", "place", type=click.Path(path_type=Path), default=FOLDER, show_default=True, metavar="DIR")
+@click.option("--target", metavar="TARGET", help=TARGET_HELP)
+@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=SHAPES_HELP)
+@click.option("--constants", multiple=True, metavar="NAME=VALUE", help=CONSTANTS_HELP)
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP)
+@click.option("--keep-fp32", multiple=True, metavar="PATTERN", help=KEEP_FP32_HELP)
 @click.option(
-    "--sampler",
-    metavar="NAME",
-    help="Proposes the candidates: model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as "
-    "package.module:Class.",
+    "--budget",
+    metavar="TIME",
+    help="Time limit of the whole search: 90s, 20m, 1.5h. Default: until more measurements are not worth their time.",
 )
+@click.option(
+    "--trials", type=click.IntRange(1), metavar="N", help="Largest number of measurements, for all kernels together."
+)
+@click.option(
+    "--records",
+    "place",
+    type=click.Path(path_type=Path),
+    default=FOLDER,
+    show_default=True,
+    metavar="DIR",
+    help="The folder that every measurement is written to.",
+)
+@click.option("--sampler", metavar="NAME", help=f"What proposes the schedules to measure: {SAMPLERS_HELP}")
 @click.option(
     "--storage",
     metavar="URL",
-    help="Keep the optuna studies there, for optuna-dashboard: sqlite:///tuning.db, or a journal file.",
+    help="Also keep the searches here, for optuna-dashboard: sqlite:///tuning.db, or the path of a journal file.",
 )
-@click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
-    "--builders", type=click.IntRange(1), help="Number of processes that compile; default: one for each core."
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of the sampler's random numbers."
 )
-@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="A file to lock during measurements.")
+@click.option(
+    "--builders",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of processes that compile. Default: one for each core.",
+)
+@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help=LOCK_HELP)
 @click.option(
     "--fleet",
     "address",
     metavar="ADDRESS",
-    help="Measure on other machines: listen at this address, such as tls://0.0.0.0:8786.",
+    help="Measure on other machines, with `gpucomp worker`. Listen at this address, such as tls://0.0.0.0:8786.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Number of workers to wait for before the search starts.",
+    metavar="N",
+    help="With --fleet: number of workers to wait for before the search starts.",
 )
 @certificates
-@click.option("--resume", is_flag=True, help="Continue with existing records; an error if there are none.")
-@click.option("--dry-run", is_flag=True, help="Print the tasks and their spaces; measure nothing.")
-@click.option("--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write the result there.")
+@click.option("--resume", is_flag=True, help="Continue from the records in DIR. It is an error if there are none.")
+@click.option("--dry-run", is_flag=True, help="Print the kernels and the sizes of their spaces. Measure nothing.")
+@click.option(
+    "--json",
+    "report",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="Also write the result to FILE, as JSON. With -: to stdout.",
+)
 @exported("csv")
 def tune(
     model: Path | None,
@@ -219,10 +252,10 @@ def tune(
     dry_run: bool,
     report: Path | None,
 ) -> int:
-    """Search schedules for MODEL's kernels on this machine's device, and record every measurement.
+    """Search faster schedules for the kernels of MODEL (.onnx), by measuring them on this machine's device.
 
-    Ctrl-C loses nothing: the records hold every measurement, and --resume continues from there. `gpucomp compile --records
-    DIR` uses the result.
+    Every measurement is written to the records at once. So Ctrl-C loses nothing, and --resume continues from there. `gpucomp
+    compile --records DIR` compiles with the schedules that were found.
     """
     from gpucomp import targets
     from gpucomp.tuning import tuner
@@ -300,7 +333,7 @@ def _searched(
         with terminable(), watching(options) as watch:
             tuned = tuner.search(lowered, tasks, device, place, options, precision=precision, watch=watch)
     except KeyboardInterrupt:
-        print(f"interrupted: the measurements are in {place}; go on with --resume", file=sys.stderr)
+        print(f"interrupted: the measurements are in {place}; continue with --resume", file=sys.stderr)
         raise
     click.echo("\n".join(result(tuned, time.monotonic() - begin, options)))
     return tuned
@@ -368,10 +401,10 @@ def _final(study: Study, verdict: Verdict | None) -> str:
     if not verdict.decided:
         return verdict.came
     if verdict.came == "model":
-        return f"default: the model is no faster, alone {1 / verdict.alone:.2f} x"
+        return f"default: {1 / verdict.alone:.2f} x alone, but the model is no faster"
     if verdict.is_default:
         searched = 1 / study.progress.best
-        return f"default: {searched:.2f} x of the search did not hold" if searched > HELD else "default"
+        return f"default: the search's {searched:.2f} x was not confirmed" if searched > HELD else "default"
     return f"{1 / verdict.ratio:.2f} x"
 
 
@@ -450,11 +483,13 @@ def result(tuned: Tuned, took: float, options: Options) -> list[str]:
             f"model: {1e3 * tuned.untuned_s:.4g} ms untuned, {1e3 * tuned.untuned_s * ratio:.4g} ms tuned: "
             f"{1 / ratio:.3f} times as fast (95 %: {1 / high:.3f} to {1 / low:.3f})"
             if picked
-            else f"model: {1e3 * tuned.untuned_s:.4g} ms, tuned as untuned: nothing found helps it"
+            else f"model: {1e3 * tuned.untuned_s:.4g} ms; no schedule that was found makes it faster"
         )
     total = sum(s.task.weight for s in state.studies)
     if total:
-        lines.append(f"ten more minutes would save about {100 * tuned.forecast_s / total:.1f} % of its kernels' time")
+        lines.append(
+            f"ten more minutes of search may save about {100 * tuned.forecast_s / total:.1f} % of the kernels' time"
+        )
     lines.append(f"records: {tuned.records}")
     return lines
 

@@ -30,8 +30,8 @@ def costs(
     """
     if target.kind != "cuda" or target.device is None:
         raise UsageError(
-            "a static report is for GPU targets (the GPU need not be in this machine): "
-            f"give --target cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali, not {target.name}",
+            f"target {target.name}: the static report and the analytic model are for GPU targets: cuda:sm_XX, opencl:amd, "
+            "opencl:gfx90a or opencl:mali expected. The GPU need not be in this machine",
             code="GPC2012",
         )
     steps = launched(lowered)

@@ -89,10 +89,10 @@ class OpenCLProgram:
             return self._cl.Buffer(self._context, flags, max(1, nbytes))
         except self._cl.Error as error:
             most = self.device.max_mem_alloc_size
-            reason = f"its largest allocation is {most} B" if nbytes > most else str(error)
+            reason = f"its largest allocation is {most} bytes" if nbytes > most else str(error)
             raise DeviceError(
-                f"{self.device.name.strip()}: no buffer of {nbytes} B of the {self._needed()} B that the model needs: "
-                f"{reason}",
+                f"{self.device.name.strip()}: cannot allocate a buffer of {nbytes} bytes (the model needs {self._needed()} "
+                f"bytes): {reason}",
                 code="GPC5004",
             ) from error
 

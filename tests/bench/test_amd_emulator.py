@@ -285,5 +285,5 @@ def test_a_folder_that_is_no_checkout_is_told(tmp_path, capsys):
     with pytest.raises(SystemExit):
         amd_emulator.main([str(tmp_path)])
 
-    assert "is no checkout of tinygrad" in capsys.readouterr().err
+    assert "is not a checkout of tinygrad" in capsys.readouterr().err
     assert "test.mockgpu" not in sys.modules

@@ -79,7 +79,7 @@ def test_no_cell_needs_what_the_simulator_has_not():
 
 
 def test_a_checkout_that_is_not_built_is_told(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no checkout of GPGPU-Sim that is built"):
+    with pytest.raises(FileNotFoundError, match="is not a built checkout of GPGPU-Sim"):
         opened(tmp_path, tmp_path, tmp_path, 1.0)
     for name in ("lib/a/libcudart.so", "build/b/cuda-sim/ptx.tab.h"):
         (tmp_path / name).parent.mkdir(parents=True)

@@ -414,7 +414,7 @@ def test_what_failed_is_done_again_only_when_asked(tmp_path):
 def test_a_time_limit_stops_before_the_next_piece_of_work(tmp_path, capsys):
     assert kit.main(["correct", "--dry-run", "--limit-s", "-1", "--out", str(tmp_path)]) == 3
 
-    assert "call again" in capsys.readouterr().err
+    assert "run this again" in capsys.readouterr().err
     assert ends(tmp_path) == []
 
 

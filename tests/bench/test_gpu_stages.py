@@ -476,7 +476,7 @@ def test_the_report_names_what_is_wrong_and_the_last_word_counts(tmp_path):
     assert "| correct | 1 | 1 |" in text
     assert "other bits" in text
     assert "it hung" not in text
-    assert report.report(tmp_path / "none").startswith("no results")
+    assert report.report(tmp_path / "none").startswith("there are no results")
 
 
 def test_a_target_as_plain_data_is_the_target():

@@ -43,12 +43,18 @@ def trial(number, invalidity="correct"):
         ([launch(7), trial(7), launch(2), trial(2, "killed"), launch(3)], []),
         ([launch(7), launch(7), trial(7)], []),  # the default may be tried twice
         ([launch(7), launch(2, "release"), launch(2), launch(2, "release"), launch(2), trial(2)], []),
-        ([launch(7), launch(7), launch(7)], ["had not come to an end"]),
-        ([launch(7), trial(7), launch(7), trial(7)], ["measured before"]),
-        ([launch(7), trial(7), launch(2), launch(2)], ["had not come to an end"]),
-        ([launch(7), trial(7), launch(2), trial(2, "killed"), launch(2)], ["had not come to an end"]),
-        ([launch(7), trial(7), launch(2), trial(2, "timeout"), launch(2)], ["had not come to an end"]),
-        ([launch(7), trial(7), launch(2), trial(2), launch(2)], ["measured before"]),
+        ([launch(7), launch(7), launch(7)], ["launched again after its process had been killed"]),
+        ([launch(7), trial(7), launch(7), trial(7)], ["launched again after it had been measured"]),
+        ([launch(7), trial(7), launch(2), launch(2)], ["launched again after its process had been killed"]),
+        (
+            [launch(7), trial(7), launch(2), trial(2, "killed"), launch(2)],
+            ["launched again after its process had been killed"],
+        ),
+        (
+            [launch(7), trial(7), launch(2), trial(2, "timeout"), launch(2)],
+            ["launched again after its process had been killed"],
+        ),
+        ([launch(7), trial(7), launch(2), trial(2), launch(2)], ["launched again after it had been measured"]),
     ],
 )
 def test_a_killer_that_is_met_again_is_a_fault(found, wrong):
@@ -70,20 +76,20 @@ def history(tmp_path):
 
 def test_a_line_that_is_gone_is_a_fault(history):
     history.path.write_bytes(b"".join(history.path.read_bytes().splitlines(keepends=True)[1:]))
-    with pytest.raises(Broken, match="is gone, or is another one"):
+    with pytest.raises(Broken, match="is gone or has changed"):
         history.look()
 
 
 def test_a_trial_that_was_told_of_and_is_not_there_is_a_fault(history):
     history.told = 4
-    with pytest.raises(Broken, match="3 trials in the records, and the tuner had told of 4"):
+    with pytest.raises(Broken, match="3 trials in the records, but the tuner had reported 4"):
         history.look()
 
 
 def test_a_line_that_is_no_record_is_a_fault_unless_it_was_torn(history):
     with history.path.open("ab") as file:
         file.write(b"nonsense\n")
-    with pytest.raises(Broken, match="1 lines that are no records, where 0 were torn"):
+    with pytest.raises(Broken, match="1 lines are not records, but only 0 were torn"):
         history.look()
 
 

@@ -188,7 +188,7 @@ def test_comparing_a_wrong_answer_ends_with_6(command, monkeypatch):
 
     assert ran.code == 6
     assert ran.error.startswith("error GPC6001: output 'y' differs from onnxruntime: relative L2 error ")
-    assert ran.error.endswith("above 0.01 relative + 1e-06 absolute (1 of 2 outputs are)")
+    assert ran.error.endswith("allowed: 0.01 relative + 1e-06 absolute (1 of 2 outputs are wrong)")
     assert [line.split()[-1] for line in ran.out.splitlines() if line.startswith(("'y' ", "'z' "))][-2:] == [
         "WRONG",
         "ok",
@@ -272,15 +272,19 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
             "error GPC2003: --input: 'x' is given twi",
         ),
         (["run", "model.onnx", "--input", "x=none.npy"], 2, "error GPC2004: cannot read 'none.npy': No such file or"),
-        (["run", "model.onnx", "--input", "x=."], 2, "error GPC2003: '.': the kinds of file that can be read are .npy"),
-        (["run", "model.onnx", "--input", "x=model.onnx"], 2, "error GPC2003: 'model.onnx': the kinds of file"),
+        (["run", "model.onnx", "--input", "x=."], 2, "error GPC2003: '.': a file of one of these kinds expected: .npy"),
+        (
+            ["run", "model.onnx", "--input", "x=model.onnx"],
+            2,
+            "error GPC2003: 'model.onnx': a file of one of these kinds",
+        ),
         (["run", "model.onnx", "--input", "x=bad.npy"], 2, "error GPC2004: cannot read 'bad.npy': "),
         (["run", "model.onnx", "--input", "x=bad.npz"], 2, "error GPC2004: cannot read 'bad.npz': "),
         (["run", "model.onnx", "--input", "x=bad.pb"], 2, "error GPC2004: cannot read 'bad.pb': "),
         (
             ["run", "model.onnx", "--input", "x=bad.jpg"],
             2,
-            "error GPC2003: input 'x' is f32[3,5], which is not the shape of a photo",
+            "error GPC2003: input 'x' is f32[3,5]; for a photo [1, C, H, W] or [1, H, W, C] expected",
         ),
         (["run", "model.onnx", "--input", "x=pickled.npy"], 2, "error GPC2004: cannot read 'pickled.npy': "),
         (
@@ -332,7 +336,10 @@ def test_a_compiled_model_is_not_run_on_another_target(command):
     shaped = command("run", "m.gpuc", "--shapes", "x:3x5")
 
     assert other.error == "error GPC2007: 'm.gpuc' is compiled for cpu, not for cuda:sm_90a"
-    assert shaped.error == "error GPC2007: 'm.gpuc' is compiled: --shapes has no effect on it"
+    assert (
+        shaped.error
+        == "error GPC2007: 'm.gpuc' is compiled, so --shapes comes too late: compile the .onnx model again with it"
+    )
 
 
 def test_a_file_that_only_claims_to_be_large_is_refused(command, tmp_path):

@@ -100,7 +100,7 @@ def test_a_missing_disassembler_is_said(found, monkeypatch):
 @pytest.mark.parametrize("target", ["cpu", "opencl:generic"])
 def test_targets_without_ptxas_have_no_static_report(target):
     device = resolve(target)
-    with pytest.raises(UsageError, match="give --target cuda:sm_XX"):
+    with pytest.raises(UsageError, match="are for GPU targets: cuda:sm_XX"):
         static.costs(lower(DIGITS, device, SHAPES), device)
 
 
@@ -173,7 +173,7 @@ def test_why_names_every_term(capfd):
 
     assert code == 0
     terms = ("launch", "start", "loop", "math", "issue", "shared", "cache", "latency", "end", "join", "memory")
-    for word in ("floor", "waves", "occupancy", *terms, "bound by", "besides"):
+    for word in ("floor", "waves", "occupancy", *terms, "bound by", "others"):
         assert word in out
 
 

@@ -281,7 +281,7 @@ def test_why_no_record_answers_is_told(inspected, records_of_others):
         "sibling: this kernel was not tuned on any device",
     ]
     assert [line.partition(":")[0] for line in said] == ["record", "sibling", "nearest", "portfolio"]
-    by = next(n for n, line in enumerate(lines) if line.startswith("  by "))
+    by = next(n for n, line in enumerate(lines) if line.startswith("  chosen by "))
     assert lines[by + 1].startswith("  not by ")
 
 

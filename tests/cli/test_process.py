@@ -139,7 +139,7 @@ def test_a_command_whose_reader_has_gone_still_gives_its_verdict():
     ran = process(script, "check", "m.onnx")
 
     assert ran.returncode == 4
-    assert "1 case that gpucomp cannot compile" in ran.stderr
+    assert "cannot be compiled: 1 problem, listed" in ran.stderr
 
 
 def test_a_broken_pipe_to_another_process_is_no_success():

@@ -141,7 +141,7 @@ def test_check_names_every_unsupported_operator_at_once(command, tmp_path):
     assert "Frobnicate" in out
     assert "Twist" in out
     assert "Relu" not in out
-    assert err.startswith("error GPC4001: 'm.onnx': 2 cases")
+    assert err.startswith("error GPC4001: 'm.onnx' cannot be compiled: 2 problems")
     assert compiled[0] == 4
     assert "Twist" in compiled[2]
 
@@ -168,7 +168,7 @@ def test_check_names_unknown_operators_beside_open_dimensions(command, tmp_path)
     assert code == 4
     assert [line.split()[0].removeprefix("org.example.") for line in out.splitlines()] == ["Foo", "Bar", "Bar", "input"]
     assert "--shapes x:Nx3" in out
-    assert err.startswith("error GPC4001: 'm.onnx': 4 cases")
+    assert err.startswith("error GPC4001: 'm.onnx' cannot be compiled: 4 problems")
 
 
 def test_an_input_is_fixed_on_the_command_line(command, tmp_path):
@@ -205,9 +205,9 @@ def test_a_sequence_is_asked_for_in_the_language_of_the_caller(command, tmp_path
     graph = helper.make_graph(nodes, "g", [sequence], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
 
-    with pytest.raises(UsageError, match=r"given: shapes=\{'xs': a list of shapes\}"):
+    with pytest.raises(UsageError, match=r"its contents: shapes=\{'xs': a list of shapes\}"):
         gpucomp.compile(tmp_path / "m.onnx")
-    assert "given: --shapes xs:[2x3,4x3], a list of shapes" in command("check", "m.onnx")[2]
+    assert "its contents: --shapes xs:[2x3,4x3], a list of shapes" in command("check", "m.onnx")[2]
 
 
 def test_inputs_that_can_be_given_are_listed_without_weights(tmp_path):
@@ -380,7 +380,7 @@ def test_check_names_where_values_decide_shapes(command, tmp_path):
 
     assert code == 0
     assert "NonZero at node 'places': the shape of its result depends on values" in out
-    assert "behind: 1 operators: Transpose" in out
+    assert "operators that read such results (1): Transpose" in out
     assert "Exp" not in out
     assert "dynamic   2 operators" in compiled[1]
     assert "NonZero Transpose" in compiled[1]
@@ -405,4 +405,6 @@ def test_a_model_behind_graph_is_not_its_value(command, tmp_path, output):
 
     assert code == (0 if output else 2), err
     assert (tmp_path / "g.html").exists() == bool(output)
-    assert output or err.startswith("error GPC2002: the graph of kernels is drawn: --graph -o FILE.html expected")
+    assert output or err.startswith(
+        "error GPC2002: the page of kernels needs both --graph and a file: give --graph -o FILE.html"
+    )

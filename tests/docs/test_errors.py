@@ -46,10 +46,14 @@ def messages() -> dict[str, set[str]]:
             coded = [(k.value, node.args[0]) for k in node.keywords if k.arg == "code"]
             if isinstance(node.func, ast.Name) and node.func.id == "print_error":
                 coded.append((node.args[0], node.args[1]))
+            coded += [(code, k.value) for code, _ in coded for k in node.keywords if k.arg == "in_shell"]
+            option = (
+                "--" if ast.unparse(node.func) == "wrong_argument" else ""
+            )  # what ``wrong_argument`` puts before it
             for code, message in coded:
                 for part in ast.walk(code):
                     if isinstance(part, ast.Constant) and CODE.fullmatch(str(part.value)):
-                        found.setdefault(part.value, set()).add(pattern(message))
+                        found.setdefault(part.value, set()).add(option + pattern(message))
     return found
 
 

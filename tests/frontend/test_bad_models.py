@@ -200,10 +200,10 @@ def weight(**fields):
         ({}, "0 numbers in float_data"),
         ({"int32_data": [1] * 6}, "f32 data belongs in float_data"),
         ({"float_data": [1.0] * 6, "raw_data": b"\0" * 24}, "more than one place"),
-        ({"dims": [-1, 6]}, "no sensible size"),
-        ({"dims": [-4, -4]}, "no sensible size"),
-        ({"dims": [1 << 62, 4]}, "no sensible size"),
-        ({"dims": [1 << 32, 1 << 32]}, "no sensible size"),
+        ({"dims": [-1, 6]}, "is negative or too large"),
+        ({"dims": [-4, -4]}, "is negative or too large"),
+        ({"dims": [1 << 62, 4]}, "is negative or too large"),
+        ({"dims": [1 << 32, 1 << 32]}, "is negative or too large"),
         ({"dims": [1] * 300}, "rank 300"),
         ({"data_type": 0}, "0 is not an element type"),
         ({"data_type": 999}, "999 is not an element type"),
@@ -387,7 +387,7 @@ def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type
     assert list(caught.value.problems) == [
         "ai.onnx.ml.DictVectorizer (opset 1) at node 'vectorise': no translation for this operator (f32)",
         "com.example.Frobnicate (opset 1) at node 'frob': unknown operator",
-        "NonZero (opset 20) at node 'places': its operand must be known at compile time, and depends on the value of 'x'",
+        "NonZero (opset 20) at node 'places': its operand must be known at compile time, but depends on the value of 'x'",
     ]
     assert check(proto) == (list(caught.value.problems[:2]), b"")  # NonZero is data-dependent: it runs later
 
@@ -406,7 +406,7 @@ def test_a_shape_computed_from_values_names_the_input_that_decides_it():
     nodes = [node("Reshape", ["x", "s"], ["y"], name="r")]
     proto = model(nodes, [X, value("s", (2,), TensorProto.INT64)])
 
-    with pytest.raises(UnsupportedError, match="must be known at compile time, and depends on the value of 's'") as e:
+    with pytest.raises(UnsupportedError, match="must be known at compile time, but depends on the value of 's'") as e:
         load(proto)
 
     assert e.value.inputs == ("s",)

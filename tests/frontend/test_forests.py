@@ -197,10 +197,7 @@ def test_one_entry_too_few_is_found(name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *(
-            (f"nodes_{name}", "trees with at least a node, and attributes of equal lengths, expected")
-            for name in NEEDED
-        ),
+        *((f"nodes_{name}", "at least one node, and attributes of equal lengths expected") for name in NEEDED),
         *((f"target_{name}", "weights of at least one leaf, in attributes of equal lengths") for name in WEIGHING),
     ],
 )
@@ -395,7 +392,7 @@ def test_a_tree_of_one_leaf_and_a_device():
     ("change", "error", "message"),
     [
         ({"nodes_truenodeids": [-1]}, ShapeError, "attributes of equal lengths"),
-        ({"nodes_modes": None}, ShapeError, "nodes of mode 'BRANCH_ODD'"),
+        ({"nodes_modes": None}, ShapeError, "nodes_modes 'BRANCH_ODD': one of"),
         ({"target_ids": None}, ShapeError, "weights of a leaf or target that does not exist"),
         ({"aggregate_function": "PRODUCT"}, ShapeError, "aggregate_function='PRODUCT'"),
         ({"base_values": [1.0, 2.0]}, ShapeError, "1 base values expected, 2 given"),
@@ -417,7 +414,7 @@ def test_a_tree_that_leads_back_to_itself_is_refused():
     attributes = forest(4, "target", 1)
     attributes["nodes_truenodeids"] = [1] * len(attributes["nodes_modes"])
 
-    with pytest.raises(UnsupportedError, match="a cycle, or of more than"):
+    with pytest.raises(UnsupportedError, match="a cycle or with more than"):
         load(of("TreeEnsembleRegressor", attributes))
 
 

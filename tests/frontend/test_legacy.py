@@ -125,7 +125,7 @@ def test_a_recurrent_layer_may_say_that_its_sequence_is_an_output():
         (6, "PRelu", [COLUMNS], {}, "one slope, or one for each channel"),
         (6, "BatchNormalization", BN, {}, "is_test=0 trains"),
         (6, "Dropout", [], {}, "is_test=0 trains"),
-        (1, "Cast", [], {"to": "NUMBER"}, "is not an element type"),
+        (1, "Cast", [], {"to": "NUMBER"}, "the name of an element type expected"),
         (1, "LpPool", [], {}, "kernel_shape is required"),
         (1, "Upsample", [], {"height_scale": 2.0}, "width_scale"),
         (7, "Add", [X], {"broadcast": 1}, "unknown attribute 'broadcast'"),

@@ -233,10 +233,10 @@ def test_a_quantised_layer_is_compiled():
     ("operator", "arrays", "attributes", "error", "message"),
     [
         ("QLinearMul", (F([1]), F(1), None, F([1]), F(1), None, F(1)), {}, ShapeError, "i8 or u8 expected"),
-        ("QLinearConcat", (F(1), np.uint8(1), np.uint8([1])), {"axis": 0}, ShapeError, "threes"),
+        ("QLinearConcat", (F(1), np.uint8(1), np.uint8([1])), {"axis": 0}, ShapeError, "codes, scale and zero point"),
         ("MatMulInteger16", (np.int8([[1]]), np.int8([[1]])), {}, ShapeError, "i16 or u16"),
-        ("QGemm", (*QGEMM, None, F(0.3)), {}, ShapeError, "a scale of the result without its zero point"),
-        ("QGemm", (*QGEMM, None, None, np.uint8(3)), {}, ShapeError, "a scale of the result without its zero point"),
+        ("QGemm", (*QGEMM, None, F(0.3)), {}, ShapeError, "the scale and the zero point of the result"),
+        ("QGemm", (*QGEMM, None, None, np.uint8(3)), {}, ShapeError, "the scale and the zero point of the result"),
         ("QLinearSoftmax", (np.uint8([1]), F(1), None, F(1), np.uint8(0)), {}, ModelError, "these attributes"),
         ("QLinearSigmoid", (np.uint8([1]), F(1), None, F(1)), {"site": 1}, ModelError, "unknown attribute 'site'"),
         ("NhwcMaxPool", (np.uint8([[[1]]]),), {"kernel_shape": [1], "site": 1}, ModelError, "unknown attribute 'site'"),
@@ -247,7 +247,13 @@ def test_a_quantised_layer_is_compiled():
             UnsupportedError,
             "bits=3",
         ),
-        ("GatherBlockQuantized", (np.uint8([[1]]), np.int64([0]), F([[1]])), {"gather_axis": 1}, ShapeError, "along 1"),
+        (
+            "GatherBlockQuantized",
+            (np.uint8([[1]]), np.int64([0]), F([[1]])),
+            {"gather_axis": 1},
+            ShapeError,
+            "gather_axis=1",
+        ),
         ("GatherBlockQuantized", (np.int8([[1]]), np.int64([0]), F([[1]])), {}, UnsupportedError, "a table of i8"),
         (
             "MatMulNBits",

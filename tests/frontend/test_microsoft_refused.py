@@ -106,9 +106,9 @@ def listed():
     yield heads(Q, K, V, None, None, normal(1, 1, S, KEYS).astype(np.float64)), "one element type expected"
     yield heads(Q, K[:1], V[:1]), "do not fit together"
     yield heads(Q, normal(B, H, KEYS, SIZE), V), "keys and values expected"
-    yield heads(Q, SAME, SAME, None, None, None, PAST), "past keys without past values, or the reverse"
-    yield heads(Q, SAME, SAME, None, None, None, None, PAST), "past keys without past values, or the reverse"
-    yield heads(Q, SAME, SAME, None, None, None, PAST[:1], PAST[:1]), "in front of"
+    yield heads(Q, SAME, SAME, None, None, None, PAST), "past keys and past values belong together"
+    yield heads(Q, SAME, SAME, None, None, None, None, PAST), "past keys and past values belong together"
+    yield heads(Q, SAME, SAME, None, None, None, PAST[:1], PAST[:1]), "only in length"
 
     yield rotary(X, PLACES[:1], TABLE, TABLE), "one position or those of"
     yield rotary(X, PLACES[0], TABLE, TABLE), "one position or those of"
@@ -118,7 +118,7 @@ def listed():
     yield rotary(I32(X), PLACES, I32(TABLE), I32(TABLE)), "f16 or bf16"
     yield rotary(normal(B, H, S, 8), PLACES, TABLE, TABLE), "cosines of half of 8"
     yield rotary(normal(B, S, H * 8), PLACES, TABLE, TABLE, num_heads=H), "cosines of half of 8"
-    yield rotary(normal(B, S, H * 8), PLACES, TABLE, TABLE, rotary_embedding_dim=4), "without num_heads"
+    yield rotary(normal(B, S, H * 8), PLACES, TABLE, TABLE, rotary_embedding_dim=4), "needs num_heads"
 
     yield grouped(*STEP, *[None] * 3, normal(1, HEADS, 1, 12)), "a bias of scores"
     yield grouped(*STEP, *[None] * 3, normal(1, HEADS, 1, 10)), "a bias of scores"
@@ -128,10 +128,10 @@ def listed():
     yield grouped(*PROMPT, *[None] * 3, normal(S, S)), "a bias of scores"
     yield grouped(*PROMPT, *[None] * 4, normal(1)), "4 sinks expected"
     yield grouped(*PROMPT, *[None] * 4, normal(1, HEADS)), "4 sinks expected"
-    yield grouped(*but(PROMPT, _2=None)), "keys: one of two is missing"
-    yield grouped(*but(PROMPT, _1=None)), "keys: one of two is missing"
-    yield grouped(*but(STEP, _4=None)), "past: one of two is missing"
-    yield grouped(*but(LONG, _6=I32(3))), "3 keys in all"
+    yield grouped(*but(PROMPT, _2=None)), "keys: both or neither expected"
+    yield grouped(*but(PROMPT, _1=None)), "keys: both or neither expected"
+    yield grouped(*but(STEP, _4=None)), "past: both or neither expected"
+    yield grouped(*but(LONG, _6=I32(3))), "total_sequence_length 3"
     yield grouped(*but(STEP, _6=F(8.5))), "i32 expected"
     for places in (np.arange(S)[None], np.arange(S)):
         yield grouped(*PROMPT, COSINES, COSINES, places, do_rotary=1), "positions of 2 x 5"
@@ -140,11 +140,11 @@ def listed():
     yield ("SkipLayerNormalization", (X, SAME, normal(1)), {}), "12 elements expected"
     yield ("SkipLayerNormalization", (X, SAME, normal(D), normal(1, D)), {}), "12 elements expected"
     yield ("SkipLayerNormalization", (X, SAME, normal(D), normal(D), normal(1, D)), {}), "12 elements expected"
-    yield ("SkipLayerNormalization", (X, normal(1, 1, D), normal(D)), {}), "is not added to"
+    yield ("SkipLayerNormalization", (X, normal(1, 1, D), normal(D)), {}), "an addend that broadcasts to"
     yield ("SkipSimplifiedLayerNormalization", (X, SAME, normal(1, D)), {}), "12 elements expected"
     yield (
         ("FusedConv", (normal(1, 2, 5, 5), normal(3, 2, 3, 3), None, normal(1, 3, 1, 1)), {"activation": "Relu"}),
-        "not added",
+        "an addend of shape",
     )
 
     product = (U, codes(np.uint8, 5, 6), F(0.1), F(0.2))

@@ -61,7 +61,7 @@ def test_a_place_outside_the_sequence_is_refused(operator, place):
     inputs = [sequence("s"), value("t", None)] if operator == "SequenceInsert" else [sequence("s")]
     proto = model([node(operator, names, ["y"])], inputs, weights={"p": number(place)})
 
-    with pytest.raises(ShapeError, match=f"position {place} in a sequence of 2 tensors"):
+    with pytest.raises(ShapeError, match=f"in a sequence of 2 tensors; {place} given"):
         run(proto, [A, B], *[C] * (len(inputs) - 1))
 
 
@@ -72,7 +72,7 @@ def test_a_place_that_is_an_input_is_fixed_to_its_value():
     for place, expected in ((0, A), (-1, B)):
         assert np.array_equal(prepared.run([[A, B], number(place)])[0], expected)
     with pytest.raises(
-        UnsupportedError, match="its position must be known at compile time, and depends on the value of 'p'"
+        UnsupportedError, match="its position must be known at compile time, but depends on the value of 'p'"
     ):
         load(proto, shapes={"s": [A.shape, B.shape]})
 
@@ -135,7 +135,7 @@ def test_what_is_in_a_sequence_has_to_be_said():
     proto = model([node("Identity", ["s"], ["y"])], [sequence("s")])
 
     with pytest.raises(
-        UsageError, match=r"input 's' is seq\(f32\): its contents must be given: shapes={'s': a list of shapes}"
+        UsageError, match=r"input 's' is seq\(f32\); give the shapes of its contents: shapes={'s': a list of shapes}"
     ):
         load(proto)
     with pytest.raises(UsageError, match="a list expected"):

@@ -143,7 +143,7 @@ def test_shapes_that_follow_from_the_text_need_it_at_compile_time():
     proto = model([node("StringSplit", ["t"], ["y", "n"], delimiter=" ")], [texts()], ["y", "n"])
 
     with pytest.raises(
-        UnsupportedError, match="its operand must be known at compile time, and depends on the value of 't'"
+        UnsupportedError, match="its operand must be known at compile time, but depends on the value of 't'"
     ):
         load(proto)
     parts, counts = run(proto, WORDS)

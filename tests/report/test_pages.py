@@ -189,7 +189,7 @@ def test_every_name_and_text_of_a_model_may_be_hostile(drawn):
 
 @pytest.mark.parametrize("arguments", [("--graph",), ("--graph", "before", "-o", "g.html"), ("-o", "g.html")])
 def test_a_graph_of_kernels_wants_a_file_and_a_file_wants_a_graph(drawn, arguments):
-    assert "--graph -o FILE.html expected" in drawn(convolved(), *arguments, code=2)
+    assert "give --graph -o FILE.html" in drawn(convolved(), *arguments, code=2)
 
 
 def test_the_page_of_a_search_draws_its_trials_and_folds_its_sources(tmp_path):

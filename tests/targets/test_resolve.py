@@ -68,7 +68,7 @@ def test_an_unknown_target_is_a_usage_error_that_lists_what_exists(text):
 
 def test_an_unknown_opencl_device_is_a_usage_error_that_lists_devices():
     assert {"generic", "pocl", "mali", "amd"} <= set(opencl.flavours())
-    listed = ", ".join((*opencl.flavours(), *opencl.AMD))
+    listed = ", ".join((*opencl.flavours(), "a Mali.s name such as mali-g78 .opencl:mali for any.", *opencl.AMD))
     with pytest.raises(UsageError, match=f"flavours are {listed}; devices here are '"):
         targets.resolve("opencl:no such device")
 

@@ -303,9 +303,9 @@ def test_an_instance_is_copied_for_each_search():
         ("no.such.module:Sampler", "No module named 'no'"),
         ("optuna.samplers:Lucky", "has no attribute 'Lucky'"),
         ("optuna.samplers:TPESampler.sample_relative", "has no attribute"),
-        ("optuna.study:Study", "not a subclass of optuna.samplers.BaseSampler"),
-        ("optuna.samplers:GridSampler", "it cannot be made"),
-        (RandomSampler(Points(table([1], [2]))), "has points of its own"),
+        ("optuna.study:Study", "a subclass of optuna.samplers.BaseSampler expected"),
+        ("optuna.samplers:GridSampler", "its constructor failed"),
+        (RandomSampler(Points(table([1], [2]))), "belongs to one search space"),
     ],
 )
 def test_what_is_no_sampler_is_refused(wanted, message):

@@ -139,7 +139,7 @@ def test_a_storage_that_cannot_be_opened_is_refused_with_what_is_expected(tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
 
-    with pytest.raises(UsageError, match=r"--storage .*; a URL such as sqlite:///tuning.db") as found:
+    with pytest.raises(UsageError, match=r"GPC2032 storage .*; a URL such as sqlite:///tuning.db") as found:
         opened(text)
 
     assert found.value.code == "GPC2032"

@@ -268,7 +268,7 @@ def test_a_full_device_is_a_clear_error():
     store = records.Store.__new__(records.Store)
     store.path, store._synced, store._file = Path("/dev/full"), 0.0, os.open("/dev/full", os.O_RDWR)
 
-    with pytest.raises(RecordError, match="No space left on device; make room and go on with --resume"):
+    with pytest.raises(RecordError, match="No space left on device; make room and continue with Options"):
         store.append("trial", trial(0))
     os.close(store._file)
 
@@ -440,7 +440,7 @@ def test_files_beside_that_cannot_be_read_are_passed_over_and_named(path, tmp_pa
     path.with_name("b.jsonl").mkdir()
     path.with_name("d.jsonl").symlink_to(path.with_name("nowhere"))
 
-    with pytest.warns(RuntimeWarning, match="nothing is learned from records") as said:
+    with pytest.warns(RuntimeWarning, match="the search does not use these records: records") as said:
         found = records.beside(path)
 
     assert numbers(found) == [1, 2]

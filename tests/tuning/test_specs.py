@@ -28,7 +28,7 @@ def test_a_kernel_in_words_is_one_task(text, shape):
     ("text", "match"),
     [("", "one of conv2d, matmul"), ("fft n=8", "one of conv2d"), ("matmul m=5 n=7", "k must be given"),
      ("matmul m=5 n=7 k=0", "k must be given"), ("matmul m=5 n=7 k=-3", "'k=-3'"), ("matmul m=5 n=7 k=x", "'k=x'"),
-     ("matmul m=5 m=5 n=7 k=3", "once each"), ("matmul m=5 n=7 k=9999999", "'k=9999999'"), ("matmul m=5 n=7 q=3", "'q=3'"),
+     ("matmul m=5 m=5 n=7 k=3", "is given twice"), ("matmul m=5 n=7 k=9999999", "'k=9999999'"), ("matmul m=5 n=7 q=3", "'q=3'"),
      ("matmul m=5 n=7 k", "'k'"), ("softmax rows=3", "cols must be given")],
 )  # fmt: skip
 def test_what_is_no_kernel_is_a_usage_error(text, match):

@@ -180,11 +180,11 @@ def test_kernels_without_a_trial_are_counted_with_the_reason(tmp_path, options, 
 @pytest.mark.parametrize(
     ("verdict", "times", "said"),
     [
-        ({"is_default": True}, 1.0, "default: 2.00 x of the search did not hold"),
+        ({"is_default": True}, 1.0, "default: the search's 2.00 x was not confirmed"),
         (
             {"is_default": True, "came": "model", "alone": 0.5},
             1.0,
-            "default: the model is no faster, alone 2.00 x",
+            "default: 2.00 x alone, but the model is no faster",
         ),
         ({"is_default": False, "ratio": 0.8}, 1.25, "1.25 x"),
         ({"is_default": True, "came": "failed"}, 2.0, "failed"),
@@ -411,7 +411,7 @@ def test_a_termination_is_an_interruption(tmp_path, command, monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
     assert code == 130
-    assert "go on with --resume" in err
+    assert "continue with --resume" in err
 
 
 def test_devices_of_one_name_are_rows_of_their_own():

@@ -19,7 +19,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.errors import RecordError, UsageError, quote, wrong_argument
 from gpucomp.tuning.samplers.base import PointSampler
 from gpucomp.tuning.samplers.points import Space, suggest
 
@@ -126,8 +126,8 @@ def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
             Path(storage).parent.mkdir(parents=True, exist_ok=True)
             return JournalStorage(JournalFileBackend(storage))
         except OSError as error:
-            raise UsageError(
-                f"--storage {quote(storage)}: {error.strerror or error}; {expected}", code="GPC2032"
+            raise wrong_argument(
+                f"storage {quote(storage)}: {error.strerror or error}; {expected}", code="GPC2032"
             ) from None
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -136,7 +136,7 @@ def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
             return optuna.storages.get_storage(storage)
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, ValueError, OSError) as error:
         why = next(iter(str(error).splitlines()), type(error).__name__)[:300]
-        raise UsageError(f"--storage {quote(storage)}: {why}; {expected}", code="GPC2032") from error
+        raise wrong_argument(f"storage {quote(storage)}: {why}; {expected}", code="GPC2032") from error
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from gpucomp import plugins
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import UsageError, quote, wrong_argument
 from gpucomp.extras import install
 from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.prior import Prior
@@ -106,7 +106,10 @@ def _first(points: Points | EnginePoints, priors: Priors) -> list[int]:
 def _kind(wanted: Wanted, seed: int) -> type[PointSampler] | BaseSampler:
     """A class whose instances sample a table, or a ready sampler."""
     if isinstance(wanted, PointSampler):
-        raise UsageError(f"a {type(wanted).__name__} has points of its own: give its name in {__name__} instead")
+        raise UsageError(
+            f"sampler: a {type(wanted).__name__} belongs to one search space, and each kernel has its own: give the "
+            f"sampler's name, one of {', '.join(NAMES)}"
+        )
     found: type[PointSampler] | BaseSampler
     if isinstance(wanted, BaseSampler):
         found = copy.deepcopy(wanted)  # a copy for each search, because its state belongs to one study
@@ -116,7 +119,7 @@ def _kind(wanted: Wanted, seed: int) -> type[PointSampler] | BaseSampler:
         found = OF_OPTUNA[wanted](seed) if wanted in OF_OPTUNA else _imported(wanted, seed)
     # optuna imports cmaes only at the first proposal, after much has been measured
     if isinstance(found, optuna.samplers.CmaEsSampler) and importlib.util.find_spec("cmaes") is None:
-        raise UsageError(f"--sampler {title(wanted)} needs cmaes: {install('tune')}", code="GPC2603")
+        raise wrong_argument(f"sampler {title(wanted)} needs cmaes: {install('tune')}", code="GPC2603")
     return found
 
 
@@ -125,18 +128,18 @@ def _imported(wanted: str, seed: int) -> type[PointSampler] | BaseSampler:
     module, _, name = plugins.SAMPLERS.get(wanted, wanted).partition(":")
     expected = f"one of {', '.join((*NAMES, *plugins.SAMPLERS))}, or package.module:Class, expected"
     if not module or not name:
-        raise UsageError(f"--sampler {quote(wanted)}: {expected}")
+        raise wrong_argument(f"sampler {quote(wanted)}: {expected}")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"--sampler {quote(wanted)}: {error}; {expected}") from None
+        raise wrong_argument(f"sampler {quote(wanted)}: {error}; {expected}") from None
     if not (inspect.isclass(found) and issubclass(found, BaseSampler)):
-        raise UsageError(f"--sampler {quote(wanted)}: not a subclass of optuna.samplers.BaseSampler")
+        raise wrong_argument(f"sampler {quote(wanted)}: a subclass of optuna.samplers.BaseSampler expected")
     if issubclass(found, PointSampler):
         return found
     given: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(found).parameters else {}
     try:
         made = found(**given)
     except (TypeError, ImportError) as error:
-        raise UsageError(f"--sampler {quote(wanted)}: it cannot be made: {error}") from None
+        raise wrong_argument(f"sampler {quote(wanted)}: its constructor failed: {error}") from None
     return made

@@ -99,7 +99,7 @@ def static(value: Value, what: str) -> np.ndarray:
         inputs = sources(value)
         source = ", ".join(map(quote, inputs[:4])) or "the model"
         raise UnsupportedError(
-            f"its {what} must be known at compile time, and depends on the value of {source}",
+            f"its {what} must be known at compile time, but depends on the value of {source}",
             inputs=inputs,
             code="GPC4005",
         )

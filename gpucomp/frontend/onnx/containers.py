@@ -113,9 +113,9 @@ def model_input(
             f"{info.name}:none or the shape of its content" if optional else f"{info.name}:[2x3,4x3], a list of shapes"
         )
         raise UsageError(
-            f"{where} is {type}: its contents must be given: shapes={{{info.name!r}: {what}}}",
+            f"{where} is {type}; give the shapes of its contents: shapes={{{info.name!r}: {what}}}",
             code="GPC2102",
-            in_shell=f"{where} is {type}: its contents must be given: --shapes {words}",
+            in_shell=f"{where} is {type}; give the shapes of its contents: --shapes {words}",
         )
     made: list[Value] = []
 

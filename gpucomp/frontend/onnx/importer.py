@@ -160,7 +160,7 @@ class Importer:
         if not self.problems:
             return self._graph(inputs, outputs), None
         if any(isinstance(value, MapsValue) for value in outputs.values()):  # the rest cannot read them
-            raise UnsupportedError("a ZipMap in a model with data-dependent shapes", code="GPC4003")
+            raise UnsupportedError("a ZipMap is not supported in a model with data-dependent shapes", code="GPC4003")
         rest, read = data_dependent.rest(
             self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants
         )
@@ -362,7 +362,7 @@ class Importer:
         self.effort += effort
         if self.effort > self.bounds.effort + functions.EFFORT_A_NODE * self.nodes:
             raise UnsupportedError(
-                f"{site}: the model needs more operands, results and names than are supported for a file of this size",
+                f"{site}: the model has more operands, results and names than are supported for a file of this size",
                 code="GPC4006",
             )
 

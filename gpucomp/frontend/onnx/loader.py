@@ -228,7 +228,7 @@ def _content(path: Path, what: str) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise ModelError(f"{what}: not a regular file", code="GPC3001")
             if status.st_size > MAX_FILE:
-                raise ModelError(f"{what}: larger than 2 GiB, which no ONNX file can be", code="GPC3001")
+                raise ModelError(f"{what}: larger than 2 GiB, the limit of an ONNX file", code="GPC3001")
             return file.read()
     except OSError as error:
         raise ModelError(f"{what}: {os.strerror(error.errno or 0).lower()}", code="GPC3001") from None

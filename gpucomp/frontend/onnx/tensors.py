@@ -112,10 +112,10 @@ def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.n
 
 def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
     if len(dims) > MAX_RANK:
-        raise ModelError(f"{where}: rank {len(dims)}, at most {MAX_RANK} is possible", code="GPC3033")
+        raise ModelError(f"{where}: rank {len(dims)}; at most {MAX_RANK} is supported", code="GPC3033")
     shape = tuple(int(d) for d in dims)
     if any(d < 0 for d in shape) or math.prod(max(d, 1) for d in shape) > 1 << 48:
-        raise ModelError(f"{where}: the shape {list(shape)} has no sensible size", code="GPC3033")
+        raise ModelError(f"{where}: the shape {list(shape)} is negative or too large", code="GPC3033")
     return shape
 
 

@@ -52,7 +52,8 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
         static(condition, "condition")  # there is no Where for sequences
     if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
         raise UnsupportedError(
-            "a condition computed at run time with branches of different result types", code="GPC4005"
+            "branches whose results have different types are not supported if the condition is computed at run time",
+            code="GPC4005",
         )
     choose = reshape(condition, ())
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
@@ -70,7 +71,9 @@ def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
     """A stack of zero rows, of the type that the body declares."""
     info = graph.output[position].type.tensor_type
     if not info.HasField("shape") or any(not d.HasField("dim_value") for d in info.shape.dim):
-        raise UnsupportedError("a loop that never runs, with results of unknown shape", code="GPC4007")
+        raise UnsupportedError(
+            "a loop that never runs is not supported if its results have no shape in the model", code="GPC4007"
+        )
     dtype = element_type(info.elem_type, "scan output")
     return expand(constant(np.zeros((), dtype.numpy)), (0, *(d.dim_value for d in info.shape.dim)))
 
@@ -109,7 +112,7 @@ def loop(
         if UNKNOWN in results:
             return [UNKNOWN] * len(site.outputs)
         if constant_value(results[0]) is None and not is_running():
-            raise UnsupportedError("a loop condition computed at run time", code="GPC4005")
+            raise UnsupportedError("a loop condition that is computed at run time is not supported", code="GPC4005")
         going = bool(scalar(results[0], "condition"))
         state = list(results[1 : 1 + len(state)])
         for collected, row in zip(rows, results[1 + len(state) :], strict=True):

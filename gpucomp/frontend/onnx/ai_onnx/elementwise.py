@@ -237,7 +237,7 @@ def bit_cast(x: Value, *, to: int) -> Value:
     """Only for constants: the IR has no operator that reinterprets bits."""
     dtype = element_type(to, "to")
     if dtype.bits != x.type.dtype.bits:
-        raise ValueError(f"{x.type.dtype} and {dtype} differ in size")
+        raise ValueError(f"an element type of the size of {x.type.dtype} expected, to={dtype} given")
     if dtype is x.type.dtype:
         return x
     array = np.array(static(x, "operand"), order="C")

@@ -141,7 +141,7 @@ def lp_pool_of_a_real_power(
 def cast_by_name(x: Value, *, to: str) -> Value:
     kinds = onnx.TensorProto.DataType
     if to.upper() not in kinds.keys():  # noqa: SIM118 - not a mapping
-        raise ValueError(f"to={to[:40]!r} is not an element type")
+        raise ValueError(f"to={to[:40]!r}: the name of an element type expected")
     return cast_to(x, to=kinds.Value(to.upper()))
 
 

@@ -36,7 +36,7 @@ def reshape_to(x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     """0 copies a dimension (unless ``allowzero``), and a single -1 is inferred."""
     sizes = list(ints(shape, "shape"))
     if sizes.count(-1) > 1 or any(d < -1 for d in sizes):
-        raise ValueError(f"the shape {sizes} is not possible")
+        raise ValueError(f"the shape {sizes}: sizes of at least 0 and at most one -1 expected")
     if allowzero:
         if 0 in sizes and -1 in sizes:
             raise ValueError(f"the shape {sizes} has a 0 and a -1")
@@ -114,7 +114,7 @@ def split_attribute(x: Value, *, axis: int, split: tuple[int, ...] | None = None
             raise ValueError(f"size {x.shape[axis]} does not split into {count} equal parts")
         split = (x.shape[axis] // count,) * count
     if len(split) != len(site.outputs):
-        raise ValueError(f"{len(split)} sizes for {len(site.outputs)} outputs")
+        raise ValueError(f"one size for each of {len(site.outputs)} outputs expected, {len(split)} given")
     return _split(x, axis, split)
 
 
@@ -225,7 +225,9 @@ def expand_to(x: Value, shape: Value) -> Value:
 def tile(x: Value, repeats: Value) -> Value:
     counts = ints(repeats, "repeats")
     if len(counts) != len(x.shape) or any(c < 0 for c in counts):
-        raise ValueError(f"repeats {list(counts)} for {x.type}")
+        raise ValueError(
+            f"repeats {list(counts)}: {len(x.shape)} numbers of at least 0 expected, one for each axis of {x.type}"
+        )
     return ops.Tile(x, repeats=counts) if any(c != 1 for c in counts) else x
 
 
@@ -290,7 +292,7 @@ def center_crop_pad(x: Value, shape: Value, *, axes: tuple[int, ...] | None = No
     places = axes_of(range(rank) if axes is None else axes, rank)
     sizes = ints(shape, "shape")
     if len(sizes) != len(places) or any(d < 0 for d in sizes):
-        raise ValueError(f"the shape {list(sizes)} for {len(places)} axes")
+        raise ValueError(f"the shape {list(sizes)}: {len(places)} sizes of at least 0 expected, one for each axis")
     amounts = [0] * (2 * rank)
     for axis, size in zip(places, sizes, strict=True):
         have = x.shape[axis]

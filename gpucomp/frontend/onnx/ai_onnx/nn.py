@@ -33,7 +33,7 @@ from gpucomp.ops.registry import broadcast
 def matmul(a: Value, b: Value) -> Value:
     """numpy's ``matmul``: a vector is a row on the left and a column on the right."""
     if not a.shape or not b.shape:
-        raise ValueError("scalars cannot be multiplied as matrices")
+        raise ValueError("operands of at least one axis expected, a scalar given")
     left = reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
     right = reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
     product = ops.MatMul(left, right)
@@ -86,7 +86,7 @@ def conv(
         raise ValueError(f"kernel_shape {list(kernel_shape)} differs from the weights' {list(w.shape[2:])}")
     win = windows(x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
     if any(p < 0 for p in win.pads):
-        raise ValueError("negative pads")
+        raise ValueError(f"pads of at least 0 expected, {list(win.pads)} given")
     y = ops.Conv(x, w, strides=win.strides, pads=win.pads, dilations=win.dilations, group=group)
     return with_bias(y, bias)
 
@@ -146,7 +146,7 @@ def conv_transpose(
             pads = (0,) * (2 * rank)
         out = [full[d] - pads[d] - pads[rank + d] for d in range(rank)]
     if any(o < 0 for o in out):
-        raise ValueError(f"the result would have the extents {out}")
+        raise ValueError(f"the pads are too large: the result would have the extents {out}")
     y = ops.ConvTranspose(
         x, w, strides=tuple(strides), pads=tuple(pads), dilations=tuple(dilations), group=group, out=tuple(out)
     )
@@ -160,14 +160,14 @@ def einsum(*operands: Value, equation: str) -> Value:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
-        raise ValueError(f"{len(terms)} terms for {len(operands)} operands")
+        raise ValueError(f"the equation {equation!r} has {len(terms)} terms for {len(operands)} operands")
     free = [c for c in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in text]
     widths = [len(v.shape) - len(term.replace("...", "")) for term, v in zip(terms, operands, strict=True)]
     if any(width < 0 or (width and "..." not in term) for term, width in zip(terms, widths, strict=True)):
         raise ValueError(f"the equation {equation!r} does not fit the operands' ranks")
     batch = "".join(free[: max(widths, default=0)])
     if len(batch) < max(widths, default=0):
-        raise ValueError(f"the equation {equation!r} has too many letters")
+        raise ValueError(f"the equation {equation!r} leaves no letters for the axes of its ellipsis")
     terms = [term.replace("...", batch[len(batch) - width :]) for term, width in zip(terms, widths, strict=True)]
     if not arrow:
         named = "".join(term.replace("...", "") for term in left.split(","))
@@ -183,7 +183,9 @@ def einsum(*operands: Value, equation: str) -> Value:
     for term, value in zip(terms, operands, strict=True):
         for c, size in zip(term, value.shape, strict=True):
             if extents.setdefault(c, size) not in (size, 1) and size != 1:
-                raise ValueError(f"{c!r} is {extents[c]} and {size}")
+                raise ValueError(
+                    f"the letter {c!r} stands for an axis of {extents[c]} and for one of {size} elements: equal sizes expected"
+                )
             extents[c] = max(extents[c], size) if 0 not in (extents[c], size) else min(extents[c], size)
         plain.append(_diagonal(term, value))
     # axes of extent 1 that broadcast are dropped from the operand; another operand has the letter
@@ -205,7 +207,10 @@ def _diagonal(term: str, x: Value) -> tuple[str, Value]:
         second = term.index(repeated, first + 1)
         n = x.shape[first]
         if x.shape[second] != n:
-            raise ValueError(f"{repeated!r} is {n} and {x.shape[second]}")
+            raise ValueError(
+                f"the letter {repeated!r} stands for an axis of {n} and for one of {x.shape[second]} elements: "
+                "equal sizes expected"
+            )
         rest = [a for a in range(len(term)) if a not in (first, second)]
         flat = reshape(transpose(x, [*rest, first, second]), [*(x.shape[a] for a in rest), n * n])
         x = strided(flat, {len(rest): (0, n + 1 if n > 1 else 1, n)})
@@ -342,7 +347,7 @@ def rms_normalization(x: Value, scale: Value, *, axis: int, epsilon: float, stas
 def normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
     """Normalise each of ``groups`` groups of channels to mean 0 and variance 1, for each image separately."""
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
-        raise ValueError(f"{groups} groups of channels in {x.type}")
+        raise ValueError(f"channels that divide into {groups} groups expected, {x.type} given")
     size = math.prod(x.shape[2:]) * (x.shape[1] // groups)
     flat = reshape(x, (x.shape[0], groups, size))
     return reshape(ops.LayerNorm(flat, axis=2, epsilon=epsilon), x.shape)
@@ -384,7 +389,7 @@ def mean_variance_normalization(x: Value, *, axes: tuple[int, ...]) -> Value:
 def local_response_normalization(x: Value, *, alpha: float, beta: float, bias: float, size: int) -> Value:
     """x / (bias + alpha / size * s)^beta, where s is the sum of the squares of the ``size`` channels around."""
     if not 1 <= size <= 1024 or len(x.shape) < 2:
-        raise ValueError(f"size {size} on {x.type}")
+        raise ValueError(f"a size from 1 to 1024 and [N, C, ...] expected, size {size} and {x.type} given")
     rank, count = len(x.shape), x.shape[1]
     before = (size - 1) // 2
     pads = [0] * (2 * rank)

@@ -149,7 +149,7 @@ def max_unpool(
     small = (*x.shape[:2], *inferred)
     shape = small if output_shape is None else ints(output_shape, "output_shape")
     if len(shape) != len(x.shape) or any(d < 0 for d in shape):
-        raise ValueError(f"the shape {list(shape)}")
+        raise ValueError(f"output_shape {list(shape)}: {len(x.shape)} sizes of at least 0 expected")
     flat = expand(scalar_of(x.type.dtype, 0), (math.prod(small),))
     count = x.type.size
     y = ops.ScatterElements(

@@ -66,7 +66,7 @@ def multinomial(x: Value, *, dtype: int = 6, sample_size: int = 1, seed: float |
     if len(x.shape) != 2 or sample_size < 1:
         raise ValueError(f"[batch, classes] and a sample_size of at least 1 expected, got {x.type}, {sample_size}")
     if not x.shape[1]:
-        raise ValueError("no class to choose")
+        raise ValueError(f"at least one class expected, {x.type} given")
     checked_size(x.type.size * sample_size, 4)
     shape = (x.shape[0], sample_size, x.shape[1])
     uniform = _drawn(ops.RandomUniform, shape, F64, seed, low=1e-12, high=1.0)  # in f32 some would round to 1
@@ -78,7 +78,7 @@ def multinomial(x: Value, *, dtype: int = 6, sample_size: int = 1, seed: float |
 def dropped(x: Value, rate: float, seed: Any) -> tuple[Value, Value]:
     """``x`` with each element zeroed with probability ``rate`` and the others scaled up, and a mask of the kept elements."""
     if not 0 <= rate < 1:
-        raise UnsupportedError(f"a ratio of {rate}")
+        raise UnsupportedError(f"a ratio of {rate} is not supported: from 0 to below 1 expected")
     shares = _drawn(ops.RandomUniform, x.shape, F64, seed, low=0.0, high=1.0)
     kept = ops.LessOrEqual(like(shares, rate), shares)
     scaled = ops.Mul(x, like(x, 1 / (1 - rate)))

@@ -112,7 +112,7 @@ class Recurrence:
         self.hidden = r.shape[2]
         self.w, self.r = w, r
         if hidden is not None and hidden != self.hidden:
-            raise ValueError(f"hidden_size {hidden} and weights for {self.hidden}")
+            raise ValueError(f"hidden_size is {hidden}, but the weights have {self.hidden} hidden elements")
         expected = (len(self.backward), gates * self.hidden, self.width)
         if w.shape != expected or r.shape != (*expected[:2], self.hidden):
             raise ValueError(f"w of shape {list(expected)} expected")

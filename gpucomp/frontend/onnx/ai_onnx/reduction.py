@@ -160,7 +160,7 @@ def top_k(x: Value, k: Value, *, axis: int, largest: int = 1, sorted: int = 1) -
 def _top_k(x: Value, k: int, axis: int, *, largest: bool) -> tuple[Value, Value]:
     place = axis_of(axis, len(x.shape))
     if not 0 <= k <= x.shape[place]:
-        raise ValueError(f"k={k} of {x.shape[place]} elements")
+        raise ValueError(f"k from 0 to {x.shape[place]} expected, the length of the axis; {k} given")
     if k * x.shape[place] ** 2 > TOP_K_WORK and not is_running():  # numpy sorts
         checked_size(x.shape[place], 8)
         return ranked_top_k(x, k=k, axis=place, largest=largest)

@@ -20,7 +20,9 @@ def _scaled(x: Value, scales: Sequence[float]) -> tuple[int, ...]:
         raise ValueError(f"{len(x.shape)} scales above 0 expected, got {list(scales)[:16]}")
     sizes = tuple(math.floor(d * s) for d, s in zip(x.shape, scales, strict=True))
     if any(d > LIMIT for d in sizes):
-        raise ValueError(f"the result would have the shape {list(sizes)}")
+        raise ValueError(
+            f"the result would have the shape {list(sizes)}, with more than {LIMIT} elements along an axis"
+        )
     return sizes
 
 
@@ -120,7 +122,7 @@ def _resolve_sizes(
 ) -> None:
     """Fill in ``scales`` and ``sizes``. Except for ``stretch``, a policy has one scale for all of ``places``."""
     if any(not 0 <= s <= LIMIT for s in wanted):
-        raise ValueError(f"sizes {list(wanted)}")
+        raise ValueError(f"sizes from 0 to {LIMIT} expected, {list(wanted)} given")
     if any(x.shape[axis] == 0 for axis in places):
         raise ValueError(f"an axis of {x.type} has no elements")
     if policy != "stretch":

@@ -41,7 +41,10 @@ def affine_grid(theta: Value, size: Value, *, align_corners: int) -> Value:
     count, _, *spatial = ints(size, "size")
     d = len(spatial)
     if d not in (2, 3) or min(spatial) < 0 or theta.shape != (count, d, d + 1):
-        raise ValueError(f"size {[count, _, *spatial]} with {theta.type}")
+        raise ValueError(
+            f"size [N, C, H, W] or [N, C, D, H, W] and theta [N, 2, 3] or [N, 3, 4] expected, size "
+            f"{[count, _, *spatial]} and theta {theta.type} given"
+        )
     points = math.prod(spatial)
     checked_size(max(points * (d + 1), *spatial), 8)  # an extent can be 0
     along = [_pixels(n, align_corners=bool(align_corners)) for n in spatial]

@@ -110,7 +110,9 @@ def tensor_scatter(past: Value, update: Value, write_indices: Value | None = Non
     rank = len(past.shape)
     place = axis_of(axis, rank)
     if place == 0 or mode not in ("linear", "circular"):
-        raise ValueError(f"axis {axis}, mode {mode!r}")
+        raise ValueError(
+            f"an axis other than the first and mode linear or circular expected, axis {axis} and mode {mode!r} given"
+        )
     length = update.shape[place]
     at = reshape(iota(length), [length if a == place else 1 for a in range(rank)])
     if write_indices is not None:

@@ -55,7 +55,9 @@ def compress(x: Value, condition: Value, *, axis: int | None = None) -> Value:
     longest = min(condition.type.size, x.shape[axis])
     kept = static(condition, "condition") if condition.type.size > longest else None
     if kept is not None and kept[longest:].any():
-        raise ValueError(f"the condition is longer than {x.shape[axis]}")
+        raise ValueError(
+            f"a condition that is true only for the first {x.shape[axis]} elements expected, the length of the axis"
+        )
     condition = part(condition, 0, 0, longest) if kept is None else constant(kept[:longest].copy())
     (places,) = _made(ops.NonZero, condition, count=_count(condition))
     return ops.Gather(x, reshape(places, (places.type.size,)), axis=axis)
@@ -85,7 +87,7 @@ def non_max_suppression(
     size, kept_at_most = scores.type.size, min(max(limit, 0), scores.shape[-1] if scores.shape else 0)
     known = constant_value(boxes) is not None and constant_value(scores) is not None
     if known and (size > 1 << 16 or size * kept_at_most > 1 << 24):
-        raise UnsupportedError(f"{size} scores are too many at compile time", code="GPC4008")
+        raise UnsupportedError(f"{size} constant scores are too many to compute at compile time", code="GPC4008")
     spend(size * BOX_EFFORT + size * kept_at_most // PAIRS_A_UNIT if known else 0)
     kept, kept_count = _made(
         ops.NonMaxSuppression,

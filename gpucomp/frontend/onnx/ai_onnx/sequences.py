@@ -24,7 +24,9 @@ def _position(position: Value, count: int, *, end: bool = False) -> int:
     """A position in a sequence of ``count`` tensors, counted from the front. ``end`` allows the position after the last."""
     place = int(scalar(position, "position"))
     if not -count <= place < count + end:
-        raise ValueError(f"position {place} in a sequence of {count} tensors")
+        raise ValueError(
+            f"a position from {-count} to {count + end - 1} expected, in a sequence of {count} tensors; {place} given"
+        )
     return place + count if place < 0 else place
 
 

@@ -36,7 +36,7 @@ def fourier(x: Value, axis: int, length: int | None, *, inverse: bool, onesided:
     if length is None:
         length = 2 * (extent - 1) if inverse and onesided else extent
     if length < 1:
-        raise ValueError(f"a transform of length {length}")
+        raise ValueError(f"a transform of length at least 1 expected, {length} given")
     to_real = inverse and onesided
     taken = min(extent, length // 2 + 1 if to_real else length)
     bins = length // 2 + 1 if onesided and not inverse else length
@@ -121,7 +121,10 @@ def stft(
     else:
         size = signal.shape[1]
     if not 1 <= size <= signal.shape[1] or (window is not None and window.shape != (size,)):
-        raise ValueError(f"frames of {size} in a signal of {signal.shape[1]}")
+        raise ValueError(
+            f"frames of 1 to {signal.shape[1]} elements, the length of the signal, and a window of that length expected; frames "
+            f"of {size} given"
+        )
     frames = (signal.shape[1] - size) // hop + 1
     checked_size(frames, 8)
     starts = constant((np.arange(frames) * hop).reshape(frames, 1))

@@ -18,7 +18,7 @@ TRAINING = "ai.onnx.preview.training"
 def _tensors(operands: Sequence[Value], kinds: int) -> list[tuple[Value, ...]]:
     """The operands of each optimised tensor: all tensors come first, then all gradients, and so on."""
     if not operands or len(operands) % kinds:
-        raise ValueError(f"{kinds} operands a tensor expected, {len(operands)} given")
+        raise ValueError(f"a multiple of {kinds} operands expected, {kinds} for each tensor; {len(operands)} given")
     count = len(operands) // kinds
     return [tuple(operands[k::count]) for k in range(count)]
 
@@ -115,7 +115,7 @@ def gradient(*operands: Value, xs: tuple[str, ...], y: str, zs: tuple[str, ...] 
     if len(operands) != len(named):
         raise ValueError(f"{len(named)} operands expected, {len(operands)} given")
     if any(a is not b for a, b in zip(operands, named, strict=True)):
-        raise UnsupportedError("a gradient at values other than those of the named tensors")
+        raise UnsupportedError("a gradient at values other than those of the named tensors is not supported")
     sums: dict[Value, Value] = {target: expand(like(target, 1), target.shape)}
     depends = _depending(target, operands[: len(xs)])
     for node in reversed(topological([target.node])):

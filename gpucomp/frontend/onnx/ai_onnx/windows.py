@@ -49,7 +49,7 @@ def windows(
     if any(not 1 <= v < LIMIT for v in (*strides, *dilations)) or any(not 0 <= v < LIMIT for v in kernel):
         raise ValueError("kernel, strides and dilations of at least 1 expected")
     if any(not -LIMIT < v < LIMIT for v in pads):
-        raise ValueError("pads out of range")
+        raise ValueError(f"pads between {-LIMIT} and {LIMIT} expected, {list(pads)} given")
     begins, ends, out = [], [], []
     for d in range(rank):
         size, stride = spatial[d], strides[d]

@@ -125,9 +125,9 @@ def _trees(
     parts = (nodes_nodeids, nodes_featureids, nodes_modes.codes, splits, nodes_truenodeids, nodes_falsenodeids)
     missing = nodes_missing_value_tracks_true
     if not count or any(len(part) != count for part in (*parts, missing or nodes_treeids)):
-        raise ValueError("trees with at least a node, and attributes of equal lengths, expected")
+        raise ValueError("at least one node, and attributes of equal lengths expected")
     if unknown := set(nodes_modes.categories) - set(MODES) - {LEAF}:
-        raise ValueError(f"nodes of mode {min(unknown)!r}")
+        raise ValueError(f"nodes_modes {min(unknown)!r}: one of {', '.join((*MODES, LEAF))} expected")
     modes = np.array([MODES.get(mode, len(MODES)) for mode in nodes_modes.categories], np.uint8)[nodes_modes.codes]
     inner = modes != len(MODES)
     branches = int(np.count_nonzero(inner))

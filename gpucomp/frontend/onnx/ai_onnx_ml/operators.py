@@ -75,7 +75,10 @@ def feature_vectorizer(*operands: Value, inputdimensions: tuple[int, ...] | None
     """Concatenates the rows of the operands."""
     rows = [reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x for x in operands]
     if inputdimensions is not None and [x.shape[-1] for x in rows] != list(inputdimensions):
-        raise ValueError(f"inputdimensions are {list(inputdimensions)}, the operands {[str(x.type) for x in operands]}")
+        raise ValueError(
+            f"operands with {list(inputdimensions)} columns expected (inputdimensions), "
+            f"{[str(x.type) for x in operands]} given"
+        )
     return concat([cast(x, F32) for x in rows], 1)
 
 

@@ -78,7 +78,7 @@ def svm_regressor(
     if not rho or not coefficients:
         raise ValueError("rho and coefficients expected")
     if post_transform != "NONE":
-        raise UnsupportedError(f"post_transform {post_transform}")
+        raise UnsupportedError(f"post_transform {post_transform} is not supported: NONE expected")
     if n_supports > 0:
         vectors = _table(support_vectors, n_supports, x.shape[1], "support_vectors")
         weights = _table(coefficients, n_supports, 1, "coefficients")

@@ -73,7 +73,7 @@ def _levels(trees: Trees) -> int:
     order of A. B. Kahn (1962), after all of its predecessors.
     """
     nodes = len(trees.features)
-    refused = UnsupportedError(f"trees with a cycle, or of more than {MAX_LEVELS} levels")
+    refused = UnsupportedError(f"trees with a cycle or with more than {MAX_LEVELS} levels are not supported")
 
     def below(frontier: np.ndarray) -> np.ndarray:
         successors = np.concatenate([trees.yes[frontier], trees.no[frontier]])
@@ -145,7 +145,10 @@ def tree_ensemble(
     if len(x.shape) != 2 or not x.shape[1]:
         raise ValueError(f"[N, F] with features expected, {x.type} given")
     if aggregate_function not in SUMS or post_transform not in range(5):
-        raise ValueError(f"aggregate_function={aggregate_function}, post_transform={post_transform}")
+        raise ValueError(
+            f"aggregate_function one of {', '.join(map(str, SUMS))} and post_transform from 0 to 4 expected, "
+            f"{aggregate_function} and {post_transform} given"
+        )
     require_floats(nodes_splits=nodes_splits, leaf_weights=leaf_weights, membership_values=membership_values)
     if nodes_modes.dtype.kind not in "iu" or np.any((nodes_modes < LEQ) | (nodes_modes > MEMBER)):
         raise ValueError(f"nodes_modes of whole numbers from {LEQ} to {MEMBER} expected")

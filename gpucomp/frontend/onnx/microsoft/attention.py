@@ -75,7 +75,9 @@ def attended(
     if past is not None:
         for kept, new in zip(past, (k, v), strict=True):
             if len(kept.shape) != 4 or (*kept.shape[:2], kept.shape[3]) != (*new.shape[:2], new.shape[3]):
-                raise ValueError(f"past keys and values in front of {new.type} expected, {kept.type} given")
+                raise ValueError(
+                    f"past keys and values can differ from the new ones, {new.type}, only in length; {kept.type} given"
+                )
         before = past[0].shape[2]
         k, v = concat([past[0], k], 2), concat([past[1], v], 2)
     (batch, count, length, size), total = q.shape, k.shape[2]
@@ -131,7 +133,7 @@ def _counting(mask: Value, batch: int, queries: int, total: int) -> Value:
                 start = reshape(part(mask, 0, batch, batch), (batch, 1))
                 kept = ops.And(kept, ops.LessOrEqual(start, place))
             return reshape(kept, (batch, 1, 1, total))
-    raise UnsupportedError(f"a mask {mask.type} for {batch} sentences of {total} keys")
+    raise UnsupportedError(f"a mask {mask.type} for {batch} sequences of {total} keys is not supported")
 
 
 def _of_one_operand(
@@ -236,7 +238,9 @@ def thirds(x: Value, sizes: tuple[int, ...]) -> list[Value]:
     columns = x.shape[last]
     sizes = sizes or (columns // 3,) * 3
     if len(sizes) != 3 or min(sizes) < 0 or sum(sizes) != columns:
-        raise ValueError(f"{columns} columns for queries, keys and values of {list(sizes)}")
+        raise ValueError(
+            f"queries, keys and values of {list(sizes)} columns do not make up the {columns} columns of {x.type}"
+        )
     starts = (0, sizes[0], sizes[0] + sizes[1])
     return [part(x, last, start, size) for start, size in zip(starts, sizes, strict=True)]
 
@@ -272,15 +276,19 @@ def multi_head_attention(
     if mask is not None and len(mask.shape) == 1 and mask.shape[0] == 2 * query.shape[0] > 0:
         raise ValueError(f"a mask of the numbers of keys expected, {mask.type} given")
     if (past_key is None) != (past_value is None):
-        raise ValueError("past keys without past values, or the reverse")
+        raise ValueError("past keys and past values belong together: one is missing")
     if len(query.shape) == 5 and key is None and value is None:
         query, key, value = _interleaved(query, 3, num_heads)
     elif key is not None and len(key.shape) == 5 and value is None:
         key, value = _interleaved(key, 2, num_heads)
     if key is None or value is None or len(query.shape) != 3 or len(key.shape) != len(value.shape):
-        raise ValueError("a query [batch, length, columns], keys and values expected, or these packed")
+        raise ValueError(
+            "a query [batch, length, columns] with keys and values expected, or all three packed in the query"
+        )
     if past_key is not None and len(key.shape) == 4:
-        raise ValueError("keys and values before keys and values as heads")
+        raise ValueError(
+            "past keys and values cannot be combined with keys and values that are already split into heads"
+        )
     if bias is not None:
         if len(bias.shape) != 1:
             raise ValueError(f"a bias of all columns expected, {bias.type} given")

@@ -41,13 +41,17 @@ def matmul_nbits(
     1). ``accuracy_level`` would allow ``a`` to be rounded, and is ignored.
     """
     if g_idx is not None or weight_prepacked:
-        raise UnsupportedError("a custom order of groups (g_idx), or weights prepacked for a device")
+        raise UnsupportedError(
+            "an order of groups (g_idx) and weights that are prepacked for a device are not supported"
+        )
     expect_floats(a, scales, bias)
     expect_types((t.U8, t.F16, t.BF16, t.F32), zero_points)
     if bias is not None and bias.shape != (N,):
         raise ValueError(f"a bias of {N} elements expected, {bias.type} given")
     if bits not in (2, 4, 8) or min(K, N) < 1 or block_size < 1 or block_size * bits % 8:
-        raise UnsupportedError(f"bits={bits} in blocks of {block_size}; 2, 4 and 8 in whole bytes are supported")
+        raise UnsupportedError(
+            f"bits={bits} with block_size={block_size} is not supported: 2, 4 or 8 bits in blocks of whole bytes expected"
+        )
     blocks, dtype = -(-K // block_size), a.type.dtype
     if b.type.dtype is not t.U8 or b.type.size != N * blocks * block_size * bits // 8 or scales.type.size != N * blocks:
         raise ValueError(f"{N} rows of {blocks} blocks expected, {b.type} and {scales.type} given")
@@ -100,9 +104,14 @@ def gather_block_quantized(
     packed, rank = data.type.dtype is t.U8, len(data.shape)
     gathered, blocked = axis_of(gather_axis, rank), axis_of(quantize_axis, rank)
     if bits not in (2, 4, 8) or data.type.dtype not in (t.I4, t.U4, t.U8):
-        raise UnsupportedError(f"a table of {data.type.dtype} in {bits} bits")
+        raise UnsupportedError(
+            f"a table of {data.type.dtype} with bits={bits} is not supported: int4, uint4 or uint8 with 2, 4 or 8 bits expected"
+        )
     if gathered == blocked or block_size < 1 or (packed and bits < 8 and gathered == rank - 1):
-        raise ValueError(f"gathered along {gathered}, in blocks of {block_size} along {blocked}")
+        raise ValueError(
+            f"gather_axis={gathered}, quantize_axis={blocked}, block_size={block_size}: two different axes and blocks of at "
+            "least 1 element expected, and packed elements not gathered along the last axis"
+        )
     places = cast(indices, t.I64)
     own, scale, zero = (
         None if v is None else ops.Gather(v, places, axis=gathered) for v in (data, scales, zero_points)

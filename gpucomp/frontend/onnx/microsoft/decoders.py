@@ -42,7 +42,10 @@ def rotated(x: Value, cosines: Value, sines: Value, positions: Value, *, interle
     batch, count, length, size = x.shape
     n = cosines.shape[-1]
     if len(cosines.shape) != 2 or sines.shape != cosines.shape or 2 * n > size:
-        raise ValueError(f"cosines and sines {cosines.type} and {sines.type} for heads of {size}")
+        raise ValueError(
+            f"cosines and sines [length, columns] of at most {size // 2} columns expected, half a head; {cosines.type} and "
+            f"{sines.type} given"
+        )
     c, s = (cast(unsqueeze(ops.Gather(v, positions, axis=0), (1,)), x.type.dtype) for v in (cosines, sines))
     turned = part(x, 3, 0, 2 * n)
     if interleaved:
@@ -79,9 +82,9 @@ def rotary_embedding(
     expect_floats(x, cosines, sines)
     expect_types((t.I64,), position_ids)
     if scale != 1:
-        raise UnsupportedError(f"scale={scale}")
+        raise UnsupportedError(f"scale={scale} is not supported: 1 expected")
     if rotary_embedding_dim and not num_heads:
-        raise ValueError("rotary_embedding_dim without num_heads")
+        raise ValueError("rotary_embedding_dim needs num_heads, which is not given")
     if len(x.shape) == 3:
         size = x.shape[2] // num_heads if num_heads else 2 * cosines.shape[-1]
         by_heads = heads(x, x.shape[2] // max(size, 1))
@@ -178,7 +181,10 @@ class _Scores:
 
     def __post_init__(self) -> None:
         if self.window == 0 or self.softcap < 0 or self.smooth not in (-1, 0, 1):
-            raise ValueError(f"local_window_size={self.window}, softcap={self.softcap}, smooth_softmax={self.smooth}")
+            raise ValueError(
+                f"local_window_size={self.window}, softcap={self.softcap}, smooth_softmax={self.smooth}: a window other than 0, "
+                "a softcap of at least 0 and smooth_softmax -1, 0 or 1 expected"
+            )
 
     def sink_of(self, q: Value) -> Value | None:
         if self.sink is None:
@@ -193,7 +199,7 @@ def _by_heads(
 ) -> tuple[Value, Value, Value]:
     """Queries, keys and values split into heads. Without ``key`` and ``value``, ``query`` holds all three."""
     if kv_num_heads < 1 or num_heads % kv_num_heads:
-        raise ValueError(f"{num_heads} heads in groups of {kv_num_heads}")
+        raise ValueError(f"num_heads={num_heads}: a multiple of kv_num_heads={kv_num_heads} expected")
     if key is None or value is None:
         size = query.shape[-1] // (num_heads + 2 * kv_num_heads)
         query, key, value = thirds(query, (size * num_heads, size * kv_num_heads, size * kv_num_heads))
@@ -227,7 +233,7 @@ def _turned(
 ) -> tuple[Value, Value]:
     """Queries and keys after their rotary embedding, at ``position_ids`` or else behind the keys before."""
     if cosines is None or sines is None:
-        raise ValueError("do_rotary without cosines and sines")
+        raise ValueError("do_rotary needs cosines and sines, which are not given")
     batch, _, length, _ = q.shape
     places = ops.Add(before, reshape(iota(length), (1, length))) if position_ids is None else position_ids
     expect_types((t.I64,), places)
@@ -253,7 +259,7 @@ def _expect_plain_cache(
 def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
     """Raises ``ValueError`` if only one value of a pair is given."""
     if name := next((name for name, (one, other) in pairs.items() if (one is None) != (other is None)), None):
-        raise ValueError(f"{name}: one of two is missing")
+        raise ValueError(f"{name}: both or neither expected, one is missing")
 
 
 def _lengths(q: Value, past_key: Value | None, seqlens_k: Value, total_sequence_length: Value) -> tuple[int, Value]:
@@ -268,7 +274,7 @@ def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
     if seqlens_k.type.size != batch:
         raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
     if total < length:
-        raise ValueError(f"{total} keys in all, of which {length} are new")
+        raise ValueError(f"total_sequence_length {total}: at least the {length} new keys expected")
     if total == length:
         return expand(scalar_of(t.I64, 0), (batch, 1))
     return ops.Add(reshape(cast(seqlens_k, t.I64), (batch, 1)), scalar_of(t.I64, 1 - length))
@@ -277,7 +283,9 @@ def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
 def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
     """[B, heads, max(P, total), h]: the first ``before`` keys of ``past``, then ``new``, then zeros."""
     if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
-        raise ValueError(f"{past.type} in front of {new.type}")
+        raise ValueError(
+            f"past {past.type} and new {new.type} can differ only in length: [batch, heads, length, columns] expected"
+        )
     kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
     total = max(kept, total)
     place = reshape(iota(total), (1, total))

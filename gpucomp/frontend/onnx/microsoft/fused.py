@@ -114,7 +114,7 @@ def activated(y: Value, activation: str, parameters: Mapping[str, float | None])
     if not activation:
         return y
     if activation not in FUSED:
-        raise UnsupportedError(f"activation {activation!r}")
+        raise UnsupportedError(f"activation {activation!r} is not supported: one of {', '.join(FUSED)} expected")
     function, names = FUSED[activation]
     given = {name: parameters.get(name) for name in names}
     return function(y, **{name: number for name, number in given.items() if number is not None})
@@ -150,7 +150,7 @@ def fused_conv(
         strides=strides,
     )
     if z is not None and z.shape != y.shape:
-        raise ValueError(f"{z.type} is not added to {y.type}")
+        raise ValueError(f"an addend of shape {list(y.shape)} expected, {z.type} given")
     names = FUSED[activation][1] if activation in FUSED else ()
     if names and len(names) != len(activation_params):
         raise ValueError(f"{len(names)} parameters of {activation} expected, {list(activation_params)} given")
@@ -258,7 +258,7 @@ def fused_gemm(
 ) -> Value:
     """activation(alpha a b + beta c). Absent parameters have the standard's defaults; onnxruntime refuses such models."""
     if activation == "Clip":
-        raise UnsupportedError("activation 'Clip'")  # its two limits have no attributes
+        raise UnsupportedError("activation 'Clip' is not supported here")  # its two limits have no attributes
     y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     parameters = {"alpha": activation_alpha, "beta": activation_beta, "gamma": activation_gamma}
     return activated(y, activation, parameters)
@@ -276,7 +276,9 @@ def gemm_fast_gelu(x: Value, w: Value, bias: Value | None = None) -> Value:
 def pairwise_distances(a: Value, b: Value, *, metric: str = "sqeuclidean") -> Value:
     """[m, d] and [n, d] to [m, n]: the distances, or squared distances, of all pairs of rows."""
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[1] or metric not in ("sqeuclidean", "euclidean"):
-        raise ValueError(f"rows of one length expected, {a.type} and {b.type} given, metric {metric!r}")
+        raise ValueError(
+            f"rows of one length and metric sqeuclidean or euclidean expected, {a.type}, {b.type} and {metric!r} given"
+        )
     apart = ops.Sub(unsqueeze(a, (1,)), unsqueeze(b, (0,)))
     squares = ops.ReduceSum(ops.Mul(apart, apart), axes=(2,), keepdims=False)
     return squares if metric == "sqeuclidean" else ops.Sqrt(squares)
@@ -321,7 +323,9 @@ def unfold_tensor(x: Value, *, dim: int = -1, size: int, step: int = 1) -> Value
     """All windows of ``size`` elements along ``dim``, ``step`` apart. A new last axis holds the elements of each window."""
     place = axis_of(dim, len(x.shape))
     if size < 1 or step < 1 or size > x.shape[place]:
-        raise ValueError(f"windows of {size}, {step} apart, in {x.type}")
+        raise ValueError(
+            f"windows of 1 to {x.shape[place]} elements and a step of at least 1 expected, {size} and {step} given"
+        )
     count = (x.shape[place] - size) // step + 1
     starts = ops.Mul(iota(count), scalar_of(t.I64, step))
     at = ops.Add(reshape(starts, (count, 1)), iota(size))

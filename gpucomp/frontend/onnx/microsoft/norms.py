@@ -70,14 +70,14 @@ def _with_skip(x: Value, skip: Value, bias: Value | None) -> Value:
     total = ops.Add(x, skip)
     total = total if bias is None else ops.Add(total, bias)
     if total.shape != x.shape:
-        raise ValueError(f"{skip.type} is not added to {x.type}")
+        raise ValueError(f"an addend that broadcasts to {x.type} expected, {skip.type} given")
     return total
 
 
 def _of_rows(x: Value, skip: Value, *vectors: Value | None) -> None:
     """Raises ``ValueError`` unless the rows of ``x`` and ``skip`` have equal shapes, and ``vectors`` the length of a row."""
     if len(x.shape) not in (2, 3) or len(skip.shape) not in (2, 3) or skip.shape[-2:] != x.shape[-2:]:
-        raise ValueError(f"{skip.type} is not added to {x.type}")
+        raise ValueError(f"an addend that broadcasts to {x.type} expected, {skip.type} given")
     if other := next((v for v in vectors if v is not None and v.shape != x.shape[-1:]), None):
         raise ValueError(f"{x.shape[-1]} elements expected, {other.type} given")
 

@@ -150,7 +150,7 @@ def qlinear_where(
 def qlinear_concat(y_scale: Value, y_zero: Value, *operands: Value, axis: int) -> Value:
     """Concatenates operands (codes, scale, zero point), each converted to the scale and zero point of the result."""
     if not operands or len(operands) % 3:
-        raise ValueError(f"threes of codes, scale and zero point expected, {len(operands)} inputs given")
+        raise ValueError(f"codes, scale and zero point of each operand expected, {len(operands)} inputs given")
     parts = []
     for x, scale, zero in zip(operands[::3], operands[1::3], operands[2::3], strict=True):
         expect_codes(x, zero, y_zero)
@@ -369,7 +369,7 @@ def qgemm(
     expect_types((t.I32,), c)
     expect_types((t.I8, t.U8), y_zero)
     if (y_scale is None) != (y_zero is None):
-        raise ValueError("a scale of the result without its zero point, or the reverse")
+        raise ValueError("the scale and the zero point of the result belong together: one is missing")
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError("matrices expected")
     left = transpose(centred(a, single(a_zero)), (1, 0) if transA else (0, 1))
