@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
     from gpucomp.report.journey import Journey
+    from gpucomp.runtime.executable import Executable
 
 GRAPHS = ("before", "after", "kernels")
 
@@ -121,14 +122,18 @@ def inspect(
     elif sources is None:
         click.echo("\n".join(show.summary(exe)))
     if sources is not None:
-        for name, text in sorted(exe.sources.items()):  # names are generated: none can be a path
-            write(sources / name, text)
-        click.echo(f"{len(exe.sources)} sources -> {sources}")
-        if exe.target.startswith("cuda"):
-            from gpucomp.targets import cuda
+        _write_sources(exe, sources)
 
-            write(sources / cuda.PRELUDE, cuda.prelude())
-            click.echo(f"{cuda.PRELUDE} is compiled in front of each: it defines the functions gc_*")
+
+def _write_sources(exe: Executable, folder: Path) -> None:
+    for name, text in sorted(exe.sources.items()):  # names are generated: none can be a path
+        write(folder / name, text)
+    click.echo(f"{len(exe.sources)} sources -> {folder}")
+    if exe.target.startswith("cuda"):
+        from gpucomp.targets import cuda
+
+        write(folder / cuda.PRELUDE, cuda.prelude())
+        click.echo(f"{cuda.PRELUDE} is compiled in front of each: it defines the functions gc_*")
 
 
 def _make_folder(path: Path) -> None:

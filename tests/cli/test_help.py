@@ -52,6 +52,14 @@ def test_every_argument_of_a_benchmark_has_a_help_text(path: Path) -> None:
     assert bare == []
 
 
+@pytest.mark.parametrize("path", PARSERS, ids=lambda path: str(path.relative_to(BENCH)))
+def test_the_help_of_a_benchmark_shows_how_it_is_started(path: Path) -> None:
+    module = ".".join(["bench", *path.relative_to(BENCH).with_suffix("").parts]).removesuffix(".__main__")
+    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    named = [ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func) == "parser_of" and call.args]
+    assert set(named) <= {repr(module), "module"}  # ``module``: handed on by those who share a parser
+
+
 def test_only_one_module_makes_the_benchmarks_parsers() -> None:
     made = {path.name for path in BENCH.rglob("*.py") if "ArgumentParser(" in path.read_text(encoding="utf-8")}
     # the second runs in the environment of Kernel Tuner, without this package

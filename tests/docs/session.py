@@ -186,8 +186,10 @@ class Session:
         with self.monkeypatch.context() as patches:
             patches.setattr(sys, "argv", [module, *words])
             patches.setattr(argparse.ArgumentParser, "parse_args", _parsed)
-            with pytest.raises(_Parsed):
-                runpy.run_module(module, run_name="__main__")
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)  # other tests import it
+                with pytest.raises(_Parsed):
+                    runpy.run_module(module, run_name="__main__")
 
     def _begin_search(self, words: Sequence[str]) -> None:
         """In the background, for one worker on this machine."""
