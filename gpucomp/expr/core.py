@@ -10,6 +10,7 @@ kernel's parameter. Index arithmetic has dtype ``i64``; the printers choose the 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -260,9 +261,16 @@ def call(fn: str, *args: Expr | Number) -> Expr:
     return _intern(Call, BOOL if function.result == "bool" else dtype, fn, exprs)
 
 
+EXACT = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}  # on integers, unless the result wraps
+
+
 def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None:
     values = [a.value if isinstance(a, Const) else None for a in args]
     if all(v is not None for v in values):
+        if dtype is I64 and fn in EXACT:
+            exact = EXACT[fn](*values)
+            if -(1 << 63) <= exact < 1 << 63:
+                return literal(exact, I64)
         with np.errstate(all="ignore"):
             result = FUNCTIONS[fn].numpy(*(np.asarray(v, dtype.numpy) for v in values))
         return literal(np.asarray(result).item(), BOOL if FUNCTIONS[fn].result == "bool" else dtype)
@@ -354,19 +362,25 @@ def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
     return expr
 
 
-def transform(expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None) -> Expr:
+def transform(
+    expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None, *, kept: str = ""
+) -> Expr:
     """Rebuild ``expr`` from its leaves. ``change(node)`` is called with rebuilt operands and can return a replacement.
 
     Sub-expressions in ``known`` are replaced and not entered. The results of ``change`` are not passed to it again, not
     even if folding reduces the node above to one of them.
 
-    Iterative and memoised: shared parts are visited once, and any depth is possible.
+    Iterative and memoised: shared parts are visited once, and any depth is possible. If ``change`` depends on nothing but
+    the node, ``kept`` is an attribute that keeps each node's result for later calls.
     """
     done: dict[Expr, Expr] = dict(known or {})
     stack = [(expr, False)]
     while stack:
         node, ready = stack.pop()
         if node in done:
+            continue
+        if kept and (before := node.__dict__.get(kept)) is not None:
+            done[node] = before
             continue
         if not ready:
             stack.append((node, True))
@@ -378,6 +392,8 @@ def transform(expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[
         folded = any(result is operand for operand in operands)
         changed = None if folded else change(result)
         done[node] = result if changed is None else changed
+        if kept:
+            object.__setattr__(node, kept, done[node])
     return done[expr]
 
 

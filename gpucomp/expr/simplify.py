@@ -40,30 +40,30 @@ Interval = tuple[float, float]
 ANYTHING: Interval = (-math.inf, math.inf)
 
 
-def bounds(expr: Expr, memo: dict[Expr, Interval] | None = None) -> Interval:
-    """Lowest and highest value of an integer expression (infinite where unknown)."""
-    memo = {} if memo is None else memo
-    found = memo.get(expr)
+def bounds(expr: Expr) -> Interval:
+    """Lowest and highest value of an integer expression (infinite where unknown). Every node keeps its own."""
+    found: Interval | None = expr.__dict__.get("_interval")
     if found is None:
-        found = memo[expr] = _bounds(expr, memo)
+        found = _bounds(expr)
+        object.__setattr__(expr, "_interval", found)
     return found
 
 
-def _bounds(expr: Expr, memo: dict[Expr, Interval]) -> Interval:
+def _bounds(expr: Expr) -> Interval:
     match expr:
         case Const(value=value):
             return (value, value)
         case Var(extent=extent):
             return (0, max(extent - 1, 0))
         case Select():
-            a, b = bounds(expr.then, memo), bounds(expr.otherwise, memo)
+            a, b = bounds(expr.then), bounds(expr.otherwise)
             return (min(a[0], b[0]), max(a[1], b[1]))
         case Cast() if not expr.value.dtype.is_float and expr.dtype.bits >= 32:
-            return bounds(expr.value, memo)
+            return bounds(expr.value)
         case Call(fn=fn, args=(a, b)):
-            return _binary_bounds(fn, bounds(a, memo), bounds(b, memo), expr)
+            return _binary_bounds(fn, bounds(a), bounds(b), expr)
         case Call(fn="neg", args=(a,)):
-            low, high = bounds(a, memo)
+            low, high = bounds(a)
             return (-high, -low)
         case Load() if expr.dtype.is_integer:
             info = np.iinfo(expr.dtype.numpy) if not expr.dtype.storage_only else None
@@ -158,137 +158,132 @@ def _join_quotients(constant: int, terms: Terms) -> tuple[int, Terms]:
     return constant, terms
 
 
-class Simplifier:
-    """Simplifies related expressions. Intervals are remembered between calls."""
-
-    def __init__(self) -> None:
-        self._bounds: dict[Expr, Interval] = {}
-
-    def __call__(self, expr: Expr) -> Expr:
-        return transform(expr, self._step)
-
-    def bounds(self, expr: Expr) -> Interval:
-        return bounds(expr, self._bounds)
-
-    def _step(self, node: Expr) -> Expr | None:
-        if isinstance(node, Var) and node.extent == 1:
-            return index(0)
-        if isinstance(node, Reduce) and any(a.extent == 1 for a in node.axes):
-            return reduce(node.op, tuple(a for a in node.axes if a.extent != 1), node.body)
-        if isinstance(node, Select) and not isinstance(node.condition, Const):
-            return self._select(node)
-        if not isinstance(node, Call):
-            return None
-        if node.fn in {"lt", "le", "eq", "ne"} and not node.args[0].dtype.is_float:
-            return self._compare(node)
-        if node.dtype is not I64:
-            return None
-        if node.fn in {"add", "sub", "neg", "mul"}:
-            constant, terms = linear(node)
-            return from_linear(*_join_quotients(constant, dict(terms)))
-        if node.fn in {"floordiv", "mod"} and isinstance(node.args[1], Const) and node.args[1].value > 0:
-            quotient, rest = self._divide(node.args[0], int(node.args[1].value))
-            return quotient if node.fn == "floordiv" else rest
-        if node.fn in {"min", "max"}:
-            return self._extremum(node)
-        return None
-
-    def _divide(self, x: Expr, c: int) -> tuple[Expr, Expr]:
-        """``x // c`` and ``x % c``."""
-        constant, terms = linear(x)
-        whole = {t: f // c for t, f in terms.items() if f % c == 0}
-        part = {t: f for t, f in terms.items() if f % c}
-        rest = from_linear(constant % c, part)
-        low, high = self.bounds(rest)
-        if math.isfinite(low) and math.isfinite(high) and low // c == high // c:
-            k = int(low // c)
-            quotient = from_linear(constant // c + k, whole)
-            constant_rest, part_rest = linear(rest)
-            return quotient, from_linear(constant_rest - k * c, part_rest)
-        divisor = 0
-        for f in part.values():
-            divisor = math.gcd(divisor, f)
-        divisor = math.gcd(divisor, c)
-        if divisor > 1 and low >= 0:  # (d*x + k) // (d*c) -> x // c when 0 <= k < d
-            k = (constant % c) % divisor
-            inner = from_linear((constant % c) // divisor, {t: f // divisor for t, f in part.items()})
-            q, r = self._divide(inner, c // divisor)
-            scaled = linear(call("mul", r, divisor))
-            return self._add(whole, constant // c, q), from_linear(scaled[0] + k, scaled[1])
-        if (grouped := self._divide_groups(constant % c, part, c)) is not None:
-            q, r = grouped
-            return self._add(whole, constant // c, q), r
-        q, r = self._atom(rest, c)
-        return self._add(whole, constant // c, q), r
-
-    def _divide_groups(self, constant: int, terms: Terms, c: int) -> tuple[Expr, Expr] | None:
-        """(g*a + b) // (g*h) -> a // h, and the remainder g*(a % h) + b, when 0 <= b < g"""
-        for g in sorted({math.gcd(f, c) for f in terms.values()}, reverse=True):
-            if g in (1, c):
-                continue
-            coarse = {t: f // g for t, f in terms.items() if f % g == 0}
-            fine = from_linear(constant, {t: f for t, f in terms.items() if f % g})
-            low, high = self.bounds(fine)
-            if low < 0 or high >= g:
-                continue
-            q, r = self._divide(from_linear(0, coarse), c // g)
-            scaled, inner = linear(call("mul", r, g)), linear(fine)
-            merged = dict(scaled[1])
-            for t, f in inner[1].items():
-                merged[t] = merged.get(t, 0) + f
-            return q, from_linear(scaled[0] + inner[0], merged)
-        return None
-
-    def _add(self, terms: Terms, constant: int, extra: Expr) -> Expr:
-        extra_constant, extra_terms = linear(extra)
-        total = dict(terms)
-        for t, f in extra_terms.items():
-            total[t] = total.get(t, 0) + f
-        return from_linear(constant + extra_constant, {t: f for t, f in total.items() if f})
-
-    def _atom(self, x: Expr, c: int) -> tuple[Expr, Expr]:
-        match x:
-            case Call(fn="floordiv", args=(inner, Const(value=a))):
-                q, _ = self._divide(inner, int(a) * c)
-                return q, call("mod", x, c)
-            case Call(fn="mod", args=(inner, Const(value=a))) if int(a) % c == 0:
-                q, r = self._divide(inner, c)
-                return self._divide(q, int(a) // c)[1], r
-        return call("floordiv", x, c), call("mod", x, c)
-
-    def _compare(self, node: Call) -> Expr | None:
-        a, b = node.args
-        if a.dtype is not I64:
-            return None
-        constant, terms = linear(call("sub", a, b))
-        low, high = self.bounds(from_linear(constant, terms))
-        verdict = {
-            "lt": (high < 0, low >= 0),
-            "le": (high <= 0, low > 0),
-            "eq": (low == high == 0, high < 0 or low > 0),
-            "ne": (high < 0 or low > 0, low == high == 0),
-        }[node.fn]
-        return literal(verdict[0], BOOL) if any(verdict) else None
-
-    def _extremum(self, node: Call) -> Expr | None:
-        (a_low, a_high), (b_low, b_high) = self.bounds(node.args[0]), self.bounds(node.args[1])
-        if a_high <= b_low:
-            return node.args[0] if node.fn == "min" else node.args[1]
-        if b_high <= a_low:
-            return node.args[1] if node.fn == "min" else node.args[0]
-        return None
-
-    def _select(self, node: Select) -> Expr | None:
-        """select(c, select(c, a, b), d)  ->  select(c, a, d)"""
-        match node.then:
-            case Select(condition=inner) if inner is node.condition:
-                return select(node.condition, node.then.then, node.otherwise)
-        return None
-
-
 def simplify(expr: Expr) -> Expr:
-    """``expr`` with its index arithmetic in canonical form."""
-    return Simplifier()(expr)
+    """``expr`` with its index arithmetic in canonical form. Every node keeps its own."""
+    return transform(expr, _step, kept="_simple")
+
+
+def _step(node: Expr) -> Expr | None:
+    if isinstance(node, Var) and node.extent == 1:
+        return index(0)
+    if isinstance(node, Reduce) and any(a.extent == 1 for a in node.axes):
+        return reduce(node.op, tuple(a for a in node.axes if a.extent != 1), node.body)
+    if isinstance(node, Select) and not isinstance(node.condition, Const):
+        return _select(node)
+    if not isinstance(node, Call):
+        return None
+    if node.fn in {"lt", "le", "eq", "ne"} and not node.args[0].dtype.is_float:
+        return _compare(node)
+    if node.dtype is not I64:
+        return None
+    if node.fn in {"add", "sub", "neg", "mul"}:
+        constant, terms = linear(node)
+        return from_linear(*_join_quotients(constant, dict(terms)))
+    if node.fn in {"floordiv", "mod"} and isinstance(node.args[1], Const) and node.args[1].value > 0:
+        quotient, rest = _divide(node.args[0], int(node.args[1].value))
+        return quotient if node.fn == "floordiv" else rest
+    if node.fn in {"min", "max"}:
+        return _extremum(node)
+    return None
+
+
+def _divide(x: Expr, c: int) -> tuple[Expr, Expr]:
+    """``x // c`` and ``x % c``."""
+    constant, terms = linear(x)
+    whole = {t: f // c for t, f in terms.items() if f % c == 0}
+    part = {t: f for t, f in terms.items() if f % c}
+    rest = from_linear(constant % c, part)
+    low, high = bounds(rest)
+    if math.isfinite(low) and math.isfinite(high) and low // c == high // c:
+        k = int(low // c)
+        quotient = from_linear(constant // c + k, whole)
+        constant_rest, part_rest = linear(rest)
+        return quotient, from_linear(constant_rest - k * c, part_rest)
+    divisor = 0
+    for f in part.values():
+        divisor = math.gcd(divisor, f)
+    divisor = math.gcd(divisor, c)
+    if divisor > 1 and low >= 0:  # (d*x + k) // (d*c) -> x // c when 0 <= k < d
+        k = (constant % c) % divisor
+        inner = from_linear((constant % c) // divisor, {t: f // divisor for t, f in part.items()})
+        q, r = _divide(inner, c // divisor)
+        scaled = linear(call("mul", r, divisor))
+        return _add(whole, constant // c, q), from_linear(scaled[0] + k, scaled[1])
+    if (grouped := _divide_groups(constant % c, part, c)) is not None:
+        q, r = grouped
+        return _add(whole, constant // c, q), r
+    q, r = _atom(rest, c)
+    return _add(whole, constant // c, q), r
+
+
+def _divide_groups(constant: int, terms: Terms, c: int) -> tuple[Expr, Expr] | None:
+    """(g*a + b) // (g*h) -> a // h, and the remainder g*(a % h) + b, when 0 <= b < g"""
+    for g in sorted({math.gcd(f, c) for f in terms.values()}, reverse=True):
+        if g in (1, c):
+            continue
+        coarse = {t: f // g for t, f in terms.items() if f % g == 0}
+        fine = from_linear(constant, {t: f for t, f in terms.items() if f % g})
+        low, high = bounds(fine)
+        if low < 0 or high >= g:
+            continue
+        q, r = _divide(from_linear(0, coarse), c // g)
+        scaled, inner = linear(call("mul", r, g)), linear(fine)
+        merged = dict(scaled[1])
+        for t, f in inner[1].items():
+            merged[t] = merged.get(t, 0) + f
+        return q, from_linear(scaled[0] + inner[0], merged)
+    return None
+
+
+def _add(terms: Terms, constant: int, extra: Expr) -> Expr:
+    extra_constant, extra_terms = linear(extra)
+    total = dict(terms)
+    for t, f in extra_terms.items():
+        total[t] = total.get(t, 0) + f
+    return from_linear(constant + extra_constant, {t: f for t, f in total.items() if f})
+
+
+def _atom(x: Expr, c: int) -> tuple[Expr, Expr]:
+    match x:
+        case Call(fn="floordiv", args=(inner, Const(value=a))):
+            q, _ = _divide(inner, int(a) * c)
+            return q, call("mod", x, c)
+        case Call(fn="mod", args=(inner, Const(value=a))) if int(a) % c == 0:
+            q, r = _divide(inner, c)
+            return _divide(q, int(a) // c)[1], r
+    return call("floordiv", x, c), call("mod", x, c)
+
+
+def _compare(node: Call) -> Expr | None:
+    a, b = node.args
+    if a.dtype is not I64:
+        return None
+    constant, terms = linear(call("sub", a, b))
+    low, high = bounds(from_linear(constant, terms))
+    verdict = {
+        "lt": (high < 0, low >= 0),
+        "le": (high <= 0, low > 0),
+        "eq": (low == high == 0, high < 0 or low > 0),
+        "ne": (high < 0 or low > 0, low == high == 0),
+    }[node.fn]
+    return literal(verdict[0], BOOL) if any(verdict) else None
+
+
+def _extremum(node: Call) -> Expr | None:
+    (a_low, a_high), (b_low, b_high) = bounds(node.args[0]), bounds(node.args[1])
+    if a_high <= b_low:
+        return node.args[0] if node.fn == "min" else node.args[1]
+    if b_high <= a_low:
+        return node.args[1] if node.fn == "min" else node.args[0]
+    return None
+
+
+def _select(node: Select) -> Expr | None:
+    """select(c, select(c, a, b), d)  ->  select(c, a, d)"""
+    match node.then:
+        case Select(condition=inner) if inner is node.condition:
+            return select(node.condition, node.then.then, node.otherwise)
+    return None
 
 
 def flatten(indices: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:

@@ -34,7 +34,7 @@ from gpucomp.expr.core import (
     reduces,
     walk,
 )
-from gpucomp.expr.simplify import Simplifier, simplify
+from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
 from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel.recognise_scatter import scatter_of
@@ -147,9 +147,8 @@ class Grouping:
                 assert node.op.algorithm is not None
                 found = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
                 results = found if isinstance(found, tuple) else (found,)
-                in_order = Simplifier()
                 for result, a in zip(node.values, results, strict=True):
-                    self.algorithms[result] = Algorithm(a.axes, in_order(a.body))
+                    self.algorithms[result] = Algorithm(a.axes, simplify(a.body))
         return self.algorithms[value]
 
     def reduces(self, value: Value) -> bool:

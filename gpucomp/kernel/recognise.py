@@ -37,7 +37,7 @@ from gpucomp.expr.core import (
     var,
     walk,
 )
-from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
+from gpucomp.expr.simplify import coefficient, flatten, linear, simplify
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import (
     Attention,
@@ -69,7 +69,6 @@ class Composed:
 
 def recognise(composed: Composed, label: str = "") -> Kernel:
     """The kernel that computes ``composed``, with canonical names for its variables."""
-    simplify = Simplifier()
     stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in composed.stores)
     domain = tuple(v for v in composed.domain if v.extent != 1)
     for attempt in (_attention, _contraction, _scatter, _window, _scan, _rowwise):
@@ -134,7 +133,6 @@ def _attention(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple
         if split := _group_split(axis, call("mul", k, v)):  # query heads that share keys become rows of one head
             position = domain.index(axis)
             domain = (*domain[:position], *split, *domain[position + 1 :])
-            simplify = Simplifier()
             apart = _replace(stores, {axis: split[0] * split[1].extent + split[1]})
             stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in apart)
             return _attention(domain, stores, params)
@@ -187,7 +185,6 @@ def _contraction(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tup
             position = domain.index(axis)
             domain = (*domain[:position], *split, *domain[position + 1 :])
     if splits:
-        simplify = Simplifier()
         a, b = simplify(substitute(a, splits)), simplify(substitute(b, splits))
         stores = _replace(stores, splits)
         stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in stores)
@@ -341,7 +338,6 @@ def _collapse(
         if _walks_as_one(outer, inner, stores, params):
             merged = var(outer.name, outer.extent * inner.extent)
             parts = {outer: call("floordiv", merged, inner.extent), inner: call("mod", merged, inner.extent)}
-            simplify = Simplifier()
             stores = tuple(
                 Store(s.target, tuple(map(simplify, s.index)), simplify(s.value))
                 for s in _replace(stores, parts)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from gpucomp.codegen.c.helpers import (
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import REDUCTIONS, Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Lowering, Operand, Ref, Start, Statement
-from gpucomp.expr.simplify import Interval, bounds
+from gpucomp.expr.simplify import bounds
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U32, U64, DType
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUALITY, BIT_AND, BIT_XOR, BIT_OR, AND, OR, TERNARY = range(13, 0, -1)
@@ -67,7 +67,6 @@ class CPrinter:
     def __init__(self, dialect: Dialect, params: Sequence[tuple[str, DType]], features: frozenset[str]) -> None:
         self.dialect, self.params, self.features = dialect, params, features
         self.helpers: dict[str, str] = {}
-        self._intervals: dict[Expr, Interval] = {}
         self._types: dict[str, str] = {}  # the C type of each name of a 64-bit integer
         self._inline: dict[str, Text] = {}
         self._natural: set[str] = set()  # names of integers that are never negative
@@ -88,7 +87,7 @@ class CPrinter:
         return self.dialect.value_type(expr.dtype)
 
     def _fits(self, expr: Expr) -> bool:
-        low, high = bounds(expr, self._intervals)
+        low, high = bounds(expr)
         return INT32[0] <= low and high <= INT32[1]
 
     def declare(self, expr: Expr, name: str) -> str:
@@ -99,7 +98,7 @@ class CPrinter:
         return name
 
     def _note_sign(self, expr: Expr, name: str) -> None:
-        natural = expr.dtype is I64 and bounds(expr, self._intervals)[0] >= 0
+        natural = expr.dtype is I64 and bounds(expr)[0] >= 0
         (self._natural.add if natural else self._natural.discard)(name)
 
     def _forget(self, name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Call, Const, Expr, Hole, Load, Reduce, Select, Var, call, literal, load, transform, walk
-from gpucomp.expr.simplify import Simplifier, coefficient, flatten, from_linear, linear
+from gpucomp.expr.simplify import coefficient, flatten, from_linear, linear, simplify
 from gpucomp.ir.types import I64, TensorType
 from gpucomp.refusal import Refusal
 
@@ -16,10 +16,10 @@ class Rewriter:
     """Rewrites a kernel's expressions: variables are replaced by a template's, and each load gets one flat offset."""
 
     def __init__(self, params: Sequence[TensorType], replacements: Mapping[Expr, Expr]) -> None:
-        self._params, self._replacements, self._simplify = params, replacements, Simplifier()
+        self._params, self._replacements = params, replacements
 
     def __call__(self, expr: Expr) -> Expr:
-        return self._simplify(transform(transform(expr, self._replacements.get), self._flat))
+        return simplify(transform(transform(expr, self._replacements.get), self._flat))
 
     def offset(self, target: int, indices: Iterable[Expr]) -> Expr:
         """The flat offset of ``params[target][indices]``."""

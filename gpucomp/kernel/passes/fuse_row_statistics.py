@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, load, loads, substitute, transform, walk
-from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
+from gpucomp.expr.simplify import flatten, linear, simplify, unflatten
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, RowStatistics, Rowwise, Statistic, Store
@@ -98,7 +98,6 @@ def merged(first: KernelStep[Rowwise], second: KernelStep[Rowwise]) -> KernelSte
         return known
     splice = Splice([first, second])
     mine, theirs = splice.renumberings
-    simplify = Simplifier()
     at: dict[Expr, Expr] = dict(zip((*below.rows, *below.cols), (*above.rows, *above.cols), strict=True))
     holes = {s.hole: hole(f"s{k}", s.hole.dtype) for k, s in enumerate(below.statistics, len(above.statistics))}
     elsewhere = False
@@ -167,7 +166,6 @@ def followed(step: KernelStep, rows: KernelStep[Rowwise], kept: Collection[Value
     if len(splice.params) > MAX_PARAMS:
         return Refusal(f"more than {MAX_PARAMS} buffers")
     mine, theirs = splice.renumberings
-    simplify = Simplifier()
     tail = RowStatistics(below.statistics, two.stores).mapped(lambda e: simplify(substitute(e, at)))
     followed_body = replace(body.mapped(mine), tail=theirs.tail(tail))
     kernel = splice.kernel(one.family, followed_body, mine.stores(one.stores))
@@ -199,8 +197,7 @@ def _axes_in(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwi
         reads = {ld for e in two.expressions() for ld in loads(e) if ld.source == place}
         if not all(is_matrix(ld.index, two.params[place], below.rows, below.cols) for ld in reads):
             return Refusal("the statistics are not of its rows")
-    simplify = Simplifier()
-    return _digits(below.rows, long, simplify) | _digits(below.cols, wide, simplify)
+    return _digits(below.rows, long) | _digits(below.cols, wide)
 
 
 def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols: Sequence[Var]) -> bool:
@@ -212,7 +209,7 @@ def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols
     )
 
 
-def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) -> dict[Expr, Expr]:
+def _digits(axes: Sequence[Var], others: Sequence[Var]) -> dict[Expr, Expr]:
     """``axes`` in terms of ``others``, which have the same number of points."""
     extents = tuple(v.extent for v in axes)
     if extents == tuple(v.extent for v in others):

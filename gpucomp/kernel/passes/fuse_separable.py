@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, loads, reduces, substitute, transform
-from gpucomp.expr.simplify import Simplifier
+from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import Value
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable
 from gpucomp.kernel.pipeline import Setting
@@ -84,7 +84,7 @@ def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelSte
     splice = Splice([first, second], handed=first.outputs, leading=second)
     mine, theirs = splice.renumberings
     value = cast(mine(substitute(store.value, at)), read.dtype)
-    a = Simplifier()(transform(body.a, lambda node: value if node is read else None))  # a loads nothing else
+    a = simplify(transform(body.a, lambda node: value if node is read else None))  # a loads nothing else
     new = Separable((), body.m, body.n, body.k, a, theirs(body.b), body.acc, body.math)
     # the axes of the sum over the window may have the same names as axes of the contraction
     kernel = canonical(splice.kernel("separable", new, theirs.stores(below.stores)))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, literal, loads, select, substitute, var, walk
-from gpucomp.expr.simplify import Simplifier, coefficient, flatten
+from gpucomp.expr.simplify import coefficient, flatten, simplify
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel, is_kernel_of
 from gpucomp.kernel.passes.pack_weights import packable
@@ -59,7 +59,6 @@ def merged(kernel: Kernel[Contraction]) -> Kernel:
     body = kernel.body
     (group,), channel = body.batch, body.k[-1]
     whole, mine, read = var("whole", group.extent // count), var("mine", count), var("read", count)
-    simplify = Simplifier()
     of_output: dict[Expr, Expr] = {group: whole * count + mine}
     of_input: dict[Expr, Expr] = {group: whole * count + read}
     a = simplify(substitute(body.a, of_input))

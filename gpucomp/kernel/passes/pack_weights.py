@@ -21,7 +21,7 @@ import numpy as np
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, literal, load, loads, select
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.expr.printer import format_expr
-from gpucomp.expr.simplify import Simplifier, flatten, unflatten
+from gpucomp.expr.simplify import flatten, simplify, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, kernel_of
@@ -112,7 +112,6 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     if packing.filled:
         flat["k"], extents["k"] = _filled_depth(packing, flat["k"], depth)
     _check(packing.digits, extents)
-    simplify = Simplifier()
 
     other = body.b if packing.operand == "a" else body.a
     others = [

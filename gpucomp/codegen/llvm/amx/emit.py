@@ -43,7 +43,7 @@ from gpucomp.codegen.llvm.loops.nest import Entry, lower, operations
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Cast, Expr, Load, substitute, var
-from gpucomp.expr.simplify import Simplifier
+from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BF16, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
@@ -85,7 +85,6 @@ class Tiles:
         # a column is a tile and a lane, so that indices that no tile splits stay contiguous
         self.tile, self.lane = var("tile", self.d.n_tiles), var("lane", COLUMNS)
         column: dict[Expr, Expr] = {self.ops.n: self.tile * COLUMNS + self.lane}
-        simplify = Simplifier()
         exprs = [simplify(substitute(e, column)) for s in self.ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [self.ops.batch, self.ops.m, self.tile, self.lane, self.acc])
         self.light = operations([s.value for s in self.ops.stores]) <= LIGHT_EPILOGUE

@@ -15,7 +15,7 @@ import numpy as np
 from gpucomp.codegen.llvm.contraction.operands import Operands, operands_of
 from gpucomp.codegen.llvm.loops.nest import Flattener, collapse, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, literal, select, substitute, var, walk
-from gpucomp.expr.simplify import coefficient
+from gpucomp.expr.simplify import coefficient, simplify
 from gpucomp.ir.types import BF16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -109,7 +109,7 @@ def straight_rows(narrow: Narrow) -> Straight | None:
     points = [0]
     for axis, step in zip(ops.ko, steps, strict=True):
         points = [p + i * (step or 0) for p in points for i in range(axis.extent)]
-    return Straight(ops.a.source, Flattener(()).simplify(substitute(at, zero)), row, tuple(points))
+    return Straight(ops.a.source, simplify(substitute(at, zero)), row, tuple(points))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def image_of(kernel: Kernel[Contraction]) -> Image | None:
     moved = x.moved if y is None else y.moved
     image, parts = collapse(c.m[:-2], "image")
     ones: dict[Expr, Expr] = {t: index(0) for t in taps}
-    moved = flat.simplify(substitute(moved, {**parts, **ones}))
+    moved = simplify(substitute(moved, {**parts, **ones}))
     if any(axis in moved.free for axis in c.m):
         return None
     planes = any(coefficient(o, channel) != 1 for o in offsets([moved])) and channel.extent > 1
@@ -198,11 +198,11 @@ def _slide(element: Expr, axis: Var, taps: Sequence[Var], flat: Flattener, name:
             continue
         for stride in STRIDES:
             place = var(name, (axis.extent - 1) * stride + tap.extent)
-            moved = flat.simplify(substitute(element, {tap: place - axis * stride}))
+            moved = simplify(substitute(element, {tap: place - axis * stride}))
             if axis not in moved.free:
                 return _Slide(moved, place, tap, tap.extent, stride)
     place = var(name, axis.extent)
-    return _Slide(flat.simplify(substitute(element, {axis: place})), place, None, 1, 1)
+    return _Slide(simplify(substitute(element, {axis: place})), place, None, 1, 1)
 
 
 def _indices(expr: Expr) -> list[Expr]:

@@ -19,7 +19,7 @@ from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.expr.core import Expr, Select, Var, substitute, var, walk
-from gpucomp.expr.simplify import Simplifier
+from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import DType
 
 Bound = dict[Expr, LaneValue]
@@ -57,7 +57,6 @@ class _Copy:
     def __init__(self, entry: Entry, element: Expr, free: Sequence[Var], axis: Var, bound: Bound, width: int) -> None:
         self.entry, self.code, self.dtype, self.bound, self.width = entry, entry.code, element.dtype, bound, width
         self.extent = axis.extent
-        simplify = Simplifier()
         self.parts: list[tuple[int, Var, Program]] = []
 
         def cut(start: int, stop: int) -> None:

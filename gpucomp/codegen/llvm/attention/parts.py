@@ -10,7 +10,7 @@ from gpucomp.codegen.llvm.contraction.operands import Operands, Rows, rows_in_pl
 from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
 from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse
 from gpucomp.expr.core import Expr, Hole, Load, Var, hole, substitute, walk
-from gpucomp.expr.simplify import bounds, coefficient
+from gpucomp.expr.simplify import bounds, coefficient, simplify
 from gpucomp.ir.types import BOOL, F32, TensorType
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.causal import causal_offset
@@ -96,7 +96,7 @@ def parts_of(kernel: Kernel[Attention]) -> Parts:
     q, k, v, score = (flat(substitute(e, places)) for e in (body.q, body.k, body.v, body.score))
     turned = tuple((hole(f"turned{n}", ld.dtype), ld) for n, ld in enumerate(_turned(score, rows, cols, kernel.params)))
     stores = tuple(
-        FlatStore(s.target, flat.simplify(substitute(s.offset, places)), flat.simplify(substitute(s.value, places)))
+        FlatStore(s.target, simplify(substitute(s.offset, places)), simplify(substitute(s.value, places)))
         for s in flat.stores(kernel)
     )
     return Parts(

@@ -19,7 +19,7 @@ from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Flattener, collapse, lower, offsets
 from gpucomp.expr.core import Expr, Load, Var, call, index, substitute, var, walk
-from gpucomp.expr.simplify import coefficient
+from gpucomp.expr.simplify import coefficient, simplify
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -69,7 +69,7 @@ def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     found = None
     for stride in STRIDES:
         pixel = var("pixel", stride * (x.extent - 1) + tap.extent)
-        moved = flat.simplify(substitute(c.a, {tap: pixel - x * stride}))
+        moved = simplify(substitute(c.a, {tap: pixel - x * stride}))
         if x not in moved.free:
             found = stride, pixel, moved
             break
@@ -86,7 +86,7 @@ def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     ko = tuple(axis for axis in c.k[:-2] if axis.extent > 1)
     single: dict[Expr, Expr] = {axis: index(0) for axis in c.k[:-2] if axis.extent == 1}
     element = flat(substitute(moved, {**batch_parts, **line_parts, **single}))
-    b = flat.simplify(substitute(b, single))
+    b = simplify(substitute(b, single))
     planes = any(coefficient(o, channel) not in (1, None) for o in offsets([element]))
     if planes and channel.extent > MOST_PLANES:
         return None
@@ -122,7 +122,7 @@ class Lines:
                 w.pixel: call("floordiv", self.both, channels),
                 w.channel: call("mod", self.both, channels),
             }
-            element = Flattener(entry.kernel.params).simplify(substitute(element, parts))
+            element = simplify(substitute(element, parts))
         self.program = lower([element], [w.ops.batch, w.line, *w.ops.ko, w.pixel, w.channel, self.both])
 
     def write(self, m0: Value, rows: Value) -> Value:

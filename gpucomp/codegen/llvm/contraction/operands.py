@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse, merge_axes, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, substitute, var, walk
-from gpucomp.expr.simplify import Simplifier, bounds, coefficient
+from gpucomp.expr.simplify import bounds, coefficient, simplify
 from gpucomp.ir.types import BF16, F16, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -53,15 +53,15 @@ def operands_of(kernel: Kernel[Contraction], shortest: int) -> Operands:
     n, n_parts = collapse(c.n, "n")
     a = flat(substitute(c.a, {**batch_parts, **m_parts}))
     b = flat(substitute(c.b, {**batch_parts, **n_parts}))
-    k, (a, b) = merge_axes(c.k, [a, b], flat.simplify)
+    k, (a, b) = merge_axes(c.k, [a, b])
     while len(k) > 1 and k[-1].extent < shortest:
-        joined, exprs = merge_axes(k[-2:], [a, b], flat.simplify, only_offsets=True)
+        joined, exprs = merge_axes(k[-2:], [a, b], only_offsets=True)
         if len(joined) == 2:
             break
         k, (a, b) = [*k[:-2], *joined], exprs
     parts = {**batch_parts, **m_parts, **n_parts}
     stores = tuple(
-        FlatStore(s.target, flat.simplify(substitute(s.offset, parts)), flat.simplify(substitute(s.value, parts)))
+        FlatStore(s.target, simplify(substitute(s.offset, parts)), simplify(substitute(s.value, parts)))
         for s in flat.stores(kernel)
     )
     *ko, ki = k or [var("k", 1)]
@@ -119,7 +119,7 @@ def rows_in_place(ops: Operands, dtype: DType) -> Rows | None:
     step = coefficient(offset, ops.ki)
     if step is None:
         return None
-    start = Simplifier()(substitute(offset, {ops.ki: index(0)}))
+    start = simplify(substitute(offset, {ops.ki: index(0)}))
     row = None if ops.ko or guard is not None else coefficient(start, ops.m)
     if row is None:
         reach = ops.ki.extent * max(abs(step), 1)
@@ -156,7 +156,6 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int])
     if not isinstance(read, Load) or any(isinstance(node, Load) for node in walk(read.index[0])):
         return None
     panel, lane = var("panel", -(-ops.n.extent // nr)), var("lane", nr)
-    simplify = Simplifier()
     offset = simplify(substitute(read.index[0], {ops.n: panel * nr + lane}))
     step = coefficient(offset, ops.ki)
     if coefficient(offset, lane) != 1 or step is None or (panel.extent > 1 and coefficient(offset, panel) is None):

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from gpucomp.codegen.llvm.windows.emit import Windows, windows_of
 from gpucomp.expr.core import Const, Expr, Load, Var, hole, index, literal, loads, substitute, transform, walk
-from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
+from gpucomp.expr.simplify import coefficient, flatten, linear, simplify
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, Kernel, Loops, Store, Window, is_kernel_of
 from gpucomp.refusal import Refusal
@@ -173,7 +173,6 @@ def _moves(
 def _row_kernel(kernel: Kernel[Contraction], rest: tuple[Var, ...], outer: Sequence[Var]) -> Kernel[Contraction]:
     c = kernel.body
     first: dict[Expr, Expr] = {v: index(0) for v in outer}
-    simplify = Simplifier()
 
     def at_first(expr: Expr) -> Expr:
         return simplify(substitute(expr, first))

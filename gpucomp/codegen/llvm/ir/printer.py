@@ -58,7 +58,6 @@ class Printer:
         self.mask = mask
         self.values: dict[str, LaneValue] = dict(values or {})
         self._slots: dict[str, Slot] = {}
-        self._bounds: dict[Expr, Interval] = {}
         self._conditional = False  # inside a branch that only some lanes may take
         self._shared_loads = 0
         self._unrounded: dict[Expr, Value] = {}  # operands of the calls that round
@@ -95,7 +94,7 @@ class Printer:
         raw = [self.operand(o) for o in operands]
         if not any(isinstance(v, Affine) or v.type.lanes for v in raw):
             return [self._plain(v, I64) for v in raw]
-        scalar = "i32" if narrow and all(_fits(bounds(e, self._bounds)) for e in exprs) else "i64"
+        scalar = "i32" if narrow and all(_fits(bounds(e)) for e in exprs) else "i64"
         result = []
         for value in raw:
             if isinstance(value, Affine):
@@ -170,9 +169,9 @@ class Printer:
         raw = [self.operand(o) for o in operands]
         if (moved := self._affine(fn, raw)) is not None:
             return moved
-        narrow = expr.dtype is BOOL or _fits(bounds(expr, self._bounds))
+        narrow = expr.dtype is BOOL or _fits(bounds(expr))
         args = self._index_operands(expr.args, operands, narrow)
-        low = bounds(expr.args[0], self._bounds)[0]
+        low = bounds(expr.args[0])[0]
         divisor = expr.args[-1]
         if fn in {"floordiv", "mod", "div", "fmod"} and low >= 0 and isinstance(divisor, Const) and divisor.value > 0:
             return args[0].integer_op("udiv" if fn in {"floordiv", "div"} else "urem", args[1])

@@ -32,7 +32,7 @@ def emit_loops(
     flat = Flattener(kernel.params)
     stores = flat.stores(kernel, values)
     count = len(stores)
-    axes, exprs = merge_axes(domain, [s.offset for s in stores] + [s.value for s in stores], flat.simplify)
+    axes, exprs = merge_axes(domain, [s.offset for s in stores] + [s.value for s in stores])
     stores = [FlatStore(s.target, exprs[i], exprs[count + i]) for i, s in enumerate(stores)]
     entry = Entry(kernel, name, target)
     code, width = entry.code, schedule["lanes"]

@@ -12,7 +12,7 @@ from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue, Printer
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, substitute, transform, var, walk
 from gpucomp.expr.lower import Block, Lowering, Operand
-from gpucomp.expr.simplify import Simplifier, coefficient, flatten
+from gpucomp.expr.simplify import coefficient, flatten, simplify
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel
 
@@ -27,14 +27,13 @@ class FlatStore:
 
 
 class Flattener:
-    """Rewrites each load to one flat offset and simplifies. A kernel uses one instance, which caches its work."""
+    """Rewrites each load to one flat offset and simplifies."""
 
     def __init__(self, params: Sequence[TensorType]) -> None:
         self._params = params
-        self.simplify = Simplifier()
 
     def __call__(self, expr: Expr) -> Expr:
-        return self.simplify(transform(expr, self._flat_load))
+        return simplify(transform(expr, self._flat_load))
 
     def _flat_load(self, node: Expr) -> Expr | None:
         if isinstance(node, Load):
@@ -64,7 +63,7 @@ def offsets(exprs: Sequence[Expr]) -> list[Expr]:
 
 
 def merge_axes(
-    axes: Sequence[Var], exprs: Sequence[Expr], simplify: Simplifier, *, only_offsets: bool = False
+    axes: Sequence[Var], exprs: Sequence[Expr], *, only_offsets: bool = False
 ) -> tuple[list[Var], list[Expr]]:
     """Merges neighbouring axes wherever that adds no division, and drops axes of extent 1.
 

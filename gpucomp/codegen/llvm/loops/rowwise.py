@@ -57,8 +57,8 @@ class _Rows:
         stores = flat.stores(kernel)
         values = [flat(s.value) for s in body.statistics]
         exprs = values + [s.offset for s in stores] + [s.value for s in stores]
-        self.rows, exprs = merge_axes(body.rows, exprs, flat.simplify)
-        self.cols, exprs = merge_axes(body.cols, exprs, flat.simplify)
+        self.rows, exprs = merge_axes(body.rows, exprs)
+        self.cols, exprs = merge_axes(body.cols, exprs)
         n, m = len(values), len(stores)
         self.statistics = [Statistic(s.hole, s.op, exprs[i]) for i, s in enumerate(body.statistics)]
         renewed = [FlatStore(s.target, exprs[n + i], exprs[n + m + i]) for i, s in enumerate(stores)]

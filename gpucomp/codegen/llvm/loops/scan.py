@@ -43,7 +43,7 @@ class _Scan:
         flat = Flattener(kernel.params)
         stores = flat.stores(kernel)
         exprs = [flat(body.value), *(s.offset for s in stores), *(s.value for s in stores)]
-        self.rows, exprs = merge_axes(body.rows, exprs, flat.simplify)
+        self.rows, exprs = merge_axes(body.rows, exprs)
         count = len(stores)
         self.stores = [FlatStore(s.target, exprs[1 + i], exprs[1 + count + i]) for i, s in enumerate(stores)]
         self.vector = self._vector(exprs, schedule["lanes"])

@@ -53,7 +53,7 @@ class _Walk:
         found = flatten(body.found, tuple(v.extent for v in body.places))
         parts = [body.guard, both([body.where, inside_of(body)]), found, body.after, body.initial]
         parts += [flatten(s.index, kernel.params[s.target].shape) for s in kernel.stores]
-        lines, exprs = merge_axes(body.lines, [flat(substitute(e, at)) for e in parts], flat.simplify)
+        lines, exprs = merge_axes(body.lines, [flat(substitute(e, at)) for e in parts])
         self.guard, self.hit, self.found, self.after, self.initial, *self.offsets = exprs
         self.targets = [s.target for s in kernel.stores]
         self.width = schedule["lanes"]

@@ -26,7 +26,7 @@ from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lan
 from gpucomp.codegen.llvm.windows.emit import MOST_EDGE_TILES, MOST_TAPS, WIDEST_TILE, Windows, edge_tiles, framed
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, hole, index, literal, select, substitute, walk
-from gpucomp.expr.simplify import bounds, coefficient
+from gpucomp.expr.simplify import bounds, coefficient, simplify
 from gpucomp.ir.types import I8, I32, U8
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.sliding import depthwise_of
@@ -171,7 +171,7 @@ class _Emitter:
         self.step = step
         zero: dict[Expr, Expr] = {v: index(0) for v in (places.get("place_x"), s.channel) if v is not None}
         outer = [*s.lead, *([self.place_y] if self.place_y is not None else [])]
-        self.line = lower([flat.simplify(substitute(image.index[0], zero))], outer)
+        self.line = lower([simplify(substitute(image.index[0], zero))], outer)
         self.rows = lower([self.windows.rows], outer) if self.windows.rows is not None else None
         assert s.weight is not None
         taps = [v for v in (s.y.tap, s.x.tap) if v is not None]

@@ -25,6 +25,7 @@ from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collaps
 from gpucomp.codegen.llvm.winograd.space import LINE_FLOATS, WinogradSchedule, algorithm_of, derive, pixels, problem
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
+from gpucomp.expr.simplify import simplify
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import long_axes, packed_filters
 from gpucomp.kernel.winograd_matrices import floats, linear
@@ -64,7 +65,7 @@ class _Emitter:
         flat = Flattener(kernel.params)
         self.n, parts = collapse(c.n, "n")
         self.stores = [
-            FlatStore(s.target, flat.simplify(substitute(s.offset, parts)), flat.simplify(substitute(s.value, parts)))
+            FlatStore(s.target, simplify(substitute(s.offset, parts)), simplify(substitute(s.value, parts)))
             for s in flat.stores(kernel)
         ]
         self.m, self.acc = c.m, c.acc
