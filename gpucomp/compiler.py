@@ -56,37 +56,22 @@ def compile(
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
-    """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
-
-    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, or cpu if that is
-              not set
-    shapes    shapes of inputs with dynamic dimensions: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list of its
-              tensors' shapes. For an empty optional: ``None``
-    constants values of inputs that become constants; needed if the value of an input decides a shape
-    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see
-              ``gpucomp.kernel.passes.precision``
-    keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
-    records   a file or folder of tuning records, in addition to GPUCOMP_RECORDS and the shipped records
-    progress  called with (stage, done, total) during the compilation
-    observer  called with the record of each graph pass and each kernel pass
-
-    If shapes depend on data, for example after a NonMaxSuppression, the nodes from there on run on the host
-    (``Executable.dynamic_operators``).
-
-    Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
-    if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
-    records that cannot be read.
-    """
+    """As ``gpucomp.compile``, but never from the cache of models."""
     tell = progress or silent
     device = targets.resolve(target)
     targets.require_compiler(device)
     picks = picks_of(records)
-    lowered = lower(model, device, shapes, constants, precision, keep_fp32, tell, observer, picks)
-    return finish(lowered, device, precision, tell)
+    with targets.begin(device) as begun:
+        lowered = lower(
+            model, device, shapes, constants, precision, keep_fp32, tell, observer, picks, rendered=begun.start
+        )
+        return finish(lowered, device, precision, tell, begun)
 
 
-def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> Executable:
-    """The second half of ``compile``: plan the buffers and launches, build the kernels.
+def finish(
+    lowered: Lowered, device: Target, precision: str, tell: Progress, begun: targets.Begun | None = None
+) -> Executable:
+    """The second half of ``compile``: plan the buffers and launches, build the kernels, those of ``begun`` no second time.
 
     A kernel that the device refuses is rendered again with a smaller schedule, then without optional extensions. A
     ``RuntimeWarning`` names the first such kernel.
@@ -99,7 +84,7 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
         plan, weights = make_plan(lowered.graph, lowered.steps, lowered.rendered, device, precision, lowered.keep_fp32)
         sources = {item.source.name: item.source for item in lowered.rendered.values()}
         fresh = [source for name, source in sources.items() if built.get(name) is not source]
-        found, refused = targets.attempt(plan, fresh, device, tell)
+        found, refused = targets.attempt(plan, fresh, device, tell, begun)
         binaries, built = binaries | found, sources
         if not refused:
             break
@@ -111,7 +96,7 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
         warnings.warn(
             f"{device.name} refused {refusals}, now compiled with smaller schedules: {message}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,  # the caller of ``gpucomp.compile``
         )
     report(plan, lowered.steps, lowered.rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
@@ -175,11 +160,13 @@ def lower(
     pipeline: Sequence[Pass] | None = None,
     kernel_passes: Sequence[KernelPass] | None = None,
     watch: Callable[[str, Any], None] | None = None,
+    rendered: Callable[[KernelSource], None] | None = None,
 ) -> Lowered:
     """The first half of ``compile``: turn ``model`` into kernels with schedules and sources. Raises the same errors.
 
     ``pipeline`` replaces ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` replaces ``lowering.KERNEL_PASSES``; this
     is how a wrong pass is bisected. ``watch`` is called with every graph and every list of steps, see ``run_passes``.
+    ``rendered`` is called with every source as soon as it is known.
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
@@ -191,8 +178,8 @@ def lower(
     steps = kernels_of(
         graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
     )
-    laid_out, rendered = render(steps, device, tell, picks, observer, watch)
-    return Lowered(graph, laid_out, rendered, steps, dynamic_model, keep_fp32)
+    laid_out, sources = render(steps, device, tell, picks, observer, watch, rendered)
+    return Lowered(graph, laid_out, sources, steps, dynamic_model, keep_fp32)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:
@@ -241,10 +228,11 @@ def render(
     picks: Picks | None = None,
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Any], None] | None = None,
+    done: Callable[[KernelSource], None] | None = None,
 ) -> tuple[list[Step], dict[KernelStep, Rendered]]:
     """Render the kernel of every step, with the schedule of the first tier that has one. Equal kernels share a source.
 
-    The returned steps have the rendered kernels, after ``SCHEDULED_PASSES``.
+    The returned steps have the rendered kernels, after ``SCHEDULED_PASSES``. ``done`` is called with each source.
     """
     seen: Seen = {}
     sources: dict[Kernel, Rendered] = {}
@@ -257,6 +245,8 @@ def render(
             continue
         if one.kernel not in sources:
             sources[one.kernel] = _rendered(one, target, seen)
+            if done is not None:
+                done(sources[one.kernel].source)
         final = one.launched(made)
         laid_out.append(final)
         rendered[final] = sources[one.kernel]

@@ -23,6 +23,11 @@ _KERNEL_NAMES = {
     "neon": "asimd",
 }  # features that Linux spells differently
 
+_TELLING = {
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
+}  # lines of /proc/cpuinfo that do not change while the processor runs
+
 
 @cache
 def flags() -> frozenset[str]:
@@ -48,6 +53,34 @@ def model_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+@cache
+def description() -> tuple[str, ...]:
+    """Everything that tells processors apart: what decides the machine code, and the device that records name.
+
+    Raises ``LookupError`` if the system does not describe its processor.
+    """
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            lines = file.read().partition("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    found = [line for line in lines if line.partition(":")[0].strip() in _TELLING]
+    if not found:
+        raise LookupError("the system does not describe its processor")
+    return (*found, platform.machine(), str(len(os.sched_getaffinity(0))), str(second_cache()), tiles_refused())
+
+
+@cache
+def second_cache() -> int:
+    """Bytes of this processor's L2 cache, from Linux; 1 MiB if that is unknown."""
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index2/size", encoding="ascii") as file:
+            text = file.read().strip()
+    except OSError:
+        return 1 << 20
+    return int(text[:-1]) << 10 if text.endswith("K") and text[:-1].isdigit() else 1 << 20
 
 
 ARCH_PRCTL = 158  # the number of the system call on x86-64

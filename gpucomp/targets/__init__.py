@@ -19,7 +19,8 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 from gpucomp import config
 from gpucomp.artifact.plan import Plan
@@ -69,12 +70,42 @@ def require_compiler(target: Target) -> None:
         _module("cuda").nvrtc()
 
 
+def compiler_version(target: Target) -> str:
+    """The compiler that builds for ``target``, where ``target.identity`` does not tell. Raises ``DeviceError``."""
+    return str(_module("cuda").compiler_version()) if target.kind == "cuda" else ""
+
+
 def require_device(target: Target) -> None:
     """Raise ``DeviceError`` if what runs the target's kernels, the packages or the device, is missing."""
     if target.kind == "opencl":
         _module("opencl").device_of(target)
     if target.kind == "cuda":
         _module("cuda").require_gpu()
+
+
+class Begun(Protocol):
+    """Kernels whose compilation has begun."""
+
+    def start(self, source: KernelSource) -> None:
+        """Compile ``source``, some time later."""
+        ...
+
+
+class _Waiting:
+    """For compilers that are given several kernels at once: they begin when all are known."""
+
+    def start(self, source: KernelSource) -> None:
+        pass
+
+
+def begin(target: Target) -> AbstractContextManager[Begun]:
+    """Compiles kernels for ``target`` while others are still being rendered; ``attempt`` takes what it has."""
+    if target.kind != "cpu":
+        return nullcontext(_Waiting())
+    from gpucomp.targets.cache import open_cache
+
+    begun: AbstractContextManager[Begun] = _module("cpu").Begun(target, open_cache())
+    return begun
 
 
 def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress) -> dict[str, bytes]:
@@ -91,9 +122,12 @@ def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Pro
 
 
 def attempt(
-    plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress
+    plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress, begun: Begun | None = None
 ) -> tuple[dict[str, bytes], dict[str, KernelBuildError]]:
-    """Like ``build``, but return the errors of refused kernels, by kernel name, beside the binaries of the others."""
+    """Like ``build``, but return the errors of refused kernels, by kernel name, beside the binaries of the others.
+
+    ``begun`` is what ``begin`` returned for ``target``.
+    """
     members = {kernel.name: kernel.binary for kernel in plan.kernels}
     wanted = [source for source in sources if source.name in members]
     if not wanted:  # results without elements need no kernel
@@ -103,7 +137,7 @@ def attempt(
     module, cache = importlib.import_module(BUILDERS[target.kind]), open_cache()
     if target.kind == "cpu":
         tell("compile", 0, 1)
-        return {plan.kernels[0].binary: module.build(wanted, target, cache)}, {}
+        return {plan.kernels[0].binary: module.build(wanted, target, cache, begun)}, {}
     batches, made = [[source] for source in wanted], module.members
     if target.kind == "opencl":
         exact = plan.precision == "fp32"

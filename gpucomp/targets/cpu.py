@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import llvmlite.binding as llvm
 
@@ -18,23 +15,11 @@ from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
 from gpucomp.device import processor
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
-from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import processors
+from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.isa import ISAS, KNOWN, LLVM_NAMES, isa_of
-
-OPTIMIZATION = 2
-PARALLEL_BYTES = 300_000  # sources shorter than this are compiled in this process
-
-
-def _second_cache() -> int:
-    """Bytes of this processor's L2 cache, from Linux; 1 MiB if that is unknown."""
-    try:
-        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
-    except OSError:
-        return 1 << 20
-    return int(text[:-1]) << 10 if text.endswith("K") and text[:-1].isdigit() else 1 << 20
+from gpucomp.targets.llvm_build import Build
 
 
 def host() -> Target:
@@ -47,7 +32,7 @@ def host() -> Target:
 
 @cache
 def _host() -> Target:
-    _start_llvm()
+    llvm_object.start_llvm()
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
     if processor.tiles_refused():
         features = frozenset(f for f in features if not f.startswith("amx-"))
@@ -57,7 +42,7 @@ def _host() -> Target:
         known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
         raise DeviceError(f"cpu: no code can be generated for this processor; known are {known}", code="GPC5010")
     name = llvm.get_host_cpu_name()
-    limits = isa.limits(features, _second_cache(), name)
+    limits = isa.limits(features, processor.second_cache(), name)
     identity = f"{processor.model_name()}, {len(os.sched_getaffinity(0))} cores"
     return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 
@@ -79,12 +64,6 @@ def named(name: str) -> Target:
     raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")
 
 
-@cache
-def _start_llvm() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-
-
 def _feature_string(target: Target) -> str:
     """LLVM's feature string: the host's for ``cpu``; empty for a named processor, whose name implies its features."""
     if target.name != "cpu":
@@ -93,24 +72,9 @@ def _feature_string(target: Target) -> str:
     return features
 
 
-def _machine(target: Target) -> tuple[str, llvm.TargetMachine]:
-    """The triple, and a new machine for one module: modules that share a machine crash LLVM."""
-    triple = isa_of(target.features).triple
-    return triple, llvm.Target.from_triple(triple).create_target_machine(
-        cpu=LLVM_NAMES.get(target.arch, target.arch),
-        features=_feature_string(target),
-        opt=OPTIMIZATION,
-        reloc="pic",
-        codemodel="small",
-    )
-
-
-def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
-    # the emitters write vectors, and unroll loops where it pays
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+def _arguments(target: Target) -> tuple[str, str, str]:
+    """Triple, processor and features, as ``llvm_object`` takes them."""
+    return isa_of(target.features).triple, LLVM_NAMES.get(target.arch, target.arch), _feature_string(target)
 
 
 def _wrapper(source: KernelSource) -> str:
@@ -150,81 +114,83 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
 
 def compile_text(text: str, target: Target) -> bytes:
     """Optimised machine code of a module, as an ELF object without undefined symbols."""
-    _start_llvm()
-    triple, machine = _machine(target)
     try:
-        module = llvm.parse_assembly(text)
-        module.triple = triple
-        module.verify()
+        return _defined(llvm_object.object_of(text, *_arguments(target)))
     except RuntimeError as error:
         lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
         raise KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101") from error
-    module.data_layout = str(machine.target_data)
-    _optimise(module, machine)
-    binary: bytes = machine.emit_object(module)
+
+
+def _defined(binary: bytes) -> bytes:
     if foreign := undefined_symbols(binary):
         raise KernelBuildError(f"generated code calls {', '.join(foreign)}, which is not defined", code="GPC5102")
     return binary
 
 
-def build(sources: Sequence[KernelSource], target: Target, cache: KernelCache | None = None) -> bytes:
-    """All kernels of a model as one blob of one or more objects, from ``cache`` if possible.
+class Begun:
+    """Kernels whose compilation has begun, each as an object of its own. Use it as a context manager.
+
+    An object is the same whatever else is compiled, and comes from ``cache`` if it is there.
+    """
+
+    def __init__(self, target: Target, cache: KernelCache | None = None) -> None:
+        self._target, self._cache = target, cache
+        self._build = Build(_arguments(target), processors() - 1, lambda text: compile_text(text, target))
+        self._compiler = "llvm " + ".".join(map(str, llvm.llvm_version_info))
+        self._modules: dict[str, KernelSource] = {}  # by the digest of the kernel
+        self._cached: dict[str, bytes] = {}  # objects by the text of their module
+
+    def __enter__(self) -> Begun:
+        self._build.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._build.__exit__(*error)
+
+    def start(self, source: KernelSource) -> None:
+        if source.digest in self._modules:
+            return
+        module = replace(source, text=module_text([source], self._target, runner=False))
+        self._modules[source.digest] = module
+        found = self._cache.get(self._key(module)) if self._cache is not None else None
+        if found is None:
+            self._build.start(module.text)
+        else:
+            self._cached[module.text] = found
+
+    def blob(self, sources: Sequence[KernelSource]) -> bytes:
+        """The objects of ``sources``, with the native runner. Raises ``KernelBuildError`` if LLVM refuses a kernel."""
+        for source in sources:
+            self.start(source)
+        made = self._build.objects()
+        for module in self._modules.values():
+            if module.text in made and self._cache is not None:
+                self._cache.put(self._key(module), _defined(made[module.text]))
+        texts = dict.fromkeys(self._modules[source.digest].text for source in sources)
+        return _pack([_runner(self._target), *(_defined((made | self._cached)[text]) for text in texts)])
+
+    def _key(self, module: KernelSource) -> str:
+        flags = (_feature_string(self._target), str(llvm_object.OPTIMIZATION))
+        return KernelCache.key(module, target=self._target.arch, compiler=self._compiler, flags=flags)
+
+
+def build(
+    sources: Sequence[KernelSource], target: Target, cache: KernelCache | None = None, begun: Begun | None = None
+) -> bytes:
+    """All kernels of a model as one blob of objects: those of ``begun``, or else from ``cache`` if possible.
 
     Raises ``KernelBuildError`` if LLVM refuses a kernel.
     """
-    unique = list({s.name: s for s in sources}.values())
-    if cache is None:
-        return _compile(unique, target)
-    whole = KernelSource("model", "llvm", module_text(unique, target), Geometry((1, 1, 1)))
-    version = "llvm " + ".".join(map(str, llvm.llvm_version_info))
-    key = cache.key(whole, target=target.arch, compiler=version, flags=(_feature_string(target), str(OPTIMIZATION)))
-    binary = cache.get(key)
-    if binary is None:
-        binary = _compile(unique, target)
-        cache.put(key, binary)
-    return binary
+    if begun is not None:
+        return begun.blob(sources)
+    with Begun(target, cache) as begun:
+        return begun.blob(sources)
 
 
 @cache
 def _runner(target: Target) -> bytes:
     """The object of the native runner and the probes. It is the same for every program of a target: compiled once a process."""
     return compile_text(module_text([], target), target)
-
-
-def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
-    """Compile in several processes if there is much text: LLVM uses one processor only."""
-    if not unique:
-        return _pack([_runner(target)])
-    workers = min(processors(), len(unique))
-    if sum(len(s.text) for s in unique) < PARALLEL_BYTES or workers < 2:
-        return _pack([_runner(target), compile_text(module_text(unique, target, runner=False), target)])
-    groups: list[list[KernelSource]] = [[] for _ in range(workers)]
-    for source in sorted(unique, key=lambda s: -len(s.text)):
-        min(groups, key=lambda g: sum(len(s.text) for s in g)).append(source)
-    texts = [module_text(group, target, runner=False) for group in groups]
-    command = [sys.executable, "-m", "gpucomp.targets.cpu", target.name]
-    helpers = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        for _ in texts[1:]
-    ]
-    try:
-        for helper, text in zip(helpers, texts[1:], strict=True):
-            assert helper.stdin is not None
-            helper.stdin.write(text.encode())
-            helper.stdin.close()
-        objects = [compile_text(texts[0], target)]
-        for helper, text in zip(helpers, texts[1:], strict=True):
-            assert helper.stdout is not None
-            binary = helper.stdout.read()
-            # a failed helper reports no error: compiling the same text here raises the right one
-            objects.append(binary if helper.wait() == 0 else compile_text(text, target))
-    finally:
-        for helper in helpers:
-            helper.kill()
-            helper.wait()
-            assert helper.stdout is not None
-            helper.stdout.close()
-    return _pack([_runner(target), *objects])
 
 
 def _pack(objects: Sequence[bytes]) -> bytes:
@@ -234,13 +200,8 @@ def _pack(objects: Sequence[bytes]) -> bytes:
 
 def assembly(sources: Sequence[KernelSource], target: Target, *, runner: bool = False) -> str:
     """The machine code as text, for readers and for tests that look for an instruction."""
-    _start_llvm()
-    module = llvm.parse_assembly(module_text(sources, target, runner=runner))
-    _, machine = _machine(target)
-    _optimise(module, machine)
+    arguments = _arguments(target)
+    machine = llvm_object.machine_of(*arguments)
+    module = llvm_object.optimised(module_text(sources, target, runner=runner), arguments[0], machine)
     text: str = machine.emit_assembly(module)
     return text
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(compile_text(sys.stdin.read(), named(sys.argv[1])))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
+from concurrent.futures import wait
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Store
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
-from gpucomp.targets import cpu
+from gpucomp.targets import cpu, llvm_build, llvm_object
 from gpucomp.targets.cache import KernelCache
 from tests.native import default_schedule
 
@@ -127,20 +129,86 @@ define void @k(ptr %p0, i64 %first, i64 %last) #0 {
         cpu.build([KernelSource("k", "llvm", text, Geometry((1, 1, 1)))], cpu.host())
 
 
-def test_parallel_builds_give_the_same_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+FUNCTIONS = ("exp", "tanh", "log", "erf", "abs")
+
+
+def helped(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
+    monkeypatch.setattr(llvm_build, "HELPED_BYTES", 1)
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: set(range(processors)))
+
+
+def test_the_objects_do_not_depend_on_the_number_of_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     host = cpu.host()
-    sources = [source(elementwise(fn), host, f"f_{fn}") for fn in ("exp", "tanh", "log", "erf", "abs")]
-    monkeypatch.setattr(cpu, "PARALLEL_BYTES", 1)
-    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    sources = [source(elementwise(fn), host, f"f_{fn}") for fn in FUNCTIONS]
+    helped(monkeypatch, 1)
+    alone = cpu.build(sources, host)
+    helped(monkeypatch, 4)
 
-    binary = cpu.build(sources, host)
-
-    assert len(split(binary)) == 4  # the runner's, and three of kernels
-    image = Image(binary)
+    assert cpu.build(sources, host) == alone
+    assert len(split(alone)) == 1 + len(sources)  # the runner's, and one for each kernel
+    image = Image(alone)
     x, y = np.linspace(0.1, 3, 331, dtype=np.float32), np.empty(331, np.float32)
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     function(image.address("f_exp"))(x.ctypes.data, y.ctypes.data, 0, sources[0].geometry.groups[0])
     np.testing.assert_allclose(y, np.exp(x), rtol=3e-7)
+
+
+def test_helpers_compile_while_others_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = cpu.host()
+    helped(monkeypatch, 3)
+    monkeypatch.setattr(
+        cpu, "compile_text", lambda text, target, real=cpu.compile_text: here.append(text) or real(text, target)
+    )
+    here: list[str] = []
+    with cpu.Begun(host) as begun:
+        for fn in FUNCTIONS:
+            begun.start(source(elementwise(fn), host, f"f_{fn}"))
+        texts = list(begun._build._given)
+        wait(begun._build._given.values(), timeout=60)
+        begun.blob([])
+
+    assert len(texts) == len(FUNCTIONS)
+    assert not set(texts) & set(here)
+
+
+@pytest.mark.parametrize("harm", ["dies", "is not there"])
+def test_without_helpers_this_process_compiles(harm: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    host = cpu.host()
+    sources = [source(elementwise(fn), host, f"f_{fn}") for fn in FUNCTIONS]
+    helped(monkeypatch, 1)
+    alone = cpu.build(sources, host)
+    helped(monkeypatch, 3)
+    program = tmp_path / "python"
+    if harm == "dies":
+        program.write_text("#!/bin/sh\nhead -c 100 > /dev/null\nprintf 123456789\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(llvm_build.sys, "executable", str(program))
+
+    assert cpu.build(sources, host) == alone
+
+
+def test_ir_that_a_helper_refuses_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    helped(monkeypatch, 2)
+    broken = KernelSource(
+        "k", "llvm", "define void @k(ptr %p0, i64 %first, i64 %last) #0 {\n  no\n}\n", Geometry((1, 1, 1))
+    )
+
+    with cpu.Begun(cpu.host()) as begun:
+        begun.start(broken)
+        wait(begun._build._given.values(), timeout=60)
+        with pytest.raises(KernelBuildError, match=r"LLVM refuses a kernel: .*expected instruction opcode"):
+            begun.blob([broken])
+
+
+def test_helpers_end_with_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = cpu.host()
+    helped(monkeypatch, 3)
+    with contextlib.suppress(ZeroDivisionError), cpu.Begun(host) as begun:
+        begun.start(source(elementwise("exp"), host))
+        processes = begun._build._processes
+        raise ZeroDivisionError
+
+    assert all(process.returncode is not None for process in processes)
 
 
 def test_a_cached_model_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +224,8 @@ def test_a_cached_model_is_not_compiled_again(tmp_path: Path, monkeypatch: pytes
 
 def test_the_runner_is_compiled_once_for_all_programs_of_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     host, made = cpu.host(), []
-    monkeypatch.setattr(
-        cpu, "_optimise", lambda module, machine, real=cpu._optimise: made.append(str(module)) or real(module, machine)
-    )
+    real = llvm_object.optimised
+    monkeypatch.setattr(llvm_object, "optimised", lambda text, *how: made.append(text) or real(text, *how))
     cpu._runner.cache_clear()
 
     programs = [split(cpu.build([source(elementwise(fn), host)], host)) for fn in ("exp", "log")]

@@ -1,0 +1,90 @@
+"""LLVM IR to one ELF object. As a program, it does so for another process, which has something else to do meanwhile.
+
+It imports nothing of gpucomp, so that a helper starts in a tenth of a second. Frames on stdin are a text, each preceded by
+its length in 8 bytes; for each one, stdout gets its object as a frame, or an empty frame if LLVM refuses it. The arguments
+are triple, processor and features.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import BinaryIO
+
+import llvmlite.binding as llvm
+
+OPTIMIZATION = 2  # of instruction selection
+
+
+@cache
+def start_llvm() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def machine_of(triple: str, processor: str, features: str) -> llvm.TargetMachine:
+    """A new machine for one module: modules that share a machine crash LLVM."""
+    start_llvm()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=processor, features=features, opt=OPTIMIZATION, reloc="pic", codemodel="small"
+    )
+
+
+def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """The module of ``text``, after the passes that generated code gains from. Raises ``RuntimeError`` with LLVM's reason.
+
+    Emitters write vectors, and unroll loops where it pays. The first passes turn stack slots into registers and join blocks,
+    which leaves half of the instructions; the others are LLVM's for a function at level 1. LLVM's list for whole modules at
+    level 2 takes twice as long, and its code is not faster. NewGVN is not among them: it computes wrong results.
+    """
+    module = llvm.parse_assembly(text)
+    module.triple = triple
+    module.verify()
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    first = llvm.create_new_module_pass_manager()
+    first.add_simplify_cfg_pass()
+    first.add_sroa_pass()
+    first.add_instruction_combine_pass()
+    first.add_simplify_cfg_pass()
+    first.run(module, builder)
+    others = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            others.run(function, builder)
+    return module
+
+
+def object_of(text: str, triple: str, processor: str, features: str) -> bytes:
+    """The object. Raises ``RuntimeError`` with LLVM's reason."""
+    machine = machine_of(triple, processor, features)
+    made: bytes = machine.emit_object(optimised(text, triple, machine))
+    return made
+
+
+def read_frame(source: BinaryIO) -> bytes | None:
+    """The next frame; ``None`` at the end, which may come within a frame."""
+    head = source.read(8)
+    content = source.read(int.from_bytes(head, "little")) if len(head) == 8 else b""
+    return content if len(head) == 8 and len(content) == int.from_bytes(head, "little") else None
+
+
+def write_frame(sink: BinaryIO, content: bytes) -> None:
+    sink.write(len(content).to_bytes(8, "little") + content)
+    sink.flush()
+
+
+def serve(triple: str, processor: str, features: str) -> None:
+    """Answer frames until stdin ends."""
+    while (text := read_frame(sys.stdin.buffer)) is not None:
+        try:
+            found = object_of(text.decode(), triple, processor, features)
+        except RuntimeError:
+            found = b""
+        write_frame(sys.stdout.buffer, found)
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])
