@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpucomp.compiler import compile
+    from gpucomp.compiling import compile
     from gpucomp.device.target import Target
     from gpucomp.errors import (
         AccuracyError,
@@ -51,7 +51,7 @@ __all__ = [
 _HOMES = {
     "Executable": "gpucomp.runtime.executable",
     "Target": "gpucomp.device.target",
-    "compile": "gpucomp.compiler",
+    "compile": "gpucomp.compiling",
     "load": "gpucomp.loading",
     "plugin": "gpucomp.plugins",
     "tune": "gpucomp.tuning.tuner",

@@ -5,7 +5,8 @@ GPUCOMP_DEBUG=1   print the pass table, target and kernel count; =2 also fired r
 GPUCOMP_DUMP=DIR  write the graph after every pass, diffs, kernel sources and schedules; file names are deterministic
 GPUCOMP_VERIFY=1  check the IR after every pass
 GPUCOMP_TARGET    the target that ``auto`` means
-GPUCOMP_CACHE     folder of compiled kernels; empty disables the cache
+GPUCOMP_CACHE     folder of compiled kernels and models; empty disables the cache
+GPUCOMP_CACHE_BYTES  most bytes in that folder (default 8 GiB); what was not used for longest is deleted
 GPUCOMP_RECORDS   file or folder of tuning records, preferred to the shipped ones; empty disables both
 GPUCOMP_DEVICES   file of measured devices by architecture, written by ``bench/gpu probe``, for the analytic model
 GPUCOMP_THREADS   threads of the CPU target
@@ -33,6 +34,7 @@ class Config:
     verify: bool = False
     target: str = "cpu"
     cache: Path | None = None
+    cache_bytes: int = 8 << 30
     threads: int = 0  # 0: all that the process may use
     fold_limit: int = 1 << 30
     records: Path | None = SHIPPED
@@ -57,7 +59,8 @@ def _default_cache() -> Path:
 
 def read(environment: Mapping[str, str]) -> Config:
     """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
-    known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "THREADS", "FOLD_LIMIT", "RECORDS", "DEVICES", "LARGE_PAGES"}
+    known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "CACHE_BYTES", "THREADS", "FOLD_LIMIT", "RECORDS"}
+    known |= {"DEVICES", "LARGE_PAGES"}
     given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
     if unknown := sorted(set(given) - known):
         names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))
@@ -68,6 +71,7 @@ def read(environment: Mapping[str, str]) -> Config:
         verify=bool(_integer("GPUCOMP_VERIFY", given.get("VERIFY") or "0")),
         target=given.get("TARGET") or "cpu",
         cache=(Path(given["CACHE"]) if given["CACHE"] else None) if "CACHE" in given else _default_cache(),
+        cache_bytes=_integer("GPUCOMP_CACHE_BYTES", given.get("CACHE_BYTES") or str(8 << 30)),
         threads=_integer("GPUCOMP_THREADS", given.get("THREADS") or "0"),
         fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),
         records=Path(given["RECORDS"]) if given.get("RECORDS") else None if "RECORDS" in given else SHIPPED,

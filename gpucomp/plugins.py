@@ -103,6 +103,11 @@ def plugin(name: str) -> None:
     _loaded.add(name)
 
 
+def loaded() -> bool:
+    """Whether a plug-in was loaded in this process."""
+    return bool(_loaded)
+
+
 def installed() -> list[str]:
     """The names of all plug-ins that installed packages have."""
     return sorted({point.name for point in entry_points(group=GROUP)})

@@ -34,7 +34,7 @@ LAYERS = (
     ("gpucomp.planning", "gpucomp.lowering"),
     ("gpucomp.compiler",),
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
-    ("gpucomp.tuning",),
+    ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

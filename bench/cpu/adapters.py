@@ -71,10 +71,11 @@ class Gpucomp:
     @staticmethod
     def convert(folder: Path, inputs: Arrays) -> None:
         import gpucomp
+        from gpucomp import config
 
-        gpucomp.compile(folder / MODEL, target=target_of(folder), precision=precision_of(folder)).save(
-            folder / "model.gpuc"
-        )
+        with config.using(cache=None):  # its time is that of a compilation
+            exe = gpucomp.compile(folder / MODEL, target=target_of(folder), precision=precision_of(folder))
+        exe.save(folder / "model.gpuc")
 
     def run(self) -> list[np.ndarray]:
         found = self._exe.run(self._inputs)

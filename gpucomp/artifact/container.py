@@ -103,15 +103,19 @@ def _layout(entries: Sequence[tuple[str, int, int]]) -> _Layout:
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file that replaces ``path`` if the block succeeds, and is deleted if it raises."""
+def replaced(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A temporary file that replaces ``path`` if the block succeeds, and is deleted if it raises.
+
+    ``durable`` waits until the disk has it, so that a power failure leaves the old file or the new one.
+    """
     temporary = path.parent / f".{path.name[:60]}.{secrets.token_hex(8)}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -119,8 +123,11 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write(path: Path, members: Mapping[str, Sequence[Bytes]]) -> None:
-    """Write the members, each given in pieces, in the order of the mapping. Atomic: ``path`` is complete or unchanged."""
+def write(path: Path, members: Mapping[str, Sequence[Bytes]], *, durable: bool = True) -> None:
+    """Write the members, each given in pieces, in the order of the mapping. Atomic: ``path`` is complete or unchanged.
+
+    ``durable``: see ``replaced``.
+    """
     entries = []
     for name, pieces in members.items():
         if not MEMBER_NAME.fullmatch(name):
@@ -131,7 +138,7 @@ def write(path: Path, members: Mapping[str, Sequence[Bytes]]) -> None:
         entries.append((name, sum(memoryview(piece).nbytes for piece in pieces), crc))
     layout = _layout(entries)
     try:
-        with replaced(path) as file:
+        with replaced(path, durable=durable) as file:
             for header, pieces in zip(layout.headers, members.values(), strict=True):
                 file.write(header)
                 for piece in pieces:

@@ -14,7 +14,7 @@ import click
 
 import gpucomp as package
 from gpucomp import config
-from gpucomp.cli import compare, measure, records, show, tensors
+from gpucomp.cli import cache, compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, needs_model, open_model, shapes_told_by
@@ -470,3 +470,4 @@ gpucomp.add_command(replay)
 gpucomp.add_command(tuning.tune)
 gpucomp.add_command(tuning.worker)
 gpucomp.add_command(records.records)
+gpucomp.add_command(cache.cache)

@@ -58,8 +58,8 @@ def _text_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     return {b.name: b.shape for b in plan.buffers if b.kind == WEIGHT and b.dtype == STRING.name}
 
 
-def save(path: str | Path, contents: Contents) -> None:
-    """Write ``path``, completely or not at all. Equal contents give equal bytes."""
+def save(path: str | Path, contents: Contents, *, durable: bool = True) -> None:
+    """Write ``path``, completely or not at all. Equal contents give equal bytes. ``durable``: see ``container.write``."""
     plan = contents.plan
     manifest.check_plan(plan)
     types = weight_types(plan)
@@ -83,7 +83,7 @@ def save(path: str | Path, contents: Contents) -> None:
         "plan": manifest.data_of(plan),
         "members": {name: _digest(pieces) for name, pieces in members.items()},
     }
-    container.write(Path(path), {MANIFEST: [manifest.dumps(description)], **members})
+    container.write(Path(path), {MANIFEST: [manifest.dumps(description)], **members}, durable=durable)
 
 
 def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:

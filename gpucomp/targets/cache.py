@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import stat
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpucomp import config
+from gpucomp.artifact import cache
 from gpucomp.kernel.source import KernelSource
 
 FORMAT = 1
 MAX_HEADER = 4096  # bytes
-MAX_ENTRY = 2 << 30
 log = logging.getLogger(__name__)
 
 
@@ -24,8 +21,8 @@ class KernelCache:
     """One file for each entry: a JSON header line with the payload's length and sha256, then the payload.
 
     Everything read is verified. An entry that is damaged, or that other users could have written, is a miss and is
-    replaced. Files are written atomically. If the folder cannot be written (read-only, full), compilation goes on without
-    it, and one warning is logged.
+    replaced. If the folder cannot be written (read-only, full), compilation goes on without it, and one warning is
+    logged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +40,7 @@ class KernelCache:
 
     def get(self, key: str) -> bytes | None:
         """The payload, or ``None`` if the entry is missing or damaged."""
-        content = _content(self.path(key))
+        content = cache.read(self.path(key))
         head, newline, payload = content.partition(b"\n")
         if len(head) > MAX_HEADER:
             return None
@@ -59,36 +56,12 @@ class KernelCache:
     def put(self, key: str, payload: bytes) -> None:
         """Store ``payload``. If several processes write the same key, the last one wins; all write the same bytes."""
         header = {"format": FORMAT, "key": key, "bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
-        path = self.path(key)
-        temporary = ""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(json.dumps(header).encode() + b"\n" + payload)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            cache.write(self.path(key), json.dumps(header).encode() + b"\n" + payload)
         except OSError as error:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
             if not self._warned:
                 log.warning("compiled kernels are not cached: %s: %s", self.folder, error.strerror or error)
                 self._warned = True
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of an entry; empty unless it is a regular file of this user or root that nobody else can write."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            trusted = status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            if not stat.S_ISREG(status.st_mode) or not trusted or status.st_size > MAX_ENTRY:
-                return b""
-            return file.read(status.st_size)
-    except (OSError, MemoryError):
-        return b""
 
 
 def open_cache() -> KernelCache | None:

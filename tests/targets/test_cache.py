@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import multiprocessing
-import os
+import resource
 
 import pytest
 
@@ -82,17 +81,17 @@ def test_an_unwritable_folder_is_said_once_and_compilation_goes_on(tmp_path, cap
     assert "not cached" in caplog.text
 
 
-def test_a_full_disk_leaves_nothing_behind(cache, monkeypatch, caplog):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-
-    cache.put(key_of(), PAYLOAD)
+def test_a_full_disk_leaves_nothing_behind(cache, caplog):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        cache.put(key_of(), PAYLOAD)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     assert cache.get(key_of()) is None
     assert [p for p in cache.folder.rglob("*") if p.is_file()] == []
-    assert "No space left" in caplog.text
+    assert "File too large" in caplog.text
 
 
 def _hammer(folder, number):

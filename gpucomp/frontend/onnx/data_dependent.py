@@ -77,11 +77,7 @@ def bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
     Raises ``ModelError`` if the data cannot be read, ``UnsupportedError`` if it is larger than a model can be.
     """
     total = 0
-    graph = model.graph
-    weights = [*graph.initializer, *(t for sparse in graph.sparse_initializer for t in (sparse.values, sparse.indices))]
-    for tensor in (*weights, *_tensors_of([*graph.node, *(node for f in model.functions for node in f.node)])):
-        if not _is_external(tensor):
-            continue
+    for tensor in external_tensors(model):
         where = f"tensor {quote(tensor.name)}"
         count = math.prod(tensors.checked_shape(tensor.dims, where))
         nbytes = -(-count * tensors.element_type(tensor.data_type, where).bits // 8)
@@ -91,6 +87,15 @@ def bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
         tensor.raw_data = files.read(tensor, nbytes, where).tobytes()
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
+
+
+def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of ``model`` whose data is in other files."""
+    graph = model.graph
+    weights = [*graph.initializer, *(t for sparse in graph.sparse_initializer for t in (sparse.values, sparse.indices))]
+    for tensor in (*weights, *_tensors_of([*graph.node, *(node for f in model.functions for node in f.node)])):
+        if _is_external(tensor):
+            yield tensor
 
 
 def _tensors_of(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:

@@ -186,6 +186,12 @@ def read_whole(path: Path) -> onnx.ModelProto:
     return proto
 
 
+def data_files(model: ModelLike) -> set[str]:
+    """The names of the files with external data, relative to the model's folder. Raises as ``load``."""
+    tensors = data_dependent.external_tensors(read(model)[0])
+    return {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+
+
 def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:
     """The parsed model and the files that its external data may be in. Only a model that is a file has such files."""
     if isinstance(model, onnx.ModelProto):

@@ -1,0 +1,128 @@
+"""The files that compilations keep in GPUCOMP_CACHE: each is whole or missing. What is in them does not matter here.
+
+Nothing locks: a file is written beside its place and then renamed, so a process that is killed holds up no other. Nothing
+is forced onto the disk either: readers check what they read, and a file that a power failure damaged is missing for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_ENTRY = 2 << 30  # bytes
+ABANDONED = 3600  # seconds after which a file that was never renamed belongs to a process that was killed
+KINDS = ("kernels", "models")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All files with one key. ``used`` is when it was last read or written, in seconds since 1970."""
+
+    kind: str
+    key: str
+    paths: tuple[Path, ...]
+    nbytes: int
+    used: float
+
+
+def is_trusted(status: os.stat_result) -> bool:
+    """Whether it is a regular file of this user or of root, and nobody else can write it."""
+    own = status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return own and stat.S_ISREG(status.st_mode)
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file, which counts as used now; empty if it is missing or not trusted."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not is_trusted(status) or status.st_size > MAX_ENTRY:
+                return b""
+            content = file.read(status.st_size)
+        with contextlib.suppress(OSError):  # a folder that is read-only is a cache all the same
+            os.utime(path)
+        return content
+    except (OSError, MemoryError):
+        return b""
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file, completely or not at all. Raises ``OSError``."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Everything in the cache, the least recently used first."""
+    found: dict[tuple[str, str], list[tuple[Path, os.stat_result]]] = {}
+    for kind, path, status in _files(folder):
+        if not path.name.startswith("."):
+            found.setdefault((kind, path.stem), []).append((path, status))
+    made = [
+        Entry(
+            kind, key, tuple(p for p, _ in files), sum(s.st_size for _, s in files), max(s.st_mtime for _, s in files)
+        )
+        for (kind, key), files in found.items()
+    ]
+    return sorted(made, key=lambda entry: entry.used)
+
+
+def trim(folder: Path, limit: int) -> None:
+    """Delete the least recently used entries until the rest has at most ``limit`` bytes, and what killed processes left."""
+    kept = entries(folder)
+    total = sum(entry.nbytes for entry in kept)
+    for entry in kept:
+        if total <= limit:
+            break
+        total -= entry.nbytes
+        _delete(entry.paths)
+    now = time.time()
+    _delete(path for _, path, status in _files(folder) if path.name[0] == "." and now - status.st_mtime > ABANDONED)
+
+
+def clear(folder: Path) -> tuple[int, int]:
+    """Delete every entry. Returns how many there were, and their bytes."""
+    gone = entries(folder)
+    for entry in gone:
+        _delete(entry.paths)
+    _delete(path for _, path, _ in _files(folder))
+    return len(gone), sum(entry.nbytes for entry in gone)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """The regular files that this module may have written: ``KIND/two characters/name``."""
+    places = ((kind, place) for kind in KINDS for place in _scan(folder / kind))
+    for kind, place in places:
+        inside = _scan(Path(place.path)) if len(place.name) == 2 and place.is_dir(follow_symlinks=False) else []
+        for file in inside:
+            with contextlib.suppress(FileNotFoundError):  # another process deleted it
+                if file.is_file(follow_symlinks=False):
+                    yield kind, Path(file.path), file.stat(follow_symlinks=False)
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()

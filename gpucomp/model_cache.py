@@ -1,0 +1,247 @@
+"""The cache of compiled models: what was compiled before is read from its file, without the compiler.
+
+An entry is a compiled model, ``KEY.gpuc``, and its description, ``KEY.json``: for what it was compiled, and the digests of
+the data files beside the model. KEY is a hash of everything else that decides the result: the model's bytes, the arguments,
+the settings, the target with its compiler, the tuning records, the files of this package, and the versions of the packages
+that it calls.
+
+Like the cache of kernels, it never makes a compilation fail, and nobody waits for anybody. Nothing is kept or found while
+GPUCOMP_DEBUG, GPUCOMP_DUMP or GPUCOMP_VERIFY watch the compilation, or after a plug-in was loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import platform
+import stat
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpucomp import config
+from gpucomp.artifact import cache as files
+from gpucomp.device import processor
+from gpucomp.errors import ArtifactError, GpucompError
+from gpucomp.loading import load
+from gpucomp.runtime import artifact
+from gpucomp.runtime.executable import Executable
+
+FORMAT = 1
+CALLED = ("numpy", "onnx", "llvmlite", "ml_dtypes", "jinja2")  # packages that the result depends on
+MAX_DESCRIPTION = 1 << 20  # bytes
+PACKAGE = Path(__file__).parent
+PIECE = 1 << 20  # bytes that are read at once
+_imported = time.time()
+log = logging.getLogger(__name__)
+
+
+class ModelCache:
+    """The entry for one call of ``compile``.
+
+    Raises ``TypeError`` or ``LookupError`` if the result cannot be kept: for an argument that has no canonical text, or if
+    it is unknown on what the result depends. Raises ``OSError`` for a file that cannot be read, and the errors of
+    ``targets.resolve``.
+    """
+
+    def __init__(
+        self, folder: Path, model: object, target: str, arguments: Mapping[str, Any], records: object = None
+    ) -> None:
+        settings = config.current()
+        self.folder, self._model, self._began = folder, model, time.time()
+        self._path = Path(model) if isinstance(model, str | os.PathLike) else None
+        self._before = self._state()
+        self._content = _bytes_of(model)
+        places = (records, settings.records, settings.devices)
+        parts = {
+            "format": FORMAT,
+            "model": hashlib.sha256(self._content).hexdigest(),
+            "arguments": canonical(arguments),
+            "settings": [settings.fold_limit, settings.threads, *map(_what_is_in, places)],
+            "target": _what_is(settings.target if target == "auto" else target),
+            "code": _code(),
+            "versions": _versions(),
+        }
+        self.key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        self.artefact = folder / "models" / self.key[:2] / f"{self.key}.gpuc"
+        self.description = self.artefact.with_suffix(".json")
+
+    def find(self) -> Executable | None:
+        """The compiled model; ``None`` if it is missing, damaged or not trusted, or if a data file is another one."""
+        content = files.read(self.description)
+        try:
+            known = json.loads(content) if 0 < len(content) <= MAX_DESCRIPTION else None
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(known, dict) or known.get("key") != self.key or not isinstance(known.get("data"), dict):
+            return None
+        try:
+            if any(self._digest(name)[0] != digest for name, digest in known["data"].items()):
+                return None
+            return load(self.artefact) if files.is_trusted(os.lstat(self.artefact)) else None
+        except (OSError, ValueError, ArtifactError, MemoryError):
+            return None
+
+    def keep(self, exe: Executable) -> None:
+        """Store the compiled model, unless one of the files that it was made from changed in the meantime."""
+        if any(kernel.tier == "smaller" for kernel in exe.plan.kernels):
+            return  # the device refused a kernel; the next compilation has to warn again
+        limit = config.current().cache_bytes
+        if sum(array.nbytes for array in exe.weights.values()) > limit // 2:
+            return
+        try:
+            data = {name: self._digest(name) for name in self._data_files()}
+            if any(not digest or changed >= self._began for digest, changed in data.values()):
+                return
+            if self._state() != self._before or _fingerprint() != _code():
+                return
+            self.artefact.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            contents = artifact.Contents(exe.plan, exe.sources, exe.binaries, exe.weights, exe.dynamic_model)
+            artifact.save(self.artefact, contents, durable=False)
+            os.chmod(self.artefact, 0o644)
+            known = {"key": self.key, "data": {name: digest for name, (digest, _) in data.items()}}
+            files.write(self.description, json.dumps(known | {"about": self._about(exe)}).encode())
+            files.trim(self.folder, limit)
+        except (OSError, ArtifactError, LookupError) as error:
+            log.warning("the compiled model is not cached: %s: %s", self.folder, error)
+
+    def _about(self, exe: Executable) -> dict[str, object]:
+        """What ``gpucomp cache list`` shows."""
+        name = exe.plan.model if self._path is None else self._path.name
+        shapes = {spec.name[:100]: [str(extent) for extent in spec.shape] for spec in exe.inputs[:8]}
+        return {"model": name[:200], "target": exe.target, "precision": exe.plan.precision, "inputs": shapes}
+
+    def _state(self) -> tuple[int, ...]:
+        """What tells whether the model's file was written again."""
+        if self._path is None:
+            return ()
+        status = os.stat(self._path)
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _data_files(self) -> set[str]:
+        """The names of the files with the model's external data."""
+        if b"location" not in self._content:  # every external tensor has this key
+            return set()
+        from gpucomp.frontend.onnx.loader import data_files  # the compiler has imported it
+
+        return data_files(self._content)
+
+    def _digest(self, name: str) -> tuple[str, float]:
+        """The digest of a data file, and when it was last written.
+
+        The digest is empty unless it is a regular file in the model's folder, on a path without links.
+        """
+        if self._path is None or os.path.islink(self._path):
+            return "", 0.0
+        folder = os.path.realpath(self._path.parent)
+        path = os.path.join(folder, name)
+        if not path.startswith(folder + os.sep) or os.path.realpath(path) != path:
+            return "", 0.0
+        sha = hashlib.sha256()
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return "", 0.0
+            while piece := file.read(PIECE):
+                sha.update(piece)
+        return sha.hexdigest(), status.st_mtime
+
+
+def entry_for(model: object, target: str, arguments: Mapping[str, Any], records: object = None) -> ModelCache | None:
+    """The place of a call's result; ``None`` if the cache is off, or if the result cannot be kept."""
+    settings = config.current()
+    plugins = sys.modules.get("gpucomp.plugins")
+    if settings.cache is None or settings.debug or settings.dump or settings.verify or (plugins and plugins.loaded()):
+        return None
+    try:
+        return ModelCache(settings.cache, model, target, arguments, records)
+    except (GpucompError, OSError, TypeError, ValueError, LookupError, MemoryError):
+        return None  # the compiler tells what is wrong with the call, if anything is
+
+
+def canonical(value: object) -> object:
+    """``value`` as JSON that is equal for equal values. Raises ``TypeError`` for a value of another kind."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return [type(value).__name__, repr(value)]
+    if isinstance(value, Mapping):
+        return {"mapping": sorted([str(canonical(k)), canonical(v)] for k, v in value.items())}
+    if isinstance(value, frozenset | set):
+        return {"set": sorted(str(canonical(v)) for v in value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return [type(value).__qualname__, canonical(fields)]
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.hasobject:
+            return ["array", list(value.shape), canonical(value.tolist())]
+        return ["array", value.dtype.str, list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
+    if isinstance(value, Sequence):
+        return [canonical(v) for v in value]
+    raise TypeError(f"no canonical text for {type(value).__name__}")
+
+
+def _bytes_of(model: object) -> bytes:
+    if isinstance(model, str | os.PathLike):
+        return Path(model).read_bytes() if Path(model).is_file() else b""
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model)
+    if hasattr(model, "SerializeToString"):
+        return bytes(model.SerializeToString(deterministic=True))
+    raise TypeError(f"no bytes of {type(model).__name__}")
+
+
+def _what_is_in(place: object) -> object:
+    """The content of record files: of one, or of those in a folder. Other things are their own content."""
+    if (
+        not isinstance(place, str | os.PathLike) or place == config.SHIPPED
+    ):  # the package's fingerprint has the shipped ones
+        return canonical(str(place) if place == config.SHIPPED else place)
+    folder = Path(place)
+    found = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    return [[path.name, hashlib.sha256(path.read_bytes()).hexdigest()] for path in found if path.is_file()]
+
+
+def _what_is(target: str) -> object:
+    """The device and the compiler that a target's name means here."""
+    if target.partition(":")[0] == "cpu":
+        return [target, processor.description()]
+    from gpucomp import targets
+
+    found = targets.resolve(target)
+    return [target, canonical(found), targets.compiler_version(found)]
+
+
+@cache
+def _code() -> str:
+    """The fingerprint of this package's files when it was first asked for."""
+    return _fingerprint()
+
+
+def _fingerprint() -> str:
+    """Name, size and time of every file of this package. Raises ``LookupError`` if one changed after it was imported."""
+    found = []
+    for place, folders, names in os.walk(PACKAGE, followlinks=True):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            status = os.stat(os.path.join(place, name))
+            if status.st_mtime > _imported:
+                raise LookupError(f"{name} was changed")
+            found.append((os.path.relpath(place, PACKAGE), name, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    """The versions of Python and of the packages that the result depends on. Raises ``LookupError`` if one is unknown."""
+    try:
+        return (platform.python_version(), *(f"{name} {version(name)}" for name in CALLED))
+    except PackageNotFoundError as error:
+        raise LookupError(str(error)) from error

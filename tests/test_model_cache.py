@@ -1,0 +1,371 @@
+"""The cache of models: the same call gives the same artefact without the compiler, any other call does not."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+
+import numpy as np
+import onnx
+import pytest
+
+import gpucomp
+from gpucomp import compiler, config, model_cache, plugins
+from gpucomp.artifact import cache as files
+from gpucomp.artifact import container
+from gpucomp.cli import main
+from gpucomp.device import processor
+from tests.onnx_builders import model, node, value
+
+WEIGHT = np.arange(3, dtype=np.float32)
+FEED = {"x": np.linspace(-1, 1, 21, dtype=np.float32).reshape(7, 3)}
+
+
+def scaled(weight=WEIGHT, rows=7):
+    return model(
+        [node("Mul", ["x", "w"], ["p"]), node("Tanh", ["p"], ["y"])], [value("x", (rows, 3))], weights={"w": weight}
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A cache of its own, as a user has it: nothing watches the compilation."""
+    with config.using(cache=tmp_path / "cache", verify=False):
+        yield tmp_path / "cache"
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """A list that grows with every compilation."""
+    done, compile = [], compiler.compile
+
+    def counted(model, **options):
+        done.append(options)
+        return compile(model, **options)
+
+    monkeypatch.setattr(compiler, "compile", counted)
+    return done
+
+
+def models_in(folder):
+    return [entry for entry in files.entries(folder) if entry.kind == "models"]
+
+
+def test_the_same_call_is_answered_without_the_compiler(folder, compilations):
+    first = gpucomp.compile(scaled())
+    again = gpucomp.compile(scaled().SerializeToString(deterministic=True))
+
+    assert len(compilations) == 1
+    assert again.plan == first.plan
+    np.testing.assert_array_equal(again.run(FEED)["y"], first.run(FEED)["y"])
+    np.testing.assert_allclose(again.run(FEED)["y"], np.tanh(FEED["x"] * WEIGHT), rtol=1e-6)
+
+
+def test_a_file_is_known_by_its_bytes(folder, tmp_path, compilations):
+    for name in ("a.onnx", "b.onnx"):
+        onnx.save(scaled(), tmp_path / name)
+        gpucomp.compile(tmp_path / name)
+    assert len(compilations) == 1
+
+    onnx.save(scaled(WEIGHT + 1), tmp_path / "a.onnx")
+    found = gpucomp.compile(tmp_path / "a.onnx").run(FEED)["y"]
+    assert len(compilations) == 2
+    np.testing.assert_allclose(found, np.tanh(FEED["x"] * (WEIGHT + 1)), rtol=1e-6)
+
+
+OPEN = model([node("Mul", ["x", "k"], ["y"])], [value("x", ("n", 3)), value("k", (1,))])
+CALL = {"shapes": {"x": (7, 3)}, "constants": {"k": np.float32([2.0])}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shapes": {"x": (8, 3)}},
+        {"constants": {"k": np.float32([2.5])}},
+        {"constants": {"k": [3.0]}},
+        {"precision": "bf16"},
+        {"keep_fp32": ["nobody*"], "precision": "bf16"},
+        {"target": "cpu:x86-64-v2"},
+        {"target": "opencl:pocl"},
+        {"target": "cuda:sm_80"},
+    ],
+    ids=str,
+)
+def test_every_argument_is_in_the_key(folder, change):
+    call = {"target": "cpu", **CALL}
+    assert key(**call) == key(**call)
+    assert key(**{**call, **change}) != key(**call)
+
+
+def key(target="cpu", records=None, model=OPEN, **arguments):
+    entry = model_cache.entry_for(model, target, arguments, records)
+    assert entry is not None
+    return entry.key
+
+
+def test_every_setting_that_decides_is_in_the_key(folder, tmp_path):
+    (tmp_path / "records").mkdir()
+    keys = [key()]
+    for setting in (
+        {"threads": 1},
+        {"fold_limit": 5},
+        {"target": "cpu:x86-64-v3"},
+        {"records": None},
+        {"records": tmp_path / "records"},
+        {"devices": tmp_path / "devices.json"},
+    ):
+        (tmp_path / "devices.json").write_text("{}")
+        with config.using(**{"records": config.SHIPPED, **setting}):
+            keys.append(key(target="auto"))
+    with config.using(devices=tmp_path / "devices.json"):
+        (tmp_path / "devices.json").write_text('{"other": 1}')
+        keys.append(key(target="auto"))
+
+    assert len(set(keys)) == len(keys) - 1  # the first has no records either, and ``auto`` is then ``cpu``
+
+
+def test_the_content_of_records_is_in_the_key(folder, tmp_path):
+    place = tmp_path / "mine.jsonl"
+    keys = [key()]
+    for text in ("", "one\n", "two\n"):
+        place.write_text(text)
+        keys.append(key(records=place))
+
+    assert len(set(keys)) == 4
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        (model_cache, "_code", lambda: "other code"),
+        (model_cache, "_versions", lambda: ("3.11.0", "numpy 1.0")),
+        (model_cache, "FORMAT", 0),
+        (processor, "description", lambda: ("another processor",)),
+    ],
+    ids=lambda what: what[1],
+)
+def test_what_compiles_is_in_the_key(folder, monkeypatch, what):
+    before = key()
+    monkeypatch.setattr(*what)
+
+    assert key() != before
+
+
+def test_another_compiler_of_cuda_has_another_key(folder, monkeypatch):
+    before = key("cuda:sm_80")
+    monkeypatch.setattr("gpucomp.targets.cuda.compiler_version", lambda: "nvrtc 1.0")
+
+    assert key("cuda:sm_80") != before
+
+
+def test_a_changed_file_of_the_package_is_another_package(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text("1")
+    os.utime(tmp_path / "a.py", (1e9, 1e9))
+    monkeypatch.setattr(model_cache, "PACKAGE", tmp_path)
+    before = model_cache._fingerprint()
+    (tmp_path / "a.py").write_text("2")
+    os.utime(tmp_path / "a.py", (1e9 + 1, 1e9 + 1))
+
+    assert model_cache._fingerprint() != before
+
+
+def test_nothing_is_kept_after_a_file_of_the_package_was_edited(folder, monkeypatch, compilations):
+    monkeypatch.setattr(model_cache, "_imported", 0.0)
+    monkeypatch.setattr(model_cache, "_code", lambda: "as it was")
+
+    gpucomp.compile(scaled())
+    assert not models_in(folder)
+
+
+def with_data(folder, weight):
+    folder.mkdir(exist_ok=True)
+    onnx.save(scaled(weight), folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    os.utime(folder / "m.data", (time.time() - 9,) * 2)
+    return folder / "m.onnx"
+
+
+def test_data_beside_the_model_counts(folder, tmp_path, compilations):
+    path = with_data(tmp_path / "m", WEIGHT)
+    gpucomp.compile(path)
+    gpucomp.compile(path)
+    assert len(compilations) == 1
+
+    data = tmp_path / "m" / "m.data"
+    data.write_bytes((WEIGHT + 2).tobytes().ljust(data.stat().st_size, b"\0"))
+    found = gpucomp.compile(path).run(FEED)["y"]
+    assert len(compilations) == 2
+    np.testing.assert_allclose(found, np.tanh(FEED["x"] * (WEIGHT + 2)), rtol=1e-6)
+
+
+def test_data_that_became_a_link_is_refused_as_without_a_cache(folder, tmp_path):
+    path = with_data(tmp_path / "m", WEIGHT)
+    gpucomp.compile(path)
+    assert models_in(folder)
+    (tmp_path / "m" / "m.data").rename(tmp_path / "elsewhere")
+    (tmp_path / "m" / "m.data").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(gpucomp.ModelError, match="symbolic link"):
+        gpucomp.compile(path)
+
+
+def test_a_model_that_changes_while_it_is_compiled_is_not_kept(folder, tmp_path, monkeypatch):
+    path, compile = with_data(tmp_path / "m", WEIGHT), compiler.compile
+
+    def disturbed(model, **options):
+        exe = compile(model, **options)
+        (tmp_path / "m" / "m.data").touch()
+        return exe
+
+    monkeypatch.setattr(compiler, "compile", disturbed)
+    gpucomp.compile(path)
+
+    assert not models_in(folder)
+
+
+@pytest.mark.parametrize("setting", [{"verify": True}, {"debug": 1}, {"cache": None}])
+def test_who_watches_or_wants_no_cache_gets_a_compilation(folder, compilations, setting):
+    gpucomp.compile(scaled())
+    with config.using(**setting):
+        gpucomp.compile(scaled())
+
+    assert len(compilations) == 2
+
+
+def test_an_observer_sees_the_passes(folder, compilations):
+    seen = []
+    gpucomp.compile(scaled())
+    gpucomp.compile(scaled(), observer=seen.append)
+
+    assert len(compilations) == 2
+    assert seen
+
+
+def test_plug_ins_change_what_compile_means(folder, compilations, monkeypatch):
+    gpucomp.compile(scaled())
+    monkeypatch.setattr(plugins, "_loaded", {"some"})
+    gpucomp.compile(scaled())
+
+    assert len(compilations) == 2
+
+
+def test_wrong_calls_raise_what_they_raise_without_a_cache(folder):
+    for call in ({"shapes": {"x": object()}}, {"target": "nothing"}, {"records": 7}, {"records": "/no/such/place"}):
+        with pytest.raises(gpucomp.GpucompError):
+            gpucomp.compile(scaled(), **call)
+    with pytest.raises(gpucomp.UsageError):
+        gpucomp.compile(object())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("gpuc", lambda p: p.write_bytes(p.read_bytes()[:-5])),
+        ("gpuc", lambda p: p.write_bytes(p.read_bytes().replace(WEIGHT.tobytes(), (WEIGHT + 1).tobytes()))),
+        ("gpuc", lambda p: p.write_bytes(b"")),
+        ("gpuc", lambda p: p.unlink()),
+        ("gpuc", lambda p: p.chmod(0o666)),
+        ("json", lambda p: p.write_text("{")),
+        ("json", lambda p: p.write_text("[" * 100_000)),
+        ("json", lambda p: p.write_text(json.dumps({"key": "0", "data": {}}))),
+        ("json", lambda p: p.write_text(json.dumps({**json.loads(p.read_text()), "data": {"../x": "0"}}))),
+        ("json", lambda p: p.chmod(0o620)),
+    ],
+)
+def test_a_damaged_entry_is_compiled_again_and_mended(folder, compilations, damage):
+    gpucomp.compile(scaled())
+    (entry,) = models_in(folder)
+    suffix, harm = damage
+    harm(next(path for path in entry.paths if path.suffix == f".{suffix}"))
+
+    assert gpucomp.compile(scaled()).run(FEED)["y"].shape == (7, 3)
+    gpucomp.compile(scaled())
+    assert len(compilations) == 2
+
+
+def test_a_kernel_that_the_device_refused_is_told_every_time(folder, monkeypatch, compilations):
+    """An executable with a smaller schedule came with a warning, and the next one has to."""
+    from dataclasses import replace
+
+    def smaller(model, **options):
+        compilations.append(options)
+        exe = genuine(model, **options)
+        exe.plan = replace(exe.plan, kernels=tuple(replace(k, tier="smaller") for k in exe.plan.kernels))
+        return exe
+
+    genuine = compiler.compile
+    monkeypatch.setattr(compiler, "compile", smaller)
+    gpucomp.compile(scaled())
+
+    assert not models_in(folder)
+
+
+def test_the_least_recently_used_goes_first(folder, compilations):
+    for rows in (5, 6):
+        gpucomp.compile(scaled(rows=rows))
+    first, second = models_in(folder)
+    for age, entry in ((300, first), (200, second)):
+        for path in entry.paths:
+            os.utime(path, (time.time() - age,) * 2)
+    gpucomp.compile(scaled(rows=5))  # used now
+    assert len(compilations) == 2
+
+    abandoned = first.paths[0].with_name(".left.tmp")
+    abandoned.write_bytes(b"x")
+    os.utime(abandoned, (1e9, 1e9))
+    kernels = sum(e.nbytes for e in files.entries(folder) if e.kind == "kernels")
+    files.trim(folder, first.nbytes + kernels)
+    assert [entry.key for entry in models_in(folder)] == [first.key]
+    assert not abandoned.exists()
+
+
+def test_a_model_larger_than_half_the_cache_is_not_kept(folder):
+    with config.using(cache_bytes=2 * WEIGHT.nbytes - 1):
+        gpucomp.compile(scaled())
+    assert not models_in(folder)
+
+
+def test_a_folder_that_cannot_be_written_is_told(folder, caplog):
+    folder.write_text("in the way")
+
+    assert gpucomp.compile(scaled()).run(FEED)
+    assert "the compiled model is not cached" in caplog.text
+
+
+def _compile_and_run(folder, die):
+    with config.using(cache=folder, verify=False, records=None):
+        if die:  # as if killed between the file's bytes and its name
+            container.os = type("Killed", (), {**vars(os), "replace": staticmethod(lambda a, b: os._exit(9))})
+        return gpucomp.compile(scaled()).run(FEED)["y"]
+
+
+def test_processes_share_it_and_die_in_it(folder):
+    context = multiprocessing.get_context("spawn")
+    victim = context.Process(target=_compile_and_run, args=(folder, True))
+    victim.start()
+    victim.join()
+    assert victim.exitcode == 9
+    assert [p.name for p in folder.rglob("*") if p.is_file() and p.parts[-3] == "models"]
+    assert not models_in(folder)
+
+    with context.Pool(3) as pool:
+        found = pool.starmap(_compile_and_run, [(folder, False)] * 6)
+    assert all(np.array_equal(one, found[0]) for one in found)
+    assert len(models_in(folder)) == 1
+
+
+def test_the_command_lists_and_clears(folder, tmp_path, capsys, monkeypatch):
+    onnx.save(scaled(), tmp_path / "scaled.onnx")
+    gpucomp.compile(tmp_path / "scaled.onnx")
+
+    assert main(["cache", "list"]) == 0
+    told = capsys.readouterr().out
+    assert "scaled.onnx" in told
+    assert "x:7x3" in told
+    assert "1 models" in told
+    assert main(["cache", "clear"]) == 0
+    assert "2 entries" in capsys.readouterr().out
+    assert not files.entries(folder)
+    with config.using(cache=None):
+        assert main(["cache", "list"]) == 2
