@@ -195,15 +195,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="a model of bench.models by name, or an .onnx file (default: all models)",
     )
     parser.add_argument("--target", default="cpu", metavar="TARGET", help="what to compile for, on this machine")
+    parser.add_argument("--peers", default="onnxruntime", metavar="A,B", help="engines of bench.cpu; '' for none")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of processes of each kind")
+    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    parser.add_argument("--passes", action="store_true", help="also print the milliseconds of every pass")
+    parser.add_argument("--timeout", type=float, default=600, metavar="S", help="time limit of a process, in seconds")
     parser.add_argument(
-        "--peers", default="onnxruntime", help="names of bench.cpu, with commas between them; '' for none"
+        "--venvs", type=Path, default=peers.VENVS, metavar="DIR", help="folder of the peers' environments"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="processes of each kind (default 3)")
-    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
-    parser.add_argument("--passes", action="store_true", help="also the milliseconds of every pass")
-    parser.add_argument("--timeout", type=float, default=600, metavar="S")
-    parser.add_argument("--venvs", type=Path, default=peers.VENVS, metavar="DIR")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file, as JSON")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:

@@ -55,6 +55,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
 TO_BE_CONTINUED = 3  # exit status of bench.gpu: its time is over
 # These do not run, for a reason. What can be is checked: arguments by the program's own parser, goals by make.
 NOT_HERE = {
+    "bench.compile_time": "takes a minute: tests/bench/test_compile_time.py runs it on a smaller model",
     "bench.cpu setup": "needs the network",
     "bench.cpu run resnet18 --peers onnxruntime,gpucomp,openvino": "needs OpenVINO, from the network",
     "bench.exports": "needs torch with its exporters, and an hour",
