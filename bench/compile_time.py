@@ -94,10 +94,19 @@ def ours(folder: Path, state: str, target: str, timeout: float, *, passes: bool 
         shutil.rmtree(kept, ignore_errors=True)
     if state == "kernels":
         shutil.rmtree(kept / "models", ignore_errors=True)
-    command = [sys.executable, "-m", "bench.compile_time", "--child", str(folder), "--target", target]
+    command = [
+        "env",
+        f"GPUCOMP_CACHE={kept}",
+        sys.executable,
+        "-m",
+        "bench.compile_time",
+        "--child",
+        str(folder),
+        "--target",
+        target,
+    ]
     done = subprocess.run(
         [*command, *(["--passes"] if passes else [])],
-        env={**os.environ, "GPUCOMP_CACHE": str(kept)},
         cwd=peers.ROOT,
         capture_output=True,
         text=True,

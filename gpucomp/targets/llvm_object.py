@@ -14,6 +14,7 @@ from typing import BinaryIO
 import llvmlite.binding as llvm
 
 OPTIMIZATION = 2  # of instruction selection
+MAX_FRAME = 1 << 28  # bytes
 
 
 @cache
@@ -65,10 +66,10 @@ def object_of(text: str, triple: str, processor: str, features: str) -> bytes:
 
 
 def read_frame(source: BinaryIO) -> bytes | None:
-    """The next frame; ``None`` at the end, which may come within a frame."""
-    head = source.read(8)
-    content = source.read(int.from_bytes(head, "little")) if len(head) == 8 else b""
-    return content if len(head) == 8 and len(content) == int.from_bytes(head, "little") else None
+    """The next frame; ``None`` at the end, which may come within a frame, or if no frame is as long."""
+    length = int.from_bytes(head, "little") if len(head := source.read(8)) == 8 else MAX_FRAME + 1
+    content = source.read(length) if length <= MAX_FRAME else b""
+    return content if len(content) == length else None
 
 
 def write_frame(sink: BinaryIO, content: bytes) -> None:
