@@ -106,7 +106,7 @@ def ours(folder: Path, state: str, target: str, timeout: float, *, passes: bool 
         target,
     ]
     done = subprocess.run(
-        [*command, *(["--passes"] if passes else [])],
+        [*command, "--target", target, *(["--passes"] if passes else [])],
         cwd=peers.ROOT,
         capture_output=True,
         text=True,

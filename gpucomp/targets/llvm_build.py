@@ -58,8 +58,10 @@ class Build:
 
     def objects(self) -> dict[str, bytes]:
         """The objects of all texts. Raises what ``compile`` raises."""
-        mine = [*self._own, *(text for text, future in reversed(self._given.items()) if future.cancel())]
-        found = {text: self._compile(text) for text in mine}
+        found = {text: self._compile(text) for text in self._own}
+        for text, future in reversed(self._given.items()):  # helpers come from the other end
+            if future.cancel():
+                found[text] = self._compile(text)
         # a helper tells no reason: what it could not compile raises the right error here
         return found | {t: f.result() or self._compile(t) for t, f in self._given.items() if not f.cancelled()}
 
