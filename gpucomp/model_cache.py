@@ -156,11 +156,13 @@ class ModelCache:
         return sha.hexdigest(), status.st_mtime
 
 
-def entry_for(model: object, target: str, arguments: Mapping[str, Any], records: object = None) -> ModelCache | None:
+def entry_for(model: object, target: object, arguments: Mapping[str, Any], records: object = None) -> ModelCache | None:
     """The place of a call's result; ``None`` if the cache is off, or if the result cannot be kept."""
     settings = config.current()
     plugins = sys.modules.get("gpucomp.plugins")
     if settings.cache is None or settings.debug or settings.dump or settings.verify or (plugins and plugins.loaded()):
+        return None
+    if not isinstance(target, str):
         return None
     try:
         return ModelCache(settings.cache, model, target, arguments, records)

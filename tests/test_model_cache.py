@@ -251,7 +251,13 @@ def test_plug_ins_change_what_compile_means(folder, compilations, monkeypatch):
 
 
 def test_wrong_calls_raise_what_they_raise_without_a_cache(folder):
-    for call in ({"shapes": {"x": object()}}, {"target": "nothing"}, {"records": 7}, {"records": "/no/such/place"}):
+    for call in (
+        {"shapes": {"x": object()}},
+        {"target": "nothing"},
+        {"target": 8},
+        {"records": 7},
+        {"records": "/no/such/place"},
+    ):
         with pytest.raises(gpucomp.GpucompError):
             gpucomp.compile(scaled(), **call)
     with pytest.raises(gpucomp.UsageError):

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from gpucomp.targets import llvm_object
 
-HELPED_BYTES = 150_000  # of text; less is compiled before a helper has started
+HELPED_BYTES = 300_000  # of text; less is compiled before a helper has started
 
 
 class Build:

@@ -613,7 +613,7 @@ def test_stmatrix_undoes_a_fragment(order):
         ({"box": (5, 8)}, "rows of 20 bytes"),
         ({"extents": (32, 0)}, "are not from 1"),
         ({"element_strides": (1, 9)}, "not from 1 to 8"),
-        ({"strides": ()}, "rank 2 with 0 strides"),
+        ({"strides": ()}, "rank 2 has 0 strides"),
         ({"box": (), "channels": 32, "pixels": 8}, "not NHWC"),
     ],
 )
