@@ -46,6 +46,8 @@ def optimised(text: str, triple: str, machine: llvm.TargetMachine) -> llvm.Modul
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
     first = llvm.create_new_module_pass_manager()
+    first.add_always_inliner_pass()
+    first.add_global_dead_code_eliminate_pass()  # an internal function that nobody calls may need a C library
     first.add_simplify_cfg_pass()
     first.add_sroa_pass()
     first.add_instruction_combine_pass()
