@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.models import MODELS, build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
@@ -204,20 +204,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="ARCH",
         help="only this architecture, such as sm_80; may repeat (default: all)",
     )
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="number of processes that compile")
+    add_shared(parser, "--jobs")
     parser.add_argument(
         "--precision", default="fp32", choices=narrow.PRECISIONS, help="types that numbers may be rounded to"
     )
-    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    add_shared(parser, "--reduced")
     parser.add_argument("--sass", action="store_true", help="also check the machine code of contractions")
-    parser.add_argument(
-        "--journal",
-        type=Path,
-        metavar="FILE",
-        help="journal of all measurements; a later call continues from it (default: in the cache folder)",
-    )
+    add_shared(parser, "--journal")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file, as JSON")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
+    add_shared(parser, "--markdown")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.models if name not in MODELS]:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")

@@ -17,12 +17,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bench.kernel_sweep.cases import TAILS, matmul, scan, scatter, stores_rows
 from bench.models import build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
@@ -239,14 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="only this engine, such as contraction/mma; may repeat (default: all)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="number of processes that compile")
-    parser.add_argument(
-        "--journal",
-        type=Path,
-        metavar="FILE",
-        help="journal of all measurements; a later call continues from it (default: in the cache folder)",
-    )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
+    add_shared(parser, "--jobs", "--journal", "--markdown")
     options = parser.parse_args(arguments)
     journal = open_journal(options.journal, "compile_spaces")
     engines, archs = options.engine or list(NAMES), options.arch or list(cuda.ARCHITECTURES)

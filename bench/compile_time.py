@@ -38,7 +38,7 @@ from bench.cpu.compare import write_inputs
 from bench.cpu.peers import PeerError
 from bench.cpu.worker import read_inputs
 from bench.models import MODELS, build, inputs
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 
 STATES = ("cold", "kernels", "model")
 
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default="cpu", metavar="TARGET", help="what to compile for, on this machine")
     parser.add_argument("--peers", default="onnxruntime", metavar="A,B", help="engines of bench.cpu; '' for none")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of processes of each kind")
-    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    add_shared(parser, "--reduced")
     parser.add_argument("--passes", action="store_true", help="also print the milliseconds of every pass")
     parser.add_argument("--timeout", type=float, default=600, metavar="S", help="time limit of a process, in seconds")
     parser.add_argument(

@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
+
+# options that several programs have: their help, and what else argparse is told
+SHARED: dict[str, tuple[str, dict[str, Any]]] = {
+    "--jobs": ("number of processes that compile", {"type": int, "default": 2, "metavar": "N"}),
+    "--reduced": ("use the small versions of the models", {"action": "store_true"}),
+    "--again": ("repeat the cases that failed", {"action": "store_true"}),
+    "--journal": (
+        "journal of all results; a later call continues from it (default: in the cache folder)",
+        {"type": Path, "metavar": "FILE"},
+    ),
+    "--markdown": ("also write the table to this file, as Markdown", {"type": Path, "metavar": "FILE"}),
+    "--summary": ("add the results to this JSON file", {"type": Path, "metavar": "FILE"}),
+}
 
 
 class _Format(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -18,3 +32,10 @@ class _Format(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHel
 def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
     """A parser for ``python -m module``, whose help starts with ``description``, the docstring of that module."""
     return argparse.ArgumentParser(prog=f"python -m {module}", description=description, formatter_class=_Format)
+
+
+def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add options of ``SHARED``, in this order."""
+    for name in names:
+        text, how = SHARED[name]
+        parser.add_argument(name, help=text, **how)

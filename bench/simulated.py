@@ -17,7 +17,7 @@ import numpy as np
 from bench.kernel_sweep.__main__ import Journal, Row, Wanted, add_summary, by_engine, drawn, rows, told
 from bench.kernel_sweep.cases import Cell
 from bench.kernel_sweep.play import Ready, difference, prepared
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.kernel.interpreter import UNWRITTEN
@@ -90,15 +90,7 @@ def simulator_parser(module: str, description: str | None, names: Sequence[str],
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers")
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="time limit of a case, in seconds")
-    parser.add_argument(
-        "--journal",
-        type=Path,
-        metavar="FILE",
-        help="journal of all results; a later call continues from it (default: in the cache folder)",
-    )
-    parser.add_argument("--again", action="store_true", help="repeat the cases that failed")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="add the results to this JSON file")
+    add_shared(parser, "--journal", "--again", "--markdown", "--summary")
     return parser
 
 

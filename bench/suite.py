@@ -23,7 +23,7 @@ import onnxruntime
 
 import gpucomp
 from bench.models import MODELS, build, inputs
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 from gpucomp import config
 from gpucomp.cli.compare import distances, onnxruntime_outputs
 
@@ -125,7 +125,7 @@ def main() -> int:
         metavar="TARGET",
         help="cpu, opencl[:NAME] or cuda[:ARCH]; may repeat (default: cpu)",
     )
-    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    add_shared(parser, "--reduced")
     parser.add_argument("--rounds", type=int, default=15, metavar="N", help="largest number of turns of each engine")
     parser.add_argument(
         "--budget", type=float, default=10.0, metavar="S", help="time limit for each model and target, in seconds"

@@ -30,7 +30,7 @@ from typing import Any
 
 import gpucomp
 from bench.models import MODELS, build, inputs
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 from gpucomp import config
 from gpucomp.cli.compare import relative_error
 from gpucomp.cli.tune import seconds
@@ -242,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, metavar="S", help="time limit for the rounds of a build, in seconds"
     )
-    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    add_shared(parser, "--reduced")
     parser.add_argument(
         "--work",
         type=Path,

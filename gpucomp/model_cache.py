@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import mmap
 import os
 import platform
 import stat
@@ -40,7 +41,6 @@ FORMAT = 1
 CALLED = ("numpy", "onnx", "llvmlite", "ml_dtypes", "jinja2")  # packages that the result depends on
 MAX_DESCRIPTION = 1 << 20  # bytes
 PACKAGE = Path(__file__).parent
-PIECE = 1 << 20  # bytes that are read at once
 _imported = time.time()
 log = logging.getLogger(__name__)
 
@@ -60,11 +60,11 @@ class ModelCache:
         self.folder, self._model, self._began = folder, model, time.time()
         self._path = Path(model) if isinstance(model, str | os.PathLike) else None
         self._before = self._state()
-        self._content = _bytes_of(model)
+        digest, self._has_data = _looked_at(model)
         places = (records, settings.records, settings.devices)
         parts = {
             "format": FORMAT,
-            "model": hashlib.sha256(self._content).hexdigest(),
+            "model": digest,
             "arguments": canonical(arguments),
             "settings": [settings.fold_limit, settings.threads, *map(_what_is_in, places)],
             "target": _what_is(settings.target if target == "auto" else target),
@@ -129,11 +129,11 @@ class ModelCache:
 
     def _data_files(self) -> set[str]:
         """The names of the files with the model's external data."""
-        if b"location" not in self._content:  # every external tensor has this key
+        if not self._has_data or self._path is None:
             return set()
         from gpucomp.frontend.onnx.loader import data_files  # the compiler has imported it
 
-        return data_files(self._content)
+        return data_files(self._path)
 
     def _digest(self, name: str) -> tuple[str, float]:
         """The digest of a data file, and when it was last written.
@@ -146,14 +146,11 @@ class ModelCache:
         path = os.path.join(folder, name)
         if not path.startswith(folder + os.sep) or os.path.realpath(path) != path:
             return "", 0.0
-        sha = hashlib.sha256()
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 return "", 0.0
-            while piece := file.read(PIECE):
-                sha.update(piece)
-        return sha.hexdigest(), status.st_mtime
+            return hashlib.file_digest(file, "sha256").hexdigest(), status.st_mtime
 
 
 def entry_for(model: object, target: object, arguments: Mapping[str, Any], records: object = None) -> ModelCache | None:
@@ -190,13 +187,20 @@ def canonical(value: object) -> object:
     raise TypeError(f"no canonical text for {type(value).__name__}")
 
 
-def _bytes_of(model: object) -> bytes:
+def _looked_at(model: object) -> tuple[str, bool]:
+    """The digest of a model's bytes, and whether it may have external data: every such tensor has the key ``location``.
+
+    A file is mapped: the compiler reads it once more, and two copies of a large model would be in memory.
+    """
     if isinstance(model, str | os.PathLike):
-        return Path(model).read_bytes() if Path(model).is_file() else b""
+        if not Path(model).is_file():
+            raise FileNotFoundError(model)
+        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return hashlib.sha256(content).hexdigest(), content.find(b"location") >= 0
     if isinstance(model, bytes | bytearray | memoryview):
-        return bytes(model)
+        return hashlib.sha256(model).hexdigest(), False
     if hasattr(model, "SerializeToString"):
-        return bytes(model.SerializeToString(deterministic=True))
+        return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest(), False
     raise TypeError(f"no bytes of {type(model).__name__}")
 
 

@@ -23,7 +23,7 @@ from onnx.reference.op_run import OpRun
 
 import gpucomp
 from bench.models import MODELS, build, inputs
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 from gpucomp.cli.compare import relative_error
 from gpucomp.cli.measure import machine
 
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--precision", choices=sorted(BOUND), default="fp32", help="types that numbers may be rounded to"
     )
-    parser.add_argument("--reduced", action="store_true", help="use the small versions of the models")
+    add_shared(parser, "--reduced")
     parser.add_argument("--out", type=Path, metavar="PREFIX", help="also write PREFIX.md")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.models if name not in MODELS]:

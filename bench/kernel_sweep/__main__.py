@@ -32,7 +32,7 @@ from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_
 from bench.kernel_sweep.layers import MOST_WORK, layers
 from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.models import MODELS
-from bench.options import parser_of
+from bench.options import add_shared, parser_of
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.targets import cuda
@@ -259,15 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="with --layers: leave out kernels with more multiply-adds than this",
     )
     parser.add_argument("--races", action="store_true", help="run CUDA kernels under ThreadSanitizer")
-    parser.add_argument(
-        "--journal",
-        type=Path,
-        metavar="FILE",
-        help="journal of all results; a later call continues from it (default: in the cache folder)",
-    )
-    parser.add_argument("--again", action="store_true", help="repeat the cases that failed")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file, as Markdown")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="add the results to this JSON file")
+    add_shared(parser, "--journal", "--again", "--markdown", "--summary")
     options = parser.parse_args(arguments)
     path = options.journal or (config.current().cache or Path.cwd()) / "kernel_sweep.jsonl"
     chosen = [cell for cell in cells() if not options.cell or cell.name in options.cell]

@@ -68,8 +68,12 @@ def write(path: Path, content: bytes) -> None:
 
 def entries(folder: Path) -> list[Entry]:
     """Everything in the cache, the least recently used first."""
+    return _grouped(_files(folder))
+
+
+def _grouped(files: Iterable[tuple[str, Path, os.stat_result]]) -> list[Entry]:
     found: dict[tuple[str, str], list[tuple[Path, os.stat_result]]] = {}
-    for kind, path, status in _files(folder):
+    for kind, path, status in files:
         if not path.name.startswith("."):
             found.setdefault((kind, path.stem), []).append((path, status))
     made = [
@@ -83,7 +87,8 @@ def entries(folder: Path) -> list[Entry]:
 
 def trim(folder: Path, limit: int) -> None:
     """Delete the least recently used entries until the rest has at most ``limit`` bytes, and what killed processes left."""
-    kept = entries(folder)
+    files = list(_files(folder))
+    kept = _grouped(files)
     total = sum(entry.nbytes for entry in kept)
     for entry in kept:
         if total <= limit:
@@ -91,15 +96,14 @@ def trim(folder: Path, limit: int) -> None:
         total -= entry.nbytes
         _delete(entry.paths)
     now = time.time()
-    _delete(path for _, path, status in _files(folder) if path.name[0] == "." and now - status.st_mtime > ABANDONED)
+    _delete(path for _, path, status in files if path.name[0] == "." and now - status.st_mtime > ABANDONED)
 
 
 def clear(folder: Path) -> tuple[int, int]:
     """Delete every entry. Returns how many there were, and their bytes."""
-    gone = entries(folder)
-    for entry in gone:
-        _delete(entry.paths)
-    _delete(path for _, path, _ in _files(folder))
+    files = list(_files(folder))
+    gone = _grouped(files)
+    _delete(path for _, path, _ in files)
     return len(gone), sum(entry.nbytes for entry in gone)
 
 

@@ -162,12 +162,13 @@ class Begun:
         """The objects of ``sources``, with the native runner. Raises ``KernelBuildError`` if LLVM refuses a kernel."""
         for source in sources:
             self.start(source)
-        made = self._build.objects()
+        made = {text: _defined(binary) for text, binary in self._build.objects().items()}
         for module in self._modules.values():
             if module.text in made and self._cache is not None:
-                self._cache.put(self._key(module), _defined(made[module.text]))
+                self._cache.put(self._key(module), made[module.text])
+        objects = made | self._cached
         texts = dict.fromkeys(self._modules[source.digest].text for source in sources)
-        return _pack([_runner(self._target), *(_defined((made | self._cached)[text]) for text in texts)])
+        return _pack([_runner(self._target), *(objects[text] for text in texts)])
 
     def _key(self, module: KernelSource) -> str:
         flags = (_feature_string(self._target), str(llvm_object.OPTIMIZATION))
