@@ -50,12 +50,12 @@ def _is_narrow(target: Target, level: str) -> bool:
 
 
 def _fuse_depth_first(steps: list[Step], at: Setting) -> list[Step]:
-    """Fuses kernels depth first: a chain computes a few rows of each layer in turn, and stores no image as a whole.
+    """Fuses kernels depth first: a few rows of each layer are computed in turn, and no image is stored as a whole.
 
     Takes  f32 kernels that each read the image of the one before, which nothing else reads: contractions computed by
            rows, and sliding windows
-    Gives  one kernel, a chain with a link for each of them, with packed weights
-    Leaves kernels whose images fit in the second-level cache, and chains that are not expected to be faster
+    Gives  one kernel with a layer for each of them, and with packed weights
+    Leaves kernels whose images fit in the second-level cache, and layers that are not expected to be faster together
     """
     from gpucomp.codegen.llvm.depth_first.fuse import fuse  # imports all engines of the CPU, which GPUs do not need
 

@@ -35,7 +35,7 @@ from gpucomp.kernels_templates.pool.window.space import FAMILY as POOL_WINDOW
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.kernels_templates.scan.space import FAMILY as SCAN
 from gpucomp.kernels_templates.scatter.space import FAMILY as SCATTER
-from gpucomp.kernels_templates.tile_transform.space import FAMILY as BLOCKS
+from gpucomp.kernels_templates.tile_transform.space import FAMILY as TILE_TRANSFORM
 from gpucomp.schedule.space import Family
 
 # Engines of each kind of body in order of preference; the last accepts every kernel of its kind. A new engine needs:
@@ -56,7 +56,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scatter: (SCATTER,),
     Window: (POOL_WINDOW, POOL),
     Attention: (ATTENTION_MMA, ATTENTION),
-    TileTransform: (BLOCKS,),
+    TileTransform: (TILE_TRANSFORM,),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
 

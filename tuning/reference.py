@@ -31,7 +31,7 @@ EXACT_BYTES = 4  # integers up to this size: f64 holds the sums of their product
 def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs; elements that no store writes keep the values of ``before``."""
     if isinstance(kernel.body, FusedLayers):
-        return _chained(kernel.body, inputs, before)
+        return _fused(kernel.body, inputs, before)
     outputs = [array.copy() for array in before]
     bound: dict[Expr, np.ndarray]
     match kernel.body:
@@ -89,20 +89,20 @@ def _transformed(x: TileTransform, inputs: Sequence[np.ndarray]) -> dict[Expr, n
     return bound
 
 
-def _chained(chain: FusedLayers, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Compute link after link; each hands one result to the next."""
+def _fused(body: FusedLayers, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Compute layer after layer; each hands one result to the next."""
     handed = np.empty(0)
-    for link in chain.links:
-        read, result = link.params[: link.kernel.inputs], link.kernel.params[-1]
-        room = before[0] if link is chain.links[-1] else np.zeros(result.shape, result.dtype.numpy)
-        (handed,) = expected(link.kernel, [handed if p == HANDED else inputs[p] for p in read], [room])
+    for layer in body.layers:
+        read, result = layer.params[: layer.kernel.inputs], layer.kernel.params[-1]
+        room = before[0] if layer is body.layers[-1] else np.zeros(result.shape, result.dtype.numpy)
+        (handed,) = expected(layer.kernel, [handed if p == HANDED else inputs[p] for p in read], [room])
     return [handed]
 
 
 def terms(kernel: Kernel) -> int:
-    """The largest number of values that are summed for an element. For a chain the sum over its links."""
+    """The largest number of values that are summed for an element. For fused layers the sum over them."""
     if isinstance(kernel.body, FusedLayers):
-        return sum(terms(link.kernel) for link in kernel.body.links)
+        return sum(terms(layer.kernel) for layer in kernel.body.layers)
     written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
     axes: list[Sequence[Var]] = [max(written_out, key=_points, default=())]
     return math.prod(map(_points, [*axes, *kernel.body.reduced()]))

@@ -117,7 +117,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "pool": (*FLOATS, "u8"),
         "pool/window": (*FLOATS, "u8"),
         "attention/simt": FLOATS,
-        "blocks": ("f32", "f16"),
+        "tile_transform": ("f32", "f16"),
     },
     "gfx90a": {"contraction/amd": ("f32", "f16", "i8")},
     "gfx942": {"contraction/amd": ("i8",)},
@@ -537,5 +537,5 @@ KERNELS: dict[str, Callable[[random.Random, Cell], Kernel]] = {
     "scatter": changed,
     "pool": pool,
     "attention": attend,
-    "blocks": transformed,
+    "tile_transform": transformed,
 }

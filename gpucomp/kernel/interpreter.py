@@ -66,8 +66,8 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             _scatter_all(kernel, bound, inputs, outputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
-        case FusedLayers(links=links):
-            _chain(links, [*inputs, *outputs])
+        case FusedLayers(layers=layers):
+            _fused_layers(layers, [*inputs, *outputs])
 
 
 def _contraction(
@@ -131,13 +131,13 @@ def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequen
     _rowwise(rows, body.tail.stores, [*inputs, *outputs], outputs, kernel.inputs)
 
 
-def _chain(links: Sequence[FusedLayer], arrays: Sequence[np.ndarray]) -> None:
-    """Run link after link and keep the whole result that each hands on; ``arrays`` are the chain's parameters."""
+def _fused_layers(layers: Sequence[FusedLayer], arrays: Sequence[np.ndarray]) -> None:
+    """Run layer after layer and keep the whole result that each hands on; ``arrays`` are the fused kernel's parameters."""
     handed: np.ndarray = np.empty(0)
-    for link in links:
-        read, (param,) = link.params[: link.kernel.inputs], link.params[link.kernel.inputs :]
-        result = np.empty(link.kernel.params[-1].shape, np.float32) if param == HANDED else arrays[param]
-        update(link.kernel, [handed if p == HANDED else arrays[p] for p in read], [result])
+    for layer in layers:
+        read, (param,) = layer.params[: layer.kernel.inputs], layer.params[layer.kernel.inputs :]
+        result = np.empty(layer.kernel.params[-1].shape, np.float32) if param == HANDED else arrays[param]
+        update(layer.kernel, [handed if p == HANDED else arrays[p] for p in read], [result])
         handed = result
 
 

@@ -33,10 +33,10 @@ from gpucomp.kernel.body import (
 
 @dataclass(frozen=True, eq=False)
 class FusedLayer:
-    """One kernel of a chain.
+    """One kernel of several that are fused.
 
-    ``params`` maps each parameter of ``kernel`` to a parameter of the chain. ``HANDED`` as an input is the result of
-    the link before; as an output it is the input of the next link. ``schedule`` is set if the weights have already been
+    ``params`` maps each parameter of ``kernel`` to a parameter of the fused kernel. ``HANDED`` as an input is the result of
+    the layer before; as an output it is the input of the next layer. ``schedule`` is set if the weights have already been
     packed for it.
     """
 
@@ -56,33 +56,33 @@ class FusedLayers(Described):
     the next layer's current rows depend on are kept.
     """
 
-    links: tuple[FusedLayer, ...]
+    layers: tuple[FusedLayer, ...]
 
     @property
     def domain(self) -> tuple[Var, ...]:
-        """The domain of the last link's stores."""
-        return self.links[-1].kernel.body.domain
+        """The domain of the last layer's stores."""
+        return self.layers[-1].kernel.body.domain
 
     def expressions(self) -> list[Expr]:
-        """Empty: each link has its own expressions, over its own parameters."""
+        """Empty: each layer has its own expressions, over its own parameters."""
         return []
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Self:
-        raise TypeError("the links of a chain have their own params: change each link's kernel")
+        raise TypeError("fused layers have their own params: change each layer's kernel")
 
     def reduced(self) -> Sequence[tuple[Var, ...]]:
-        """Empty: each link has its own reductions, which happen one after another and are not nested."""
+        """Empty: each layer has its own reductions, which happen one after another and are not nested."""
         return ()
 
     def operations(self, count: Count) -> float:
-        return sum(link.kernel.operations(count) for link in self.links)
+        return sum(layer.kernel.operations(count) for layer in self.layers)
 
     def text_lines(self, stores: Sequence[str]) -> list[str]:
         lines = []
-        for link in self.links:
-            names = ", ".join("handed on" if p == HANDED else f"x{p}" for p in link.params)
-            lines.append(f"  link of {names}: {dict(link.schedule)}")
-            lines += [f"    {line}" for line in link.kernel.text.splitlines()]
+        for layer in self.layers:
+            names = ", ".join("handed on" if p == HANDED else f"x{p}" for p in layer.params)
+            lines.append(f"  layer of {names}: {dict(layer.schedule)}")
+            lines += [f"    {line}" for line in layer.kernel.text.splitlines()]
         return [*lines, *stores]
 
 
@@ -135,7 +135,7 @@ class Kernel(Generic[B]):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def expressions(self) -> list[Expr]:
-        """Every expression of the kernel, including the indices of stores. A chain has none: its links have them."""
+        """Every expression of the kernel, including the indices of stores. Fused layers have none: each has its own."""
         return [*self.body.expressions(), *(e for store in self.stores for e in store.expressions())]
 
     def operations(self, count: Count) -> float:

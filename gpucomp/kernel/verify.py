@@ -48,8 +48,8 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
 def kernel_faults(kernel: Kernel) -> Iterator[str]:
     """The faults of the loads and stores of ``kernel``, as text."""
     if isinstance(kernel.body, FusedLayers):
-        for link in kernel.body.links:
-            yield from kernel_faults(link.kernel)
+        for layer in kernel.body.layers:
+            yield from kernel_faults(layer.kernel)
         return
     for expr in kernel.expressions():
         for node in walk(expr):

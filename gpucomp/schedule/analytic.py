@@ -56,7 +56,7 @@ def traffic(kernel: Kernel) -> float:
     """Bytes that must move at least once: every result, and the elements of each operand that its loads can read."""
     body = kernel.body
     if isinstance(body, FusedLayers):
-        return _traffic_of_chain(body)
+        return _traffic_of_layers(body)
     times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced())})
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
     count: dict[int, float] = {}
@@ -71,17 +71,17 @@ def traffic(kernel: Kernel) -> float:
     return total
 
 
-def _traffic_of_chain(body: FusedLayers) -> float:
-    """Bytes that the links move, except for the images between them, which stay in a cache."""
-    handed = [link.kernel.params[-1].nbytes for link in body.links[:-1]]
-    return sum(traffic(link.kernel) for link in body.links) - 2.0 * sum(handed)
+def _traffic_of_layers(body: FusedLayers) -> float:
+    """Bytes that the layers move, except for the images between them, which stay in a cache."""
+    handed = [layer.kernel.params[-1].nbytes for layer in body.layers[:-1]]
+    return sum(traffic(layer.kernel) for layer in body.layers) - 2.0 * sum(handed)
 
 
 def arithmetic(kernel: Kernel) -> str:
     """The type in which ``kernel`` computes: that of its accumulator, else its widest float; "" if it has no floats."""
     body = kernel.body
     if isinstance(body, FusedLayers):
-        return arithmetic(body.links[-1].kernel)
+        return arithmetic(body.layers[-1].kernel)
     if isinstance(body, (Contraction, Attention, Window, Scan, Scatter, TileTransform)):
         return body.acc.dtype.name
     nodes = {node for expr in kernel.expressions() for node in walk(expr) if isinstance(node, (Call, Reduce, Select))}

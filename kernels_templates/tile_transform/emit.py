@@ -1,4 +1,4 @@
-"""Statements for the `blocks` template: a line or more of a block's outputs, by vectors of neighbouring blocks.
+"""Statements for tile transforms: a line or more of a block's outputs, by vectors of neighbouring blocks.
 
 A line of outputs needs one sum over each column of its block's inputs, whose rows it takes one after the other; then its
 outputs are sums of those, each stored when it is there. So little is alive at a time, and nothing is an array.
@@ -28,11 +28,19 @@ from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.plain_loads import plain
 
 if TYPE_CHECKING:
-    from gpucomp.kernels_templates.tile_transform.space import BlocksProblem, BlocksSchedule, BlocksSizes
+    from gpucomp.kernels_templates.tile_transform.space import (
+        TileTransformProblem,
+        TileTransformSchedule,
+        TileTransformSizes,
+    )
 
 
-def emit_blocks(
-    kernel: Kernel[TileTransform], printer: CPrinter, s: BlocksSchedule, p: BlocksProblem, derived: BlocksSizes
+def emit_tile_transform(
+    kernel: Kernel[TileTransform],
+    printer: CPrinter,
+    s: TileTransformSchedule,
+    p: TileTransformProblem,
+    derived: TileTransformSizes,
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/tile_transform/kernel.j2`` for what each hook is."""
     work = _Work(kernel, printer, s, p)
@@ -67,7 +75,9 @@ class _Source:
 class _Work:
     """What a work-item computes of ``vector`` neighbouring blocks."""
 
-    def __init__(self, kernel: Kernel[TileTransform], printer: CPrinter, s: BlocksSchedule, p: BlocksProblem) -> None:
+    def __init__(
+        self, kernel: Kernel[TileTransform], printer: CPrinter, s: TileTransformSchedule, p: TileTransformProblem
+    ) -> None:
         self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body, s.vector
         self.point, self.lane = var("point", max(1, p.points // s.vector)), var(LANE, s.vector)
         flat = var("flat", max(1, p.points))
@@ -91,7 +101,9 @@ class _Work:
         (offset,) = placed.index
         steps = coefficient(offset, row), coefficient(offset, column)
         if None in steps or (self.width > 1 and coefficient(offset, self.lane) != 1):
-            raise ScheduleError("blocks: inputs of neighbouring blocks are not neighbours in memory", code="GPC8001")
+            raise ScheduleError(
+                "tile_transform: inputs of neighbouring blocks are not neighbours in memory", code="GPC8001"
+            )
         start = simplify(substitute(offset, {row: index(0), column: index(0), self.lane: index(0)}))
         groups = (frozenset({self.point}), frozenset({row, column}))
         conditions = [] if guard is None else [regroup(rewriter(c), groups) for c in conjuncts(guard)]

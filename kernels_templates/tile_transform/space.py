@@ -1,4 +1,4 @@
-"""The parameters of the blocks family: linear maps of square blocks, as lines of outputs in registers alone."""
+"""The parameters of tile transforms: linear maps of square tiles, as lines of outputs in registers alone."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gpucomp.device.lockstep import most
 from gpucomp.kernel import Kernel, TileTransform
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
-from gpucomp.kernels_templates.tile_transform.emit import emit_blocks
+from gpucomp.kernels_templates.tile_transform.emit import emit_tile_transform
 from gpucomp.schedule.space import MAX_GROUPS, Family, Work
 
 ACCESS_BYTES = 16
 ADDRESSES = 8  # registers of a work-item's number, where its block lies, and what may be read of it
 
 
-class BlocksSchedule(Tunables):
+class TileTransformSchedule(Tunables):
     threads: int = tunable((32, 64, 128, 256), "work-items per work-group")
     vector: int = tunable((1, 2, 4, 8), "neighbouring blocks per work-item, and so the width of an access")
     lines: int = tunable((1, 2, 3, 4, 6), "lines of a block's outputs per work-item")
 
 
-class BlocksProblem(Sizes):
+class TileTransformProblem(Sizes):
     """Sizes of a linear map of square blocks."""
 
     points: int  # blocks
@@ -35,15 +35,15 @@ class BlocksProblem(Sizes):
     width: int  # bytes of the widest element
 
 
-class BlocksSizes(Sizes):
+class TileTransformSizes(Sizes):
     """Nothing: the template reads the schedule alone."""
 
 
-def problem(kernel: Kernel[TileTransform]) -> BlocksProblem:
+def problem(kernel: Kernel[TileTransform]) -> TileTransformProblem:
     body = kernel.body
     used = [sum(x != 0 for x in row) for row in body.matrix]
     moving = [kernel.params[k].dtype.nbytes for k in {t.target for t in kernel.stores} | {0}]
-    return BlocksProblem(
+    return TileTransformProblem(
         points=math.prod(a.extent for a in body.blocks),
         run=body.blocks[-1].extent if body.blocks else 1,
         inputs=len(body.matrix[0]),
@@ -54,7 +54,7 @@ def problem(kernel: Kernel[TileTransform]) -> BlocksProblem:
     )
 
 
-def registers(s: BlocksSchedule, p: BlocksProblem) -> int:
+def registers(s: TileTransformSchedule, p: TileTransformProblem) -> int:
     """Of a work-item, by vectors: the more that its two stages hold, and one that all outputs read.
 
     First the sums of all columns but one, that column's inputs, and what these share. Then all sums, one output, and what
@@ -65,7 +65,7 @@ def registers(s: BlocksSchedule, p: BlocksProblem) -> int:
     return s.vector * (most(columns, outputs) + 1) + ADDRESSES
 
 
-def objections(s: BlocksSchedule, p: BlocksProblem, limits: Limits) -> Iterator[str]:
+def objections(s: TileTransformSchedule, p: TileTransformProblem, limits: Limits) -> Iterator[str]:
     if s.threads > limits.threads:
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.outputs % s.lines:
@@ -80,26 +80,26 @@ def objections(s: BlocksSchedule, p: BlocksProblem, limits: Limits) -> Iterator[
         yield f"{geometry(s, p).groups[0]} work-groups, a launch has at most {MAX_GROUPS}"
 
 
-def derive(s: BlocksSchedule, p: BlocksProblem) -> BlocksSizes:
-    return BlocksSizes()
+def derive(s: TileTransformSchedule, p: TileTransformProblem) -> TileTransformSizes:
+    return TileTransformSizes()
 
 
-def geometry(s: BlocksSchedule, p: BlocksProblem) -> Geometry:
+def geometry(s: TileTransformSchedule, p: TileTransformProblem) -> Geometry:
     return Geometry((-(-p.points // (s.threads * s.vector)), p.outputs // s.lines, 1), (s.threads, 1, 1))
 
 
-def default(p: BlocksProblem, limits: Limits) -> BlocksSchedule:
+def default(p: TileTransformProblem, limits: Limits) -> TileTransformSchedule:
     """Accesses of 16 bytes where blocks are neighbours and registers allow it, then as many lines as these allow."""
     threads = min(64, limits.threads)
     for vector in (4, 2, 1):
         for lines in (4, 3, 2, 1):
-            s = BlocksSchedule(threads=threads, vector=vector, lines=lines)
+            s = TileTransformSchedule(threads=threads, vector=vector, lines=lines)
             if registers(s, p) <= limits.registers and not list(objections(s, p, limits)):
                 return s
-    return BlocksSchedule(threads=threads, vector=1, lines=1)
+    return TileTransformSchedule(threads=threads, vector=1, lines=1)
 
 
-def work(s: BlocksSchedule, p: BlocksProblem) -> Work:
+def work(s: TileTransformSchedule, p: TileTransformProblem) -> Work:
     """A work-group's lines: each input row that a line needs is read for it; an output is stored once."""
     items = s.threads * s.vector
     parts = p.outputs // s.lines
@@ -117,9 +117,9 @@ def work(s: BlocksSchedule, p: BlocksProblem) -> Work:
 
 
 FAMILY = Family(
-    "blocks",
+    "tile_transform",
     TileTransform,
-    BlocksSchedule,
+    TileTransformSchedule,
     problem,
     objections,
     derive,
@@ -127,6 +127,6 @@ FAMILY = Family(
     default,
     work=work,
     registers=registers,
-    emit=emit_blocks,
+    emit=emit_tile_transform,
     template="tile_transform/kernel.j2",
 )

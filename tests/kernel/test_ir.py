@@ -41,11 +41,11 @@ def relu(*shape: int) -> Kernel:
     return replace(kernel, params=kernel.params[:3], outputs=1, stores=kernel.stores[:1])
 
 
-def chain() -> Kernel:
-    """max(max(x + bias, 0) + bias, 0) as two links; the image between them is handed on."""
-    link = relu(1, 3, 5, 2)
-    links = (FusedLayer(link, (0, 1, HANDED), {}), FusedLayer(link, (HANDED, 1, 2), {}))
-    return Kernel("chain", link.params, 1, FusedLayers(links), ())
+def fused() -> Kernel:
+    """max(max(x + bias, 0) + bias, 0) as two layers; the image between them is handed on."""
+    layer = relu(1, 3, 5, 2)
+    layers = (FusedLayer(layer, (0, 1, HANDED), {}), FusedLayer(layer, (HANDED, 1, 2), {}))
+    return Kernel("fused_layers", layer.params, 1, FusedLayers(layers), ())
 
 
 CONV = replace(kernels.conv((1, 9, 9, 8), 8, (3, 3), pad=1), constants=frozenset({1}))
@@ -60,10 +60,10 @@ KERNELS = {
     "attention": kernels.attention(5, 7, 3, 2, mask="add"),
     "scan": kernels.scan("sum", 3, 5),
     "scatter": kernels.scatter((5, 3), (4, 2), "add", axis=0),
-    "blocks": split_winograd.kernels(CONV, 2)[0],
-    "chain": chain(),
+    "tile_transform": split_winograd.kernels(CONV, 2)[0],
+    "fused_layers": fused(),
 }
-OWN = [name for name in KERNELS if name != "chain"]  # a chain has no expressions
+OWN = [name for name in KERNELS if name != "fused_layers"]  # fused layers have no expressions of their own
 
 
 def test_every_kind_of_body_is_tested():
@@ -85,7 +85,7 @@ def test_every_element_expression_of_a_body_is_changed(name):
     assert replace(kernel, body=same).text == kernel.text
 
 
-LOADED = {"contraction": 2, "rowwise": 1, "window": 1, "attention": 4, "scan": 1, "scatter": 3, "blocks": 1}
+LOADED = {"contraction": 2, "rowwise": 1, "window": 1, "attention": 4, "scan": 1, "scatter": 3, "tile_transform": 1}
 
 
 @pytest.mark.parametrize(("name", "loaded"), LOADED.items())

@@ -21,7 +21,7 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import KernelStep
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
-from gpucomp.kernels_templates.tile_transform.space import BlocksSchedule, registers
+from gpucomp.kernels_templates.tile_transform.space import TileTransformSchedule, registers
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
@@ -33,7 +33,7 @@ from tests import oclgrind, opencl_c
 from tests.builders import graph_of, setting
 from tests.onnx_builders import model, node, value
 
-FAMILY = FAMILIES["blocks"]
+FAMILY = FAMILIES["tile_transform"]
 MALI = opencl.manifest("mali")
 
 
@@ -192,7 +192,7 @@ def test_a_mali_has_registers_for_the_default(case, outputs):
 def test_the_formula_has_no_fewer_registers_than_the_text(outputs, lines):
     for kernel in transforms(ODD, outputs):
         p = FAMILY.problem(kernel)
-        s = BlocksSchedule(threads=64, vector=2, lines=lines)
+        s = TileTransformSchedule(threads=64, vector=2, lines=lines)
 
         assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **s.numbers)) <= registers(s, p) - 8
 
@@ -316,7 +316,7 @@ def test_a_model_runs_with_its_convolution_in_three():
 
     executable = compiler.finish(compiler.lower(onnx_model, device), device, "fp32", lambda *told: None)
 
-    assert [k for k in executable.plan.kernels if k.family == "blocks"]
+    assert [k for k in executable.plan.kernels if k.family == "tile_transform"]
     found, right = executable.run({"x": x})["y"], ReferenceEvaluator(onnx_model).run(None, {"x": x})[0]
     assert_matches(found, right, terms=144)
 

@@ -51,13 +51,16 @@ def stale(package, families, changed):
         ("codegen/llvm/vnni/emit.py", {"contraction/vnni"}),
         ("codegen/llvm/vnni/space.py", {"contraction/vnni"}),
         ("codegen/llvm/winograd/emit.py", {"contraction/winograd"}),
-        ("codegen/llvm/contraction/register_block.py", {"contraction", "attention", "attention/decode", "chain"}),
+        (
+            "codegen/llvm/contraction/register_block.py",
+            {"contraction", "attention", "attention/decode", "fused_layers"},
+        ),
         (
             "codegen/llvm/loops/rowwise.py",
             {"rowwise", "attention/decode", "contraction"},
         ),  # a product of few is rows of sums
         ("codegen/llvm/windows/bytes_emit.py", {"loops/bytes"}),
-        ("codegen/llvm/windows/emit.py", {"loops/windows", "pool/windows", "loops/bytes", "chain"}),
+        ("codegen/llvm/windows/emit.py", {"loops/windows", "pool/windows", "loops/bytes", "fused_layers"}),
         ("codegen/llvm/loops/space.py", {"loops", "pool", "rowwise", "scan", "scatter"}),
         ("codegen/llvm/ir/arithmetic.py", {family.title for family in CPU.values()}),
         ("codegen/llvm/core_space.py", {family.title for family in CPU.values()}),

@@ -62,7 +62,7 @@ def test_a_family_says_of_many_schedules_what_it_says_of_each(kernel, family, ta
 
 def test_all_engines_of_the_processor_are_among_them_or_ask_beside_their_own_kernels():
     asked = {e.values[1].title for e in engines() if e.values[2].kind == "cpu"}
-    assert {f.title for found in space.ENGINES.values() for f in found} == asked | {"chain", "loops/bytes"}
+    assert {f.title for found in space.ENGINES.values() for f in found} == asked | {"fused_layers", "loops/bytes"}
 
 
 def test_places_part_where_they_disagree_and_only_there():

@@ -95,7 +95,7 @@ ATTENTION = Family(
     estimate=attention.estimate, emit=emit_attention,
 )
 DEPTH_FIRST = Family(
-    "chain", FusedLayers, depth_first.ChainSchedule, depth_first.problem, depth_first.objections, nothing, geometry,
+    "fused_layers", FusedLayers, depth_first.FusedLayersSchedule, depth_first.problem, depth_first.objections, nothing, geometry,
     depth_first.default,
     emit=emit_depth_first,
 )

@@ -106,7 +106,7 @@ def kernels(kernel: Kernel[Contraction], outputs: int) -> tuple[Kernel, Kernel, 
     made = TileTransform(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.data), value, literal(True, BOOL), acc)
     at = (o[0] * side + o[1], _number(i), i[3])
     first = Kernel(
-        "blocks",
+        "tile_transform",
         (kernel.params[form.source], pixels),
         1,
         made,
@@ -155,7 +155,7 @@ def _finished(kernel: Kernel[Contraction], form: Pixels, outputs: int, products:
     where = both([call("lt", y, index(form.out[0])), call("lt", x, index(form.out[1]))])
     made = TileTransform(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.result), value, where, body.acc)
     label = f"{kernel.label}, F({outputs}, 3)"
-    return Kernel("blocks", new.types, kernel.outputs, made, stores, label, new.constants)
+    return Kernel("tile_transform", new.types, kernel.outputs, made, stores, label, new.constants)
 
 
 def _epilogue_inputs(kernel: Kernel) -> list[int]:

@@ -1,4 +1,4 @@
-"""Chains on the CPU: results compared with the links one by one, which kernels are fused, and which must not be."""
+"""Fused layers on the CPU: results compared with the layers one by one, which are fused, and which must not be."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 import gpucomp.compiler
 from gpucomp import ops
-from gpucomp.codegen.llvm.depth_first import fuse as chains
-from gpucomp.codegen.llvm.depth_first import space as chain_space
-from gpucomp.codegen.llvm.depth_first.links import Slides, linked
+from gpucomp.codegen.llvm.depth_first import fuse as depth_first
+from gpucomp.codegen.llvm.depth_first import space as fused_space
+from gpucomp.codegen.llvm.depth_first.layers import Slides, layer_rows
 from gpucomp.codegen.llvm.engines import DEPTH_FIRST
 from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
@@ -88,13 +88,13 @@ GRAPHS = {g.__name__: g() for g in (bottleneck, separable, deep, leaping, ending
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every possible chain is fused, regardless of its cost."""
-    monkeypatch.setattr(chains, "NEAR_SHARE", 1 << 40)
-    monkeypatch.setattr(chains, "_cost", lambda links, limits: -len(links))
+    """All layers that can be fused are, regardless of their cost."""
+    monkeypatch.setattr(depth_first, "NEAR_SHARE", 1 << 40)
+    monkeypatch.setattr(depth_first, "_cost", lambda layers, limits: -len(layers))
 
 
-def chained(graph: Graph, target: Target = HOST) -> list[Step]:
-    return chains.fuse(partition(graph), setting(graph, target))
+def fused(graph: Graph, target: Target = HOST) -> list[Step]:
+    return depth_first.fuse(partition(graph), setting(graph, target))
 
 
 def data(graph: Graph) -> dict[str, np.ndarray]:
@@ -109,16 +109,16 @@ def executable(graph: Graph, steps: Sequence[Step], target: Target = HOST) -> Ex
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_chain_is_one_kernel_and_gives_the_bits_of_its_links(name: str, eager: None) -> None:
+def test_fused_layers_are_one_kernel_with_the_bits_of_each(name: str, eager: None) -> None:
     graph = GRAPHS[name]
-    apart, together = partition(graph), chained(graph)
+    apart, together = partition(graph), fused(graph)
     inputs = data(graph)
     (wanted,) = run_steps(graph, apart, inputs)
 
     (step,) = together
     assert isinstance(step, KernelStep)
     assert isinstance(step.kernel.body, FusedLayers)
-    assert len(step.kernel.body.links) == len(apart)
+    assert len(step.kernel.body.layers) == len(apart)
     one, several = executable(graph, together), executable(graph, apart)
     (result,) = one.run(inputs).values()
     assert_matches(result, wanted, terms=64)
@@ -129,7 +129,7 @@ def test_a_chain_is_one_kernel_and_gives_the_bits_of_its_links(name: str, eager:
 @pytest.mark.parametrize("name", ["bottleneck", "deep", "leaping"])
 def test_every_cut_of_an_image_gives_the_same_bits(name: str, eager: None) -> None:
     """Tasks run one by one, the last first: each computes its own halo and reads nothing from another task."""
-    (step,) = chained(GRAPHS[name])
+    (step,) = fused(GRAPHS[name])
     kernel = step.kernel
     assert kernel is not None
     schedules = {f"k{r}_{p}": {"rows": r, "parts": p} for r, p in ((1, 1), (4, 2), (1, 16), (16, 4))}
@@ -151,7 +151,7 @@ def test_threads_and_runs_give_the_same_bits(eager: None, monkeypatch: pytest.Mo
     found = []
     for threads in ("1", "2", "5"):
         monkeypatch.setenv("GPUCOMP_THREADS", threads)
-        program = executable(graph, chained(graph))
+        program = executable(graph, fused(graph))
         found += [next(iter(program.run(inputs).values())) for _ in range(5)]
 
     assert all(np.array_equal(y, found[0]) for y in found)
@@ -163,14 +163,14 @@ def test_narrow_vectors_give_the_same(arch: str, eager: None) -> None:
     inputs = data(graph)
     (wanted,) = run_steps(graph, partition(graph), inputs)
 
-    (result,) = executable(graph, chained(graph, target), target).run(inputs).values()
+    (result,) = executable(graph, fused(graph, target), target).run(inputs).values()
 
     assert_matches(result, wanted, terms=64)
 
 
-def test_a_chain_s_work_is_its_links_and_what_they_hand_on_moves_no_byte(eager: None) -> None:
+def test_the_work_is_the_layers_and_what_they_hand_on_moves_no_byte(eager: None) -> None:
     graph = graph_of(conv(depthwise(conv(tensor("x", 3, 7, 5, 11), 32), stride=2), 16))  # columns that fill panels
-    apart, (step,) = partition(graph), chained(graph)
+    apart, (step,) = partition(graph), fused(graph)
 
     handed = [s.kernel.params[-1].nbytes for s in apart[:-1]]
     assert operations(step.kernel) == sum(operations(s.kernel) for s in apart)
@@ -183,44 +183,44 @@ def test_a_chain_s_work_is_its_links_and_what_they_hand_on_moves_no_byte(eager: 
 
 def test_many_schedules_at_once_are_legal_where_each_is(eager: None) -> None:
     for graph in GRAPHS.values():
-        (step,) = chained(graph)
+        (step,) = fused(graph)
         assert isinstance(step, KernelStep)
         assert_agrees(step.kernel, DEPTH_FIRST, HOST)
 
 
-def is_chained(graph: Graph) -> bool:
-    return any(isinstance(s, KernelStep) and isinstance(s.kernel.body, FusedLayers) for s in chained(graph))
+def has_fused(graph: Graph) -> bool:
+    return any(isinstance(s, KernelStep) and isinstance(s.kernel.body, FusedLayers) for s in fused(graph))
 
 
 def test_an_image_that_somebody_else_reads_is_stored(eager: None) -> None:
     x = tensor("x", 1, 9, 7, 5)
     inner = conv(x, 18)
 
-    assert is_chained(graph_of(depthwise(inner)))
-    assert not is_chained(graph_of(depthwise(inner), inner))
-    assert not is_chained(graph_of(depthwise(inner), ops.Softmax(inner, axis=3)))
+    assert has_fused(graph_of(depthwise(inner)))
+    assert not has_fused(graph_of(depthwise(inner), inner))
+    assert not has_fused(graph_of(depthwise(inner), ops.Softmax(inner, axis=3)))
 
 
-def test_a_convolution_whose_rows_reach_into_the_padding_is_no_link(eager: None) -> None:
+def test_a_convolution_whose_rows_reach_into_the_padding_is_not_fused(eager: None) -> None:
     x = tensor("x", 1, 9, 7, 5)
 
-    assert not is_chained(graph_of(depthwise(conv(x, 18, 3, pads=(1,) * 4))))
-    assert not is_chained(graph_of(conv(depthwise(x), 18, 1, pads=(1,) * 4)))
-    assert not is_chained(graph_of(conv(depthwise(x), 18, 3)))
+    assert not has_fused(graph_of(depthwise(conv(x, 18, 3, pads=(1,) * 4))))
+    assert not has_fused(graph_of(conv(depthwise(x), 18, 1, pads=(1,) * 4)))
+    assert not has_fused(graph_of(conv(depthwise(x), 18, 3)))
 
 
-def test_columns_that_are_no_constant_are_no_link(eager: None) -> None:
+def test_columns_that_are_no_constant_are_not_fused(eager: None) -> None:
     x, w = tensor("x", 1, 9, 7, 5), tensor("w", 1, 1, 5, 18)
     product = ops.Conv(x, w, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1, layout="NHWC")
 
-    assert not is_chained(graph_of(depthwise(product)))
+    assert not has_fused(graph_of(depthwise(product)))
 
 
-def test_other_numbers_than_f32_are_no_link(eager: None) -> None:
+def test_other_numbers_than_f32_are_not_fused(eager: None) -> None:
     graph = GRAPHS["bottleneck"]
     narrow = precision.apply(partition(graph), graph, "bf16")
 
-    assert [s.kernel.family for s in chains.fuse(narrow, setting(graph, HOST))] == [
+    assert [s.kernel.family for s in depth_first.fuse(narrow, setting(graph, HOST))] == [
         "contraction",
         "loops",
         "contraction",
@@ -232,14 +232,14 @@ def test_rows_may_be_what_were_columns_but_no_channels(eager: None) -> None:
     turned = graph_of(depthwise(ops.Transpose(conv(x, 18), perm=(0, 2, 1, 3))))
     inputs = data(turned)
 
-    assert is_chained(turned)
+    assert has_fused(turned)
     (wanted,) = run_steps(turned, partition(turned), inputs)
-    assert_matches(next(iter(executable(turned, chained(turned)).run(inputs).values())), wanted, terms=64)
-    assert not is_chained(graph_of(depthwise(ops.Transpose(conv(x, 9), perm=(0, 3, 2, 1)))))
+    assert_matches(next(iter(executable(turned, fused(turned)).run(inputs).values())), wanted, terms=64)
+    assert not has_fused(graph_of(depthwise(ops.Transpose(conv(x, 9), perm=(0, 3, 2, 1)))))
 
 
-def test_a_chain_waits_for_a_value_that_comes_later(eager: None) -> None:
-    """The residual is computed after the chain's first link. The chain runs in the position of its last link."""
+def test_fused_layers_wait_for_a_value_that_comes_later(eager: None) -> None:
+    """The residual is computed after the first layer. The kernel runs in the position of the last layer."""
     x = tensor("x", 1, 9, 7, 5)
     inner = conv(x, 18)
     later = ops.Softmax(ops.Mul(x, weights(1, 9, 7, 5)), axis=3)
@@ -247,9 +247,9 @@ def test_a_chain_waits_for_a_value_that_comes_later(eager: None) -> None:
     inputs = data(graph)
     (wanted,) = run_steps(graph, partition(graph), inputs)
 
-    (result,) = executable(graph, chained(graph)).run(inputs).values()
+    (result,) = executable(graph, fused(graph)).run(inputs).values()
 
-    assert is_chained(graph)
+    assert has_fused(graph)
     assert_matches(result, wanted, terms=64)
 
 
@@ -264,8 +264,8 @@ def large(side: int = 56) -> Graph:
 def test_images_that_the_cache_holds_stay_apart() -> None:
     with_little, with_much = (HOST.with_limits(cache_bytes=size << 20) for size in (1, 8))
 
-    assert [s.kernel.family for s in chained(large(), with_little)] == ["chain"]
-    assert [s.kernel.family for s in chained(large(), with_much)] == ["contraction", "loops", "contraction"]
+    assert [s.kernel.family for s in fused(large(), with_little)] == ["fused_layers"]
+    assert [s.kernel.family for s in fused(large(), with_much)] == ["contraction", "loops", "contraction"]
 
 
 def test_weights_that_fill_the_cache_stay_apart() -> None:
@@ -273,44 +273,44 @@ def test_weights_that_fill_the_cache_stay_apart() -> None:
     x = tensor("x", 1, 29, 29, 320)
     graph = graph_of(depthwise(conv(x, 640)))
 
-    assert len(chained(graph, HOST.with_limits(cache_bytes=1 << 20))) == 2
+    assert len(fused(graph, HOST.with_limits(cache_bytes=1 << 20))) == 2
 
 
 def test_rows_at_hand_fit_the_cache_and_parts_share_the_work() -> None:
-    (step,) = chained(large(), HOST.with_limits(cache_bytes=1 << 20))
-    p = chain_space.problem(kernel_of(step.kernel, FusedLayers))
-    schedule = chain_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits).numbers
+    (step,) = fused(large(), HOST.with_limits(cache_bytes=1 << 20))
+    p = fused_space.problem(kernel_of(step.kernel, FusedLayers))
+    schedule = fused_space.default(p, HOST.with_limits(cache_bytes=1 << 20).limits).numbers
 
     row = 4 * 56 * 144
     assert (p.out_rows, p.row_bytes, p.halo_bytes) == (56, 2 * row, 2 * row)
     assert p.halo == pytest.approx(2 * operations(partition(large())[0].kernel) / 56 / 40, abs=1)
     assert p.carried_bytes == 2 * row
-    assert schedule["rows"] == chain_space.ENOUGH_ROWS
-    assert (1 << 20) // chain_space.WIDEST_SHARE < chain_space.kept_bytes(4, p) <= (1 << 20) // chain_space.CACHE_SHARE
-    assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 22).limits).numbers["rows"] == 8
-    assert chain_space.default(p, HOST.with_limits(cache_bytes=1 << 19).limits).numbers["rows"] == 2
-    assert list(chain_space.objections(chain_space.ChainSchedule(rows=16, parts=1), p, HOST.limits)) == [
+    assert schedule["rows"] == fused_space.ENOUGH_ROWS
+    assert (1 << 20) // fused_space.WIDEST_SHARE < fused_space.kept_bytes(4, p) <= (1 << 20) // fused_space.CACHE_SHARE
+    assert fused_space.default(p, HOST.with_limits(cache_bytes=1 << 22).limits).numbers["rows"] == 8
+    assert fused_space.default(p, HOST.with_limits(cache_bytes=1 << 19).limits).numbers["rows"] == 2
+    assert list(fused_space.objections(fused_space.FusedLayersSchedule(rows=16, parts=1), p, HOST.limits)) == [
         f"{34 * row} bytes of kept rows, {1 << 20} are allowed"
     ]
 
 
-def test_a_link_says_which_rows_it_reads() -> None:
+def test_a_layer_says_which_rows_it_reads() -> None:
     _, window, product = (s.kernel for s in partition(GRAPHS["leaping"]))
     source = next(k for k, t in enumerate(window.params) if t.shape == (1, 17, 12, 20))
 
-    found = linked(window, source)
+    found = layer_rows(window, source)
 
     assert found
     assert found.slides == Slides(stride=3, taps=2)
     assert found.slides.reach(4) == 11
-    assert linked(product, 0).slides == Slides(stride=2)
-    assert math.prod(linked(product, 0).row.params[-1].shape) == math.prod(product.params[-1].shape)
+    assert layer_rows(product, 0).slides == Slides(stride=2)
+    assert math.prod(layer_rows(product, 0).row.params[-1].shape) == math.prod(product.params[-1].shape)
 
 
 def test_what_is_handed_on_is_no_parameter(eager: None) -> None:
-    (step,) = chained(GRAPHS["bottleneck"])
+    (step,) = fused(GRAPHS["bottleneck"])
 
-    first, middle, last = step.kernel.body.links
+    first, middle, last = step.kernel.body.layers
     assert first.params[-1] == HANDED
     assert middle.params.count(HANDED) == 2
     assert last.params.count(HANDED) == 1

@@ -172,7 +172,7 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int])
 
 
 @dataclass(frozen=True)
-class TileTransform:
+class KBlocks:
     """k in blocks: ``group`` points of the outer axes, with ``chunk`` points of the inner one each.
 
     ``length`` is the most points of a block.
@@ -188,15 +188,15 @@ class TileTransform:
         return self.group * self.chunk
 
 
-def block_k(ko: int, ki: int, kc: int, width: int) -> TileTransform:
+def block_k(ko: int, ki: int, kc: int, width: int) -> KBlocks:
     """Blocks of about equal length. None is longer than ``kc``, except by rounding a chunk up to whole vectors."""
     if ko * ki <= kc:
-        return TileTransform(1, ko, ki, 1)
+        return KBlocks(1, ko, ki, 1)
     if ki > kc:
         chunks = -(-ki // kc)
         chunk = math.ceil(ki / chunks / width) * width
         chunks = -(-ki // chunk)
-        return TileTransform(ko * chunks, 1, chunk, chunks)
+        return KBlocks(ko * chunks, 1, chunk, chunks)
     group = max(1, kc // ki)
     group = -(-ko // -(-ko // group))
-    return TileTransform(-(-ko // group), group, ki, 1)
+    return KBlocks(-(-ko // group), group, ki, 1)

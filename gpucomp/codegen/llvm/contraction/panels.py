@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpucomp.codegen.llvm.contraction.operands import Operands, TileTransform, k_contiguous
+from gpucomp.codegen.llvm.contraction.operands import KBlocks, Operands, k_contiguous
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
@@ -43,7 +43,7 @@ class Panels:
         ops: Operands,
         dtype: DType,
         width: int,
-        blocks: TileTransform,
+        blocks: KBlocks,
         tile_m: int,
         nr: int,
         bound: dict[Expr, LaneValue],

@@ -1,1 +1,1 @@
-"""Depth-first chains of fused layers."""
+"""Layers that are fused depth first."""

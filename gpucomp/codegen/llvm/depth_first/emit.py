@@ -1,13 +1,13 @@
-"""Chains of layers on the CPU: each link reads some rows of the previous one's result from the second-level cache.
+"""Fused layers on the CPU: each layer reads some rows of the previous one's result from the second-level cache.
 
-    task (image, part of the last link's rows):
+    task (image, part of the last layer's rows):
         for each band of ``rows`` rows:
-            for each link but the last: the rows that the band's rows depend on
+            for each layer but the last: the rows that the band's rows depend on
                 rows that the previous band also needed are moved to the front
                 the others are computed, one after the other in the order of the image
-            the last link's rows
+            the last layer's rows
 
-A row of a pointwise link is one call of its contraction, a row of a window one task of it. Rows that two parts need are
+A row of a pointwise layer is one call of its contraction, a row of a window one task of it. Rows that two parts need are
 computed by both, with the same bits. Consecutive tasks of a call continue where the previous one ended.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm.contraction.emit import emit_contraction
-from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, Stretch, links_of, stretches
+from gpucomp.codegen.llvm.depth_first.layers import IMAGE, ROW, LayerRows, Stretch, layer_rows_of, stretches
 from gpucomp.codegen.llvm.ir.builder import I64, Type, Value
 from gpucomp.codegen.llvm.loops.nest import Entry
 from gpucomp.codegen.llvm.windows.emit import emit_windows
@@ -27,7 +27,7 @@ from gpucomp.schedule.space import Schedule
 
 @dataclass
 class _Kept:
-    """Rows of a link's result that are kept: their address, and the number of the first one in its image."""
+    """Rows of a layer's result that are kept: their address, and the number of the first one in its image."""
 
     stretch: Stretch
     room: Value
@@ -43,33 +43,33 @@ class _Emitter:
     def __init__(self, kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
-        chain = kernel.body
-        self.chain, self.links = chain, links_of(chain)
+        fused = kernel.body
+        self.fused, self.layers = fused, layer_rows_of(fused)
         self.rows = schedule["rows"]
         self.lanes = max(1, target.limits.vector_bytes // 4)
-        result = self.links[-1].result.shape
+        result = self.layers[-1].result.shape
         self.images, self.out_rows = result[IMAGE], result[ROW]
         part = -(-self.out_rows // schedule["parts"])
         self.part = -(-part // self.rows) * self.rows
         self.parts = -(-self.out_rows // self.part)
         self.functions: list[str] = []
-        self.tasks: list[int] = []  # tasks in a row of each link
-        for number, (link, linked) in enumerate(zip(chain.links, self.links, strict=True)):
-            text, count = self._function(linked, link.schedule, f"{name}.{number}", target)
+        self.tasks: list[int] = []  # tasks in a row of each layer
+        for number, (layer, rows) in enumerate(zip(fused.layers, self.layers, strict=True)):
+            text, count = self._function(rows, layer.schedule, f"{name}.{number}", target)
             self.functions.append(text)
-            rows = 1 if linked.row is not None else linked.result.shape[IMAGE] * linked.result.shape[ROW]
-            assert count % rows == 0, f"{count} tasks of {rows} rows"
-            self.tasks.append(count // rows)
+            calls = 1 if rows.row is not None else rows.result.shape[IMAGE] * rows.result.shape[ROW]
+            assert count % calls == 0, f"{count} tasks of {calls} rows"
+            self.tasks.append(count // calls)
         self.kept = [
             _Kept(s, self.code.stack(f"[{s.count * s.row_floats + self.lanes} x float]", 64))
-            for s in stretches(self.links, self.rows)
+            for s in stretches(self.layers, self.rows)
         ]
 
     @staticmethod
-    def _function(linked: Linked, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-        if linked.row is None:
-            return emit_windows(linked.kernel, schedule, name, target)
-        return emit_contraction(linked.row, schedule, name, target)
+    def _function(layer: LayerRows, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+        if layer.row is None:
+            return emit_windows(layer.kernel, schedule, name, target)
+        return emit_contraction(layer.row, schedule, name, target)
 
     def emit(self) -> tuple[str, int]:
         code, entry = self.code, self.entry
@@ -92,14 +92,14 @@ class _Emitter:
             if carried:
                 self._carry(kept, carried, anew)
                 start = code.select(anew, code.const(0, I64), code.const(carried, I64))
-            inside = self.links[number].result.shape[ROW]
+            inside = self.layers[number].result.shape[ROW]
             with code.loop(start, kept.stretch.count) as at:
                 assert kept.first is not None
                 row = kept.first + at
                 with code.when((row >= 0) & (row < inside)):
                     self._row(number, image, row)
         with code.loop(y, code.minimum(y + self.rows, end)) as row:
-            self._row(len(self.links) - 1, image, row)
+            self._row(len(self.layers) - 1, image, row)
 
     def _carry(self, kept: _Kept, rows: int, anew: Value) -> None:
         """Moves the last ``rows`` rows of the previous band to the front.
@@ -113,31 +113,31 @@ class _Emitter:
             code.store(code.load(code.gep(old, at, "float"), type, 4), code.gep(kept.room, at, "float"), 4)
 
     def _row(self, number: int, image: Value, row: Value) -> None:
-        """Computes row ``row`` of the result of link ``number``."""
-        linked, params = self.links[number], self.chain.links[number].params
+        """Computes row ``row`` of the result of layer ``number``."""
+        layer, params = self.layers[number], self.fused.layers[number].params
         pointers = []
         for position, param in enumerate(params):
             if param == HANDED:
-                handed = position < linked.kernel.inputs
-                pointers.append(self._handed(linked, self.kept[number - handed], image, row, handed=handed))
-            elif linked.row is None:
+                handed = position < layer.kernel.inputs
+                pointers.append(self._handed(layer, self.kept[number - handed], image, row, handed=handed))
+            elif layer.row is None:
                 pointers.append(self.entry.params[param])
             else:
-                by_image, by_row = linked.moves[position]
+                by_image, by_row = layer.moves[position]
                 pointers.append(self.code.gep(self.entry.params[param], image * by_image + row * by_row, "float"))
         first = self.code.integer(0)
-        if linked.row is None:
-            first = (image * linked.result.shape[ROW] + row) * self.tasks[number]
+        if layer.row is None:
+            first = (image * layer.result.shape[ROW] + row) * self.tasks[number]
         inner = "".join(f"ptr {p.text}, " for p in pointers)
         last = first + self.tasks[number]
         self.code.emit(f"call void @{self.entry.name}.{number}({inner}i64 {first.text}, i64 {last.text})")
 
-    def _handed(self, linked: Linked, kept: _Kept, image: Value, row: Value, *, handed: bool) -> Value:
-        """The address of the kept rows, as the link's kernel expects it: of its row, or of its whole image."""
-        if linked.row is not None:
-            stride = linked.slides.stride if handed and linked.slides is not None else 1
+    def _handed(self, layer: LayerRows, kept: _Kept, image: Value, row: Value, *, handed: bool) -> Value:
+        """The address of the kept rows, as the layer's kernel expects it: of its row, or of its whole image."""
+        if layer.row is not None:
+            stride = layer.slides.stride if handed and layer.slides is not None else 1
             return kept.row(row * stride)
-        shape = self.links[self.kept.index(kept)].result.shape
+        shape = self.layers[self.kept.index(kept)].result.shape
         start = kept.row(self.code.integer(0))
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 

@@ -1,12 +1,12 @@
-"""Chooses kernels that become a chain on the CPU: those with images between them that go to far memory and back.
+"""Chooses layers that are fused on the CPU: those with images between them that go to far memory and back.
 
-An image that is larger than the second-level cache is written to memory beyond it and read again. A chain saves both.
-Its costs are rows that two parts of an image compute twice, and contractions that see one row at a time. Kernels are
-added to a chain while the model of ``_cost`` finds that the whole takes less time.
+An image that is larger than the second-level cache is written to memory beyond it and read again. Fusion saves both.
+Its costs are rows that two parts of an image compute twice, and contractions that see one row at a time. Layers are
+fused while the model of ``_cost`` finds that the whole takes less time.
 
 ``gpucomp.schedule.expected`` cannot decide this. It adds the times of kernels, and an image that goes to far memory
-between two of them is in neither time. It also needs whole kernels, so each trial would have to splice a chain and pack
-its weights. ``_cost`` compares only what a chain costs and saves, by the same margin, ``CLEAR_GAIN``.
+between two of them is in neither time. It also needs whole kernels, so each trial would have to splice a kernel and
+pack its weights. ``_cost`` compares only what fusion costs and saves, by the same margin, ``CLEAR_GAIN``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from functools import cached_property
 
 from gpucomp.codegen.llvm import engines as space
 from gpucomp.codegen.llvm.contraction import space as contraction_space
-from gpucomp.codegen.llvm.depth_first import space as chain_space
-from gpucomp.codegen.llvm.depth_first.links import IMAGE, ROW, Linked, linked
+from gpucomp.codegen.llvm.depth_first import space as fused_space
+from gpucomp.codegen.llvm.depth_first.layers import IMAGE, ROW, LayerRows, layer_rows
 from gpucomp.device.limits import Limits
 from gpucomp.ir.graph import Value
 from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, is_kernel_of
@@ -33,16 +33,16 @@ from gpucomp.schedule.space import Schedule
 
 FAR_BYTE = 0.15  # cycles to write a byte to memory beyond the second-level cache, or to read it
 NEAR_SHARE = 2  # images of at least 1/2 of the second-level cache are written to far memory
-WEIGHT_SHARE = 4  # the links' weights may take 1/4 of the second-level cache
+WEIGHT_SHARE = 4  # the layers' weights may take 1/4 of the second-level cache
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A step as a link, and the chain's image that it reads; ``None`` if it is first."""
+    """A step as a layer, and the previous layer's image that it reads; ``None`` if it is first."""
 
     step: KernelStep
     handed: Value | None
-    linked: Linked
+    rows: LayerRows
     limits: Limits
 
     @cached_property
@@ -52,7 +52,7 @@ class _Candidate:
         ``None`` if a row cannot be computed on its own. This takes long, so it is done only for images that are worth
         it.
         """
-        kernel, row, limits = self.linked.kernel, self.linked.row, self.limits
+        kernel, row, limits = self.rows.kernel, self.rows.row, self.limits
         if row is None or not is_kernel_of(kernel, Contraction):
             (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
             problem = family.problem(kernel)
@@ -62,8 +62,7 @@ class _Candidate:
         if one.form != contraction_space.FORMS.index("gemm") or not packable(kernel, "b") or not limits.vector_bytes:
             return None
         by_rows, at_once = (contraction_space.default(p, limits, threads=(1,)) for p in (one, whole))
-        rows = math.prod(self.linked.result.shape[IMAGE : ROW + 1])
-        extra = rows * contraction_space.cycles(by_rows, one, 1, limits)
+        extra = math.prod(self.rows.result.shape[IMAGE : ROW + 1]) * contraction_space.cycles(by_rows, one, 1, limits)
         return by_rows.numbers, extra - contraction_space.cycles(at_once, whole, 1, limits)
 
     @property
@@ -79,7 +78,7 @@ class _Candidate:
     @property
     def weights(self) -> int:
         """Bytes of weights that each row reads."""
-        return sum(self.linked.kernel.params[k].nbytes for k in self.linked.kernel.constants)
+        return sum(self.rows.kernel.params[k].nbytes for k in self.rows.kernel.constants)
 
 
 def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
@@ -87,7 +86,7 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     target = at.target
     uses = Counter(value for step in steps for value in step.inputs) + Counter(at.graph.outputs)
     writers = Counter(value for step in steps for value in step.outputs)
-    ending: dict[Value, list[_Candidate]] = {}  # chains by their result so far
+    ending: dict[Value, list[_Candidate]] = {}  # fused layers by their result so far
     for step in steps:
         if not isinstance(step, KernelStep):
             continue
@@ -95,23 +94,23 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
         if best is not None and len(step.outputs) == 1 and writers[step.outputs[0]] == 1:
             ending[step.outputs[0]] = best
     made: dict[tuple[object, ...], Value] = {}
-    chains: dict[Step, list[_Candidate]] = {links[-1].step: links for links in ending.values() if len(links) > 1}
-    inside: set[Step] = {link.step for links in chains.values() for link in links[:-1]}
-    return [_chain(chains[step], made) if step in chains else step for step in steps if step not in inside]
+    stacks: dict[Step, list[_Candidate]] = {layers[-1].step: layers for layers in ending.values() if len(layers) > 1}
+    inside: set[Step] = {layer.step for layers in stacks.values() for layer in layers[:-1]}
+    return [_fused(stacks[step], made) if step in stacks else step for step in steps if step not in inside]
 
 
 def _extended(
     step: KernelStep, ending: dict[Value, list[_Candidate]], uses: Counter[Value], limits: Limits
 ) -> list[_Candidate] | None:
-    """The chain that ``step`` extends with a gain, now with the step; it is removed from ``ending``."""
+    """The layers that ``step`` extends with a gain, now with the step; they are removed from ``ending``."""
     for value in step.inputs:
         before = ending.get(value)
         if before is None or uses[value] != 1 or not _is_far(value.type.nbytes, limits):
             continue
-        link = _candidate(step, value, limits)
-        if link is None:
+        layer = _candidate(step, value, limits)
+        if layer is None:
             continue
-        longer = [*before, link]
+        longer = [*before, layer]
         if all(c.plan is not None for c in longer) and _cost(longer, limits) < _cost(before, limits):
             del ending[value]
             return longer
@@ -119,12 +118,12 @@ def _extended(
 
 
 def _first(step: KernelStep, limits: Limits) -> list[_Candidate] | None:
-    link = _candidate(step, None, limits)
-    return None if link is None else [link]
+    layer = _candidate(step, None, limits)
+    return None if layer is None else [layer]
 
 
 def _candidate(step: KernelStep, handed: Value | None, limits: Limits) -> _Candidate | None:
-    found = linked(step.kernel, None if handed is None else step.inputs.index(handed))
+    found = layer_rows(step.kernel, None if handed is None else step.inputs.index(handed))
     return _Candidate(step, handed, found, limits) if found else None
 
 
@@ -133,39 +132,39 @@ def _is_far(nbytes: int, limits: Limits) -> bool:
     return nbytes * NEAR_SHARE >= limits.cache_bytes
 
 
-def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
-    """Extra cycles of a chain, compared with its links' kernels, on one thread; negative if it clearly gains."""
-    if len(links) == 1:
+def _cost(layers: Sequence[_Candidate], limits: Limits) -> float:
+    """Extra cycles of fused layers, compared with their own kernels, on one thread; negative if they clearly gain."""
+    if len(layers) == 1:
         return 0.0
-    p = chain_space.sizes([c.linked for c in links])
-    s = chain_space.default(p, limits)
-    kept = chain_space.kept_bytes(s.rows, p)
-    weights = sum(c.weights for c in links)
-    if kept > limits.cache_bytes // chain_space.CACHE_SHARE or weights > limits.cache_bytes // WEIGHT_SHARE:
+    p = fused_space.sizes([c.rows for c in layers])
+    s = fused_space.default(p, limits)
+    kept = fused_space.kept_bytes(s.rows, p)
+    weights = sum(c.weights for c in layers)
+    if kept > limits.cache_bytes // fused_space.CACHE_SHARE or weights > limits.cache_bytes // WEIGHT_SHARE:
         return math.inf
-    images = [c.linked.result.nbytes for c in links[:-1]]
+    images = [c.rows.result.nbytes for c in layers[:-1]]
     spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if _is_far(nbytes, limits))
-    spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
+    spent = sum(c.extra for c in layers) + p.images * (s.parts * p.halo + fused_space.carrying(s.rows, p))
     return CLEAR_GAIN * spent - spared
 
 
-def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
-    """The step of a chain. Its links' weights are packed for the rows that they are multiplied by."""
-    parts = [_laid_out(c, made) for c in links]
+def _fused(layers: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> KernelStep:
+    """The step of fused layers. Their weights are packed for the rows that they are multiplied by."""
+    parts = [_laid_out(c, made) for c in layers]
     splice = Splice(parts, handed=[v for part in parts[:-1] for v in part.outputs])
     found = []
-    for part, candidate, new in zip(parts, links, splice.renumberings, strict=True):
+    for part, candidate, new in zip(parts, layers, splice.renumberings, strict=True):
         params = tuple(new.numbers.get(k, HANDED) for k in range(len(part.kernel.params)))
         found.append(FusedLayer(part.kernel, params, candidate.schedule))
     first, last = parts[0], parts[-1]
-    kernel = splice.kernel("chain", FusedLayers(tuple(found)), (), f"{len(links)} links: {first.kernel.label}")
-    return splice.step(kernel, f"{last.name.partition('_')[0]}_chain", last.why)
+    kernel = splice.kernel("fused_layers", FusedLayers(tuple(found)), (), f"{len(layers)} layers: {first.kernel.label}")
+    return splice.step(kernel, f"{last.name.partition('_')[0]}_fused_layers", last.why)
 
 
-def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
-    kernel = link.step.kernel
+def _laid_out(layer: _Candidate, made: dict[tuple[object, ...], Value]) -> KernelStep:
+    kernel = layer.step.kernel
     if not is_kernel_of(kernel, Contraction):
-        return link.step
+        return layer.step
     family = space.REGISTER_BLOCKS
-    packing = family.packing(kernel, family.schedule(link.schedule), family.problem(kernel))
-    return link.step if packing is None else packed_step(link.step, pack(kernel, packing), made)
+    packing = family.packing(kernel, family.schedule(layer.schedule), family.problem(kernel))
+    return layer.step if packing is None else packed_step(layer.step, pack(kernel, packing), made)

@@ -1,6 +1,6 @@
-"""Kernels as links of a chain on the CPU: which rows a link's rows depend on, and the kernel of one row.
+"""Kernels as layers that are fused on the CPU: which rows a layer's rows depend on, and the kernel of one row.
 
-A link is *pointwise* or a *window*. A pointwise link is a contraction in which each row of the result depends on one
+A layer is *pointwise* or a *window*. A pointwise layer is a contraction in which each row of the result depends on one
 row of every image that is read (a 1x1 convolution with its bias, activation and residual). A window slides over the
 image (a depthwise convolution or a pool). Images are ``[image, row, column, channel]`` in f32.
 """
@@ -21,7 +21,7 @@ from gpucomp.refusal import Refusal
 from gpucomp.schedule.analytic import operations
 
 IMAGE, ROW = 0, 1  # dimensions of an image
-OPERATIONS_A_CYCLE = 40  # of one core with vectors of 64 bytes, roughly; it only compares parts of a chain
+OPERATIONS_A_CYCLE = 40  # of one core with vectors of 64 bytes, roughly; it only compares fused layers with each other
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Slides:
 
 
 @dataclass(frozen=True, eq=False)
-class Linked:
-    """A kernel as a link.
+class LayerRows:
+    """A kernel whose result is computed row by row.
 
-    slides   over the previous link's image; ``None`` for the first link
-    row      a pointwise link's kernel for row 0 of image 0; ``None`` for a window, whose tasks are rows
-    moves    for each parameter of a pointwise link: elements from image to image, and from row to row
+    slides   over the previous layer's image; ``None`` for the first layer
+    row      a pointwise layer's kernel for row 0 of image 0; ``None`` for a window, whose tasks are rows
+    moves    for each parameter of a pointwise layer: elements from image to image, and from row to row
     """
 
     kernel: Kernel
@@ -62,10 +62,10 @@ class Linked:
         return operations(self.kernel) / (self.result.shape[IMAGE] * self.result.shape[ROW]) / OPERATIONS_A_CYCLE
 
 
-def linked(kernel: Kernel, source: int | None) -> Linked | Refusal:
-    """``kernel`` as a link, or the reason why it cannot be one.
+def layer_rows(kernel: Kernel, source: int | None) -> LayerRows | Refusal:
+    """The rows of ``kernel``, or the reason why it cannot be computed row by row.
 
-    It reads the chain's image as parameter ``source``; ``None`` for the first link.
+    It reads the previous layer's image as parameter ``source``; ``None`` for the first layer.
     """
     if kernel.outputs != 1 or len(kernel.stores) != 1 or any(t.dtype is not F32 for t in kernel.params):
         return Refusal("not one result, or not f32 throughout")
@@ -79,12 +79,12 @@ def linked(kernel: Kernel, source: int | None) -> Linked | Refusal:
     return Refusal("neither a contraction nor a window")
 
 
-def link_of(link: FusedLayer) -> Linked:
-    """The link of a fused layer. Raises ``ValueError`` for a kernel that cannot be one."""
-    inputs = link.params[: link.kernel.inputs]
-    found = linked(link.kernel, inputs.index(HANDED) if HANDED in inputs else None)
+def rows_of_layer(layer: FusedLayer) -> LayerRows:
+    """The rows of a fused layer. Raises ``ValueError`` for a kernel that cannot be computed row by row."""
+    inputs = layer.params[: layer.kernel.inputs]
+    found = layer_rows(layer.kernel, inputs.index(HANDED) if HANDED in inputs else None)
     if isinstance(found, Refusal):
-        raise ValueError(f"a chain contains a kernel that cannot be a link: {found}")
+        raise ValueError(f"a fused layer cannot be computed row by row: {found}")
     return found
 
 
@@ -111,11 +111,11 @@ def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | Ref
     return found
 
 
-# pointwise links
+# pointwise layers
 
 
 @lru_cache(maxsize=256)
-def _pointwise(kernel: Kernel[Contraction], source: int | None) -> Linked | Refusal:
+def _pointwise(kernel: Kernel[Contraction], source: int | None) -> LayerRows | Refusal:
     c = kernel.body
     if c.batch or c.math != "strict":
         return Refusal("a batch of products")
@@ -143,12 +143,12 @@ def _pointwise(kernel: Kernel[Contraction], source: int | None) -> Linked | Refu
         if isinstance(rows, Refusal):
             return rows
         if len(rows) != 1 or elsewhere:
-            return Refusal("it reads the chain's image outside the product")
+            return Refusal("it reads the previous layer's image outside the product")
         constant, terms = linear(rows.pop())
         if constant or set(terms) != {row} or terms[row] < 1:
             return Refusal("it reads other rows than it writes")
         slides = Slides(stride=terms[row])
-    return Linked(kernel, slides, _row_kernel(kernel, rest, outer), moves)
+    return LayerRows(kernel, slides, _row_kernel(kernel, rest, outer), moves)
 
 
 def _outside_loads(expr: Expr) -> Expr:
@@ -185,7 +185,7 @@ def _row_kernel(kernel: Kernel[Contraction], rest: tuple[Var, ...], outer: Seque
 
 
 @lru_cache(maxsize=256)
-def _window(kernel: Kernel, source: int | None) -> Linked | Refusal:
+def _window(kernel: Kernel, source: int | None) -> LayerRows | Refusal:
     found = windows_of(kernel)
     if isinstance(found, Refusal):
         return found
@@ -199,10 +199,10 @@ def _window(kernel: Kernel, source: int | None) -> Linked | Refusal:
     if y.out is not row or found.sliding.lead != lead:
         return Refusal("its rows are not an axis of the window")
     if source is None:
-        return Linked(kernel, None)
+        return LayerRows(kernel, None)
     weight = found.sliding.weight
     if any(ld.source == source for e in (weight, store.value) if e is not None for ld in _outer_loads(e, found)):
-        return Refusal("it reads the chain's image outside the window")
+        return Refusal("it reads the previous layer's image outside the window")
     rows = _handed_rows(found.image, source, image)
     if isinstance(rows, Refusal):
         return rows
@@ -211,7 +211,7 @@ def _window(kernel: Kernel, source: int | None) -> Linked | Refusal:
     constant, terms = linear(rows.pop())
     if [(v.name, n) for v, n in terms.items() if isinstance(v, Var)] != [("place_y", 1)] or len(terms) != 1:
         return Refusal("the image is not stored row by row")
-    return Linked(kernel, Slides(y.stride, y.taps, y.dilation, -constant))
+    return LayerRows(kernel, Slides(y.stride, y.taps, y.dilation, -constant))
 
 
 def _outer_loads(value: Expr, found: Windows) -> list[Load]:
@@ -219,14 +219,14 @@ def _outer_loads(value: Expr, found: Windows) -> list[Load]:
     return list(loads(substitute(value, {found.sliding.total: literal(0, F32)})))
 
 
-# chains
+# fused layers
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The rows that a link, other than the last, keeps of its result for ``rows`` rows of the last one.
+    """The rows that a layer, other than the last, keeps of its result for ``rows`` rows of the last one.
 
-    count     rows kept; for row ``y`` of the last link, the first one is row ``y * stride - before`` of its image
+    count     rows kept; for row ``y`` of the last layer, the first one is row ``y * stride - before`` of its image
     fresh     how many of them are computed for the next ``rows`` rows; the others are kept
     """
 
@@ -237,18 +237,18 @@ class Stretch:
     row_floats: int
 
 
-def stretches(links: Sequence[Linked], rows: int) -> list[Stretch]:
-    """The rows kept of each link but the last, in order."""
+def stretches(layers: Sequence[LayerRows], rows: int) -> list[Stretch]:
+    """The rows kept of each layer but the last, in order."""
     found: list[Stretch] = []
     count, stride, before = rows, 1, 0
-    for link, after in zip(reversed(links[:-1]), reversed(links[1:]), strict=True):
+    for layer, after in zip(reversed(layers[:-1]), reversed(layers[1:]), strict=True):
         assert after.slides is not None
         count = after.slides.reach(count)
         stride, before = stride * after.slides.stride, before * after.slides.stride + after.slides.pad
-        floats = math.prod(link.result.shape[ROW + 1 :])
+        floats = math.prod(layer.result.shape[ROW + 1 :])
         found.append(Stretch(count, min(count, rows * stride), stride, before, floats))
     return found[::-1]
 
 
-def links_of(chain: FusedLayers) -> list[Linked]:
-    return [link_of(link) for link in chain.links]
+def layer_rows_of(fused: FusedLayers) -> list[LayerRows]:
+    return [rows_of_layer(layer) for layer in fused.layers]
