@@ -96,9 +96,10 @@ def serve(targets: Sequence[str], save: Path | None) -> int:
             start = time.perf_counter()
             found = outcome(drawn, target) if drawn else None
             said = {"fault": found.fault, "refused": found.refused} if found else {"fault": "", "refused": ""}
-            say(said | {"s": round(time.perf_counter() - start, 3)})
+            spent = round(time.perf_counter() - start, 3)
             if drawn and save and said["fault"]:
-                write(drawn, save / f"{int(line)}")
+                write(drawn, save / f"{int(line)}")  # before the answer: after the last one the child is killed
+            say(said | {"s": spent})
     return 0
 
 

@@ -24,8 +24,9 @@ from gpucomp.ops.interpreter import interpret
 # how far the two may be apart, of the largest element: each sums in its own order, the evaluator in the type itself
 AGREEMENT = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
 # what the evaluator of ONNX 1.23 computes otherwise than the standard says: a Loop's scan outputs are joined, not stacked, and
-# one without a condition never begins; SVMClassifier's probabilities of three classes are not what its pairs say
-ONNXRUNTIME_ALONE = frozenset(("Loop", "SVMClassifier"))
+# one without a condition never begins; SVMClassifier's probabilities of three classes are not what its pairs say; what is
+# inserted into a sequence of n at n, its end, comes first
+ONNXRUNTIME_ALONE = frozenset(("Loop", "SequenceInsert", "SVMClassifier"))
 REFUSALS = tuple(kind for kind in vars(states).values() if isinstance(kind, type) and issubclass(kind, Exception))
 Arrays = Mapping[str, np.ndarray]
 Answer = Sequence[np.ndarray]

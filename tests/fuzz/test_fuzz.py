@@ -16,11 +16,13 @@ from gpucomp.kernel.grouping import Policy
 from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.rewrite.pipeline import run_pipeline
+from tests import onnx_builders as onnx_of
 from tests.fuzz import control, fleet, learned, lists, microsoft, rare
 from tests.fuzz.__main__ import journalled, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome
 from tests.fuzz.draft import Draft, names_read
 from tests.fuzz.generate import draw
+from tests.fuzz.judges import judge
 from tests.fuzz.neural import window
 
 BY_NUMPY = range(24)
@@ -176,6 +178,21 @@ def test_levels_that_noise_moves_are_not_drawn():
     assert rounded(half) is None
     assert d.refused == {("Round", "a jump"): 1}
     assert rounded(whole)
+
+
+def test_the_evaluator_alone_is_not_believed_where_it_inserts_at_the_wrong_end():
+    """Three rows, two rows, and three again at the end; without the last, what is left has no common shape to stack."""
+    nodes = [
+        onnx_of.node("SplitToSequence", ["x", "rows"], ["parts"], axis=0),
+        onnx_of.node("SequenceAt", ["parts", "first"], ["again"]),
+        onnx_of.node("SequenceInsert", ["parts", "again", "end"], ["three"]),
+        onnx_of.node("SequenceErase", ["three"], ["two"]),
+        onnx_of.node("ConcatFromSequence", ["two"], ["y"], axis=0, new_axis=1),
+    ]
+    numbers = {"rows": np.array([3, 2], np.int64), "first": np.array(0, np.int64), "end": np.array(2, np.int64)}
+    stacked = onnx_of.model(nodes, [onnx_of.value("x", (5, 7))], weights=numbers)
+
+    assert judge(stacked, [{"x": np.zeros((5, 7), np.float32)}]).reason == "both refuse"
 
 
 def test_the_evaluator_alone_is_not_believed_against_onnxruntime_in_another_type():
