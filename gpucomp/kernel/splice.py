@@ -86,8 +86,8 @@ class Splice:
     """Combines the kernels of ``steps``, which run in this order, into one kernel. Each value is one parameter.
 
     A value that one step writes and another reads is not an input. It stays a result unless it is in ``handed``: then
-    the new kernel does not store it. The inputs of ``leading`` (default: the first step) come before those of the
-    others.
+    the new kernel does not store it. Two steps may write parts of one result. The inputs of ``leading`` (default: the
+    first step) come before those of the others.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Splice:
         inside = {value for step in steps for value in step.outputs}
         order = sorted(steps, key=lambda step: step is not leading)
         self.inputs = tuple(dict.fromkeys(v for step in order for v in step.inputs if v not in inside))
-        self.outputs = tuple(v for step in steps for v in step.outputs if v not in handed)
+        self.outputs = tuple(dict.fromkeys(v for step in steps for v in step.outputs if v not in handed))
         place = {value: number for number, value in enumerate((*self.inputs, *self.outputs))}
         self.renumberings: list[Renumbering] = []  # one per step, without the parameters of handed values
         types: dict[int, TensorType] = {}

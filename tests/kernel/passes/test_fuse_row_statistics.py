@@ -247,6 +247,20 @@ def test_reductions_are_one_kernel_where_that_pays_and_no_more():
     assert len(found[1].kernel.body.statistics) == 2
 
 
+def parts(of="y", **options):
+    """A sum and a maximum of each row, which store the halves of one result."""
+    joined = node("Concat", ["sum", "max"], ["z"], axis=1)
+    return network(reduced("ReduceSum", "sum", of=of), reduced("ReduceMax", "max", of=of), joined, **options)
+
+
+def test_reductions_may_store_parts_of_one_result():
+    steps, found = joined(parts(outputs=("y", "z")), pays=lambda these, those: isinstance(these[0].body, Rowwise))
+
+    assert (len(steps), len(found)) == (3, 2)
+    assert [s.target for s in found[1].kernel.stores] == [found[1].kernel.inputs] * 2
+    assert len(joined(parts(outputs=("y", "z")))[1]) == 1
+
+
 def test_reductions_of_other_rows_are_apart():
     onnx = network(
         reduced("ReduceSum", "a", of="x"),
@@ -306,6 +320,18 @@ def feeds(dtype=np.float32, rows=ROWS):
 def by_onnxruntime(onnx, inputs):
     typed = shape_inference.infer_shapes(onnx).SerializeToString()
     return onnxruntime_session(typed).run(None, inputs)
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl:pocl", "cuda:sm_80"])
+@pytest.mark.parametrize("of", ["r", "y"])
+def test_parts_of_one_result_are_onnxruntime_s(of, target):
+    onnx = parts(of, outputs=("y", "z"))
+    compiled = gpucomp.compile(onnx, target=target)
+
+    found = (ModelOnCpu(compiled) if target.startswith("cuda") else compiled).run(feeds())
+
+    for name, wanted in zip(("y", "z"), by_onnxruntime(onnx, feeds()), strict=True):
+        assert_matches(found[name], wanted, terms=COLUMNS * DEPTH)
 
 
 def test_a_model_on_pocl_gives_onnxruntime_s_answer_run_after_run(monkeypatch):
