@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from llvmlite.binding import get_host_cpu_name
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.cpu.peers import ROOT
@@ -200,7 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(told[-1], flush=True)
             before = found[-1]
     if options.markdown:
-        options.markdown.write_text("\n".join(["```", *told, "```", ""]), encoding="utf-8")
+        where = f"`python -m bench.growth`, target {options.target}, {os.cpu_count()} cores of {get_host_cpu_name()}:"
+        lines = ["# How the cost of a compilation grows", "", where, "", "```", *told, "```", ""]
+        options.markdown.write_text("\n".join(lines), encoding="utf-8")
     if options.html:
         options.html.write_text(drawn(found, options.target), encoding="utf-8")
     if options.json:

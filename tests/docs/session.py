@@ -45,6 +45,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
     "bench.cpu run": ("--reduced", "--rounds", "1", "--turn", "1", "--peers", "onnxruntime,gpucomp"),
     "bench.gpu first --dry-run": ("--limit-s", "0.1"),
     "bench.gpu report": (),
+    "bench.growth": ("--most", "10"),
     "examples.gearbox.search": ("10",),
     "gpucomp bench": ("--duration", "0.02", "--warmup", "0", "--iterations", "1"),
     "gpucomp bench model.onnx --static": (),
