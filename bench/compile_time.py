@@ -8,8 +8,9 @@
 Each figure is of a fresh process. ``cold`` has an empty cache, ``kernels`` one that holds the machine code and not the model,
 ``model`` one that holds the model. ``wall`` is seconds until the first result, ``cpu`` the processor seconds of the process and
 its helpers, ``again`` seconds of the same call once more in the same process, where everything is imported. ``stages`` are
-seconds of wall time between the compiler's own marks. A peer's time is that of its ``load`` in ``bench.cpu.worker``, which
-ends with the first run too; a peer that needs a converter has been given a converted model.
+seconds between the compiler's own marks, as ``GPUCOMP_DEBUG=1`` prints them; on the CPU, LLVM works beside ``render``. A
+peer's time is that of its ``load`` in ``bench.cpu.worker``, which ends with the first run too; a peer that needs a converter
+has been given a converted model.
 
 The least of ``--rounds`` processes counts: what disturbs a process makes it slower. The engines take turns.
 """
@@ -48,43 +49,34 @@ def child(folder: Path, target: str, passes: bool) -> dict[str, Any]:
     given = read_inputs(folder)
     begin = time.perf_counter()
     import gpucomp
+    from gpucomp.stages import Stages
 
     imported = time.perf_counter()
-    marks: list[tuple[str, float]] = []
+    stages = Stages()
     each: dict[str, float] = {}
-
-    def mark(stage: str, done: int, total: int) -> None:
-        if not marks or marks[-1][0] != stage:
-            marks.append((stage, time.perf_counter()))
 
     def note(record: Any) -> None:
         each[record.name] = each.get(record.name, 0.0) + record.ms
 
-    exe = gpucomp.compile(folder / MODEL, target=target, progress=mark, observer=note if passes else None)
-    compiled = time.perf_counter()
+    exe = gpucomp.compile(folder / MODEL, target=target, progress=stages, observer=note if passes else None)
+    found, compiled = stages.until_now(), time.perf_counter()
     exe.run(given)
     ran = time.perf_counter()
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    found = {
+    first = "import compiler" if len(found) > 1 else "cache"
+    named = {first if stage.name == "start" else stage.name: stage for stage in found}
+    answer = {
         "wall": ran - begin,
         "cpu": sum(one.ru_utime + one.ru_stime for one in used),
         "peak_mb": used[0].ru_maxrss / 1024,
         "kernels": len(exe.plan.launches),
-        "stages": {"import": imported - begin, **_stages(marks, imported, compiled), "first run": ran - compiled},
+        "stages": {"import": imported - begin, **{k: s.wall for k, s in named.items()}, "first run": ran - compiled},
+        "stages_cpu": {name: stage.cpu for name, stage in named.items()},
         "passes": each,
     }
     begin = time.perf_counter()
     gpucomp.compile(folder / MODEL, target=target)
-    return found | {"again": time.perf_counter() - begin}
-
-
-def _stages(marks: Sequence[tuple[str, float]], begin: float, end: float) -> dict[str, float]:
-    """Seconds from each mark to the next; what is before the first mark is ``import compiler``, or ``cache`` without marks."""
-    found = {"import compiler" if marks else "cache": (marks[0][1] if marks else end) - begin}
-    ends = [*(at for _, at in marks[1:]), end][: len(marks)]
-    for (stage, at), until in zip(marks, ends, strict=True):
-        found[stage] = found.get(stage, 0.0) + until - at
-    return found
+    return answer | {"again": time.perf_counter() - begin}
 
 
 def ours(folder: Path, state: str, target: str, timeout: float, *, passes: bool = False) -> dict[str, Any]:
@@ -102,8 +94,6 @@ def ours(folder: Path, state: str, target: str, timeout: float, *, passes: bool 
         "bench.compile_time",
         "--child",
         str(folder),
-        "--target",
-        target,
     ]
     done = subprocess.run(
         [*command, "--target", target, *(["--passes"] if passes else [])],
@@ -174,10 +164,15 @@ def lines(row: dict[str, Any], options: argparse.Namespace) -> list[str]:
     for peer, found in row["peers"].items():
         what = found if isinstance(found, str) else f"{found['wall']:.3f} s"
         head += f"  {peer} {what}"
-    told = [head, "  cold: " + "  ".join(f"{stage} {seconds:.2f}" for stage, seconds in cold["stages"].items())]
+    told = [head, "  cold: " + "  ".join(_stage(name, cold) for name in cold["stages"])]
     slowest = sorted(row.get("passes", {}).items(), key=lambda item: -item[1])
     told += [f"  {ms:9.1f} ms  {name}" for name, ms in slowest]
     return told
+
+
+def _stage(name: str, found: dict[str, Any]) -> str:
+    cpu = f" (cpu {found['stages_cpu'][name]:.2f})" if name in found["stages_cpu"] else ""
+    return f"{name} {found['stages'][name]:.2f}{cpu}"
 
 
 def summary(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> list[str]:

@@ -31,6 +31,7 @@ from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
 from gpucomp.schedule.space import Schedule
 from gpucomp.schedule.standing import standing
+from gpucomp.stages import Progress, watched
 from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from gpucomp.dynamic.program import DynamicModel
 
-Progress = Callable[[str, int, int], None]
 MOST_TRIED = 20_000  # schedules to search for one with fewer work-items: takes about a second
 Seen = dict[tuple[object, ...], KernelSource]
 Made = tuple[Rendered, Scheduled]  # a kernel's source, and what it was rendered from
@@ -57,15 +57,15 @@ def compile(
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
     """As ``gpucomp.compile``, but never from the cache of models."""
-    tell = progress or silent
-    device = targets.resolve(target)
-    targets.require_compiler(device)
-    picks = picks_of(records)
-    with targets.begin(device) as begun:
-        lowered = lower(
-            model, device, shapes, constants, precision, keep_fp32, tell, observer, picks, rendered=begun.start
-        )
-        return finish(lowered, device, precision, tell, begun)
+    with watched(progress or silent) as tell:
+        device = targets.resolve(target)
+        targets.require_compiler(device)
+        picks = picks_of(records)
+        with targets.begin(device) as begun:
+            lowered = lower(
+                model, device, shapes, constants, precision, keep_fp32, tell, observer, picks, rendered=begun.start
+            )
+            return finish(lowered, device, precision, tell, begun)
 
 
 def finish(
@@ -81,6 +81,7 @@ def finish(
     told: dict[str, str] = {}
     built: Mapping[str, KernelSource] = {}
     while True:
+        tell("plan", 0, 1)
         plan, weights = make_plan(lowered.graph, lowered.steps, lowered.rendered, device, precision, lowered.keep_fp32)
         sources = {item.source.name: item.source for item in lowered.rendered.values()}
         fresh = [source for name, source in sources.items() if built.get(name) is not source]
@@ -98,6 +99,7 @@ def finish(
             RuntimeWarning,
             stacklevel=4,  # the caller of ``gpucomp.compile``
         )
+    tell("open", 0, 1)
     report(plan, lowered.steps, lowered.rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
     return Executable(plan, texts, binaries, weights, lowered.dynamic_model, open_dynamic=open_dynamic)
@@ -210,7 +212,7 @@ def schedule(
     found: dict[str, Scheduled] = {}
     program: Program = []
     for number, step in enumerate(steps):
-        tell("render", number, len(steps))
+        tell("choose", number, len(steps))
         if isinstance(step, HostStep):
             program.append(step)
             continue
@@ -239,7 +241,8 @@ def render(
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
     rendered: dict[KernelStep, Rendered] = {}
-    for one in schedule(steps, target, tell, picks, observer, watch, seen):
+    for number, one in enumerate(schedule(steps, target, tell, picks, observer, watch, seen)):
+        tell("render", number, len(steps))
         if isinstance(one, HostStep):
             laid_out.append(one)
             continue

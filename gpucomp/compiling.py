@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from gpucomp.ir.passes import PassRecord
     from gpucomp.schedule.records import Picks
+    from gpucomp.stages import Progress
 
 
 def compile(
@@ -25,7 +26,7 @@ def compile(
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
     records: str | Path | Picks | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.

@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpucomp.compiler import Lowered, Progress
+from gpucomp.compiler import Lowered
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
 from gpucomp.kernel.source import KernelSource
 from gpucomp.report.cost import Cost, Spent, by_formula, compared, cost_of, launched
+from gpucomp.stages import Progress
 from gpucomp.targets import cuda, sass
 
 

@@ -7,7 +7,7 @@ of loads are counted in the OpenCL text.
 
 from __future__ import annotations
 
-from gpucomp.compiler import Lowered, Progress
+from gpucomp.compiler import Lowered
 from gpucomp.device.device import OPENCL, Device
 from gpucomp.device.target import Target
 from gpucomp.errors import UsageError
@@ -15,6 +15,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import KernelStep
 from gpucomp.planning import Rendered
 from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
+from gpucomp.stages import Progress
 from gpucomp.targets import amdgcn, opencl_text
 
 USUAL_AMD = "gfx1030"  # the instruction set for ``opencl:amd``

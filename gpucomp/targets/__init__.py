@@ -28,6 +28,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError, quote
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from gpucomp.stages import Progress
 
 MODULES = {
     "cpu": "gpucomp.targets.cpu",
@@ -35,7 +36,6 @@ MODULES = {
     "cuda": "gpucomp.targets.cuda",
 }
 BUILDERS = MODULES | {"opencl": "gpucomp.targets.opencl_build"}
-Progress = Callable[[str, int, int], None]
 
 
 def _module(kind: str) -> Any:
