@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -146,7 +147,8 @@ def run(
             found = compare.distances(outputs, compare.onnxruntime_outputs(how.model, {**given, **fixed}))
         allowed = _allowed(how.model, tolerance, atol)
         click.echo("\n".join(show.errors(found, allowed)))
-        compare.require(found, allowed, reference)
+        advice = f"gpucomp compare {shlex.quote(str(how.model))} finds the first wrong tensor, and who is right"
+        compare.require(found, allowed, reference, advice)
 
 
 def _check_early(files: tuple[str, ...], reference: str | None = None) -> None:

@@ -243,13 +243,17 @@ def wrong(found: Mapping[str, Distance], tolerance: Tolerance) -> Sequence[str]:
     return [name for name, far in found.items() if not tolerance.allows(far)]
 
 
-def require(found: Mapping[str, Distance], tolerance: Tolerance, reference: str) -> None:
-    """Raise ``AccuracyError`` for the worst output if it is farther away than ``tolerance`` allows."""
+def require(found: Mapping[str, Distance], tolerance: Tolerance, reference: str, advice: str = "") -> None:
+    """Raise ``AccuracyError`` for the worst output if it is farther away than ``tolerance`` allows.
+
+    ``advice`` ends the message: what to do then.
+    """
     if off := wrong(found, tolerance):
         worst = max(off, key=lambda name: math.inf if math.isnan(found[name].l2) else found[name].l2)
         far = found[worst]
         raise AccuracyError(
             f"output {quote(worst)} differs from {reference}: relative L2 error {far.l2:.3e}, root mean square "
-            f"{far.rms:.3e}, largest {far.linf:.3e}; allowed: {tolerance} ({len(off)} of {len(found)} outputs are wrong)",
+            f"{far.rms:.3e}, largest {far.linf:.3e}; allowed: {tolerance} ({len(off)} of {len(found)} outputs are wrong)"
+            + (f"; {advice}" if advice else ""),
             code="GPC6001",
         )
