@@ -23,7 +23,16 @@ from gpucomp.frontend.onnx.symbols import is_fixed
 from gpucomp.ir import Graph
 from gpucomp.ops.registry import OPS
 
-ModelLike = str | Path | bytes | onnx.ModelProto
+
+@dataclass(frozen=True)
+class Source:
+    """A model that ``read`` has read. Its tensors are decoded once, however often it is translated."""
+
+    proto: onnx.ModelProto
+    files: ExternalFiles
+
+
+ModelLike = str | Path | bytes | onnx.ModelProto | Source
 MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weights in external files
 
 
@@ -194,6 +203,8 @@ def data_files(model: ModelLike) -> set[str]:
 
 def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:
     """The parsed model and the files that its external data may be in. Only a model that is a file has such files."""
+    if isinstance(model, Source):
+        return model.proto, model.files
     if isinstance(model, onnx.ModelProto):
         _check_text(model, "the model")
         return _checked(model, "the model"), ExternalFiles(None)
