@@ -41,7 +41,7 @@ def compiled(target="cpu", **dims):
 @pytest.mark.parametrize("target", ["cpu", "opencl"])
 def test_every_size_of_the_range_is_right(target):
     exe = compiled(target)
-    session = onnxruntime_session(convolution())
+    session = onnxruntime_session(convolution().SerializeToString())
 
     for sizes in [(1, 4, 1), (2, 12, 7), (5, 64, 33)]:
         inputs = feed(*sizes)
