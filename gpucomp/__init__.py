@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
-    from gpucomp.ir.types import Dim
+    from gpucomp.ir.dim import Dim
     from gpucomp.loading import load
     from gpucomp.plugins import plugin
     from gpucomp.runtime.executable import Executable
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Dim": "gpucomp.ir.types",
+    "Dim": "gpucomp.ir.dim",
     "Executable": "gpucomp.runtime.executable",
     "Target": "gpucomp.device.target",
     "compile": "gpucomp.compiling",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from gpucomp import targets
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.errors import KernelBuildError, ModelError, ScheduleError, UnsupportedError
+from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError, UsageError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
-from gpucomp.ir.dims import USUAL, has_dims
+from gpucomp.ir.dims import has_dims
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.passes import PassRecord
 from gpucomp.kernel import Kernel
@@ -87,14 +87,11 @@ def _for_any_shape(
     narrow.require(options["precision"], device.features, device.name)
     proto, files = read(model)
     found = open_shapes(proto, shapes, options["constants"] or {})
+    opened = frontend.load_open(Source(proto, files), found, options["constants"])
     inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
-    for last, sizes in enumerate(found.examples(), 1 - len(USUAL)):
-        try:
-            frontend.load_split(Source(proto, files), shapes=found.at(sizes), constants=options["constants"])
-            break
-        except ModelError:  # no convolution fits an image of one pixel; a model that fits nothing is told by the last
-            if not last:
-                raise
+    if not opened.rest and opened.varying() == set(found.dims):
+        values = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
+        outputs = {name: (value.type.dtype.name, value.shape) for name, value in values}
 
     def make(at: Mapping[str, object]) -> Executable:
         return compile(Source(proto, files), target=device.name, shapes=at, **options)
@@ -206,6 +203,8 @@ def lower(
     ``rendered`` is called with every source as soon as it is known.
     """
     narrow.require(precision, device.features, device.name)
+    if has_dims(shapes):
+        raise UsageError("this needs one size of each dimension: give numbers in shapes=", code="GPC2017")
     tell("read", 0, 1)
     graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)

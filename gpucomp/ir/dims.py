@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from gpucomp.errors import InputError, quote
-from gpucomp.ir.types import Dim
+from gpucomp.ir.dim import Dim
 
 Extent = int | Dim
 Sizes = Mapping[str, int]  # of a run, by the names of the dimensions
-USUAL = (0, 16, 224)  # sizes that models can be tried with: the smallest, a short text, a small image
+APART = (11, 13, 17, 19, 23, 29)  # sizes that are neither each other's nor a model's own
+USUAL = (0, 16, 224)  # the smallest, a short text, a small image
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class OpenShapes:
                 )
         return {name: sizes[name] for name in dims}
 
-    def at(self, sizes: Sizes) -> dict[str, object]:
+    def at(self, sizes: Mapping[str, object]) -> dict[str, object]:
         """The shapes of all inputs at ``sizes``, as ``compile`` takes them."""
         fixed = {
             name: tuple(sizes[dim.name] if isinstance(dim, Dim) else dim for dim in shape)
@@ -78,8 +80,13 @@ class OpenShapes:
         }
         return {**fixed, **self.unlisted}
 
+    def smallest(self) -> dict[str, int]:
+        return {name: dim.nearest(0) for name, dim in self.dims.items()}
+
     def examples(self) -> Iterator[dict[str, int]]:
-        """Sizes to try a model with. A model need not be valid at the smallest."""
+        """Sizes to try a model with: first such as no other size is equal to, then usual ones. Not all fit every model."""
+        for step in (1, 16, 32):
+            yield {name: dim.nearest(size * step) for (name, dim), size in zip(self.dims.items(), cycle(APART))}
         for size in USUAL:
             yield {name: dim.nearest(size) for name, dim in self.dims.items()}
 

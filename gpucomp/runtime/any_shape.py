@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from gpucomp.errors import UsageError, quote
+from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
-from gpucomp.ir.types import Dim
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
@@ -83,10 +83,12 @@ class AnyShapeExecutable(Executable):
         self._refuse("no file")
 
     def _refuse(self, what: str) -> NoReturn:
-        sizes = ", ".join(f"{name}={size}" for name, size in next(self._shapes.examples()).items())
+        sizes = ", ".join(f"{name}={size}" for name, size in self._shapes.smallest().items())
+        told = f"a model for any {', '.join(map(quote, self.dims))} has {what}"
         raise UsageError(
-            f"a model for any {', '.join(map(quote, self.dims))} has {what}; each set of sizes has: exe.at({sizes})",
+            f"{told}; each set of sizes has: exe.at({sizes})",
             code="GPC2017",
+            in_shell=f"{told}; give a number for each in --shapes",
         )
 
     def at(self, **sizes: int) -> Executable:
@@ -110,7 +112,7 @@ class AnyShapeExecutable(Executable):
         return exe.timeline(arrays)
 
     def ceilings(self) -> Ceilings | None:
-        return self._at(next(self._shapes.examples())).ceilings()
+        return self._at(self._shapes.smallest()).ceilings()
 
     def _for(self, inputs: Mapping[str, object]) -> tuple[Executable, dict[str, object]]:
         """The executable for the sizes of ``inputs``, and its inputs."""

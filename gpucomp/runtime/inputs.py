@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.errors import InputError, quote
+from gpucomp.errors import InputError, UsageError, quote
 from gpucomp.extras import install
+from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import Extent
-from gpucomp.ir.types import DTYPES, NAMED, STRING, Dim, TensorType
+from gpucomp.ir.types import DTYPES, NAMED, STRING, TensorType
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
 _EXPORT_ERRORS = (
@@ -236,6 +237,12 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.nd
     The same ``seed`` gives the same arrays.
     """
     rng = np.random.default_rng(seed)
+    for spec in specs:
+        if open_dims := [dim for dim in spec.shape if isinstance(dim, Dim)]:
+            raise UsageError(
+                f"no random array for {spec}, because each run decides {quote(open_dims[0])}: give an array",
+                code="GPC2017",
+            )
 
     def drawn(spec: TensorSpec) -> np.ndarray:
         dtype = spec.type.dtype

@@ -21,6 +21,8 @@ from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.frontend.onnx.symbols import is_fixed
 from gpucomp.ir import Graph
+from gpucomp.ir.dims import OpenShapes
+from gpucomp.ir.size import Assumed, assuming, size_of
 from gpucomp.ops.registry import OPS
 
 
@@ -92,6 +94,45 @@ def load_split(
         return graph, rest.SerializeToString(deterministic=True)
 
 
+@dataclass(frozen=True)
+class OpenGraph:
+    """The compiled part of a model for a range of shapes. Its extents are formulas, right where ``conditions`` hold.
+
+    ``example`` has the sizes for which everything was decided that no formula decides. ``rest`` is as in ``load_split``.
+    """
+
+    shapes: OpenShapes
+    graph: Graph
+    rest: bytes
+    conditions: Assumed
+    example: Mapping[str, int]
+
+    def varying(self) -> set[str]:
+        """The dimensions that can have another size than in the example. A loop over the others, for example, is unrolled."""
+        found = set()
+        for name, dim in self.shapes.dims.items():
+            others = {dim.nearest(self.example[name] + step) for step in range(-64, 65)} - {self.example[name]}
+            if any(self.conditions.hold_at({**self.example, name: size}) for size in sorted(others)):
+                found.add(name)
+        return found
+
+
+def load_open(model: ModelLike, shapes: OpenShapes, constants: Mapping[str, Any] | None = None) -> OpenGraph:
+    """The graph of a model for all ``shapes``. Raises as ``load_split``, if the model fits none of the examples."""
+    dims = shapes.dims
+    examples = list(shapes.examples())
+    for example in examples:
+        sizes = {name: size_of(dim, example[name]) for name, dim in dims.items()}
+        try:
+            with assuming(Assumed()) as conditions:
+                graph, rest = load_split(model, shapes=shapes.at(sizes), constants=constants)
+            return OpenGraph(shapes, graph, rest, conditions, example)
+        except ModelError:  # no convolution fits an image of one pixel
+            if example is examples[-1]:
+                raise
+    raise AssertionError("there are no examples")
+
+
 def names_in(rest: bytes) -> set[str]:
     """The names that the nodes of the model ``rest`` have in graphs, and those of its operators that graphs have too.
 
@@ -157,7 +198,7 @@ def deciding_inputs(model: ModelLike, *, shapes: Mapping[str, Any], values: Mapp
 
 
 def check(
-    model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None, constants: Mapping[str, Any] | None = None
+    model: ModelLike, shapes: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None
 ) -> tuple[list[str], bytes]:
     """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as returned by ``load_split``.
 

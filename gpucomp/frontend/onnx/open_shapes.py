@@ -10,8 +10,8 @@ import onnx
 
 from gpucomp.errors import UsageError, quote
 from gpucomp.frontend.onnx.symbols import element_type_of, is_fixed, symbol
+from gpucomp.ir.dim import ANY, Dim
 from gpucomp.ir.dims import Extent, OpenShapes
-from gpucomp.ir.types import ANY, Dim
 
 MAX_BYTES = 1 << 48  # of one input at its largest, as for every value of a graph
 

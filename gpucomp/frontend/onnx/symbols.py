@@ -12,6 +12,7 @@ import onnx
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.ir import DType
+from gpucomp.ir.size import Size
 
 
 class Symbols:
@@ -161,10 +162,10 @@ def expect_array(name: str, array: Any) -> np.ndarray | np.generic:
     return array
 
 
-def extents(name: str, shape: Any) -> tuple[int, ...]:
+def extents(name: str, shape: Any) -> tuple[Any, ...]:
     """A tensor's shape that the user gave for input ``name``. Raises ``UsageError`` if it is not a list of integers."""
     try:
-        return tuple(operator.index(d) for d in shape)
+        return tuple(d if isinstance(d, Size) else operator.index(d) for d in shape)
     except TypeError:
         raise UsageError(
             f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2110"
