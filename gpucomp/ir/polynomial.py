@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -25,6 +27,28 @@ Monomial = tuple[Atom, ...]  # a product; sorted, and a power is repeated
 Terms = dict[Monomial, Exact]
 
 
+_narrower: ContextVar[Mapping[Atom, Interval] | None] = ContextVar("narrower", default=None)
+
+
+@contextmanager
+def narrowing(known: Mapping[Atom, Interval]) -> Iterator[None]:
+    """In this block, atoms in ``known`` are in these intervals."""
+    token = _narrower.set(known)
+    try:
+        yield
+    finally:
+        _narrower.reset(token)
+
+
+def narrowed(atom: Atom, low: Exact, high: Exact) -> Interval:
+    """``low`` and ``high``, or what is known of ``atom`` in this block if that says more."""
+    known = _narrower.get()
+    if not known or atom not in known:
+        return low, high
+    least, most = known[atom]
+    return max(low, least), min(high, most)
+
+
 @dataclass(frozen=True)
 class Symbol:
     """What a run decides: dimension ``name`` has ``step`` times this many elements. ``hint`` is its value in the example."""
@@ -37,7 +61,7 @@ class Symbol:
 
     @property
     def bounds(self) -> Interval:
-        return self.low, self.high
+        return narrowed(self, self.low, self.high)
 
     def __str__(self) -> str:
         return self.name

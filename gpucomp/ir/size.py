@@ -30,6 +30,8 @@ from gpucomp.ir.polynomial import (
     Terms,
     added,
     interval,
+    narrowed,
+    narrowing,
     order,
     ordered,
     plain,
@@ -62,7 +64,7 @@ class Quotient:
     def bounds(self) -> Interval:
         tops, bottoms = bounds(self.top), bounds(self.bottom)
         corners = [math.floor(Fraction(t) / Fraction(b)) for t in tops for b in bottoms if b > 0]
-        return min(corners), max(corners)
+        return narrowed(self, min(corners), max(corners))
 
     def __str__(self) -> str:
         return f"floor({_within(self.top)}/{_within(self.bottom)})"
@@ -91,7 +93,7 @@ class Choice:
     def bounds(self) -> Interval:
         lows, highs = zip(*map(bounds, self.parts), strict=True)
         pick = min if self.least else max
-        return pick(lows), pick(highs)
+        return narrowed(self, pick(lows), pick(highs))
 
     def __str__(self) -> str:
         return f"{'min' if self.least else 'max'}({', '.join(map(str, self.parts))})"
@@ -484,9 +486,72 @@ class Condition:
 
 @dataclass
 class Assumed:
-    """What was decided for the example only: each condition, and whether it holds there."""
+    """What was decided for the example only: each condition, and whether it holds there.
+
+    ``intervals`` and ``values`` are what follows from the conditions for single atoms.
+    """
 
     conditions: dict[Condition, bool] = field(default_factory=dict)
+    intervals: dict[Atom, Interval] = field(default_factory=dict)
+    values: dict[Atom, Operand] = field(default_factory=dict)
+
+    def note(self, condition: Condition) -> bool:
+        """Whether ``condition`` holds in the example; from now on it is known."""
+        if condition not in self.conditions:
+            holds = condition.holds(condition.size.hint)
+            self.conditions[condition] = holds
+            if condition.relation == "==":
+                self._learn_equal(condition.size, holds)
+            else:  # not x < 0 is -x <= 0
+                strict = (condition.relation == "<") == holds
+                self._learn_at_most(condition.size if holds else -condition.size, strict)
+        return self.conditions[condition]
+
+    def _learn_at_most(self, size: Operand, strict: bool) -> None:
+        """Use that ``size <= 0``, or that ``size < 0``."""
+        if not isinstance(size, Size) or (found := _of_one(size)) is None:
+            return
+        atom, c, constant = found
+        edge = Fraction(-constant) / Fraction(c)
+        low, high = atom.bounds
+        if c > 0:
+            high = min(high, math.ceil(edge) - 1 if strict else math.floor(edge))
+        else:
+            low = max(low, math.floor(edge) + 1 if strict else math.ceil(edge))
+        self._narrow(atom, low, high)
+
+    def _learn_equal(self, size: Size, holds: bool) -> None:
+        """Use that ``size == 0``, or that it is not."""
+        found = _of_one(size)
+        if found is not None:
+            atom, c, constant = found
+            value = -constant / Fraction(c)
+            low, high = atom.bounds
+            self._narrow(atom, value if holds else low + (value == low), value if holds else high - (value == high))
+        elif holds:
+            self._replace(size)
+
+    def _replace(self, size: Size) -> None:
+        """Use that ``size == 0`` to replace one of its atoms: one with whole coefficients for the others, and the longest."""
+        rank: dict[Atom, tuple[bool, bool, int, str]] = {}
+        for (atom, *more), c in ((m, c) for m, c in size.terms.items() if m):
+            others = [d for m, d in size.terms.items() if m != (atom,)]
+            value = (size - _made({(atom,): c})) / -c
+            alone = not more and not any(atom in m for m in size.terms if m != (atom,))
+            if alone and not (isinstance(atom, Symbol) and atom.name in names_in(value)):
+                whole = all(Fraction(d) % Fraction(c) == 0 for d in others)
+                rank[atom] = whole, not isinstance(atom, Symbol), len(str(atom)), str(atom)
+        if rank:
+            atom = max(rank, key=lambda a: rank[a])
+            self.values[atom] = (size - _made({(atom,): size.terms[(atom,)]})) / -size.terms[(atom,)]
+
+    def _narrow(self, atom: Atom, low: Exact, high: Exact) -> None:
+        if low > high or (low, high) == atom.bounds:
+            return
+        self.intervals[atom] = low, high
+        if isinstance(atom, Quotient) and isinstance(atom.bottom, int):
+            self._learn_at_most(low * atom.bottom - atom.top, strict=False)
+            self._learn_at_most(atom.top - (high + 1) * atom.bottom, strict=True)
 
     def hold_at(self, sizes: Mapping[str, int]) -> bool:
         """Whether what was built is right at ``sizes``."""
@@ -508,7 +573,8 @@ def assuming(notes: Assumed) -> Iterator[Assumed]:
     """In this block, a comparison that is not the same in every run is decided for the example, and noted in ``notes``."""
     token = _assumed.set(notes)
     try:
-        yield notes
+        with narrowing(notes.intervals):
+            yield notes
     finally:
         _assumed.reset(token)
 
@@ -528,7 +594,15 @@ def decided(condition: Condition) -> bool:
     notes = _assumed.get()
     if notes is None:
         raise TypeError(f"whether {condition} differs from run to run")
-    return notes.conditions.setdefault(condition, condition.holds(condition.size.hint))
+    return notes.note(condition)
+
+
+def _of_one(size: Size) -> tuple[Atom, Exact, Exact] | None:
+    """The atom, its coefficient and the constant of a size that has one atom, else ``None``."""
+    atoms = [monomial for monomial in size.terms if monomial]
+    if len(atoms) != 1 or len(atoms[0]) != 1:
+        return None
+    return atoms[0][0], size.terms[atoms[0]], size.terms.get((), 0)
 
 
 def _is_never_zero(size: Size) -> bool:
@@ -555,8 +629,24 @@ def _terms(size: Operand) -> Terms:
 
 
 def _made(terms: Terms) -> Any:
+    notes = _assumed.get()
+    if notes is not None and notes.values:
+        terms = _replaced(terms, notes.values)
     kept = {monomial: plain(c) for monomial, c in terms.items() if c}
     return Size(kept) if any(kept) else kept.get((), 0)
+
+
+def _replaced(terms: Terms, values: Mapping[Atom, Operand]) -> Terms:
+    """``terms`` with the ``values`` of atoms in their places."""
+    while any(atom in values for monomial in terms for atom in monomial):
+        result: Terms = {}
+        for monomial, c in terms.items():
+            expanded: Terms = {(): c}
+            for atom in monomial:
+                expanded = product(expanded, _terms(values[atom]) if atom in values else {(atom,): 1})
+            result = added(result, expanded)
+        terms = {monomial: c for monomial, c in result.items() if c}
+    return terms
 
 
 def _spread(terms: Terms) -> Terms:

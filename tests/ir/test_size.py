@@ -94,6 +94,33 @@ def test_a_decision_is_that_of_every_run_that_its_conditions_allow(seed):
     assert met or notes.conditions
 
 
+@pytest.mark.parametrize("seed", range(300))
+def test_what_was_learnt_is_so_wherever_the_conditions_hold(seed):
+    rng = random.Random(5000 + seed)
+    relations = [operator.lt, operator.le, operator.eq, operator.ne]
+    decisions, formulas = [], []
+
+    with assuming(Assumed()) as notes:
+        for _ in range(4):
+            (first, one), (second, other) = grown(rng, rng.randrange(1, 3)), grown(rng, rng.randrange(1, 3))
+            if rng.random() < 0.5:  # an equality that the example satisfies
+                apart = hint(first) - hint(second)
+                second, other = second + apart, lambda s, other=other, apart=apart: other(s) + apart
+            relation = rng.choice(relations)
+            decisions.append((relation, one, other, relation(first, second)))
+            size, plain = grown(rng, rng.randrange(1, 4))
+            formulas.append((size, plain, bounds(size)))
+    for _ in range(200):
+        sizes = drawn(rng)
+        if notes.hold_at(sizes):
+            for relation, one, other, answer in decisions:
+                assert relation(one(sizes), other(sizes)) == answer, f"{notes} at {sizes}"
+            for size, plain, (low, high) in formulas:
+                assert value_at(size, sizes) == plain(sizes), f"{size} at {sizes}, where {notes}"
+                assert low <= plain(sizes) <= high, f"{size} at {sizes}, where {notes}"
+    assert notes.hold_at(EXAMPLE)
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [
@@ -181,6 +208,30 @@ def test_a_condition_is_noted_once():
     assert len(notes.conditions) == 1
     assert notes.hold_at({"n": 3})
     assert not notes.hold_at({"n": 4})
+
+
+def test_what_follows_from_a_condition_is_no_other_condition():
+    with assuming(Assumed()) as notes:
+        assert (W + 64) // 16 >= 5
+        assert W >= 16
+        assert W // 16 >= 1
+        assert N == 3
+        assert N < 4
+        assert N + W >= 19
+
+    assert notes.texts() == ["floor(w/16) >= 1", "n == 3"]
+
+
+def test_an_equality_replaces_the_longer_formula_from_then_on():
+    with assuming(Assumed()) as notes:
+        assert N != 17
+        assert W - smallest(W, 30) == 0
+        assert same(smallest(W, 30) * N, N * W)
+        assert H == 4 * (H // 4)
+        assert (W + 3) // 4 * 2 == (W + 1) // 2 + 1
+        assert same((W + 1) // 2 * 3, (W + 3) // 4 * 6 - 3)
+
+    assert notes.texts() == ["w == min(30, w)", "2*floor((w + 3)/4) == floor((w + 1)/2) + 1"]
 
 
 def test_a_range_of_one_size_is_a_number():
