@@ -544,6 +544,7 @@ CASES: dict[str, list[Case]] = {
         Case((sample(F32, 1, 2),), {"shape": (0, 2)}),
         Case((special(F32),), {"shape": (len(SPECIAL),)}),
     ),
+    "Iota": identical(*(Case((), {"size": size, "dtype": dtype}) for size, dtype in ((13, I64), (200, U8), (0, I32)))),
     "Tile": identical(
         Case((sample(F32, 3, 5),), {"repeats": (2, 3)}),
         Case((sample(F32, 1, 5),), {"repeats": (7, 1)}),

@@ -12,14 +12,13 @@ as a plain number, for example in ``range``, is such a condition too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
-from typing import Any, Union, cast
+from typing import Any, Protocol, Union, cast
 
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.polynomial import (
@@ -31,7 +30,6 @@ from gpucomp.ir.polynomial import (
     added,
     interval,
     narrowed,
-    narrowing,
     order,
     ordered,
     plain,
@@ -148,14 +146,14 @@ class Size:
         if not isinstance(other, Size | int | Fraction):
             return NotImplemented
         terms = dict(self.terms)
-        for monomial, c in _terms(other).items():
+        for monomial, c in terms_of(other).items():
             terms[monomial] = terms.get(monomial, 0) + c
-        return _made(terms)
+        return made(terms)
 
     __radd__ = __add__
 
     def __neg__(self) -> Any:
-        return _made({monomial: -c for monomial, c in self.terms.items()})
+        return made({monomial: -c for monomial, c in self.terms.items()})
 
     def __sub__(self, other: Operand) -> Any:
         return self + -other if isinstance(other, Size | int | Fraction) else NotImplemented
@@ -170,10 +168,10 @@ class Size:
             return NotImplemented
         terms: Terms = {}
         for a, c in self.terms.items():
-            for b, d in _terms(other).items():
+            for b, d in terms_of(other).items():
                 monomial = ordered((*a, *b))
                 terms[monomial] = terms.get(monomial, 0) + c * d
-        return _made(terms)
+        return made(terms)
 
     __rmul__ = __mul__
 
@@ -222,7 +220,7 @@ class Size:
         if not isinstance(other, Size | int | Fraction):
             return NotImplemented
         difference = self - other
-        return difference == 0 if not isinstance(difference, Size) else decided(Condition("==", difference))
+        return difference == 0 if not isinstance(difference, Size) else decided("==", difference)
 
     def __lt__(self, other: Operand) -> bool:
         return _below(self, other, "<")
@@ -242,7 +240,7 @@ class Size:
     def __index__(self) -> int:
         """The value in the example, on the condition that it is this one."""
         value = int(self.hint)
-        if not decided(Condition("==", self - value)):
+        if not decided("==", self - value):
             raise AssertionError(f"{self} is not {value} in the example")
         return value
 
@@ -264,7 +262,7 @@ def size_of(dim: Dim, example: int) -> Any:
     low, high = dim.nearest(dim.low) // step, dim.high // step
     if low == high:
         return low * step
-    return _made({(Symbol(dim.name, low, high, example // step, step),): step})
+    return made({(Symbol(dim.name, low, high, example // step, step),): step})
 
 
 def quotient(top: Operand, bottom: Operand) -> Any:
@@ -277,15 +275,15 @@ def quotient(top: Operand, bottom: Operand) -> Any:
         top, bottom = -top, -bottom
     if isinstance(bottom, Size):
         return _by_size(top, bottom)
-    scale = math.lcm(*(Fraction(c).denominator for c in (*_terms(top).values(), bottom)))
+    scale = math.lcm(*(Fraction(c).denominator for c in (*terms_of(top).values(), bottom)))
     n = int(bottom * scale)
     whole: Terms = {}
     rest: Terms = {}
-    for monomial, c in _terms(top).items():
+    for monomial, c in terms_of(top).items():
         a = int(c * scale)
         whole[monomial] = a // n if a >= 0 or not monomial else -(-a // n)
         rest[monomial] = a - n * cast(int, whole[monomial])
-    return _made(whole) + _by_number(_made(rest), n)
+    return made(whole) + _by_number(made(rest), n)
 
 
 def _by_number(top: Operand, n: int) -> Any:
@@ -298,46 +296,46 @@ def _by_number(top: Operand, n: int) -> Any:
     constant = top.terms.get((), 0)
     common = math.gcd(n, *(int(c) for monomial, c in top.terms.items() if monomial))
     if common > 1:  # floor((g x + c) / (g n)) = floor((x + floor(c / g)) / n)
-        return quotient(_made({m: c // common for m, c in top.terms.items()}), n // common)
+        return quotient(made({m: c // common for m, c in top.terms.items()}), n // common)
     low, high = (math.floor(Fraction(end) / n) for end in top.bounds)
     if low == high:
         return low
     inner = next((m[0] for m, c in top.terms.items() if len(m) == 1 and c == 1), None)
     if isinstance(inner, Quotient) and isinstance(inner.bottom, int) and len(top.terms) == 1 + bool(constant):
         return quotient(inner.top + constant * inner.bottom, inner.bottom * n)
-    return _made({(Quotient(top, n),): 1})
+    return made({(Quotient(top, n),): 1})
 
 
 def _by_size(top: Operand, bottom: Size) -> Any:
     whole: Terms = {}
-    rest = dict(_terms(top))
+    rest = dict(terms_of(top))
     if len(bottom.terms) == 1:  # a product: what it divides is taken out
         ((factors, c),) = bottom.terms.items()
-        for monomial, d in _terms(top).items():
+        for monomial, d in terms_of(top).items():
             left = without(monomial, factors)
             if left is not None and Fraction(d) % Fraction(c) == 0:
                 whole[left] = plain(Fraction(d) / Fraction(c))
                 del rest[monomial]
     elif (factor := _multiple(top, bottom)) is not None:
         return factor
-    remaining = _made(rest)
+    remaining = made(rest)
     if isinstance(remaining, Size) or remaining:
         low, high = bounds(remaining)
         least = bounds(bottom)[0]
         if low < 0 or high >= least:
             whole[(Quotient(remaining, bottom),)] = 1
-    return _made(whole)
+    return made(whole)
 
 
 def _exactly(top: Operand, bottom: Operand) -> Any:
     """``top / bottom`` where that is a polynomial. Raises ``ValueError`` if it is not, ``ZeroDivisionError`` for 0."""
     if not isinstance(bottom, Size):
-        return _made({monomial: plain(Fraction(c) / Fraction(bottom)) for monomial, c in _terms(top).items()})
+        return made({monomial: plain(Fraction(c) / Fraction(bottom)) for monomial, c in terms_of(top).items()})
     if len(bottom.terms) == 1:
         ((factors, d),) = bottom.terms.items()
-        left = {without(monomial, factors): plain(Fraction(c) / Fraction(d)) for monomial, c in _terms(top).items()}
+        left = {without(monomial, factors): plain(Fraction(c) / Fraction(d)) for monomial, c in terms_of(top).items()}
         if None not in left:
-            return _made(cast(Terms, left))
+            return made(cast(Terms, left))
     if (factor := _multiple(top, bottom)) is not None:
         return factor
     raise ValueError(f"{_within(top)} / {_within(bottom)} is not a polynomial")
@@ -345,7 +343,7 @@ def _exactly(top: Operand, bottom: Operand) -> Any:
 
 def _multiple(top: Operand, bottom: Size) -> Exact | None:
     """The number that ``top`` is ``bottom`` times, if there is one."""
-    terms = _terms(top)
+    terms = terms_of(top)
     if terms.keys() != bottom.terms.keys():
         return None
     factors = {Fraction(terms[m]) / Fraction(c) for m, c in bottom.terms.items()}
@@ -370,13 +368,13 @@ def _choice(parts: Sequence[Operand], *, least: bool) -> Any:
             continue
         kept = [other for other in kept if not _proved(part, other, least)]
         kept.append(part)
-    return kept[0] if len(kept) == 1 else _made({(Choice(least, tuple(sorted(kept, key=str))),): 1})
+    return kept[0] if len(kept) == 1 else made({(Choice(least, tuple(sorted(kept, key=str))),): 1})
 
 
 def _parts(size: Operand, least: bool) -> Sequence[Operand]:
     """The parts of a choice of the same kind, else ``size`` itself."""
     atom = next(iter(size.terms))[0:1] if isinstance(size, Size) and len(size.terms) == 1 else ()
-    whole = atom and isinstance(atom[0], Choice) and atom[0].least == least and same(size, _made({atom: 1}))
+    whole = atom and isinstance(atom[0], Choice) and atom[0].least == least and same(size, made({atom: 1}))
     return atom[0].parts if whole and isinstance(atom[0], Choice) else (size,)
 
 
@@ -453,156 +451,41 @@ def names_in(size: object) -> set[str]:
 # conditions
 
 
-@dataclass(frozen=True, eq=False)
-class Condition:
-    """``size`` is 0 (``==``), negative (``<``), or at most 0 (``<=``). Equal if relation and formula are."""
+class Notes(Protocol):
+    """What is known in an ``assuming`` block: see ``gpucomp.ir.conditions``."""
 
-    relation: str
-    size: Size
+    values: dict[Atom, Operand]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Condition) and self.relation == other.relation and same(self.size, other.size)
-
-    def __hash__(self) -> int:
-        return hash((self.relation, self.size))
-
-    def holds(self, value: Exact) -> bool:
-        return {"==": value == 0, "<": value < 0, "<=": value <= 0}[self.relation]
-
-    def text(self, holds: bool = True) -> str:
-        """For people: the terms with coefficients above 0 on the left, the others on the right."""
-        relation = self.relation if holds else {"==": "!=", "<": ">=", "<=": ">"}[self.relation]
-        left = _made({m: c for m, c in self.size.terms.items() if m and c > 0})
-        right = _made({m: -c for m, c in self.size.terms.items() if not m or c < 0})
-        if not isinstance(left, Size):
-            left, right, relation = right, left, relation.translate(str.maketrans("<>", "><"))
-            constant = left.terms.get((), 0)
-            left, right = left - constant, right - constant
-        return f"{left} {relation} {right}"
-
-    def __str__(self) -> str:
-        return self.text()
+    def note(self, relation: str, size: Size) -> bool:
+        """Whether ``size`` is 0 (``==``), negative (``<``), or at most 0 (``<=``), in the example."""
 
 
-@dataclass
-class Assumed:
-    """What was decided for the example only: each condition, and whether it holds there.
-
-    ``intervals`` and ``values`` are what follows from the conditions for single atoms.
-    """
-
-    conditions: dict[Condition, bool] = field(default_factory=dict)
-    intervals: dict[Atom, Interval] = field(default_factory=dict)
-    values: dict[Atom, Operand] = field(default_factory=dict)
-
-    def note(self, condition: Condition) -> bool:
-        """Whether ``condition`` holds in the example; from now on it is known."""
-        if condition not in self.conditions:
-            holds = condition.holds(condition.size.hint)
-            self.conditions[condition] = holds
-            if condition.relation == "==":
-                self._learn_equal(condition.size, holds)
-            else:  # not x < 0 is -x <= 0
-                strict = (condition.relation == "<") == holds
-                self._learn_at_most(condition.size if holds else -condition.size, strict)
-        return self.conditions[condition]
-
-    def _learn_at_most(self, size: Operand, strict: bool) -> None:
-        """Use that ``size <= 0``, or that ``size < 0``."""
-        if not isinstance(size, Size) or (found := _of_one(size)) is None:
-            return
-        atom, c, constant = found
-        edge = Fraction(-constant) / Fraction(c)
-        low, high = atom.bounds
-        if c > 0:
-            high = min(high, math.ceil(edge) - 1 if strict else math.floor(edge))
-        else:
-            low = max(low, math.floor(edge) + 1 if strict else math.ceil(edge))
-        self._narrow(atom, low, high)
-
-    def _learn_equal(self, size: Size, holds: bool) -> None:
-        """Use that ``size == 0``, or that it is not."""
-        found = _of_one(size)
-        if found is not None:
-            atom, c, constant = found
-            value = -constant / Fraction(c)
-            low, high = atom.bounds
-            self._narrow(atom, value if holds else low + (value == low), value if holds else high - (value == high))
-        elif holds:
-            self._replace(size)
-
-    def _replace(self, size: Size) -> None:
-        """Use that ``size == 0`` to replace one of its atoms: one with whole coefficients for the others, and the longest."""
-        rank: dict[Atom, tuple[bool, bool, int, str]] = {}
-        for (atom, *more), c in ((m, c) for m, c in size.terms.items() if m):
-            others = [d for m, d in size.terms.items() if m != (atom,)]
-            value = (size - _made({(atom,): c})) / -c
-            alone = not more and not any(atom in m for m in size.terms if m != (atom,))
-            if alone and not (isinstance(atom, Symbol) and atom.name in names_in(value)):
-                whole = all(Fraction(d) % Fraction(c) == 0 for d in others)
-                rank[atom] = whole, not isinstance(atom, Symbol), len(str(atom)), str(atom)
-        if rank:
-            atom = max(rank, key=lambda a: rank[a])
-            self.values[atom] = (size - _made({(atom,): size.terms[(atom,)]})) / -size.terms[(atom,)]
-
-    def _narrow(self, atom: Atom, low: Exact, high: Exact) -> None:
-        if low > high or (low, high) == atom.bounds:
-            return
-        self.intervals[atom] = low, high
-        if isinstance(atom, Quotient) and isinstance(atom.bottom, int):
-            self._learn_at_most(low * atom.bottom - atom.top, strict=False)
-            self._learn_at_most(atom.top - (high + 1) * atom.bottom, strict=True)
-
-    def hold_at(self, sizes: Mapping[str, int]) -> bool:
-        """Whether what was built is right at ``sizes``."""
-        return all(c.holds(value_at(c.size, sizes)) == truth for c, truth in self.conditions.items())
-
-    def texts(self) -> list[str]:
-        """The conditions as they hold, each once."""
-        return list(dict.fromkeys(c.text(truth) for c, truth in self.conditions.items()))
-
-    def __str__(self) -> str:
-        return ", ".join(self.texts())
-
-
-_assumed: ContextVar[Assumed | None] = ContextVar("assumed", default=None)
-
-
-@contextmanager
-def assuming(notes: Assumed) -> Iterator[Assumed]:
-    """In this block, a comparison that is not the same in every run is decided for the example, and noted in ``notes``."""
-    token = _assumed.set(notes)
-    try:
-        with narrowing(notes.intervals):
-            yield notes
-    finally:
-        _assumed.reset(token)
+assumed: ContextVar[Notes | None] = ContextVar("assumed", default=None)
 
 
 def is_assuming() -> bool:
     """Whether this is in an ``assuming`` block: only there are graphs with sizes built."""
-    return _assumed.get() is not None
+    return assumed.get() is not None
 
 
-def decided(condition: Condition) -> bool:
-    """Whether ``condition`` holds: always, or in the example. Raises ``TypeError`` outside of ``assuming``."""
-    low, high = condition.size.bounds
-    if condition.relation == "==" and (low > 0 or high < 0 or _is_never_zero(condition.size)):
+def decided(relation: str, size: Size) -> bool:
+    """Whether ``size`` is 0 (``==``), negative (``<``), or at most 0 (``<=``): always, or in the example.
+
+    Raises ``TypeError`` if it differs from run to run, and this is outside of ``assuming``.
+    """
+    low, high = size.bounds
+    if relation == "==" and (low > 0 or high < 0 or _is_never_zero(size)):
         return False
-    if condition.relation != "==" and condition.holds(low) == condition.holds(high):
-        return condition.holds(low)
-    notes = _assumed.get()
+    if relation != "==" and holds(relation, low) == holds(relation, high):
+        return holds(relation, low)
+    notes = assumed.get()
     if notes is None:
-        raise TypeError(f"whether {condition} differs from run to run")
-    return notes.note(condition)
+        raise TypeError(f"whether {size} {relation} 0 differs from run to run")
+    return notes.note(relation, size)
 
 
-def _of_one(size: Size) -> tuple[Atom, Exact, Exact] | None:
-    """The atom, its coefficient and the constant of a size that has one atom, else ``None``."""
-    atoms = [monomial for monomial in size.terms if monomial]
-    if len(atoms) != 1 or len(atoms[0]) != 1:
-        return None
-    return atoms[0][0], size.terms[atoms[0]], size.terms.get((), 0)
+def holds(relation: str, value: Exact) -> bool:
+    return {"==": value == 0, "<": value < 0, "<=": value <= 0}[relation]
 
 
 def _is_never_zero(size: Size) -> bool:
@@ -617,19 +500,19 @@ def _below(first: Operand, second: Operand, relation: str) -> bool:
         return NotImplemented
     difference = first - second
     if isinstance(difference, Size):
-        return decided(Condition(relation, difference))
+        return decided(relation, difference)
     return difference < 0 if relation == "<" else difference <= 0
 
 
 # terms
 
 
-def _terms(size: Operand) -> Terms:
+def terms_of(size: Operand) -> Terms:
     return size.terms if isinstance(size, Size) else {(): size}
 
 
-def _made(terms: Terms) -> Any:
-    notes = _assumed.get()
+def made(terms: Terms) -> Any:
+    notes = assumed.get()
     if notes is not None and notes.values:
         terms = _replaced(terms, notes.values)
     kept = {monomial: plain(c) for monomial, c in terms.items() if c}
@@ -643,7 +526,7 @@ def _replaced(terms: Terms, values: Mapping[Atom, Operand]) -> Terms:
         for monomial, c in terms.items():
             expanded: Terms = {(): c}
             for atom in monomial:
-                expanded = product(expanded, _terms(values[atom]) if atom in values else {(atom,): 1})
+                expanded = product(expanded, terms_of(values[atom]) if atom in values else {(atom,): 1})
             result = added(result, expanded)
         terms = {monomial: c for monomial, c in result.items() if c}
     return terms
@@ -656,7 +539,7 @@ def _spread(terms: Terms) -> Terms:
         expanded: Any = {(): c}
         for atom in monomial:
             if isinstance(atom, Quotient) and isinstance(atom.bottom, int):
-                numerator = added(_spread(_terms(atom.top)), {(_Remainder(atom),): -1})
+                numerator = added(_spread(terms_of(atom.top)), {(_Remainder(atom),): -1})
                 expanded = product(expanded, {m: Fraction(d) / atom.bottom for m, d in numerator.items()})
             else:
                 expanded = product(expanded, {(atom,): 1})

@@ -83,6 +83,7 @@ from gpucomp.ops.indexing import (
 from gpucomp.ops.movement import (
     Concat,
     Expand,
+    Iota,
     Pad,
     Reshape,
     Slice,
@@ -174,6 +175,7 @@ __all__ = [
     "HardSwish",
     "Input",
     "InverseRMS",
+    "Iota",
     "IsInf",
     "IsNaN",
     "LabelEncoder",

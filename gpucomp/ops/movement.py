@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Algorithm, Expr, Number, axes_of, both, call, index, load, select
+from gpucomp.expr.core import Algorithm, Expr, Number, axes_of, both, call, cast, index, load, select
 from gpucomp.expr.simplify import flatten, unflatten
 from gpucomp.ir.size import same_shape
-from gpucomp.ir.types import TensorType
+from gpucomp.ir.types import DType, TensorType
 from gpucomp.ops.registry import broadcast, broadcast_index, expect_axis, op
 
 
@@ -224,6 +224,25 @@ def _expand_reference(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
 def _expand_algorithm(x: TensorType, *, shape: tuple[int, ...]) -> Algorithm:
     axes = axes_of(shape)
     return Algorithm(axes, load(0, broadcast_index(axes, x.shape), x.dtype))
+
+
+@op("Iota")
+def Iota(*, size: int, dtype: DType) -> TensorType:
+    """The numbers 0, 1 ... ``size - 1``, for a ``size`` that no constant can have: each run decides it."""
+    if not dtype.is_integer or size < 0:
+        raise ValueError(f"integers and a size of at least 0 expected, got {dtype} and {size}")
+    return TensorType(dtype, (size,))
+
+
+@Iota.define("reference")
+def _iota_reference(*, size: int, dtype: DType) -> np.ndarray:
+    return np.arange(size).astype(dtype.numpy)
+
+
+@Iota.define("algorithm")
+def _iota_algorithm(*, size: int, dtype: DType) -> Algorithm:
+    (axis,) = axes_of((size,))
+    return Algorithm((axis,), cast(axis, dtype))
 
 
 @op("Tile")

@@ -29,6 +29,8 @@ LISTS = {
     "double": np.array([2.0], np.float32),
     "s0": np.array(0),
     "s1": np.array(1),
+    "s2": np.array(2),
+    "m2": np.array(-2),
     "w": RNG.standard_normal((5, 3, 3, 3)).astype(np.float32),
     "ones": np.ones(3, np.int64),
 }
@@ -157,6 +159,16 @@ CASES = {
         node("Concat", ["b", "minus"], ["t"], axis=0),
         node("Reshape", ["x", "t"], ["y"]),
     ),
+    "numbered": made(
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "s2"], ["a"], axis=0),
+        node("Range", ["s0", "a", "s1"], ["r"]),
+        node("Range", ["a", "s1", "m2"], ["q"]),
+        node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
+        node("ReduceSum", ["x"], ["z"], keepdims=0),
+        node("Add", ["f", "z"], ["y"]),
+        outputs=("y", "q"),
+    ),
     "bounded": made(
         *of_shape(3), node("Min", ["d3", "seven"], ["e"]), node("Slice", ["x", "zero", "e", "three"], ["y"])
     ),
@@ -216,6 +228,7 @@ def test_a_graph_of_formulas_is_the_models_own_at_every_set_of_sizes(name):
         ("expand where", "f32[n,1,h]"),
         ("bounded", "f32[n,3,h,min(7, w)]"),
         ("gathered", "f32[n,3*h*w]"),
+        ("numbered", "f32[h]"),
     ],
 )
 def test_the_shape_of_a_result_is_a_formula(name, text):

@@ -57,6 +57,8 @@ REFUSED = [
     ("Pad", [f32(0)], {"pads": (1, 0), "mode": "edge"}, "pads 1 and 0 at axis 0 leave nothing of 0 elements"),
     ("Pad", [f32(5)], {"pads": (1, 1), "mode": "mirror"}, "expected, got 'mirror'"),
     ("Expand", [f32(3, 2)], {"shape": (3, 1)}, "a shape that [3, 2] broadcasts to expected, got [3, 1]"),
+    ("Iota", [], {"size": -1, "dtype": I64}, "integers and a size of at least 0 expected, got i64 and -1"),
+    ("Iota", [], {"size": 3, "dtype": F32}, "integers and a size of at least 0 expected, got f32 and 3"),
     ("Tile", [f32(3)], {"repeats": (-1,)}, "1 repeats of at least 0 expected, got [-1]"),
     ("Gather", [f32(3), f32(2)], {"axis": 0}, "integer elements expected, got f32"),
     ("Gather", [f32(0, 3), i64(2)], {"axis": 0}, "one element or more expected along axis 0 of f32[0,3], got none"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gpucomp import ops
@@ -18,8 +20,9 @@ from gpucomp.frontend.onnx.compose import (
 )
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import translates
-from gpucomp.ir import Value, constant
+from gpucomp.ir import Value, constant, sizes
 from gpucomp.ir import types as t
+from gpucomp.ir.size import Size, largest
 
 
 @translates("Constant")
@@ -68,6 +71,8 @@ def constant_of_shape(extents: Value, *, value: np.ndarray | None = None) -> Val
 def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     dtype = start.type.dtype
     first, last, step = (scalar(v, "bounds") for v in (start, limit, delta))
+    if any(isinstance(v, Size) for v in (first, last, step)):
+        return _open_range(first, last, step, dtype)
     if not step or not np.isfinite(np.asarray([first, last, step], np.float64)).all():
         raise ValueError("a finite range with a step other than 0 expected")
     count = max(0, -((first - last) // step)) if dtype.is_integer else max(0, int(np.ceil((last - first) / step)))
@@ -78,6 +83,17 @@ def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> 
     steps *= int(step)
     steps += int(first)
     return constant(steps.astype(dtype.numpy, copy=False))
+
+
+def _open_range(first: Any, last: Any, step: Any, dtype: t.DType) -> Value:
+    """A range of a length that each run decides."""
+    if not dtype.is_integer or step == 0:
+        raise ValueError("integers and a step other than 0 expected")
+    count = largest(0, -((first - last) // step))
+    numbers = ops.Iota(size=count, dtype=dtype)
+    for op, operand in ((ops.Mul, step), (ops.Add, first)):
+        numbers = op(numbers, sizes(np.array([operand], object).reshape(()), dtype))
+    return numbers
 
 
 @translates("EyeLike", since=9)

@@ -21,8 +21,9 @@ from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.frontend.onnx.symbols import is_fixed
 from gpucomp.ir import Graph
+from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dims import OpenShapes
-from gpucomp.ir.size import Assumed, assuming, size_of
+from gpucomp.ir.size import size_of
 from gpucomp.ops.registry import OPS
 
 
