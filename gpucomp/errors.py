@@ -78,7 +78,8 @@ def internal_error(error: BaseException, where: str = "") -> GpucompError:
     for module, title in FOREIGN.items():
         if place := failed_in(error, module):
             return UsageError(
-                f"{at}{title} failed in {place}: {type(error).__name__}: {str(error)[:300]}; GPUCOMP_DEBUG=1 prints the traceback",
+                f"{at}{title} failed in {place}: {type(error).__name__}: {str(error)[:300]}; GPUCOMP_DEBUG=1 prints the "
+                "traceback",
                 code="GPC2017",
             )
     return GpucompError(

@@ -86,7 +86,9 @@ class PointSampler(BaseSampler, ABC):
                 free = ~self.ledger.taken  # a copy: a sampler of several tables takes what it proposes
                 row = self.propose(study, trial)
                 if not (0 <= row < len(free) and free[row]):
-                    raise UsageError(f"sampler {type(self).__name__} proposed point {row!r}, which is taken or not there")
+                    raise UsageError(
+                        f"sampler {type(self).__name__} proposed point {row!r}, which is taken or not there"
+                    )
             if not self.ledger.taken[row]:
                 self.take(row)
             return self.points.params(row)
