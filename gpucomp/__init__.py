@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
+    from gpucomp.ir.dim import Dim
     from gpucomp.loading import load
     from gpucomp.plugins import plugin
     from gpucomp.runtime.executable import Executable
@@ -35,6 +36,7 @@ __all__ = [
     "AccuracyError",
     "ArtifactError",
     "DeviceError",
+    "Dim",
     "Executable",
     "GpucompError",
     "InputError",
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Dim": "gpucomp.ir.dim",
     "Executable": "gpucomp.runtime.executable",
     "Target": "gpucomp.device.target",
     "compile": "gpucomp.compiling",

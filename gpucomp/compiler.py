@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from gpucomp import targets
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
+from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError, UsageError
 from gpucomp.frontend import onnx as frontend
+from gpucomp.frontend.onnx.loader import Source, read
+from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
+from gpucomp.ir.dims import has_dims
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.passes import PassRecord
 from gpucomp.kernel import Kernel
@@ -25,7 +28,9 @@ from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.rewrite.pipeline import Pass
+from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.schedule.choose import TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
@@ -45,7 +50,7 @@ Made = tuple[Rendered, Scheduled]  # a kernel's source, and what it was rendered
 
 
 def compile(
-    model: str | Path | bytes | ModelProto,
+    model: str | Path | bytes | ModelProto | Source,
     *,
     target: str = "auto",
     shapes: Mapping[str, Any] | None = None,
@@ -57,6 +62,9 @@ def compile(
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
     """As ``gpucomp.compile``, but never from the cache of models."""
+    if has_dims(shapes):
+        options = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32, "records": picks_of(records)}
+        return _for_any_shape(model, targets.resolve(target), shapes or {}, options)
     with watched(progress or silent) as tell:
         device = targets.resolve(target)
         targets.require_compiler(device)
@@ -66,6 +74,30 @@ def compile(
                 model, device, shapes, constants, precision, keep_fp32, tell, observer, picks, rendered=begun.start
             )
             return finish(lowered, device, precision, tell, begun)
+
+
+def _for_any_shape(
+    model: str | Path | bytes | ModelProto | Source,
+    device: Target,
+    shapes: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Executable:
+    """The executable for a range of shapes. The model is read once; it is translated here to tell what is wrong with it."""
+    targets.require_compiler(device)
+    narrow.require(options["precision"], device.features, device.name)
+    proto, files = read(model)
+    found = open_shapes(proto, shapes, options["constants"] or {})
+    opened = frontend.load_open(Source(proto, files), found, options["constants"])
+    inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
+    if not opened.rest and opened.varying() == set(found.dims):
+        values = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
+        outputs = {name: (value.type.dtype.name, value.shape) for name, value in values}
+
+    def make(at: Mapping[str, object]) -> Executable:
+        return compile(Source(proto, files), target=device.name, shapes=at, **options)
+
+    ins, outs = (tuple(TensorSpec(name, *declared) for name, declared in some.items()) for some in (inputs, outputs))
+    return AnyShapeExecutable(device.name, found, ins, outs, make)
 
 
 def finish(
@@ -150,7 +182,7 @@ class Lowered:
 
 
 def lower(
-    model: str | Path | bytes | ModelProto,
+    model: str | Path | bytes | ModelProto | Source,
     device: Target,
     shapes: Mapping[str, Any] | None = None,
     constants: Mapping[str, Any] | None = None,
@@ -171,6 +203,8 @@ def lower(
     ``rendered`` is called with every source as soon as it is known.
     """
     narrow.require(precision, device.features, device.name)
+    if has_dims(shapes):
+        raise UsageError("this needs one size of each dimension: give numbers in shapes=", code="GPC2017")
     tell("read", 0, 1)
     graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)

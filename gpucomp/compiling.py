@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.ir.dims import has_dims
 from gpucomp.model_cache import entry_for
 from gpucomp.runtime.executable import Executable
 
@@ -34,7 +35,8 @@ def compile(
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is GPUCOMP_TARGET, or cpu if that is
               not set
     shapes    shapes of inputs with dynamic dimensions: ``{"x": (1, 3, 224, 224)}``. For a sequence: the list of its
-              tensors' shapes. For an empty optional: ``None``
+              tensors' shapes. For an empty optional: ``None``. A size that each run decides is a ``Dim`` or a name:
+              ``{"x": (Dim("batch", 1, 64), 3, "h", "w")}``
     constants values of inputs that become constants; needed if the value of an input decides a shape
     precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see
               ``gpucomp.kernel.passes.precision``
@@ -53,7 +55,8 @@ def compile(
     records that cannot be read.
     """
     arguments = {"shapes": shapes, "constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    entry = entry_for(model, target, arguments, records) if observer is None else None
+    kept = observer is None and not has_dims(shapes)
+    entry = entry_for(model, target, arguments, records) if kept else None
     found = entry.find() if entry is not None else None
     if found is not None:
         return found

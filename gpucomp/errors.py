@@ -80,7 +80,7 @@ def internal_error(error: BaseException, where: str = "") -> GpucompError:
             return UsageError(
                 f"{at}{title} failed in {place}: {type(error).__name__}: {str(error)[:300]}; GPUCOMP_DEBUG=1 prints the "
                 "traceback",
-                code="GPC2017",
+                code="GPC2019",
             )
     return GpucompError(
         f"{at}internal error, {type(error).__name__}: {str(error)[:300]}; this is a bug of gpucomp: please report it with the "

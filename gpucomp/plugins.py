@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 
 from gpucomp import lowering
-from gpucomp.errors import FOREIGN, UsageError, failed_in, quote
+from gpucomp.errors import FOREIGN, GpucompError, UsageError, failed_in, quote
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.rewrite import pipeline
 from gpucomp.rewrite.rule import Rule
@@ -25,6 +25,11 @@ from gpucomp.targets.back_end import engines_by_body
 
 GROUP = "gpucomp.plugins"
 LANGUAGES = ("c", "llvm")  # templates for CUDA and OpenCL; LLVM for the CPU
+# what a plug-in's code may raise; ``errors.internal_error`` reports the rest
+FAILURES = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError,
+    SyntaxError, TypeError, ValueError, GpucompError,
+)  # fmt: skip
 
 SAMPLERS: dict[str, str] = {}  # ``package.module:Class`` by name; imported by searches only
 _loaded: set[str] = set()
@@ -96,10 +101,11 @@ def plugin(name: str) -> None:
     if name in _failed:
         raise UsageError(_failed[name], code="GPC2014")
     found = _entry_point(name)
+    FOREIGN[found.module.partition(".")[0]] = f"plug-in {quote(name)}"
     made = Plugin(name)
     try:
         found.load()(made)
-    except Exception as error:  # of another's code, which can raise anything
+    except FAILURES as error:
         place, others = failed_in(error, found.module.partition(".")[0]), ", ".join(sorted(map(quote, _loaded)))
         _failed[name] = (
             f"plug-in {quote(name)} ({found.value}) cannot be loaded: {type(error).__name__}: {error}"
@@ -113,7 +119,6 @@ def plugin(name: str) -> None:
         engines = engines_by_body(language)
         engines[family.body] = (family, *engines[family.body])
     SAMPLERS.update(made.samplers)
-    FOREIGN[found.module.partition(".")[0]] = f"plug-in {quote(name)}"
     _loaded.add(name)
 
 

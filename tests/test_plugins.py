@@ -242,7 +242,7 @@ def test_a_plugin_that_fails_later_is_not_called_a_bug_of_gpucomp(example, tmp_p
         (environment, example[1]), "-m", "gpucomp", *plugins_, "inspect", str(example[1]), "--passes", expected=1
     )
 
-    assert "GPC2017: plug-in 'failing' failed in" in told
+    assert "GPC2019: plug-in 'failing' failed in" in told
     assert "failing_module.py:8: IndexError" in told
     assert "bug of gpucomp" not in told
 

@@ -14,6 +14,7 @@ PUBLIC = [
     "AccuracyError",
     "ArtifactError",
     "DeviceError",
+    "Dim",
     "Executable",
     "GpucompError",
     "InputError",

@@ -18,7 +18,15 @@ from gpucomp import config
 from gpucomp.cli import cache, compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
-from gpucomp.cli.opening import costs_of, fixed_inputs, lowered_model, needs_model, open_model, shapes_told_by
+from gpucomp.cli.opening import (
+    costs_of,
+    fixed_inputs,
+    lowered_model,
+    needs_model,
+    open_graph,
+    open_model,
+    shapes_told_by,
+)
 from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
@@ -26,6 +34,7 @@ from gpucomp.cli.replay import replay
 from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_export
 from gpucomp.errors import UnsupportedError, UsageError, quote
 from gpucomp.files import write
+from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.ceilings import together
 from gpucomp.runtime.inputs import random_inputs
 
@@ -432,8 +441,10 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
         sizes, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)
+        opened = open_graph(model, sizes, fixed) if has_dims(sizes) else None
         try:
-            problems, dynamic_model = frontend.check(model, shapes=sizes, constants=fixed)
+            example = opened.shapes.at(opened.example) if opened else sizes
+            problems, dynamic_model = frontend.check(model, shapes=example, constants=fixed)
         except UsageError as error:
             problems, dynamic_model = frontend.unknown_operators(model), b""
             if error.code != "GPC2102" or not problems:
@@ -443,6 +454,8 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
         cases = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise UnsupportedError(f"{quote(model)} cannot be compiled: {cases}, listed on standard output", code="GPC4001")
+    if opened:
+        click.echo("\n".join(show.free_sizes(opened)))
     if dynamic_model:
         click.echo("\n".join(show.dynamic_operators(DynamicModel(dynamic_model))))
         click.echo(f"{quote(model)}: everything else can be compiled for {device.name}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from gpucomp.errors import DeviceError, UsageError, quote
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
+    from gpucomp.frontend.onnx.loader import OpenGraph
     from gpucomp.report.cost import Cost
     from gpucomp.runtime.executable import Executable
     from gpucomp.schedule.choose import Choice
@@ -62,6 +63,15 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
             if not found.keys() - sizes.keys():
                 raise
         return package.compile(path, shapes={**found, **sizes}, progress=report, **options)
+
+
+def open_graph(model: Path, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> OpenGraph:
+    """The graph of an ONNX model for the dimensions that ``shapes`` declare."""
+    from gpucomp.frontend.onnx.loader import Source, load_open, read
+    from gpucomp.frontend.onnx.open_shapes import open_shapes
+
+    proto, files = read(model)
+    return load_open(Source(proto, files), open_shapes(proto, shapes, constants), constants)
 
 
 def needs_model(how: ModelOptions, what: str, command: str) -> UsageError:

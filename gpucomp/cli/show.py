@@ -17,6 +17,7 @@ from gpucomp.runtime.executable import Executable, KernelInfo
 if TYPE_CHECKING:
     from gpucomp.cli.compare import Distance, Tolerance
     from gpucomp.dynamic.program import DynamicModel
+    from gpucomp.frontend.onnx.loader import OpenGraph
     from gpucomp.ir.passes import PassRecord
     from gpucomp.schedule.choose import Choice
 
@@ -131,6 +132,21 @@ def summary(exe: Executable) -> list[str]:
             f"dynamic   {len(exe.dynamic_operators)} operators behind data-dependent shapes run on the host, by numpy: "
             f"{counted(op for op, _ in exe.dynamic_operators)}"
         )
+    return lines
+
+
+def free_sizes(opened: OpenGraph) -> list[str]:
+    """The dimensions whose size each run decides, the outputs' shapes as formulas of them, and where these are right."""
+    shapes, varying = opened.shapes, opened.varying()
+    lines = []
+    for name, dim in shapes.dims.items():
+        places = [f"{quote(i)}" for i, shape in shapes.shapes.items() if dim in shape]
+        fixed = "" if name in varying else "; a loop over it is unrolled, so each size is another graph"
+        lines.append(f"{plain(name)}: {dim.range}, in {', '.join(places)}, says {shapes.said[name]}{fixed}")
+    if varying == set(shapes.dims):
+        outputs = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
+        lines += [f"output {plain(name)}: {plain(value.type)}" for name, value in outputs]
+        lines += [f"where {plain(condition)}" for condition in opened.conditions.texts()]
     return lines
 
 

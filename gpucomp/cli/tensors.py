@@ -16,6 +16,7 @@ import numpy as np
 
 from gpucomp.errors import DeviceError, InputError, UsageError, quote
 from gpucomp.extras import install
+from gpucomp.ir.dim import Dim
 from gpucomp.runtime.inputs import TensorSpec
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -43,20 +44,23 @@ _UNREADABLE = (
 )
 
 
-SIZES = r"([0-9]{1,18}(x[0-9]{1,18})*)?"
+SIZE = r"(?:[0-9]{1,18}|\{[^{}:,\[\]]{1,80}(?::[0-9]{1,10}\.\.[0-9]{1,10}(?::[0-9]{1,10})?)?\})"
+SIZES = rf"({SIZE}(x{SIZE})*)?"
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
     """``["x:1x3x224x224"]`` to ``{"x": (1, 3, 224, 224)}``. A name may hold colons; ``x:`` is a scalar.
 
     ``s:[2x3,4x3]`` gives the list of shapes of a sequence's tensors; ``o:none`` is an optional that holds nothing. Several
-    may stand in one text, with commas between them, as for trtexec and polygraphy.
+    may stand in one text, with commas between them, as for trtexec and polygraphy. ``x:{n}x3x{h:32..1536:32}`` has sizes that
+    each run decides.
     """
     shapes: dict[str, Any] = {}
     for text in (part for given in texts for part in _apart(given)):
-        name, colon, sizes = text.rpartition(":")
+        whole = re.fullmatch(rf"(?s:(.+)):(\[{SIZES}(?:,{SIZES})*\]|none|{SIZES})", text)
+        name, sizes = (whole[1], whole[2]) if whole else text.rpartition(":")[::2]
         listed = re.fullmatch(rf"\[({SIZES}(,{SIZES})*)\]", sizes)
-        if not colon or not name or not (listed or sizes == "none" or re.fullmatch(SIZES, sizes)):
+        if not whole:
             raise UsageError(
                 f"--shapes {quote(text)}: NAME:1x3x224x224 expected, NAME:[2x3,4x3] for a sequence"
                 f"{_advice(name, sizes)}",
@@ -118,8 +122,19 @@ def _number(text: str) -> int | float | bool:
         return float(text)
 
 
-def _extents(text: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in text.split("x")) if text else ()
+def _extents(text: str) -> tuple[Any, ...]:
+    return tuple(map(_extent, re.findall(SIZE, text)))
+
+
+def _extent(text: str) -> Any:
+    """``7``, or a size that each run decides: ``{h}``, ``{h:32..1536}``, ``{h:32..1536:32}``."""
+    if not text.startswith("{"):
+        return int(text)
+    name, *numbers = text[1:-1].split(":")
+    if not numbers:
+        return name
+    low, high = numbers[0].split("..")
+    return Dim(name, int(low), int(high), *map(int, numbers[1:]))
 
 
 def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -305,6 +320,8 @@ def require_pillow() -> None:
 def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
     """A photo as the input ``spec``: RGB, or grey for one channel, resized to its height and width, batch 1.
 
+    Where each run decides height or width, it is the photo's own, or the next that is in the range.
+
     ``imagenet`` divides by 255, subtracts ImageNet's mean and divides by its deviation; a grey photo is only divided by 255.
     ``none`` keeps 0 to 255. Channels come first, or last if the input's last axis is 1 or 3 long.
     """
@@ -313,7 +330,7 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
 
     shape = spec.shape
     first = len(shape) == 4 and shape[1] in (1, 3)
-    if len(shape) != 4 or shape[0] != 1 or not (first or shape[3] in (1, 3)):
+    if len(shape) != 4 or not _may_be_one(shape[0]) or not (first or shape[3] in (1, 3)):
         raise UsageError(
             f"input {quote(spec.name)} is {spec.type}; for a photo [1, C, H, W] or [1, H, W, C] expected, with C 1 or 3",
             code="GPC2003",
@@ -323,6 +340,10 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
         with Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise UsageError(f"{quote(path)} has more than {MAX_PIXELS} pixels", code="GPC2004")
+            height, width = (
+                size.nearest(own) if isinstance(size, Dim) else size
+                for size, own in ((height, image.height), (width, image.width))
+            )
             coloured = image.convert("RGB" if channels == 3 else "L")
             pixels = np.asarray(coloured.resize((width, height), Image.Resampling.BILINEAR), np.float32)
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -336,6 +357,10 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
     if first:
         pixels = pixels.transpose(2, 0, 1)
     return pixels[None].astype(spec.type.dtype.numpy)
+
+
+def _may_be_one(size: Any) -> bool:
+    return 1 in size if isinstance(size, Dim) else bool(size == 1)
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, Path]:

@@ -25,13 +25,14 @@ import onnx
 from gpucomp import config
 from gpucomp.dynamic.outline import REPEATED_WORK, Part, expensive, part_of
 from gpucomp.errors import ArtifactError, DeviceError, GpucompError, UnsupportedError, quote
-from gpucomp.frontend.onnx import functions, loader, tensors
+from gpucomp.frontend.onnx import functions, loader
 from gpucomp.frontend.onnx.compose import answering
 from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.importer import Importer
+from gpucomp.frontend.onnx.open_shapes import declared_outputs
 from gpucomp.ir.graph import MAX_RANK, Constant, Graph, Input, Node, Value, topological
 from gpucomp.ir.printer import format_graph
-from gpucomp.ir.types import Dim, TensorType
+from gpucomp.ir.types import TensorType
 from gpucomp.runtime.host import UNFIT
 from gpucomp.runtime.inputs import TensorSpec, gathered
 
@@ -321,12 +322,7 @@ class DynamicModel:
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """The tensors that the model declares as its outputs; an extent that only a run decides is a ``Dim``."""
-        found = []
-        for info in self.proto.graph.output:
-            if info.type.HasField("tensor_type"):
-                dtype = tensors.element_type(info.type.tensor_type.elem_type, info.name)
-                found.append(TensorSpec(info.name, dtype.name, _declared(info.type.tensor_type)))
-        return tuple(found)
+        return tuple(TensorSpec(name, *declared) for name, declared in declared_outputs(self.proto).items())
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Compute every output of the model from the outputs of the compiled part: arrays, lists of arrays, or ``None``.
@@ -446,14 +442,6 @@ def _identity(array: np.ndarray) -> object:
 
 def _named(node: onnx.NodeProto) -> tuple[str, str]:
     return node.op_type, node.name or next((o for o in node.output if o), "")
-
-
-def _declared(type: onnx.TypeProto.Tensor) -> tuple[Any, ...]:
-    if not type.HasField("shape"):
-        return (Dim("..."),)
-    return tuple(
-        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else Dim(d.dim_param or "?") for d in type.shape.dim
-    )
 
 
 def _flat(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpucomp.errors import ShapeError, quote
-from gpucomp.ir.types import TensorType, type_of
+from gpucomp.ir.size import Size, hint
+from gpucomp.ir.types import DType, TensorType, type_of
 
 MAX_RANK = 32  # the largest rank that all of numpy's functions support
 
@@ -132,7 +133,7 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: s
         if len(t.shape) > MAX_RANK:
             where = f" at node {quote(name)}" if name else ""
             raise ShapeError(f"{op.name}{where}: a result of rank {len(t.shape)}, at most {MAX_RANK}", code="GPC3102")
-        if any(d < 0 for d in t.shape) or math.prod(max(d, 1) for d in t.shape) > 1 << 48:
+        if any(d < 0 for d in t.shape) or math.prod(max(hint(d), 1) for d in t.shape) > 1 << 48:
             where = f" at node {quote(name)}" if name else ""
             raise ShapeError(f"{op.name}{where}: the result {t} has no sensible size", code="GPC3102")
     return results
@@ -210,6 +211,9 @@ Input = Op("Input", lambda *, type, label: type)
 Constant = Op("Constant", lambda *, value: type_of(value))
 
 
+Sizes = Op("Sizes", lambda *, values, dtype: TensorType(dtype, values.shape))
+
+
 def input_value(label: str, type: TensorType) -> Value:
     """A graph input named ``label`` in messages and in ``run``."""
     return Input(type=type, label=label)
@@ -220,6 +224,13 @@ def constant(array: np.ndarray | np.generic | float | int | bool, name: str = ""
     array = np.asarray(array)
     array.flags.writeable = False
     return Constant(value=array, name=name)
+
+
+def sizes(values: np.ndarray, dtype: DType) -> Value:
+    """Numbers of which each run decides some: an array of objects, with a ``Size`` for each of these. Else a constant."""
+    if any(isinstance(v, Size) for v in values.reshape(-1)):
+        return Sizes(values=values, dtype=dtype)
+    return constant(values.astype(dtype.numpy))
 
 
 def constant_value(value: Value) -> np.ndarray | None:

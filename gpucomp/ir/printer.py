@@ -40,7 +40,7 @@ class Namer:
 
 def format_attr(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        flat = ", ".join(f"{v:.6g}" if v.dtype.kind == "f" else str(v) for v in value.reshape(-1)[:MAX_ELEMENTS])
+        flat = ", ".join(f"{v:.6g}" if value.dtype.kind == "f" else str(v) for v in value.reshape(-1)[:MAX_ELEMENTS])
         return f"[{flat}{', ...' if value.size > MAX_ELEMENTS else ''}]"
     if isinstance(value, np.dtype):
         return str(value)

@@ -11,6 +11,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from gpucomp.ir.size import Size
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -86,18 +88,6 @@ def dtype_of(numpy_dtype: object) -> DType:
         raise TypeError(f"element type {dtype} is not supported; supported are {', '.join(DTYPES)}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """A named dynamic dimension with its declared range, both ends included."""
-
-    name: str
-    low: int = 1
-    high: int = (1 << 31) - 1
-
-    def __str__(self) -> str:
-        return self.name
-
-
 @dataclass(frozen=True)
 class TensorType:
     """Element type and shape; printed ``f16[1,64,56,56]``. Compared by value."""
@@ -125,7 +115,7 @@ class TensorType:
         return self.size * self.dtype.nbytes
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
-        return TensorType(self.dtype, tuple(int(d) for d in shape))
+        return TensorType(self.dtype, tuple(d if isinstance(d, Size) else int(d) for d in shape))
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(dtype, self.shape)

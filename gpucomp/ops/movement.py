@@ -9,6 +9,7 @@ import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, Number, axes_of, both, call, index, load, select
 from gpucomp.expr.simplify import flatten, unflatten
+from gpucomp.ir.size import same_shape
 from gpucomp.ir.types import TensorType
 from gpucomp.ops.registry import broadcast, broadcast_index, expect_axis, op
 
@@ -114,7 +115,9 @@ def Slice(x: TensorType, *, starts: tuple[int, ...], steps: tuple[int, ...], siz
         if step == 0 or size < 0:
             raise ValueError(f"a step other than 0 and a size of at least 0 expected at axis {d}, got {step}, {size}")
         last = start + (size - 1) * step
-        if size and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d]):
+        if same_shape((start, step, size), (0, 1, x.shape[d])):
+            continue
+        if size != 0 and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d]):
             raise ValueError(f"elements of 0 to {x.shape[d] - 1} expected at axis {d}, got {start} to {last}")
     return x.with_shape(sizes)
 

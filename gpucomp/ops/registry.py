@@ -10,6 +10,7 @@ import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, Var, axes_of, cast, index, load
 from gpucomp.ir.graph import Op
+from gpucomp.ir.size import is_one, same
 from gpucomp.ir.types import BF16, BOOL, F16, F32, I32, DType, TensorType
 
 OPS: dict[str, Op] = {}
@@ -81,17 +82,18 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     result = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
         for axis, extent in enumerate(shape, start=len(result) - len(shape)):
-            if extent != 1 and result[axis] not in (1, extent):
+            if is_one(extent) or same(extent, result[axis]):
+                continue
+            if not is_one(result[axis]) and result[axis] != extent:
                 raise ValueError(f"shapes do not broadcast: {', '.join(map(str, shapes))}")
-            if extent != 1:
-                result[axis] = int(extent)
+            result[axis] = extent
     return tuple(result)
 
 
 def broadcast_index(axes: Sequence[Expr], shape: tuple[int, ...]) -> tuple[Expr, ...]:
     """The index into an operand of ``shape`` that broadcasts against ``axes``."""
     tail = axes[len(axes) - len(shape) :]
-    return tuple(index(0) if extent == 1 else axis for axis, extent in zip(tail, shape, strict=True))
+    return tuple(index(0) if is_one(extent) else axis for axis, extent in zip(tail, shape, strict=True))
 
 
 def elementwise(

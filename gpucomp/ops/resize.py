@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from gpucomp.expr.core import (
     select,
     var,
 )
+from gpucomp.ir.size import Size, hint
 from gpucomp.ir.types import F32, DType, TensorType
 from gpucomp.ops.registry import compute_type, expect, op
 
@@ -62,7 +64,31 @@ class _Place:
         return Fraction(self.a * i + self.b, self.d)
 
 
-def _place(extent: int, size: int, scale: float, mode: str, roi: tuple[float, float]) -> _Place:
+def _open_place(extent: Any, size: Any, mode: str) -> _Place:
+    """As ``_place``, for a scale of ``size / extent`` that each run decides."""
+    if mode == "tf_crop_and_resize":
+        raise ValueError("sizes that a run decides are not supported with tf_crop_and_resize")
+    scale = Fraction(hint(size)) / Fraction(hint(extent))
+    if mode == "align_corners":
+        slope = (0, 1) if size == 1 else (extent - 1, size - 1)
+        return _Place(slope[0], 0, slope[1], extent, scale)
+    if mode == "asymmetric":
+        return _Place(extent, 0, size, extent, scale)
+    if mode == "pytorch_half_pixel" and size == 1:
+        return _Place(0, -1, 2, extent, scale)
+    return _Place(2 * extent, extent - size, 2 * size, extent, scale)
+
+
+def _place(extent: int, size: int, scale: float | None, mode: str, roi: tuple[float, float]) -> _Place:
+    if scale is None:
+        return _open_place(extent, size, mode)
+    if isinstance(extent, Size):  # a scale that is the same in every run
+        if mode not in ("asymmetric", "half_pixel"):
+            return _open_place(extent, size, mode)
+        inverse = 1 / Fraction(scale)
+        slope, offset = inverse, Fraction(0) if mode == "asymmetric" else inverse / 2 - Fraction(1, 2)
+        d = math.lcm(slope.denominator, offset.denominator)
+        return _Place(int(slope * d), int(offset * d), d, extent, Fraction(scale))
     ratio = Fraction(size, extent) if extent and _is_close(scale, size / extent) else Fraction(scale)
     length = ratio * extent
     inverse = 1 / ratio
@@ -97,9 +123,10 @@ def _is_close(scale: float, quotient: float) -> bool:
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
+Scales = tuple[float | None, ...]  # ``None`` for ``sizes[d] / extent``, which each run decides
 
 
-def _places(x: TensorType, sizes: Ints, scales: Floats, mode: str, roi: Floats) -> list[_Place]:
+def _places(x: TensorType, sizes: Ints, scales: Scales, mode: str, roi: Floats) -> list[_Place]:
     return [
         _place(n, sizes[d], scales[d], mode, (roi[d], roi[x.rank + d]) if roi else (0.0, 1.0))
         for d, n in enumerate(x.shape)
@@ -111,7 +138,7 @@ def Resize(
     x: TensorType,
     *,
     sizes: Ints,
-    scales: Floats,
+    scales: Scales,
     mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel",
     nearest_mode: str = "round_prefer_floor",
@@ -134,7 +161,7 @@ def Resize(
     ):
         if value not in known:
             raise ValueError(f"{name} {' or '.join(known)} expected, got {value!r}")
-    if any(not (s > 0 and math.isfinite(s)) for s in scales) or any(s < 0 for s in sizes):
+    if any(s is not None and not (s > 0 and math.isfinite(s)) for s in scales) or any(s < 0 for s in sizes):
         raise ValueError(f"scales above 0 and sizes of at least 0 expected, got {list(scales)} and {list(sizes)}")
     if any(n == 0 and s > 0 for n, s in zip(x.shape, sizes, strict=True)):
         raise ValueError(f"one element or more along every axis expected, got {x}")
@@ -180,7 +207,7 @@ def _resize_algorithm(
     x: TensorType,
     *,
     sizes: Ints,
-    scales: Floats,
+    scales: Scales,
     mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel",
     nearest_mode: str = "round_prefer_floor",
@@ -287,7 +314,7 @@ def _resize_reference(
     x: np.ndarray,
     *,
     sizes: Ints,
-    scales: Floats,
+    scales: Scales,
     mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel",
     nearest_mode: str = "round_prefer_floor",

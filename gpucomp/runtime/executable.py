@@ -32,9 +32,8 @@ _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for executable in _executables:  # a lock may have been held by a thread that the child does not have
-        executable._lock = threading.Lock()
-        vars(executable).pop("_dynamic", None)
+    for executable in _executables:
+        executable.reset()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -54,7 +53,7 @@ ELSEWHERE = {
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _takes_a_feed(method: Method) -> Method:
+def takes_a_feed(method: Method) -> Method:
     """Say how ``method`` is called if it is called in another library's way: with outputs' names, or inputs as keywords."""
 
     @wraps(method)
@@ -152,7 +151,15 @@ class Executable:
         self.dynamic_model = dynamic_model
         self._open_dynamic = open_dynamic
         self._program: Program | None = None
+        self.reset()
+        self._remember()
+
+    def reset(self) -> None:
+        """Make fresh locks, for a process that was forked: one may be held by a thread that the child does not have."""
         self._lock = threading.Lock()  # one arena: runs take turns
+        vars(self).pop("_dynamic", None)
+
+    def _remember(self) -> None:
         _executables.add(self)
 
     def __repr__(self) -> str:
@@ -243,7 +250,7 @@ class Executable:
         """Bytes of tensors in memory during a run: arena, weights, inputs and outputs."""
         return self.plan.arena_bytes + sum(b.nbytes for b in self.plan.buffers if b.kind != TEMP)
 
-    @_takes_a_feed
+    @takes_a_feed
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
@@ -263,14 +270,14 @@ class Executable:
         flat = flattened(inputs, self.plan.input_containers)
         return checked_inputs(flat, self.inputs, on_gpu=self.plan.kind == "cuda")  # type: ignore[arg-type]
 
-    @_takes_a_feed
+    @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
         """Seconds of each kernel in one run; 0 for host operators on a GPU. Raises the same errors as ``run``."""
         arrays = self._checked(inputs)
         with self._lock:
             return list(zip(self.kernels, self._opened().profile(arrays), strict=True))
 
-    @_takes_a_feed
+    @takes_a_feed
     def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
         """Seconds of each launch in one run, and when each thread was busy with which launch. Raises the errors of ``run``."""
         arrays = self._checked(inputs)
@@ -285,6 +292,11 @@ class Executable:
     def save(self, path: str | Path) -> None:
         """Write the model as one ``.gpuc`` file, completely or not at all; ``gpucomp.load`` reads it."""
         artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.dynamic_model))
+
+    def open(self) -> None:
+        """Open the device now rather than on the first run. Raises ``DeviceError`` if it cannot run the model."""
+        with self._lock:
+            self._opened()
 
     def _opened(self) -> Program:
         if self._program is None:

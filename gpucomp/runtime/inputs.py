@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.errors import InputError, quote
+from gpucomp.errors import InputError, UsageError, quote
 from gpucomp.extras import install
+from gpucomp.ir.dim import Dim
+from gpucomp.ir.dims import Extent
 from gpucomp.ir.types import DTYPES, NAMED, STRING, TensorType
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
@@ -37,7 +39,7 @@ class TensorSpec:
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]  # of whole numbers; a ``Dim`` where each run decides the size
 
     @property
     def type(self) -> TensorType:
@@ -77,15 +79,21 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
             f"convert with .astype({str(dtype.numpy)!r})",
             code="GPC2104",
         )
-    if array.shape != spec.shape:
+    if not _fits(array.shape, spec.shape):
         raise InputError(
-            f"input {quote(spec.name)}: shape {list(spec.shape)} expected, found {list(array.shape)}; "
+            f"input {quote(spec.name)}: shape [{', '.join(map(str, spec.shape))}] expected, found {list(array.shape)}; "
             f"for another shape compile with shapes={{{spec.name!r}: {array.shape}}}",
             code="GPC2103",
-            in_shell=f"input {quote(spec.name)}: shape {list(spec.shape)} expected, found {list(array.shape)}; "
+            in_shell=f"input {quote(spec.name)}: shape [{', '.join(map(str, spec.shape))}] expected, found {list(array.shape)}; "
             f"for another shape compile with --shapes {spec.name}:{'x'.join(map(str, array.shape))}",
         )
     return np.asarray(array, dtype=dtype.numpy, order="C") if isinstance(array, np.ndarray) else array
+
+
+def _fits(shape: Sequence[int], expected: Sequence[Extent]) -> bool:
+    """Whether the ranks are equal, and the sizes that no run decides."""
+    pairs = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(isinstance(wanted, Dim) or size == wanted for size, wanted in pairs)
 
 
 def _texts(value: object, name: str) -> np.ndarray:
@@ -229,6 +237,12 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.nd
     The same ``seed`` gives the same arrays.
     """
     rng = np.random.default_rng(seed)
+    for spec in specs:
+        if open_dims := [dim for dim in spec.shape if isinstance(dim, Dim)]:
+            raise UsageError(
+                f"no random array for {spec}, because each run decides {quote(open_dims[0])}: give an array",
+                code="GPC2017",
+            )
 
     def drawn(spec: TensorSpec) -> np.ndarray:
         dtype = spec.type.dtype

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import weakref
 from collections.abc import MutableMapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gpucomp.runtime.native import HOST_ALIGNMENT, address_of
 
 LARGE_PAGE = 2 << 20
 PART = 8 * LARGE_PAGE  # copied at a time
+_rooms: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 
 
@@ -42,6 +44,7 @@ def room(nbytes: int) -> np.ndarray | None:
         memory.madvise(mmap.MADV_HUGEPAGE)
     except OSError:
         return None
+    _rooms.add(memory)
     raw = np.frombuffer(memory, np.uint8)
     start = -address_of(raw) % LARGE_PAGE
     return raw[start : start + nbytes]
@@ -50,13 +53,13 @@ def room(nbytes: int) -> np.ndarray | None:
 def gather(weights: MutableMapping[str, np.ndarray]) -> None:
     """Copy the arrays side by side into large pages.
 
-    Nothing is moved if all of them are smaller than one large page, if large pages are not available or switched off, or if
-    the system does not reserve the memory.
+    Arrays that are there already stay. Nothing is moved if all others are smaller than one large page, if large pages are
+    not available or switched off, or if the system does not reserve the memory.
 
     Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are released part by part, so
     that the memory is not needed twice. Copies begin at multiples of ``HOST_ALIGNMENT`` and are read-only.
     """
-    names = [name for name, weight in weights.items() if not weight.dtype.hasobject]
+    names = [name for name, weight in weights.items() if not (weight.dtype.hasobject or _is_there(weight))]
     sizes = [-(-weights[name].nbytes // HOST_ALIGNMENT) * HOST_ALIGNMENT for name in names]
     if sum(sizes) < LARGE_PAGE or not config.current().large_pages or not given():
         return
@@ -85,11 +88,21 @@ def _move(source: np.ndarray, target: np.ndarray) -> None:
         _give_back(source[before : start + step])
 
 
-def _give_back(array: np.ndarray) -> None:
-    """Release the whole pages of a mapped file that ``array`` covers. The system loads them again when they are read."""
+def _owner(array: np.ndarray) -> object:
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
+    return owner
+
+
+def _is_there(array: np.ndarray) -> bool:
+    owner = _owner(array)
+    return isinstance(owner, memoryview) and isinstance(owner.obj, mmap.mmap) and owner.obj in _rooms
+
+
+def _give_back(array: np.ndarray) -> None:
+    """Release the whole pages of a mapped file that ``array`` covers. The system loads them again when they are read."""
+    owner = _owner(array)
     if not isinstance(owner, memoryview) or not owner.readonly or not isinstance(owner.obj, mmap.mmap):
         return
     if not hasattr(mmap, "MADV_DONTNEED"):

@@ -37,7 +37,6 @@ PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 EXTRAS = set(tomllib.loads(PROJECT)["project"]["optional-dependencies"])
 
 ONE_TRIAL = ("--trials", "1")
-ENDS_AT_ONCE = (*ONE_TRIAL, "--budget", "1s")  # where another page has the same search with a trial
 
 # Programs by the words that a command begins with; the longest match counts. These run, with less to do:
 SMALLER: dict[str, tuple[str, ...]] = {
@@ -51,7 +50,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
     "gpucomp bench": ("--duration", "0.02", "--warmup", "0", "--iterations", "1"),
     "gpucomp bench model.onnx --static": (),
     "gpucomp tune": ONE_TRIAL,
-    "gpucomp tune model.onnx --budget 20m": ENDS_AT_ONCE,
+    "gpucomp tune model.onnx --budget 20m --storage": ONE_TRIAL,
     "gpucomp tune model.onnx --budget 20m --records": ONE_TRIAL,
     "gpucomp tune model.onnx --dry-run": (),
 }
@@ -69,6 +68,7 @@ NOT_HERE = {
     "bench.gpu tune": "needs a GPU",
     "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",
     "bench.tune_models": "takes minutes: tests/bench/test_tune_models.py runs it with less to do",
+    "gpucomp tune model.onnx --budget 20m": "docs/how-to/tune.md has this with --records, and its test runs it",
     "bench.tuning_lab": "needs Kernel Tuner, from the network: tests/bench/test_tuning_lab.py runs the rest",
     "make": "each goal takes minutes; several need the network",
     "optuna-dashboard": "is a server, and no dependency",

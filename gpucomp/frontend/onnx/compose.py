@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from gpucomp import config, ops
 from gpucomp.errors import UnsupportedError, quote
 from gpucomp.frontend.onnx.tensors import MADE_LIMIT
-from gpucomp.ir import Input, Node, Value, constant, constant_value, topological
+from gpucomp.ir import Input, Node, Sizes, Value, constant, constant_value, sizes, topological
 from gpucomp.ir import types as t
+from gpucomp.ir.size import Size, same_shape
 from gpucomp.ir.types import DType
 
 # --- constants
@@ -87,11 +89,12 @@ def extremes(array: np.ndarray, columns: int = 1) -> tuple[np.ndarray, np.ndarra
 
 
 def static(value: Value, what: str) -> np.ndarray:
-    """The array of a constant. For other values, raises ``UnsupportedError`` that names the inputs it depends on.
+    """The array of a constant, or an array of objects with the sizes that runs decide.
 
+    For other values, raises ``UnsupportedError`` that names the inputs it depends on.
     The code is GPC4005: the node can be translated again while the model runs, when the value is known.
     """
-    array = constant_value(value)
+    array = value.attrs["values"] if value.op is Sizes else constant_value(value)
     answer = _known.get()
     if array is None and answer is not None:
         return answer(value)
@@ -106,12 +109,12 @@ def static(value: Value, what: str) -> np.ndarray:
     return array
 
 
-def ints(value: Value, what: str) -> tuple[int, ...]:
+def ints(value: Value, what: str) -> tuple[Any, ...]:
     """A constant 1-D (or 0-D) integer operand as a tuple."""
     array = static(value, what)
-    if array.ndim > 1 or array.dtype.kind not in "iu":
+    if array.ndim > 1 or not value.type.dtype.is_integer:
         raise ValueError(f"{what}: a list of integers expected, {value.type} given")
-    return tuple(int(v) for v in array.reshape(-1))
+    return tuple(v if isinstance(v, Size) else int(v) for v in array.reshape(-1))
 
 
 def scalar(value: Value, what: str) -> int | float | bool:
@@ -133,7 +136,7 @@ def scalar_of(dtype: DType, number: float | int | bool) -> Value:
 
 
 def int64(numbers: Iterable[int]) -> Value:
-    return constant(np.array(list(numbers), np.int64))
+    return sizes(np.array([*numbers, None], object)[:-1], t.I64)
 
 
 def checked_size(count: int, itemsize: int) -> None:
@@ -164,8 +167,8 @@ def axes_of(axes: Iterable[int], rank: int) -> tuple[int, ...]:
 
 
 def reshape(x: Value, shape: Sequence[int]) -> Value:
-    shape = tuple(int(d) for d in shape)
-    return x if shape == x.shape else ops.Reshape(x, shape=shape)
+    shape = tuple(d if isinstance(d, Size) else int(d) for d in shape)
+    return x if same_shape(shape, x.shape) else ops.Reshape(x, shape=shape)
 
 
 def transpose(x: Value, perm: Sequence[int]) -> Value:
@@ -182,7 +185,7 @@ def move_axis(x: Value, source: int, target: int) -> Value:
 
 def expand(x: Value, shape: Sequence[int]) -> Value:
     shape = tuple(shape)
-    return x if shape == x.shape else ops.Expand(x, shape=shape)
+    return x if same_shape(shape, x.shape) else ops.Expand(x, shape=shape)
 
 
 def cast(x: Value, to: DType) -> Value:
@@ -212,7 +215,7 @@ def strided(x: Value, ranges: dict[int, tuple[int, int, int]]) -> Value:
     starts, steps, sizes = [0] * len(x.shape), [1] * len(x.shape), list(x.shape)
     for axis, (start, step, size) in ranges.items():
         starts[axis], steps[axis], sizes[axis] = start, step, size
-    if tuple(sizes) == x.shape and all(s == 1 for s in steps):
+    if same_shape(sizes, x.shape) and all(s == 1 for s in steps):
         return x
     return ops.Slice(x, starts=tuple(starts), steps=tuple(steps), sizes=tuple(sizes))
 

@@ -14,7 +14,9 @@ import numpy as np
 from gpucomp import config, ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.external import ExternalFiles
-from gpucomp.ir import Constant, Input, Node, Value, constant, topological
+from gpucomp.frontend.onnx.symbolic import with_sizes
+from gpucomp.ir import Constant, Input, Node, Sizes, Value, constant, topological
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import I8, STRING, U8
 from gpucomp.ops.interpreter import evaluate, work
 from gpucomp.ops.random import RANDOM
@@ -51,6 +53,7 @@ class Folding:
 
     def results(self, results: Sequence[Any]) -> list[Any]:
         """``results``, with values that depend only on constants replaced by constants, within the limits."""
+        results = [with_sizes(v) if isinstance(v, Value) else v for v in results]
         values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._stays(v.node)]
         order = [n for n in topological(v.node for v in values) if n.op is not Constant]
         if not order:
@@ -88,13 +91,24 @@ class Folding:
         pending = [node]
         while pending:
             other = pending.pop()
-            if other.op is Input or other.op in NOT_FOLDED or other in self.kept or _is_dequantized(other):
+            if (
+                other.op in (Input, Sizes)
+                or other.op in NOT_FOLDED
+                or _has_sizes(other)
+                or other in self.kept
+                or _is_dequantized(other)
+            ):
                 self.kept.add(node)
                 return True
             if other not in seen and other.op is not Constant:
                 seen.add(other)
                 pending.extend(v.node for v in other.inputs)
         return False
+
+
+def _has_sizes(node: Node) -> bool:
+    """Whether the number of elements differs from run to run."""
+    return any(isinstance(extent, Size) for type in node.types for extent in type.shape)
 
 
 def _nbytes(array: np.ndarray) -> int:

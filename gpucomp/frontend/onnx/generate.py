@@ -50,7 +50,7 @@ def shape(x: Value, *, start: int = 0, end: int | None = None) -> Value:
 
 @translates("Size")
 def size(x: Value) -> Value:
-    return constant(np.int64(x.type.size))
+    return reshape(int64([x.type.size]), ())
 
 
 @translates("ConstantOfShape", since=9)

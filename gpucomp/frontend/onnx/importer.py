@@ -33,6 +33,7 @@ from gpucomp.frontend.onnx.translate import (
     unchecked_attributes,
 )
 from gpucomp.ir import Constant, Graph, Node, TensorType, Value, constant, counted, input_value, origin
+from gpucomp.ir.size import hint
 
 MAX_NODE_BYTES = 16 << 30  # bytes of one value
 MAX_LISTED = 1000  # problems collected before giving up
@@ -401,7 +402,7 @@ class Importer:
             if value is None:
                 self._problem(UnsupportedError(f"its output {position} is not supported"), site)
                 value = UNKNOWN
-            elif isinstance(value, Value) and value.type.nbytes > MAX_NODE_BYTES:
+            elif isinstance(value, Value) and hint(value.type.nbytes) > MAX_NODE_BYTES:
                 raise UnsupportedError(f"{site}: its result {value.type} is larger than 16 GiB", code="GPC4006")
             scope.values[name] = value
 

@@ -21,9 +21,20 @@ from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.frontend.onnx.symbols import is_fixed
 from gpucomp.ir import Graph
+from gpucomp.ir.dims import OpenShapes
+from gpucomp.ir.size import Assumed, assuming, size_of
 from gpucomp.ops.registry import OPS
 
-ModelLike = str | Path | bytes | onnx.ModelProto
+
+@dataclass(frozen=True)
+class Source:
+    """A model that ``read`` has read. Its tensors are decoded once, however often it is translated."""
+
+    proto: onnx.ModelProto
+    files: ExternalFiles
+
+
+ModelLike = str | Path | bytes | onnx.ModelProto | Source
 MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weights in external files
 
 
@@ -81,6 +92,45 @@ def load_split(
         if rest.ByteSize() > MAX_FILE:
             raise UnsupportedError("the data-dependent part of the model is larger than 2 GiB", code="GPC4006")
         return graph, rest.SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True)
+class OpenGraph:
+    """The compiled part of a model for a range of shapes. Its extents are formulas, right where ``conditions`` hold.
+
+    ``example`` has the sizes for which everything was decided that no formula decides. ``rest`` is as in ``load_split``.
+    """
+
+    shapes: OpenShapes
+    graph: Graph
+    rest: bytes
+    conditions: Assumed
+    example: Mapping[str, int]
+
+    def varying(self) -> set[str]:
+        """The dimensions that can have another size than in the example. A loop over the others, for example, is unrolled."""
+        found = set()
+        for name, dim in self.shapes.dims.items():
+            others = {dim.nearest(self.example[name] + step) for step in range(-64, 65)} - {self.example[name]}
+            if any(self.conditions.hold_at({**self.example, name: size}) for size in sorted(others)):
+                found.add(name)
+        return found
+
+
+def load_open(model: ModelLike, shapes: OpenShapes, constants: Mapping[str, Any] | None = None) -> OpenGraph:
+    """The graph of a model for all ``shapes``. Raises as ``load_split``, if the model fits none of the examples."""
+    dims = shapes.dims
+    examples = list(shapes.examples())
+    for example in examples:
+        sizes = {name: size_of(dim, example[name]) for name, dim in dims.items()}
+        try:
+            with assuming(Assumed()) as conditions:
+                graph, rest = load_split(model, shapes=shapes.at(sizes), constants=constants)
+            return OpenGraph(shapes, graph, rest, conditions, example)
+        except ModelError:  # no convolution fits an image of one pixel
+            if example is examples[-1]:
+                raise
+    raise AssertionError("there are no examples")
 
 
 def names_in(rest: bytes) -> set[str]:
@@ -148,7 +198,7 @@ def deciding_inputs(model: ModelLike, *, shapes: Mapping[str, Any], values: Mapp
 
 
 def check(
-    model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None, constants: Mapping[str, Any] | None = None
+    model: ModelLike, shapes: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None
 ) -> tuple[list[str], bytes]:
     """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as returned by ``load_split``.
 
@@ -194,6 +244,8 @@ def data_files(model: ModelLike) -> set[str]:
 
 def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:
     """The parsed model and the files that its external data may be in. Only a model that is a file has such files."""
+    if isinstance(model, Source):
+        return model.proto, model.files
     if isinstance(model, onnx.ModelProto):
         _check_text(model, "the model")
         return _checked(model, "the model"), ExternalFiles(None)

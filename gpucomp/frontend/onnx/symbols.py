@@ -12,6 +12,7 @@ import onnx
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.ir import DType
+from gpucomp.ir.size import Size
 
 
 class Symbols:
@@ -46,11 +47,11 @@ class Symbols:
                 raise UsageError(
                     f"{where}: dimension {axis} is {dim.dim_value} in the model, {size} was given", code="GPC2110"
                 )
-            if symbol := _symbol(dim):
-                before, source = self.sizes.setdefault(symbol, (size, info.name))
+            if name := symbol(dim):
+                before, source = self.sizes.setdefault(name, (size, info.name))
                 if before != size:
                     raise UsageError(
-                        f"{where}: dimension {quote(symbol)} is {size} here and {before} in input {quote(source)}",
+                        f"{where}: dimension {quote(name)} is {size} here and {before} in input {quote(source)}",
                         code="GPC2110",
                     )
 
@@ -70,7 +71,7 @@ class Symbols:
         sizes: list[int | None] = []
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
             if not is_fixed(dim):
-                sizes.append(self.sizes[_symbol(dim)][0] if _symbol(dim) in self.sizes else None)
+                sizes.append(self.sizes[symbol(dim)][0] if symbol(dim) in self.sizes else None)
                 continue
             if dim.dim_value < 0:
                 raise ModelError(f"input {quote(info.name)}: dimension {axis} is {dim.dim_value}", code="GPC3033")
@@ -109,7 +110,7 @@ def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
     return dim.HasField("dim_value") and dim.dim_value != -1
 
 
-def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
+def symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
     """The name of an open dimension, which stands for one size everywhere. Converters from Paddle call every one "?"."""
     name: str = dim.dim_param
     return "" if name == "?" else name
@@ -117,7 +118,7 @@ def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
 
 def _unknown(info: onnx.ValueInfoProto, sizes: Sequence[int | None]) -> str:
     """The dimensions whose sizes the model leaves open, with their names."""
-    symbols = [_symbol(dim) for dim in info.type.tensor_type.shape.dim]
+    symbols = [symbol(dim) for dim in info.type.tensor_type.shape.dim]
     names = [f"{k} ({quote(symbols[k])})" if symbols[k] else f"{k}" for k, size in enumerate(sizes) if size is None]
     if len(names) == 1:
         return f"the size of dimension {names[0]} is not in the model"
@@ -161,10 +162,10 @@ def expect_array(name: str, array: Any) -> np.ndarray | np.generic:
     return array
 
 
-def extents(name: str, shape: Any) -> tuple[int, ...]:
+def extents(name: str, shape: Any) -> tuple[Any, ...]:
     """A tensor's shape that the user gave for input ``name``. Raises ``UsageError`` if it is not a list of integers."""
     try:
-        return tuple(operator.index(d) for d in shape)
+        return tuple(d if isinstance(d, Size) else operator.index(d) for d in shape)
     except TypeError:
         raise UsageError(
             f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2110"

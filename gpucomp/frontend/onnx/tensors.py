@@ -13,6 +13,7 @@ from gpucomp import config
 from gpucomp.errors import ModelError, UnsupportedError
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import types as t
+from gpucomp.ir.size import Size, hint
 from gpucomp.ir.types import DType
 
 P = onnx.TensorProto
@@ -113,8 +114,8 @@ def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.n
 def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
     if len(dims) > MAX_RANK:
         raise ModelError(f"{where}: rank {len(dims)}; at most {MAX_RANK} is supported", code="GPC3033")
-    shape = tuple(int(d) for d in dims)
-    if any(d < 0 for d in shape) or math.prod(max(d, 1) for d in shape) > 1 << 48:
+    shape = tuple(d if isinstance(d, Size) else int(d) for d in dims)
+    if any(d < 0 for d in shape) or math.prod(max(hint(d), 1) for d in shape) > 1 << 48:
         raise ModelError(f"{where}: the shape {list(shape)} is negative or too large", code="GPC3033")
     return shape
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
+from gpucomp.ir.size import Size, largest, smallest
 from gpucomp.ops.registry import broadcast
 
 
@@ -155,9 +157,20 @@ def _slice(
         n = x.shape[axis]
         if step < 0:  # a start before the first element: ONNX clamps it to the first, Python's slice is empty
             start = max(start, -n)
+        if any(isinstance(size, Size) for size in (n, start, end)):
+            ranges[axis] = _kept(n, start, end, step)
+            continue
         kept = range(*slice(start, end, step).indices(n))
         ranges[axis] = (kept.start if len(kept) else 0, step if len(kept) > 1 else 1, len(kept))
     return strided(x, ranges)
+
+
+def _kept(n: Any, start: Any, end: Any, step: int) -> tuple[Any, int, Any]:
+    """First element, step and count of a slice of ``n`` elements, where each run decides sizes. As ``slice.indices``."""
+    first, last = (0, n) if step > 0 else (-1, n - 1)
+    start, end = (smallest(largest(at if at >= 0 else at + n, first), last) for at in (start, end))
+    count = -((start - end) // step) if step > 0 else (start - end - step - 1) // -step
+    return start, step, largest(count, 0)
 
 
 @translates("Slice")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gpucomp import ops
 from gpucomp.frontend.onnx.compose import axes_of, ints, static
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
+from gpucomp.ir.size import Size
 
 LIMIT = 1 << 40
 
@@ -85,11 +87,12 @@ def resize(
         raise ValueError(
             f"keep_aspect_ratio_policy {keep_aspect_ratio_policy!r}: one of {', '.join(POLICIES)} expected"
         )
-    full_scales, full_sizes = [1.0] * rank, list(x.shape)
+    full_scales: list[float | None] = [1.0] * rank
+    full_sizes = list(x.shape)
     if given_scales:
         for axis, scale in zip(places, given_scales, strict=True):
             full_scales[axis] = scale
-        full_sizes = list(_scaled(x, full_scales))
+        full_sizes = list(_scaled(x, [s for s in full_scales if s is not None]))
     else:
         _resolve_sizes(x, places, given_sizes, keep_aspect_ratio_policy, full_scales, full_sizes)
     corners: list[float] = []
@@ -117,8 +120,17 @@ def resize(
     )
 
 
+def _ratio(size: Any, extent: Any) -> float | None:
+    """``size / extent``; ``None`` if each run decides it."""
+    try:
+        ratio = size / extent
+    except ValueError:  # no formula
+        return None
+    return None if isinstance(ratio, Size) else float(ratio)
+
+
 def _resolve_sizes(
-    x: Value, places: Sequence[int], wanted: Sequence[int], policy: str, scales: list[float], sizes: list[int]
+    x: Value, places: Sequence[int], wanted: Sequence[int], policy: str, scales: list[float | None], sizes: list[int]
 ) -> None:
     """Fill in ``scales`` and ``sizes``. Except for ``stretch``, a policy has one scale for all of ``places``."""
     if any(not 0 <= s <= LIMIT for s in wanted):
@@ -134,4 +146,4 @@ def _resolve_sizes(
     for axis, size in zip(places, wanted, strict=True):
         sizes[axis] = size
         if policy == "stretch":
-            scales[axis] = size / x.shape[axis]
+            scales[axis] = _ratio(size, x.shape[axis])

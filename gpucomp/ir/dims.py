@@ -1,0 +1,98 @@
+"""Shapes of which each run decides some sizes: what they may be, and which sizes a run has. No model is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+
+from gpucomp.errors import InputError, quote
+from gpucomp.ir.dim import Dim
+
+Extent = int | Dim
+Sizes = Mapping[str, int]  # of a run, by the names of the dimensions
+APART = (11, 13, 17, 19, 23, 29)  # sizes that are neither each other's nor a model's own
+USUAL = (0, 16, 224)  # the smallest, a short text, a small image
+
+
+@dataclass(frozen=True)
+class OpenShapes:
+    """What the shapes of a model's inputs may be.
+
+    ``said`` tells for each dimension who declared it. ``unlisted`` has the given shapes of inputs that are not tensors.
+    """
+
+    shapes: Mapping[str, tuple[Extent, ...]]
+    said: Mapping[str, str]
+    unlisted: Mapping[str, object]
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """The dimensions by their names, in the order of the inputs."""
+        found = (dim for shape in self.shapes.values() for dim in shape)
+        return {dim.name: dim for dim in found if isinstance(dim, Dim)}
+
+    def sizes(self, given: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """The size of each dimension in the shapes ``given``, whose ranks fit.
+
+        Raises ``InputError``: GPC2111 for a size outside its range, GPC2112 for two sizes of one dimension.
+        """
+        found: dict[str, tuple[int, str]] = {}
+        for name, shape in self.shapes.items():
+            for axis, (dim, size) in enumerate(zip(shape, given[name], strict=True)):
+                if not isinstance(dim, Dim):
+                    continue
+                here = f"dimension {axis} of input {quote(name)}"
+                if size not in dim:
+                    raise InputError(
+                        f"{here}: {quote(dim.name)} is {size}, {dim.range} expected, as {self.said[dim.name]} says",
+                        code="GPC2111",
+                    )
+                before, where = found.setdefault(dim.name, (size, here))
+                if before != size:
+                    raise InputError(
+                        f"{here}: {quote(dim.name)} is {size}, but {before} in {where}; one size expected, as "
+                        f"{self.said[dim.name]} says",
+                        code="GPC2112",
+                    )
+        return {name: size for name, (size, _) in found.items()}
+
+    def checked(self, sizes: Sizes) -> dict[str, int]:
+        """``sizes`` in the order of ``dims``. Raises ``InputError`` for an unknown, missing or wrong one."""
+        dims = self.dims
+        if unknown := [name for name in sizes if name not in dims]:
+            raise InputError(
+                f"there is no dimension {quote(unknown[0])}; there are {', '.join(map(quote, dims))}", code="GPC2111"
+            )
+        for name, dim in dims.items():
+            if name not in sizes or sizes[name] not in dim:
+                found = f"is {sizes[name]}" if name in sizes else "has no size"
+                raise InputError(
+                    f"dimension {quote(name)} {found}, {dim.range} expected, as {self.said[name]} says", code="GPC2111"
+                )
+        return {name: sizes[name] for name in dims}
+
+    def at(self, sizes: Mapping[str, object]) -> dict[str, object]:
+        """The shapes of all inputs at ``sizes``, as ``compile`` takes them."""
+        fixed = {
+            name: tuple(sizes[dim.name] if isinstance(dim, Dim) else dim for dim in shape)
+            for name, shape in self.shapes.items()
+        }
+        return {**fixed, **self.unlisted}
+
+    def smallest(self) -> dict[str, int]:
+        return {name: dim.nearest(0) for name, dim in self.dims.items()}
+
+    def examples(self) -> Iterator[dict[str, int]]:
+        """Sizes to try a model with: first such as no other size is equal to, then usual ones. Not all fit every model."""
+        for step in (1, 16, 32):
+            yield {name: dim.nearest(size * step) for (name, dim), size in zip(self.dims.items(), cycle(APART))}
+        for size in USUAL:
+            yield {name: dim.nearest(size) for name, dim in self.dims.items()}
+
+
+def has_dims(shapes: object) -> bool:
+    """Whether ``shapes`` declare a dimension whose size each run decides: a ``Dim``, or its name."""
+    return isinstance(shapes, Mapping) and any(
+        isinstance(size, Dim | str) for shape in shapes.values() if isinstance(shape, tuple | list) for size in shape
+    )

@@ -1,0 +1,112 @@
+"""Polynomials as dicts: a coefficient for each product of atoms. What an atom is, is said in ``gpucomp.ir.size``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+Exact = int | Fraction
+Interval = tuple[Exact, Exact]
+
+
+class Atom(Protocol):
+    """A whole number that each run decides. Hashable, and equal to others of the same formula."""
+
+    @property
+    def bounds(self) -> Interval: ...
+
+    @property
+    def hint(self) -> Exact: ...
+
+
+Monomial = tuple[Atom, ...]  # a product; sorted, and a power is repeated
+Terms = dict[Monomial, Exact]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """What a run decides: dimension ``name`` has ``step`` times this many elements. ``hint`` is its value in the example."""
+
+    name: str
+    low: int
+    high: int
+    hint: int
+    step: int = 1
+
+    @property
+    def bounds(self) -> Interval:
+        return self.low, self.high
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def plain(number: Exact) -> Exact:
+    return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+
+
+def ordered(atoms: Sequence[Atom]) -> Monomial:
+    return tuple(sorted(atoms, key=order)) if len(atoms) > 1 else tuple(atoms)
+
+
+def order(atom: Atom) -> tuple[bool, str]:
+    return not isinstance(atom, Symbol), str(atom)
+
+
+def without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    """``monomial`` divided by ``factors``; ``None`` if it is not a multiple."""
+    left = list(monomial)
+    for factor in factors:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    return tuple(left)
+
+
+def added(first: Terms, second: Terms) -> Terms:
+    result = dict(first)
+    for monomial, c in second.items():
+        result[monomial] = result.get(monomial, 0) + c
+    return result
+
+
+def product(first: Terms, second: Terms) -> Terms:
+    result: Terms = {}
+    for a, c in first.items():
+        for b, d in second.items():
+            monomial = ordered((*a, *b))
+            result[monomial] = result.get(monomial, 0) + c * d
+    return result
+
+
+def interval(terms: Terms) -> Interval:
+    low: Exact = 0
+    high: Exact = 0
+    for monomial, c in terms.items():
+        ends: Interval = (1, 1)
+        for atom in monomial:
+            corners = [a * b for a in ends for b in atom.bounds]
+            ends = min(corners), max(corners)
+        low += min(c * ends[0], c * ends[1])
+        high += max(c * ends[0], c * ends[1])
+    return low, high
+
+
+def text_of(terms: Terms) -> str:
+    parts = []
+    for monomial, c in sorted(terms.items(), key=lambda item: (not item[0], *map(order, item[0]))):
+        number = Fraction(c)
+        for atom in monomial:
+            number /= atom.step if isinstance(atom, Symbol) else 1
+        names = "*".join(map(str, monomial))
+        sign = "-" if number < 0 else "+"
+        parts.append(f"{sign} {_factors(abs(number), names)}")
+    text = " ".join(parts)
+    return text.removeprefix("+ ") if text.startswith("+") else text.replace("- ", "-", 1)
+
+
+def _factors(number: Fraction, names: str) -> str:
+    top = names if number.numerator == 1 and names else "*".join(filter(None, (str(number.numerator), names)))
+    return top if number.denominator == 1 else f"{top}/{number.denominator}"

@@ -1,0 +1,170 @@
+"""A model whose sizes each run decides: for every set of sizes an executable of its own, made when it is first needed."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+
+from gpucomp.errors import UsageError, quote
+from gpucomp.ir.dim import Dim
+from gpucomp.ir.dims import OpenShapes
+from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
+from gpucomp.runtime.inputs import TensorSpec, checked_inputs
+
+KEPT = 32  # executables; the least recently used is dropped
+Make = Callable[[Mapping[str, object]], Executable]
+
+
+class AnyShapeExecutable(Executable):
+    """A model compiled for a range of shapes. Make one with ``gpucomp.compile`` and a ``Dim`` in ``shapes``.
+
+    The first run at new sizes compiles the model for them; later runs at these sizes do not. The last ``KEPT`` executables
+    are kept, and equal weights are in memory once. A plan, kernels and a file belong to one set of sizes: see ``at``.
+
+    ``make`` compiles the model for concrete shapes.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        shapes: OpenShapes,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        make: Make,
+    ) -> None:
+        self._target, self._shapes, self._make = target, shapes, make
+        self._inputs, self._outputs = inputs, outputs
+        self._made: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        self._shared: WeakValueDictionary[bytes, np.ndarray] = WeakValueDictionary()
+        self._digests: WeakKeyDictionary[Executable, dict[str, bytes]] = WeakKeyDictionary()  # of those that never ran
+        self.reset()
+        self._remember()
+
+    def reset(self) -> None:
+        """Make fresh locks, for a process that was forked."""
+        self._kept, self._compiling = threading.Lock(), threading.Lock()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Executable for {self._target} and any {', '.join(self.dims)}: {len(self._made)} sets of sizes compiled>"
+        )
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """The dimensions whose size each run decides, by their names."""
+        return self._shapes.dims
+
+    @property
+    def target(self) -> str:
+        return self._target
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, element types and shapes as the model declares them; a size that only a run decides is a ``Dim``."""
+        return self._outputs
+
+    @property
+    def plan(self) -> NoReturn:  # type: ignore[override]
+        self._refuse("no plan of its own")
+
+    def save(self, path: object) -> NoReturn:
+        """Not possible yet: save an executable for one set of sizes, ``at(...).save``."""
+        self._refuse("no file")
+
+    def _refuse(self, what: str) -> NoReturn:
+        sizes = ", ".join(f"{name}={size}" for name, size in self._shapes.smallest().items())
+        told = f"a model for any {', '.join(map(quote, self.dims))} has {what}"
+        raise UsageError(
+            f"{told}; each set of sizes has: exe.at({sizes})",
+            code="GPC2017",
+            in_shell=f"{told}; give a number for each in --shapes",
+        )
+
+    def at(self, **sizes: int) -> Executable:
+        """The executable for one size of each dimension, compiled now unless it was before. Raises ``InputError``."""
+        return self._at(self._shapes.checked(sizes))
+
+    @takes_a_feed
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
+        """As ``Executable.run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
+        exe, arrays = self._for(inputs)
+        return exe.run(arrays)
+
+    @takes_a_feed
+    def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
+        exe, arrays = self._for(inputs)
+        return exe.profile(arrays)
+
+    @takes_a_feed
+    def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
+        exe, arrays = self._for(inputs)
+        return exe.timeline(arrays)
+
+    def ceilings(self) -> Ceilings | None:
+        return self._at(self._shapes.smallest()).ceilings()
+
+    def _for(self, inputs: Mapping[str, object]) -> tuple[Executable, dict[str, object]]:
+        """The executable for the sizes of ``inputs``, and its inputs."""
+        others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
+        given = {name: value for name, value in inputs.items() if name not in others}
+        arrays = checked_inputs(given, self.inputs, on_gpu=self._target.startswith("cuda"))
+        sizes = self._shapes.sizes({name: array.shape for name, array in arrays.items()})
+        exe = self._at(sizes)
+        self._open(exe)
+        return exe, {**arrays, **others}
+
+    def _is_of_container(self, name: str) -> bool:
+        return name in self._shapes.unlisted or name.partition("[")[0] in self._shapes.unlisted
+
+    def _at(self, sizes: Mapping[str, int]) -> Executable:
+        key = tuple(sizes[name] for name in self.dims)
+        if (found := self._find(key)) is not None:
+            return found
+        with self._compiling:
+            if (found := self._find(key)) is not None:  # another thread compiled it in the meantime
+                return found
+            made = self._make(self._shapes.at(sizes))
+            self._use_shared(made)
+        with self._kept:
+            self._made[key] = made
+            while len(self._made) > KEPT:
+                self._made.popitem(last=False)
+        return made
+
+    def _find(self, key: tuple[int, ...]) -> Executable | None:
+        with self._kept:
+            if key in self._made:
+                self._made.move_to_end(key)
+            return self._made.get(key)
+
+    def _use_shared(self, exe: Executable) -> None:
+        """Replace the weights of ``exe`` by equal ones of the executables before, in the memory where these keep them."""
+        digests = {name: _digest(array) for name, array in exe.weights.items() if not array.dtype.hasobject}
+        exe.weights |= {name: self._shared[digest] for name, digest in digests.items() if digest in self._shared}
+        self._digests[exe] = digests
+
+    def _open(self, exe: Executable) -> None:
+        """Open the device, and note the weights where the program keeps them from now on."""
+        with self._compiling:
+            digests = self._digests.pop(exe, {})
+            if digests:
+                exe.open()
+            for name, digest in digests.items():
+                self._shared.setdefault(digest, exe.weights[name])
+
+
+def _digest(array: np.ndarray) -> bytes:
+    about = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
+    about.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return about.digest()

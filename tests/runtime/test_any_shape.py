@@ -1,0 +1,198 @@
+"""Models whose sizes each run decides: right at every size, one compilation for each, and bad sizes told."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import gpucomp
+from gpucomp import Dim
+from gpucomp.cli.compare import onnxruntime_session
+from gpucomp.errors import InputError, UsageError
+from gpucomp.runtime import any_shape, large_pages
+from tests.onnx_builders import model, node, value
+
+RNG = np.random.default_rng(5)
+FILTER = RNG.standard_normal((7, 3, 3, 3)).astype(np.float32)
+
+
+def convolution():
+    """Conv and Add: the batch of both inputs has one name in the model."""
+    return model(
+        [node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), node("Add", ["c", "b"], ["y"])],
+        [value("x", ["n", 3, "h", "w"]), value("b", ["n", 1, 1, 1])],
+        [value("y", ["n", 7, "h", "w"])],
+        {"w": FILTER},
+    )
+
+
+def feed(n, h, w):
+    return {
+        "x": RNG.standard_normal((n, 3, h, w)).astype(np.float32),
+        "b": RNG.standard_normal((n, 1, 1, 1)).astype(np.float32),
+    }
+
+
+def compiled(target="cpu", **dims):
+    declared = {"n": Dim("n", 1, 5), "h": Dim("h", 4, 64, multiple=4), "w": "w"} | dims
+    return gpucomp.compile(convolution(), target=target, shapes={"x": (declared["n"], 3, declared["h"], declared["w"])})
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_every_size_of_the_range_is_right(target):
+    exe = compiled(target)
+    session = onnxruntime_session(convolution().SerializeToString())
+
+    for sizes in [(1, 4, 1), (2, 12, 7), (5, 64, 33)]:
+        inputs = feed(*sizes)
+        np.testing.assert_allclose(exe.run(inputs)["y"], session.run(None, inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_gives_the_bits_of_a_compilation_for_it():
+    inputs = feed(3, 8, 5)
+    fixed = gpucomp.compile(convolution(), target="cpu", shapes={name: a.shape for name, a in inputs.items()})
+
+    assert compiled().run(inputs)["y"].tobytes() == fixed.run(inputs)["y"].tobytes()
+
+
+def test_a_size_is_compiled_once_and_the_least_recently_used_goes(monkeypatch):
+    monkeypatch.setattr(any_shape, "KEPT", 2)
+    exe, made = compiled(), []
+    make = exe._make
+    monkeypatch.setattr(exe, "_make", lambda shapes: made.append(shapes["x"]) or make(shapes))
+
+    for n, h, w in [(1, 4, 4), (2, 4, 4), (1, 4, 4), (3, 4, 4), (1, 4, 4), (2, 4, 4)]:
+        exe.run(feed(n, h, w))
+
+    assert made == [(1, 3, 4, 4), (2, 3, 4, 4), (3, 3, 4, 4), (2, 3, 4, 4)]
+
+
+def test_threads_that_meet_a_new_size_compile_it_once(monkeypatch):
+    exe, made, inputs, results = compiled(), [], feed(2, 8, 8), []
+    make = exe._make
+    monkeypatch.setattr(exe, "_make", lambda shapes: made.append(shapes["x"]) or make(shapes))
+    threads = [threading.Thread(target=lambda: results.append(exe.run(inputs)["y"].tobytes())) for _ in range(4)]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert made == [(2, 3, 8, 8)]
+    assert len(results) == 4
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("pages", [True, False], ids=["large pages", "small pages"])
+def test_equal_weights_are_in_memory_once(monkeypatch, pages):
+    monkeypatch.setattr(large_pages, "given", lambda: pages)
+    table = RNG.standard_normal((600, 1000)).astype(np.float32)  # more than a large page
+    exe = gpucomp.compile(
+        model([node("Gather", ["t", "i"], ["y"])], [value("i", ["k"], 7)], ["y"], {"t": table}),
+        target="cpu",
+        shapes={"i": ("k",)},
+    )
+
+    places = set()
+    for k in (1, 5, 9):
+        np.testing.assert_array_equal(exe.run({"i": np.arange(k)})["y"], table[:k])
+        places |= {array.ctypes.data for array in exe.at(k=k).weights.values() if array.size == table.size}
+
+    assert len(places) == 1
+
+
+def test_inputs_and_outputs_name_the_dimensions():
+    exe = compiled()
+
+    assert list(map(str, exe.inputs)) == ["x: f32[n,3,h,w]", "b: f32[n,1,1,1]"]
+    assert list(map(str, exe.outputs)) == ["y: f32[n,7,h,w]"]
+    assert exe.dims == {"n": Dim("n", 1, 5), "h": Dim("h", 4, 64, 4), "w": Dim("w", 1, 8192)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((6, 4, 4), "GPC2111 dimension 0 of input 'x': 'n' is 6, 1 to 5 expected, as shapes= for input 'x' says"),
+        ((1, 6, 4), "GPC2111 dimension 2 of input 'x': 'h' is 6, 4 to 64, a multiple of 4 expected"),
+        ((1, 0, 4), "GPC2111 dimension 2 of input 'x': 'h' is 0, 4 to 64, a multiple of 4 expected"),
+        ((1, 4, 0), "GPC2111 dimension 3 of input 'x': 'w' is 0, 1 to 8192 expected"),
+    ],
+)
+def test_a_size_outside_its_range_is_told(sizes, message):
+    with pytest.raises(InputError) as caught:
+        compiled().run(feed(*sizes))
+
+    assert str(caught.value).startswith(message)
+
+
+def test_two_sizes_of_one_dimension_are_told():
+    with pytest.raises(
+        InputError, match="GPC2112 dimension 0 of input 'b': 'n' is 3, but 2 in dimension 0 of input 'x'"
+    ):
+        compiled().run({"x": feed(2, 4, 4)["x"], "b": feed(3, 4, 4)["b"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda f: {"x": f["x"]}, "GPC2109"),
+        (lambda f: f | {"z": f["x"]}, "GPC2101"),
+        (lambda f: f | {"x": f["x"][0]}, "GPC2103"),
+        (lambda f: f | {"x": f["x"][:, :2]}, "GPC2103"),
+        (lambda f: f | {"x": f["x"].astype(np.float64)}, "GPC2104"),
+    ],
+    ids=["missing", "unknown", "rank", "fixed size", "element type"],
+)
+def test_inputs_are_checked_before_anything_is_compiled(monkeypatch, change, code):
+    exe = compiled()
+    monkeypatch.setattr(exe, "_make", None)
+
+    with pytest.raises(InputError, match=code):
+        exe.run(change(feed(1, 4, 4)))
+
+
+def test_what_belongs_to_one_set_of_sizes_is_asked_of_it():
+    exe = compiled()
+
+    for ask in (lambda: exe.plan, lambda: exe.kernels, lambda: exe.peak_bytes, lambda: exe.save("x.gpuc")):
+        with pytest.raises(UsageError, match=r"GPC2017 .*exe\.at\(n=1, h=4, w=1\)"):
+            ask()
+    assert len(exe.at(n=1, h=4, w=1).kernels) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"n": 1, "h": 4}, "dimension 'w' has no size"),
+        ({"n": 1, "h": 4, "w": 9000}, "dimension 'w' is 9000, 1 to 8192 expected"),
+        ({"n": 1, "h": 4, "w": 1, "k": 2}, "there is no dimension 'k'; there are 'n', 'h', 'w'"),
+    ],
+)
+def test_wrong_sizes_for_at_are_told(sizes, message):
+    with pytest.raises(InputError, match=message):
+        compiled().at(**sizes)
+
+
+def test_profiles_are_those_of_the_sizes_fed():
+    exe = compiled()
+
+    assert [info.ops for info, _ in exe.profile(feed(1, 4, 4))] == [info.ops for info in exe.at(n=1, h=4, w=4).kernels]
+    assert len(exe.timeline(feed(1, 4, 4))[0]) == 1
+
+
+def test_a_model_that_fits_no_size_is_told_when_it_is_compiled():
+    wrong = model(
+        [node("MatMul", ["x", "w"], ["y"])], [value("x", ["n", 4])], ["y"], {"w": np.zeros((3, 2), np.float32)}
+    )
+
+    with pytest.raises(gpucomp.ModelError, match="MatMul"):
+        gpucomp.compile(wrong, target="cpu", shapes={"x": ("n", 4)})
+
+
+def test_a_model_needs_not_fit_its_smallest_size():
+    pooled = model([node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3])], [value("x", [1, 2, "h", "w"])], ["y"])
+    exe = gpucomp.compile(pooled, target="cpu", shapes={"x": (1, 2, "h", "w")})
+
+    assert exe.run({"x": np.zeros((1, 2, 9, 5), np.float32)})["y"].shape == (1, 2, 7, 3)
+    with pytest.raises(gpucomp.ModelError):
+        exe.run({"x": np.zeros((1, 2, 1, 1), np.float32)})
