@@ -27,9 +27,19 @@ GROUP = "gpucomp.plugins"
 LANGUAGES = ("c", "llvm")  # templates for CUDA and OpenCL; LLVM for the CPU
 # what a plug-in's code may raise; ``errors.internal_error`` reports the rest
 FAILURES = (
-    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError,
-    SyntaxError, TypeError, ValueError, GpucompError,
-)  # fmt: skip
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    GpucompError,
+)
 
 SAMPLERS: dict[str, str] = {}  # ``package.module:Class`` by name; imported by searches only
 _loaded: set[str] = set()
