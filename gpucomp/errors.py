@@ -59,9 +59,29 @@ class GpucompError(Exception):
         super().__init__(f"{self.code} {self.message}")
 
 
+FOREIGN: dict[str, str] = {}  # modules and packages that the user named, such as plug-ins, and what to call each
+
+
+def failed_in(error: BaseException, module: str) -> str:
+    """``FILE:LINE``: the innermost line of ``module``, or of a module in it, that raised ``error``; empty if none did."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        if f"{trace.tb_frame.f_globals.get('__name__', '')}.".startswith(f"{module}."):
+            place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
 def internal_error(error: BaseException, where: str = "") -> GpucompError:
-    """The error for an exception that only a bug of gpucomp raises, with what to do about it."""
+    """The error for an exception that only a bug raises, with what to do about it: a bug of gpucomp or of ``FOREIGN`` code."""
     at = f"{where}: " if where else ""
+    for module, title in FOREIGN.items():
+        if place := failed_in(error, module):
+            return UsageError(
+                f"{at}{title} failed in {place}: {type(error).__name__}: {str(error)[:300]}; GPUCOMP_DEBUG=1 prints the "
+                "traceback",
+                code="GPC2019",
+            )
     return GpucompError(
         f"{at}internal error, {type(error).__name__}: {str(error)[:300]}; this is a bug of gpucomp: please report it with the "
         "traceback (GPUCOMP_DEBUG=1)",

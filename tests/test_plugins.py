@@ -176,6 +176,77 @@ def test_a_plugin_that_fails_adds_nothing(installed):
     assert not plugins.SAMPLERS
 
 
+BROKEN = {
+    "at-import": ("raise RuntimeError('no licence')", r"RuntimeError: no licence \(\S+_module.py:1\)"),
+    "syntax": ("def register(plugin) pass", "SyntaxError"),
+    "in-register": ("def register(plugin):\n    {}['a']", r"KeyError: 'a' \(\S+_module.py:2\)"),
+    "no-function": ("registers = None", "has no attribute 'register'"),
+    "no-argument": ("def register(): pass", "takes 0 positional arguments"),
+    "no-rule": ("def register(plugin): plugin.add_rule(register)", "@rule expected, got 'register'"),
+    "no-pass": ("def register(plugin): plugin.add_kernel_pass(register)", "a KernelPass expected"),
+    "no-family": ("def register(plugin): plugin.add_engine('c', 1)", "a Family expected, got 1"),
+    "no-class": ("def register(plugin): plugin.add_sampler('s', 'a.b')", "package.module:Class expected, got 'a.b'"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_plugin_is_told_with_the_line_that_fails(case, installed):
+    source, told = BROKEN[case]
+    name = f"broken_{case.replace('-', '_')}"
+    installed(name, source)
+
+    for _ in range(2):  # the second call says the same
+        with pytest.raises(UsageError, match=told) as caught:
+            gpucomp.plugin(name)
+        assert caught.value.code == "GPC2014"
+
+
+def test_an_operator_that_a_plugin_before_it_has(example, tmp_path):
+    (tmp_path / "twice_module.py").write_text(
+        "from gpucomp.frontend.onnx.translate import translates\n"
+        "translates('Cube', domain='com.example')(lambda x: x)\n"
+        "def register(plugin): pass\n",
+        encoding="utf-8",
+    )
+    install(tmp_path, "twice", "twice_module:register")
+    environment = {**example[0], "PYTHONPATH": os.pathsep.join([str(tmp_path), example[0]["PYTHONPATH"]])}
+    command = ("-m", "gpucomp", "--plugin", "example", "--plugin", "twice", "doctor")
+
+    told = run((environment, example[1]), *command, expected=2)
+
+    assert "operator 'com.example.Cube' since 1 is translated twice" in told
+    assert told.rstrip().endswith("loaded before it: 'example'")
+
+
+FAILING = """
+from gpucomp import ops
+from gpucomp.rewrite.rule import rule
+
+@rule(ops.Neg)
+def fails(node):
+    "-x -> ?"
+    return node.inputs[7]
+
+def register(plugin):
+    plugin.add_rule(fails)
+"""
+
+
+def test_a_plugin_that_fails_later_is_not_called_a_bug_of_gpucomp(example, tmp_path):
+    (tmp_path / "failing_module.py").write_text(FAILING, encoding="utf-8")
+    install(tmp_path, "failing", "failing_module:register")
+    environment = {**example[0], "PYTHONPATH": os.pathsep.join([str(tmp_path), example[0]["PYTHONPATH"]])}
+    plugins_ = ("--plugin", "example", "--plugin", "failing")
+
+    told = run(
+        (environment, example[1]), "-m", "gpucomp", *plugins_, "inspect", str(example[1]), "--passes", expected=1
+    )
+
+    assert "GPC2019: plug-in 'failing' failed in" in told
+    assert "failing_module.py:8: IndexError" in told
+    assert "bug of gpucomp" not in told
+
+
 def test_two_packages_with_plugins_of_one_name(installed, tmp_path, monkeypatch):
     installed("twin", "def register(plugin): pass")
     install(tmp_path / "other" / "twin", "twin", "elsewhere:register")

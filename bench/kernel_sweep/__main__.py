@@ -74,6 +74,13 @@ class Journal:
         self.ended[name] = {"case": name, "cell": cell, "fault": fault, **facts}
         self.doubtful.discard(name)
         append(self.path, self.ended[name])
+        if fault:
+            print(f"FAULT {told_as(self.ended[name])}", file=sys.stderr, flush=True)
+
+
+def told_as(entry: dict[str, Any]) -> str:
+    """A failure of the journal in one line."""
+    return f"{entry['case']}: {entry.get('kernel', '')} {entry.get('schedule', '')}: {entry['fault']}"
 
 
 @dataclass
@@ -140,8 +147,6 @@ def told(journal: Journal, name: str, fault: str, ready: Ready) -> None:
         name, case.cell.name, fault, kernel=case.kernel.label, schedule=case.schedule,
         groups=math.prod(geometry.groups), steps=steps,
     )  # fmt: skip
-    if fault:
-        print(f"FAULT {name}: {case.kernel.label} {case.schedule}: {fault}", file=sys.stderr, flush=True)
 
 
 def drawn(chosen: Sequence[Cell], count: int, seed: int) -> Iterator[Wanted]:
@@ -172,7 +177,7 @@ def rows(chosen: Sequence[Cell], source: str, journal: Journal) -> list[Row]:
         row.groups += entry.get("groups", 0) > 1
         row.steps += entry.get("steps", 0) > 1
         if entry["fault"]:
-            row.faults.append(f"{name}: {entry.get('kernel', '')} {entry.get('schedule', '')}: {entry['fault']}")
+            row.faults.append(told_as(entry))
     return list(found.values())
 
 
@@ -266,6 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.races:
         chosen = [cell for cell in chosen if cell.target in cuda.ARCHITECTURES]
     journal = Journal(path, options.again)
+    earlier = {told_as(entry) for name, entry in journal.ended.items() if entry["fault"] and not journal.wants(name)}
     how = ("--layers" if options.layers else f"--seed {options.seed}") + " --races" * options.races
     wanted = (
         of_models(chosen, options.model or list(MODELS), options.most_work)
@@ -276,6 +282,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sweep(named, journal, time.monotonic() + 60 * options.minutes, options.races)
     found = rows(chosen, f" by {how}", journal)
     print(table(found))
+    if repeated := [fault for row in found for fault in row.faults if fault in earlier]:
+        print("\n".join(f"FAULT {fault}" for fault in repeated), file=sys.stderr)
+        print(f"these {len(repeated)} are from an earlier call; --again runs them again", file=sys.stderr)
     if options.summary:
         add_summary(options.summary, how, found)
     if options.markdown:

@@ -38,6 +38,7 @@ FEATURES = {
     "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot", "device_fence"}),
     "amd": frozenset({"amd", "fp16", "fp64", "amd_fence"}),
 }
+OF_MANY = ("generic", "amd")  # flavours of devices that differ too much for one analytic model
 # by instruction set: lanes of a wave, compute units, and the features for matrix instructions and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
     "gfx906": (64, 60, frozenset({"sdot4"})),
@@ -100,7 +101,7 @@ def manifest(flavour: str) -> Target:
     prologues = flavour != "mali"
     features = FEATURES[flavour] - (lacking or frozenset())
     limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
-    device = DEVICES[flavour] if flavour == "mali" else None
+    device = None if flavour in OF_MANY else DEVICES.get(flavour)
     if device is not None and not limits.dots:
         device = without_dots(device)
     return Target(

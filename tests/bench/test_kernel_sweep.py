@@ -115,6 +115,23 @@ def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
     assert {cell for cell, numbers in summary.items() if numbers["tried"]} <= set(SAMPLE) == set(summary)
 
 
+def test_a_case_that_cannot_be_made_says_why_also_in_the_next_call(tmp_path, capsys, monkeypatch):
+    def draw(*given):
+        raise LookupError("no kernel of 400 suits it")
+
+    monkeypatch.setattr(program, "draw", draw)
+    arguments = ["--cases", "1", "--journal", str(tmp_path / "j.jsonl"), "--cell", "pocl scan f32"]
+
+    first, told = main(arguments), capsys.readouterr()
+    second, again = main(arguments), capsys.readouterr()
+
+    assert (first, second) == (1, 1)
+    assert "FAULT pocl scan f32 0 by --seed 0: " in told.err
+    assert "no kernel of 400 suits it" in told.err
+    assert "no kernel of 400 suits it" in again.err
+    assert "these 1 are from an earlier call; --again runs them again" in again.err
+
+
 def fixed(kernel, schedule=None):
     problem = SIMT.family.problem(kernel)
     default = SIMT.family.default(problem, target_of(SIMT).limits).numbers

@@ -50,6 +50,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
     "gpucomp bench": ("--duration", "0.02", "--warmup", "0", "--iterations", "1"),
     "gpucomp bench model.onnx --static": (),
     "gpucomp tune": ONE_TRIAL,
+    "gpucomp tune model.onnx --budget 20m --storage": ONE_TRIAL,
     "gpucomp tune model.onnx --budget 20m --records": ONE_TRIAL,
     "gpucomp tune model.onnx --dry-run": (),
 }
@@ -58,7 +59,6 @@ TO_BE_CONTINUED = 3  # exit status of bench.gpu: its time is over
 NOT_HERE = {
     "bench.compile_time": "takes a minute: tests/bench/test_compile_time.py runs it on a smaller model",
     "bench.cpu setup": "needs the network",
-    "bench.cpu run resnet18 --peers onnxruntime,gpucomp,openvino": "needs OpenVINO, from the network",
     "bench.exports": "needs torch with its exporters, and an hour",
     "bench.fleet": "takes minutes: tests/bench/test_fleet.py runs it with less to do",
     "bench.gpu first": "needs a GPU",

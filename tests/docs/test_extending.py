@@ -15,7 +15,7 @@ SAYS = {
     "rule": ("abs_of_negative", "passed"),
     "kernel-pass": ("exact-quotients", "passed"),
     "engine": ("loops/strided", "point += ", "passed"),
-    "target": ("opencl:adreno", "passed"),
+    "target": ("opencl:adreno", "cpu:sandybridge", "passed"),
     "sampler": ("climbing:Climber",),
     "plugin": ("abs_of_negative",),
 }

@@ -91,10 +91,12 @@ def test_the_links_of_a_page_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_paths_that_a_page_names_exist(page):
-    text = page.read_text(encoding="utf-8") if page.parent != DOCS / "extend" else ""
+    text = page.read_text(encoding="utf-8")
+    made = [block.title for block in blocks(page) if block.title]
     named = re.findall(r"`((?:gpucomp|tests|testing|bench|kernels_templates|tuning|examples|docs)/[\w/.-]*)`", text)
 
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    missing = [path for path in named if not (ROOT / path).exists()]
+    assert [path for path in missing if not any(title.startswith(path) for title in made)] == []
 
 
 def test_the_readme_is_short():

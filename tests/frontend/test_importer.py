@@ -51,7 +51,7 @@ def test_a_translator_that_ends_goes_before_the_one_that_stays():
 
 
 def test_an_operator_is_not_translated_twice_for_one_opset():
-    with pytest.raises(ValueError, match="Relu since 1 is translated twice"):
+    with pytest.raises(ValueError, match="operator 'Relu' since 1 is translated twice"):
         translates("Relu")(lambda x: x)
 
 

@@ -27,6 +27,24 @@ def test_every_cuda_architecture_resolves_without_a_device(arch):
 
 
 @pytest.mark.parametrize("flavour", opencl.FLAVOURS)
+def test_every_opencl_flavour_has_room_for_a_schedule_of_every_engine(flavour):
+    limits, least = opencl.FLAVOURS[flavour], opencl.LEAST
+
+    assert limits.threads >= least.threads
+    assert limits.shared_bytes >= least.shared_bytes
+    assert limits.registers >= least.registers
+
+
+def test_a_new_flavour_with_an_analytic_model_uses_it(monkeypatch):
+    monkeypatch.setitem(opencl.FLAVOURS, "new", opencl.FLAVOURS["mali"])
+    monkeypatch.setitem(opencl.FEATURES, "new", frozenset())
+    monkeypatch.setitem(opencl.DEVICES, "new", opencl.DEVICES["mali"])
+
+    assert opencl.manifest("new").device is not None
+    assert opencl.manifest("generic").device is None
+
+
+@pytest.mark.parametrize("flavour", opencl.FLAVOURS)
 def test_every_opencl_flavour_resolves_without_a_device(flavour):
     target = targets.resolve(f"opencl:{flavour}")
 

@@ -1,13 +1,17 @@
 """Every sampler: nothing twice, nothing illegal, an end, the same again by seed; and the default finds more."""
 
 import numpy as np
+import optuna
 import pytest
+from optuna.distributions import IntDistribution
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning.gaussian import TARGETS
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.replay import Faults, search
 from gpucomp.tuning.samplers import model, named
+from gpucomp.tuning.samplers.base import PointSampler
+from gpucomp.tuning.samplers.points import Points
 from gpucomp.tuning.samplers.view import Sameness, View
 from tests.tuning.spaces import empty, made, table, tiled
 
@@ -101,6 +105,19 @@ def test_with_a_prior_nothing_is_asked_for_twice_either(name):
     points = walk(made(name, GRID, 5, prior), times(GRID, 1), 1000, 2)
 
     assert sorted(points) == list(range(len(GRID)))
+
+
+@pytest.mark.parametrize("proposed", [0, -1, 10**6])
+def test_a_proposal_that_is_taken_or_not_there_is_refused(proposed):
+    class Stubborn(PointSampler):
+        def propose(self, study, trial):
+            return proposed
+
+    points = Points.of({"a": IntDistribution(0, 9)})
+    study = optuna.create_study(sampler=Stubborn(points))
+
+    with pytest.raises(UsageError, match=f"sampler Stubborn proposed point {proposed}, which is taken or not there"):
+        study.optimize(lambda trial: trial.suggest_int("a", 0, 9), n_trials=2)
 
 
 def test_an_unknown_sampler_is_refused_with_the_known_ones():

@@ -83,7 +83,12 @@ class PointSampler(BaseSampler, ABC):
             if (row := self.points.row(trial.system_attrs.get("fixed_params", {}))) is None:
                 if not self.ledger.left:
                     raise UsageError(f"each of the {len(self.points)} points has a trial: there is none to propose")
+                free = ~self.ledger.taken  # a copy: a sampler of several tables takes what it proposes
                 row = self.propose(study, trial)
+                if not (0 <= row < len(free) and free[row]):
+                    raise UsageError(
+                        f"sampler {type(self).__name__} proposed point {row!r}, which is taken or not there"
+                    )
             if not self.ledger.taken[row]:
                 self.take(row)
             return self.points.params(row)

@@ -14,7 +14,7 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from gpucomp import plugins
-from gpucomp.errors import UsageError, quote, wrong_argument
+from gpucomp.errors import FOREIGN, UsageError, quote, wrong_argument
 from gpucomp.extras import install
 from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.prior import Prior
@@ -135,6 +135,7 @@ def _imported(wanted: str, seed: int) -> type[PointSampler] | BaseSampler:
         raise wrong_argument(f"sampler {quote(wanted)}: {error}; {expected}") from None
     if not (inspect.isclass(found) and issubclass(found, BaseSampler)):
         raise wrong_argument(f"sampler {quote(wanted)}: a subclass of optuna.samplers.BaseSampler expected")
+    FOREIGN.setdefault(found.__module__, f"sampler {quote(wanted)}")
     if issubclass(found, PointSampler):
         return found
     given: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(found).parameters else {}

@@ -92,7 +92,8 @@ def translates(
     def register(function: T) -> T:
         versions = _TRANSLATORS.setdefault((domain, op_type), [])
         if any((v.since, v.until) == (since, until) for v in versions):
-            raise ValueError(f"{op_type} since {since} is translated twice")
+            name = f"{domain}.{op_type}" if domain else op_type
+            raise ValueError(f"operator {name!r} since {since} is translated twice")
         versions.append(Registered(since, until, function, "site" in inspect.signature(function).parameters))
         versions.sort(key=lambda v: (v.since, -v.until))
         return function
