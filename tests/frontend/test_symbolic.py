@@ -31,6 +31,8 @@ LISTS = {
     "s1": np.array(1),
     "s2": np.array(2),
     "m2": np.array(-2),
+    "f0": np.array(0, np.float32),
+    "f1": np.array(1, np.float32),
     "w": RNG.standard_normal((5, 3, 3, 3)).astype(np.float32),
     "ones": np.ones(3, np.int64),
 }
@@ -164,9 +166,12 @@ CASES = {
         node("Gather", ["s", "s2"], ["a"], axis=0),
         node("Range", ["s0", "a", "s1"], ["r"]),
         node("Range", ["a", "s1", "m2"], ["q"]),
-        node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
+        node("Cast", ["a"], ["b"], to=TensorProto.FLOAT),
+        node("Range", ["f0", "b", "f1"], ["f"]),
         node("ReduceSum", ["x"], ["z"], keepdims=0),
-        node("Add", ["f", "z"], ["y"]),
+        node("Add", ["f", "z"], ["p"]),
+        node("Cast", ["r"], ["g"], to=TensorProto.FLOAT),
+        node("Sub", ["p", "g"], ["y"]),
         outputs=("y", "q"),
     ),
     "bounded": made(

@@ -117,11 +117,13 @@ def ints(value: Value, what: str) -> tuple[Any, ...]:
     return tuple(v if isinstance(v, Size) else int(v) for v in array.reshape(-1))
 
 
-def scalar(value: Value, what: str) -> int | float | bool:
-    """A constant operand of one element as a Python number."""
+def scalar(value: Value, what: str) -> Any:
+    """A constant operand of one element as a Python number, or the ``Size`` that it is."""
     array = static(value, what)
     if array.size != 1:
         raise ValueError(f"{what}: one element expected, {value.type} given")
+    if value.op is Sizes:
+        return array.reshape(()).item()
     return array.reshape(()).astype(np.float64).item() if value.type.dtype.is_float else array.reshape(()).item()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp import ops
+from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
     axis_of,
     cast,
@@ -87,10 +88,16 @@ def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> 
 
 def _open_range(first: Any, last: Any, step: Any, dtype: t.DType) -> Value:
     """A range of a length that each run decides."""
-    if not dtype.is_integer or step == 0:
-        raise ValueError("integers and a step other than 0 expected")
+    if step == 0:
+        raise ValueError("a step other than 0 expected")
+    if isinstance(first, float) or isinstance(step, float):  # of floats whose sums may be rounded
+        first, step = (int(v) if v == int(v) else v for v in (first, step))
+    if isinstance(first, float) or isinstance(step, float):
+        raise UnsupportedError(
+            "its length depends on sizes that each run decides, and its numbers are fractions", code="GPC4005"
+        )
     count = largest(0, -((first - last) // step))
-    numbers = ops.Iota(size=count, dtype=dtype)
+    numbers = cast(ops.Iota(size=count, dtype=t.I64), dtype)
     for op, operand in ((ops.Mul, step), (ops.Add, first)):
         numbers = op(numbers, sizes(np.array([operand], object).reshape(()), dtype))
     return numbers

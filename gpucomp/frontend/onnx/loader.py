@@ -109,11 +109,15 @@ class OpenGraph:
     example: Mapping[str, int]
 
     def varying(self) -> set[str]:
-        """The dimensions that can have another size than in the example. A loop over the others, for example, is unrolled."""
+        """The dimensions that can have quite another size than in the example. A loop over the others is unrolled."""
         found = set()
         for name, dim in self.shapes.dims.items():
-            others = {dim.nearest(self.example[name] + step) for step in range(-64, 65)} - {self.example[name]}
-            if any(self.conditions.hold_at({**self.example, name: size}) for size in sorted(others)):
+            own = self.example[name]
+            others = {dim.nearest(around + step) for around in (own // 2, 2 * own, 5 * own) for step in range(64)} - {
+                own
+            }
+            far = {size for size in others if not own < 1.5 * size < 2.25 * own} or others
+            if any(self.conditions.hold_at({**self.example, name: size}) for size in sorted(far)):
                 found.add(name)
         return found
 
