@@ -253,3 +253,13 @@ def test_a_list_of_tensors_is_no_tensor():
 
     with pytest.raises(GpucompError, match=r"GPC3015.*input 0 must not be of type seq"):
         load(proto)
+
+
+def test_an_attribute_that_is_needed_and_absent_is_named():
+    with pytest.raises(ModelError, match=r"GPC3013 .*needs attributes that are not given: 'size'"):
+        load(model_of("UnfoldTensor", [normal(3, 5)], dim=1)[0])
+
+
+def test_too_many_inputs_are_not_blamed_on_attributes():
+    with pytest.raises(ModelError, match=r"GPC3013 .*does not take 2 inputs"):
+        load(model_of("UnfoldTensor", [normal(3, 5), normal(3, 5)], size=2)[0])

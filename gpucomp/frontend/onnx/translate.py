@@ -348,12 +348,14 @@ def unchecked_attributes(
             raise ModelError(f"{site}: unknown attribute {quote(name)}", code="GPC3014")
         if not _is_annotated(value, keywords[name].annotation):
             raise ModelError(f"{site}: attribute {quote(name)} is of a wrong type", code="GPC3014")
+    missing = [name for name, p in keywords.items() if p.default is p.empty and name not in result]
+    if missing:
+        names = ", ".join(quote(name) for name in missing)
+        raise ModelError(f"{site}: the operator needs attributes that are not given: {names}", code="GPC3013")
     try:
         known.bind(*operands, **result, **own)
     except TypeError:
-        raise ModelError(
-            f"{site}: {len(operands)} inputs with these attributes do not fit the operator", code="GPC3013"
-        ) from None
+        raise ModelError(f"{site}: the operator does not take {len(operands)} inputs", code="GPC3013") from None
     positional = [p for p in known.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     for number, operand in enumerate(operands):
         if isinstance(operand, positional[min(number, len(positional) - 1)].annotation):
