@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpucomp import targets
 from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
-from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError, UsageError
+from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
@@ -203,8 +203,6 @@ def lower(
     ``rendered`` is called with every source as soon as it is known.
     """
     narrow.require(precision, device.features, device.name)
-    if has_dims(shapes):
-        raise UsageError("this needs one size of each dimension: give numbers in shapes=", code="GPC2017")
     tell("read", 0, 1)
     graph, dynamic_model = frontend.load_split(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)

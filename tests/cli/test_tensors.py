@@ -9,6 +9,7 @@ from PIL import Image
 
 from gpucomp.cli import tensors
 from gpucomp.errors import UsageError
+from gpucomp.ir.dim import Dim
 from gpucomp.runtime.inputs import TensorSpec, random_inputs
 
 X = np.arange(6, dtype=np.int32).reshape(2, 3)
@@ -162,6 +163,34 @@ def test_shapes_of_sequences_and_optionals_are_parsed():
 def test_what_is_no_list_of_shapes_is_refused(text):
     with pytest.raises(UsageError, match=r"NAME:\[2x3,4x3\] for a sequence"):
         tensors.parse_shapes([text])
+
+
+def test_sizes_that_each_run_decides_are_parsed():
+    found = tensors.parse_shapes(["x:{n}x3x{h:32..1536:32}x{max w:1..9}", "a:b:{batch_size}", "y:{n},z:2x{n:1..3}"])
+
+    assert found == {
+        "x": ("n", 3, Dim("h", 32, 1536, 32), Dim("max w", 1, 9)),
+        "a:b": ("batch_size",),
+        "y": ("n",),
+        "z": (2, Dim("n", 1, 3)),
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["x:{}", "x:{n", "x:n}", "x:{n:1}", "x:{n:1..}", "x:{n:1..2:}", "x:{n:1..2:3:4}", "x:{a{b}}", "x:{a,b}"]
+)
+def test_what_is_no_dimension_is_refused(text):
+    with pytest.raises(UsageError, match="GPC2002"):
+        tensors.parse_shapes([text])
+
+
+def test_a_photo_keeps_its_size_where_a_run_decides_it(tmp_path):
+    Image.fromarray(np.zeros((45, 70, 3), np.uint8)).save(tmp_path / "p.png")
+    spec = TensorSpec("x", "f32", (Dim("n", 1, 4), 3, Dim("h", 32, 96, 32), Dim("w")))
+
+    assert tensors.photo(tmp_path / "p.png", spec, "none").shape == (1, 3, 64, 70)
+    with pytest.raises(UsageError, match="GPC2003"):
+        tensors.photo(tmp_path / "p.png", TensorSpec("x", "f32", (Dim("n", 2, 4), 3, 8, 8)), "none")
 
 
 def test_shapes_may_be_one_list_as_for_trtexec():

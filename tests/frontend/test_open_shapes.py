@@ -17,14 +17,18 @@ def test_a_dimension_of_the_model_is_one_in_all_inputs():
     found = open_shapes(two_inputs(), {"x": (Dim("batch", 1, 9), 3, 8, "w")}, {})
 
     assert found.shapes == {"x": (Dim("batch", 1, 9), 3, 8, Dim("w")), "z": (Dim("batch", 1, 9), 1, 1, 1)}
-    assert found.said == {"batch": "shapes= for input 'x'", "w": "shapes= for input 'x'"}
+    assert found.said == {"batch": "the given shape of input 'x'", "w": "the given shape of input 'x'"}
 
 
 def test_an_input_without_a_given_shape_has_the_models_names_or_its_own():
     found = open_shapes(two_inputs(), {"z": (Dim("n", 2, 4), 1, 1, 1)}, {})
 
     assert found.shapes["x"] == (Dim("n", 2, 4), 3, Dim("h"), Dim("x.3"))
-    assert found.said == {"n": "shapes= for input 'z'", "h": "the model's input 'x'", "x.3": "the model's input 'x'"}
+    assert found.said == {
+        "n": "the given shape of input 'z'",
+        "h": "the model's input 'x'",
+        "x.3": "the model's input 'x'",
+    }
 
 
 def test_a_number_fixes_the_models_name_everywhere():
@@ -61,7 +65,7 @@ def test_outputs_have_the_dimensions_of_inputs_with_the_same_name():
     [
         (
             {"x": (Dim("n", 1, 4), 3, Dim("n", 1, 5), 1)},
-            "GPC2018 dimension 'n' is 1 to 4 by shapes= for input 'x', and 1 to 5",
+            "GPC2018 dimension 'n' is 1 to 4 by the given shape of input 'x', and 1 to 5",
         ),
         (
             {"x": ("n", 3, "h", "w"), "z": ("k", 1, 1, 1)},

@@ -112,7 +112,10 @@ def test_inputs_and_outputs_name_the_dimensions():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((6, 4, 4), "GPC2111 dimension 0 of input 'x': 'n' is 6, 1 to 5 expected, as shapes= for input 'x' says"),
+        (
+            (6, 4, 4),
+            "GPC2111 dimension 0 of input 'x': 'n' is 6, 1 to 5 expected, as the given shape of input 'x' says",
+        ),
         ((1, 6, 4), "GPC2111 dimension 2 of input 'x': 'h' is 6, 4 to 64, a multiple of 4 expected"),
         ((1, 0, 4), "GPC2111 dimension 2 of input 'x': 'h' is 0, 4 to 64, a multiple of 4 expected"),
         ((1, 4, 0), "GPC2111 dimension 3 of input 'x': 'w' is 0, 1 to 8192 expected"),

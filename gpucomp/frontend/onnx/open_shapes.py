@@ -55,11 +55,11 @@ class _Declarations:
         for name, shape in shapes.items():
             for size in shape if isinstance(shape, tuple | list) else ():
                 if isinstance(size, Dim):
-                    self._declare(size, f"shapes= for input {quote(name)}")
+                    self._declare(size, f"the given shape of input {quote(name)}")
         for name, shape in shapes.items():
             for size in shape if isinstance(shape, tuple | list) else ():
                 if isinstance(size, str) and size not in self.dims:
-                    self._declare(Dim(size), f"shapes= for input {quote(name)}")
+                    self._declare(Dim(size), f"the given shape of input {quote(name)}")
 
     def _declare(self, dim: Dim, said: str) -> Dim:
         before = self.dims.setdefault(dim.name, dim)

@@ -12,6 +12,7 @@ import onnx
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.ir import DType
+from gpucomp.ir.dims import has_dims
 from gpucomp.ir.size import Size
 
 
@@ -167,6 +168,9 @@ def extents(name: str, shape: Any) -> tuple[Any, ...]:
     try:
         return tuple(d if isinstance(d, Size) else operator.index(d) for d in shape)
     except TypeError:
+        if has_dims({name: shape}):
+            told = f"input {quote(name)}: this needs one size of each dimension; give numbers in"
+            raise UsageError(f"{told} shapes=", code="GPC2017", in_shell=f"{told} --shapes") from None
         raise UsageError(
             f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2110"
         ) from None

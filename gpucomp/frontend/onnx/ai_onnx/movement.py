@@ -139,7 +139,7 @@ def split_count(
     if count != len(site.outputs):
         raise ValueError(f"num_outputs={count} for {len(site.outputs)} outputs")
     each = -(-x.shape[place] // count)
-    sizes = [max(0, min(each, x.shape[place] - k * each)) for k in range(count)]
+    sizes = [largest(0, smallest(each, x.shape[place] - k * each)) for k in range(count)]
     return _split(x, place, sizes)
 
 

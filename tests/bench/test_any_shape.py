@@ -1,0 +1,78 @@
+"""What ``bench.any_shape`` measures: right answers at every size, and formulas that every run checks."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bench import any_shape
+from gpucomp import Dim
+from gpucomp.runtime.inputs import TensorSpec
+from tests.onnx_builders import model, node, value
+
+SMALL = any_shape.Model("small==1", "small.onnx", {"x": (Dim("n", 1, 4), Dim("k", 2, 9))})
+
+
+@pytest.fixture
+def small(monkeypatch):
+    proto = model(
+        [node("Concat", ["x", "x"], ["y"], axis=1)],
+        [value("x", ["n", "k"])],
+        [value("y", ["n", "m"])],
+    )
+    monkeypatch.setattr(any_shape, "MODELS", {"small": SMALL})
+    monkeypatch.setattr(any_shape, "content", lambda model: proto.SerializeToString())
+
+
+def test_a_model_is_right_at_every_size(small, tmp_path, capsys):
+    assert (
+        any_shape.main(["--shapes", "5", "--json", str(tmp_path / "a.json"), "--markdown", str(tmp_path / "a.md")]) == 0
+    )
+
+    (row,) = json.loads((tmp_path / "a.json").read_text())
+    assert (row["shapes"], row["worst"], row["formulas"], row["wrong"]) == (5, 0, [1, 1], [])
+    assert "small" in (tmp_path / "a.md").read_text()
+    assert "worst  0.0e+00" in capsys.readouterr().out
+
+
+def test_a_wrong_formula_fails(small, monkeypatch, capsys):
+    monkeypatch.setattr(any_shape, "value_at", lambda extent, sizes: 7)
+
+    assert any_shape.main(["--shapes", "2"]) == 1
+    assert "WRONG y: f32[n,2*k] at {'n': 1, 'k': 2}: (1, 4)" in capsys.readouterr().out
+
+
+def test_the_ends_of_the_ranges_come_first():
+    found = list(any_shape.drawn({"n": Dim("n", 1, 4), "h": Dim("h", 30, 100, 32)}, 9, np.random.default_rng(0)))
+
+    assert found[:2] == [{"n": 1, "h": 32}, {"n": 4, "h": 96}]
+    assert all(sizes["h"] in (32, 64, 96) and 1 <= sizes["n"] <= 4 for sizes in found)
+
+
+def test_inputs_are_what_their_names_and_types_say():
+    specs = [
+        TensorSpec("x", "f32", (Dim("n"), 3)),
+        TensorSpec("ids", "i64", (Dim("n"), 50)),
+        TensorSpec("token_type_ids", "i64", (5,)),
+        TensorSpec("attention_mask", "i64", (5,)),
+        TensorSpec("mask", "bool", (5,)),
+    ]
+    found = any_shape.fed(specs, {"n": 2}, np.random.default_rng(0))
+
+    assert {name: (a.dtype, a.shape) for name, a in found.items()} == {
+        "x": (np.float32, (2, 3)),
+        "ids": (np.int64, (2, 50)),
+        "token_type_ids": (np.int64, (5,)),
+        "attention_mask": (np.int64, (5,)),
+        "mask": (np.bool_, (5,)),
+    }
+    assert 0 < found["ids"].max() < any_shape.WORDS
+    assert found["attention_mask"].all()
+    assert not found["token_type_ids"].any()
+    assert not found["mask"].any()
+
+
+def test_an_unknown_model_is_told(capsys):
+    with pytest.raises(SystemExit):
+        any_shape.main(["resnet"])
+    assert "no model 'resnet': one of ppocr_det" in capsys.readouterr().err
