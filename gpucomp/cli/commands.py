@@ -154,7 +154,7 @@ def run(
         with progress("running onnxruntime"):
             fixed = fixed_inputs(how)
             found = compare.distances(outputs, compare.onnxruntime_outputs(how.model, {**given, **fixed}))
-        allowed = _allowed(how.model, tolerance, atol)
+        allowed = _allowed(how, tolerance, atol)
         click.echo("\n".join(show.errors(found, allowed)))
         advice = f"gpucomp compare {shlex.quote(str(how.model))} finds the first wrong tensor, and who is right"
         compare.require(found, allowed, reference, advice)
@@ -169,9 +169,11 @@ def _check_early(files: tuple[str, ...], reference: str | None = None) -> None:
     tensors.check_files(files)
 
 
-def _allowed(model: Path, relative: float | None, absolute: float) -> compare.Tolerance:
-    """What ``--tolerance`` and ``--atol`` allow; without the former the model's types decide."""
-    return compare.Tolerance(compare.tolerance_for(model) if relative is None else relative, absolute)
+def _allowed(how: ModelOptions, relative: float | None, absolute: float) -> compare.Tolerance:
+    """What ``--tolerance`` and ``--atol`` allow; without the former the model's types and its precision decide."""
+    return compare.Tolerance(
+        compare.tolerance_for(how.model, how.precision) if relative is None else relative, absolute
+    )
 
 
 @gpucomp.command("compare")
@@ -226,7 +228,7 @@ def compare_(
         bisecting.check_folder(folder)
     _check_early(files, against)
     targets.require_device(targets.resolve(how.target_name))
-    allowed = _allowed(how.model, tolerance, atol)
+    allowed = _allowed(how, tolerance, atol)
     fixed = fixed_inputs(how)
     question = bisecting.Question(targets.resolve(how.target_name), how.precision, allowed, fixed)
     sizes = {**shapes_told_by(files, how.model), **tensors.parse_shapes(how.shapes)}

@@ -107,7 +107,8 @@ def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0),
         metavar="RTOL",
         help="Relative error allowed. A tensor is right if rms(actual - expected) <= RTOL * rms(expected) + ATOL. "
-        "Default: 1e-4; for models in f16 or bf16, eight times the rounding error of that type.",
+        "Default: 1e-4; for models in f16 or bf16, and at a --precision with roundings, eight times the rounding error of that "
+        "type.",
     )(function)
 
 

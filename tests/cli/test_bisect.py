@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import astuple, replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -131,6 +132,23 @@ def test_the_tolerance_is_that_of_the_types_a_model_computes_in(element, wanted,
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
 
     assert compare.tolerance_for(tmp_path / "m.onnx") == wanted
+
+
+@pytest.mark.parametrize(
+    ("precision", "wanted"),
+    [("fp32", 1e-4), ("3xtf32", 1e-4), ("fp16", 2.0**-8), ("mixed", 2.0**-8), ("bf16", 2.0**-5)],
+)
+def test_the_tolerance_is_that_of_the_precision(precision, wanted, command):
+    assert compare.tolerance_for(Path("net.onnx"), precision) == wanted
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, 0), (1.1, 6)], ids=["right", "a tenth too large"])
+def test_bf16_is_right_within_its_roundings_and_a_tenth_is_wrong(factor, status, command, monkeypatch):
+    genuine = compare.onnxruntime_outputs
+    scaled = lambda *given, **named: {n: a * np.float32(factor) for n, a in genuine(*given, **named).items()}  # noqa: E731
+    monkeypatch.setattr(compare, "onnxruntime_outputs", scaled)
+
+    assert command("--target", "cpu", "--precision", "bf16")[0] == status
 
 
 @pytest.mark.parametrize(("reader", "wanted"), [("Cast", 1e-4), ("Relu", 2.0**-5)])

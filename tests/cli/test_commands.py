@@ -173,7 +173,7 @@ def test_comparing_a_right_answer_ends_well(command, monkeypatch):
     exe = executable()
     right = {"y": X * exe.weights["w0"] + exe.weights["w1"], "z": X}
     monkeypatch.setattr(compare, "onnxruntime_outputs", lambda model, inputs: right)
-    monkeypatch.setattr(compare, "tolerance_for", lambda model: 1e-4)
+    monkeypatch.setattr(compare, "tolerance_for", lambda model, precision: 1e-4)
 
     ran = command("run", "model.onnx", "--input", "x.npy", "--compare", "onnxruntime")
 
