@@ -38,6 +38,11 @@ def plain(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
 
 
+def several(count: int, noun: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _one_line(message: str) -> str:
     line = plain(message)
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 4]} ..."

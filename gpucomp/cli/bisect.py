@@ -18,7 +18,7 @@ from gpucomp.cli.progress import progress
 from gpucomp.cli.settle import Rounded, Settled, as_computed, first_rounded, neither_is_wrong, settle
 from gpucomp.cli.tables import Figure, table
 from gpucomp.device.target import Target
-from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
+from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote, several
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import read_whole
 from gpucomp.refusal import Refusal
@@ -129,10 +129,12 @@ def _print_summary(
     far = {name: compare.distance(array, traced.tensors[name]) for name, array in each.items()}
     wrong = compare.wrong(far, question.tolerance)
     if not wrong:
-        click.echo(f"{len(far)} tensors compared: none is wrong when all are made outputs, so that less is fused")
+        click.echo(
+            f"{several(len(far), 'tensor')} compared: none is wrong when all are made outputs, so that less is fused"
+        )
         return None
     first = wrong[0]
-    click.echo(f"{len(far)} tensors compared, {len(wrong)} are wrong when each is an output")
+    click.echo(f"{several(len(far), 'tensor')} compared, {len(wrong)} wrong when each is an output")
     click.echo(f"first wrong tensor: {quote(first)}, of {_makers(traced)[first]}")
     ours = as_computed(traced, each)
     verdict = settle(traced, ours, first, question.tolerance)
@@ -184,7 +186,7 @@ def bisect(whole: Case, traced: Traced, fault: str, question: Question, against:
         else:
             found = Blame(FAILURE, _message(question, small))
     reproduce.write(folder, rest, found, question.target, question.tolerance, fixed)
-    click.echo(f"cut from {whole.nodes} nodes to {small.nodes}, in {tried[0]} trials -> {folder}")
+    click.echo(f"cut from {several(whole.nodes, 'node')} to {small.nodes}, in {several(tried[0], 'trial')} -> {folder}")
     click.echo("\n".join(line for line in reproduce.told(found) if line))
 
 

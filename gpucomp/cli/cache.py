@@ -11,7 +11,7 @@ import click
 from gpucomp import config
 from gpucomp.artifact import cache as files
 from gpucomp.cli.tables import Figure, exported, table
-from gpucomp.errors import UsageError
+from gpucomp.errors import UsageError, several
 
 
 @click.group()
@@ -33,7 +33,7 @@ def list_entries() -> None:
     kernels = [entry for entry in found if entry.kind == "kernels"]
     total, most = sum(entry.nbytes for entry in found), config.current().cache_bytes
     click.echo(
-        f"{len(models)} models and {len(kernels)} programs of kernels in {folder}: "
+        f"{several(len(models), 'model')} and {several(len(kernels), 'program')} of kernels in {folder}: "
         f"{total / 1e6:.1f} MB of at most {most / 1e6:.0f} MB"
     )
 

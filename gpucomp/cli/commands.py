@@ -32,7 +32,7 @@ from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
 from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_export
-from gpucomp.errors import UnsupportedError, UsageError, quote
+from gpucomp.errors import UnsupportedError, UsageError, quote, several
 from gpucomp.files import write
 from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.ceilings import together
@@ -454,7 +454,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
             problems.append(error.in_shell)
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
-        cases = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        cases = several(len(problems), "problem")
         raise UnsupportedError(f"{quote(model)} cannot be compiled: {cases}, listed on standard output", code="GPC4001")
     if opened:
         click.echo("\n".join(show.free_sizes(opened)))

@@ -14,7 +14,7 @@ from gpucomp.cli.opening import costs_of, has_compiler, lowered_model, model_to_
 from gpucomp.cli.options import ModelOptions, model_options, page
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported
-from gpucomp.errors import UsageError, plain, quote
+from gpucomp.errors import UsageError, plain, quote, several
 from gpucomp.extras import install
 from gpucomp.files import write
 
@@ -208,7 +208,7 @@ def _draw_graph(how: ModelOptions, output: Path) -> None:
     nodes = list(frontend.nodes_in(how.model))
     host = frontend.names_in(lowered.dynamic_model) if lowered.dynamic_model else ()
     write(output, graph.text(lowered, journey, how.model.name, target.name, nodes, host))
-    click.echo(f"{len(nodes)} nodes, {len(lowered.steps)} kernels -> {output}")
+    click.echo(f"{several(len(nodes), 'node')}, {several(len(lowered.steps), 'kernel')} -> {output}")
 
 
 def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:

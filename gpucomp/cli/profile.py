@@ -14,6 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from gpucomp.cli.show import counted
+from gpucomp.errors import several
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import KernelInfo
 
@@ -214,7 +215,9 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
     """The run as a whole, and the measured ceilings. The peak is for f32, so other work has no share of it."""
     ms = sum(r.ms for r in found)
     work = sum(r.operations or 0 for r in found)
-    lines = [f"Kernels: {len(found)} launches, {ms:.4g} ms, {work / 1e9:.4g} GFLOP"]
+    lines = [
+        f"Kernels: {len(found)} {'launch' if len(found) == 1 else 'launches'}, {ms:.4g} ms, {work / 1e9:.4g} GFLOP"
+    ]
     if ms and work:
         lines[0] += f", {work / ms / 1e6:.4g} GFLOP/s"
     if ceilings is None:
@@ -230,7 +233,7 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
     lines[0] += f"; floor {sum(floors):.4g} ms: {what} at peak or at the bandwidth of a copy"
     copies = ", ".join(f"{size / 2**20:g} MiB {rate / 1e9:.1f} GB/s" for size, rate in ceilings.copies)
     lines.append(
-        f"Ceilings: {ceilings.threads} threads, {ceilings.flops / 1e9:.1f} GFLOP/s of f32 multiply-adds, "
+        f"Ceilings: {several(ceilings.threads, 'thread')}, {ceilings.flops / 1e9:.1f} GFLOP/s of f32 multiply-adds, "
         f"a launch {1e6 * ceilings.launch_s:.2f} us; copies (bytes read and written) {copies}"
     )
     return [*lines, *_disturbed(found, ceilings)]

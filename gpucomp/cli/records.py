@@ -13,7 +13,7 @@ from gpucomp import config
 from gpucomp.cli import tensors
 from gpucomp.cli.options import PRECISION_HELP
 from gpucomp.cli.tables import exported, table
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import UsageError, quote, several
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def merge(places: tuple[Path, ...], output: Path) -> None:
 
     found = store.merged(_read(places))
     store.write(output, found, found)
-    click.echo(f"{len(found)} records -> {output}")
+    click.echo(f"{several(len(found), 'record')} -> {output}")
 
 
 @records.command()
@@ -178,7 +178,7 @@ def export(places: tuple[Path, ...], form: str, output: Path) -> None:
     from gpucomp.tuning import exports
 
     for path, count in exports.export(_read(places), form, output):
-        click.echo(f"{count} trials -> {path}")
+        click.echo(f"{several(count, 'trial')} -> {path}")
 
 
 @records.command("study")

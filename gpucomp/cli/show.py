@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp.artifact.plan import WEIGHT
 from gpucomp.cli.tables import Figure, table
-from gpucomp.errors import plain, quote
+from gpucomp.errors import plain, quote, several
 from gpucomp.ir.types import type_of
 from gpucomp.runtime.executable import Executable, KernelInfo
 
@@ -126,10 +126,10 @@ def summary(exe: Executable) -> list[str]:
         *memory(exe),
     ]
     if host:
-        lines.append(f"host      {len(host)} operators run on the host: {counted(info.label for info in host)}")
+        lines.append(f"host      {several(len(host), 'operator')} on the host: {counted(info.label for info in host)}")
     if exe.dynamic_operators:
         lines.append(
-            f"dynamic   {len(exe.dynamic_operators)} operators behind data-dependent shapes run on the host, by numpy: "
+            f"dynamic   {several(len(exe.dynamic_operators), 'operator')} behind data-dependent shapes on the host, by numpy: "
             f"{counted(op for op, _ in exe.dynamic_operators)}"
         )
     return lines

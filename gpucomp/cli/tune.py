@@ -20,7 +20,7 @@ from gpucomp.cli import tensors
 from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP, SAMPLERS_HELP, SHAPES_HELP, TARGET_HELP
 from gpucomp.cli.progress import progress
 from gpucomp.cli.tables import exported, table
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import UsageError, quote, several
 from gpucomp.files import write
 from gpucomp.kernel.passes.precision import PRECISIONS
 
@@ -464,7 +464,7 @@ def untried(state: State, options: Options) -> list[str]:
     said = f"{len(without)} of {len(state.studies)} kernels, {100 * share:.1f} % of the kernels' time, had no trial: "
     if options.budget is None and options.trials is None:
         return [f"{said}measuring them promised too little"]
-    limit = f"{options.budget:g} s" if options.budget is not None else f"{options.trials} trials"
+    limit = f"{options.budget:g} s" if options.budget is not None else several(options.trials or 0, "trial")
     return [f"{said}the budget of {limit} went to kernels that promised more; --resume goes on with them"]
 
 
@@ -474,7 +474,10 @@ def result(tuned: Tuned, took: float, options: Options) -> list[str]:
     lines = task_table(state)
     picked = tuned.changed  # without the picks of a default, which change nothing
     trials = sum(len(s.trials) for s in state.studies)
-    lines.append(f"{trials} trials of {len(state.studies)} kernels in {took:.0f} s; {picked} schedules changed")
+    lines.append(
+        f"{several(trials, 'trial')} of {several(len(state.studies), 'kernel')} in {took:.0f} s; "
+        f"{several(picked, 'schedule')} changed"
+    )
     lines += untried(state, options)
     if tuned.comparison.ratios and tuned.untuned_s:
         low, high = tuned.comparison.interval

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gpucomp.compiler import Lowered
+from gpucomp.errors import several
 from gpucomp.frontend.onnx.loader import Named
 from gpucomp.ir.graph import Constant, Node, Value
 from gpucomp.kernel.step import HostStep, KernelStep, Step
@@ -67,9 +68,9 @@ def text(
         if node.name not in inside
     ]
     kernels = sum(isinstance(step, KernelStep) for step in lowered.unpacked)
-    about = f"{len(nodes)} nodes of the model, {kernels} kernels for {target}"
+    about = f"{several(len(nodes), 'node')} of the model, {several(kernels, 'kernel')} for {target}"
     if host := len(lowered.unpacked) - kernels:
-        about += f", {host} operators on the host"
+        about += f", {several(host, 'operator')} on the host"
     values = {
         "boxes": [
             {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 import numpy as np
 
 from gpucomp.artifact.plan import TEMP, Plan
-from gpucomp.errors import DeviceError, UsageError
+from gpucomp.errors import DeviceError, UsageError, several
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
@@ -164,7 +164,7 @@ class Executable:
 
     def __repr__(self) -> str:
         model = f"{self.plan.model!r} " if self.plan.model else ""
-        return f"<Executable {model}for {self.plan.target}: {len(self.plan.launches)} kernels>"
+        return f"<Executable {model}for {self.plan.target}: {several(len(self.plan.launches), 'kernel')}>"
 
     if not TYPE_CHECKING:  # a type checker has to find names that do not exist
 
