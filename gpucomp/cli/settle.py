@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,21 +12,33 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gpucomp.cli import compare
 from gpucomp.cli.compare import Distance, Tolerance
-from gpucomp.cli.cut import RANDOM, Traced, bodies
-from gpucomp.errors import DeviceError, quote
+from gpucomp.cli.cut import RANDOM, Case, Traced, bodies
+from gpucomp.errors import DeviceError, GpucompError, quote
+from gpucomp.frontend.onnx.loader import load
+from gpucomp.ir.graph import Constant, Graph, Input, Value, constant, input_value
+from gpucomp.ir.types import BF16, F16, F32, F64, TensorType
+from gpucomp.ops.interpreter import interpret
 from gpucomp.refusal import Refusal
 
 NARROW = ("float32", "float16", "bfloat16")
+STEP = 2.0**-8  # of a number that is rounded to 8 bits, relative to the largest
+Judge = Callable[[Case], Mapping[str, np.ndarray]]
 OF_TENSORS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @dataclass(frozen=True)
 class Settled:
-    """How far each program's result is from f64. Both start from their own operands, so earlier errors do not count."""
+    """How far each program's result is from f64. Both start from their own operands, so earlier errors do not count.
+
+    The f64 result is by ONNX's evaluator or, if it does not know the operator, by numpy from gpucomp's translation
+    (``translated``): that judges kernels and schedules, but not the translation.
+    """
 
     theirs: Distance
     ours: Distance
     tolerance: Tolerance
+    translated: bool = False
+    rounds: bool = False  # inside, to steps of 8 bits: two right results may be a step apart
 
     @property
     def only_theirs(self) -> bool:
@@ -39,8 +51,11 @@ class Settled:
 
     def told(self, against: str) -> str:
         """The verdict as a line."""
-        off = f"in f64 from the same operands: {against} is off by {self.theirs.l2:.2e}, gpucomp by {self.ours.l2:.2e}"
+        how = " by gpucomp's translation, as ONNX's evaluator does not know the operator" if self.translated else ""
+        off = f"in f64 from the same operands{how}: {against} is off by {self.theirs.l2:.2e}, gpucomp by {self.ours.l2:.2e}"
         match self.tolerance.allows(self.theirs), self.tolerance.allows(self.ours):
+            case True, True if self.rounds:
+                return f"{off}: both are right, within a step of the 8 bits that it rounds to inside"
             case True, True:
                 return f"{off}: both compute it right, their operands differ"
             case True, False:
@@ -119,17 +134,51 @@ def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> S
     if random := sorted(RANDOM & _operators(node)):
         return Refusal(f"{random[0]} is random")
     try:
-        return Settled(_off(theirs, tensor), _off(ours, tensor), tolerance)
+        return Settled(_off(theirs, tensor, _evaluated), _off(ours, tensor, _evaluated), tolerance)
     except DeviceError as error:
-        return Refusal(error.message)
+        unknown = error
+    try:
+        off = _off(theirs, tensor, _translated), _off(ours, tensor, _translated)
+    except GpucompError:  # the translation has a type that stays f32
+        return Refusal(unknown.message)
+    rounds = "Quantize" in node.op_type or "Integer" in node.op_type
+    return Settled(
+        *off, Tolerance(max(tolerance.relative, STEP), tolerance.absolute) if rounds else tolerance, True, rounds
+    )
 
 
-def _off(traced: Traced, tensor: str) -> Distance:
+def _off(traced: Traced, tensor: str, judge: Judge) -> Distance:
     """How far a program's ``tensor`` is from what its node gives in f64 for the same operands."""
     case = traced.part([_maker(traced, tensor)])
     assert case is not None, "a node with a tensor that was compared has an output"
-    exact = compare.reference_outputs(_in_double(case.model), {k: _widened(a) for k, a in case.inputs.items()})
-    return compare.distance(case.expected[tensor], exact[tensor])
+    return compare.distance(case.expected[tensor], judge(case)[tensor])
+
+
+def _evaluated(case: Case) -> Mapping[str, np.ndarray]:
+    """The outputs in f64, by ONNX's evaluator."""
+    return compare.reference_outputs(_in_double(case.model), {k: _widened(a) for k, a in case.inputs.items()})
+
+
+def _translated(case: Case) -> Mapping[str, np.ndarray]:
+    """The outputs in f64, by the numpy references of the operators that gpucomp translates the node to."""
+    graph = load(case.model, shapes={name: array.shape for name, array in case.inputs.items()})
+    made: dict[Value, Value] = {}
+    for node in graph.nodes():
+        if node.op is Input:
+            new = input_value(node.attrs["label"], _wide(node.types[0])).node
+        elif node.op is Constant:
+            new = constant(_widened(node.attrs["value"])).node
+        else:
+            attrs = {k: F64 if k == "to" and v in (F32, F16, BF16) else v for k, v in node.attrs.items()}
+            new = node.op.node(*(made[v] for v in node.inputs), name=node.name, **attrs)
+        made.update(zip(node.values, new.values, strict=True))
+    wide = Graph(tuple(made.get(v, v) for v in graph.inputs), tuple(made[v] for v in graph.outputs), graph.output_names)
+    found = interpret(wide, {name: _widened(case.inputs[name]) for name in wide.input_names})
+    return dict(zip(wide.output_names, found, strict=True))
+
+
+def _wide(type: TensorType) -> TensorType:
+    return type.with_dtype(F64) if type.dtype in (F32, F16, BF16) else type
 
 
 def _maker(traced: Traced, tensor: str) -> int:

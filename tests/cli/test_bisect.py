@@ -619,6 +619,54 @@ def test_a_loop_is_settled_in_f64_too():
     assert 0 < found.ours.l2 < 1e-6
 
 
+def microsofts(op_type: str, inputs: dict[str, np.ndarray], weights: dict[str, np.ndarray], **attrs) -> cut.Traced:
+    """A model of one of onnxruntime's own operators, of which y is the result, as onnxruntime computes it."""
+    info = helper.make_tensor_value_info
+    made = [info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in inputs.items()]
+    node = helper.make_node(op_type, [*inputs, *weights], ["y"], domain="com.microsoft", **attrs)
+    initialised = [numpy_helper.from_array(a, n) for n, a in weights.items()]
+    graph = helper.make_graph([node], "g", made, [info("y", TensorProto.FLOAT, None)], initialised)
+    opsets = [helper.make_opsetid("", 19), helper.make_opsetid("com.microsoft", 1)]
+    return cut.trace(helper.make_model(graph, opset_imports=opsets, ir_version=9), inputs, "onnxruntime")
+
+
+RANDOM = np.random.default_rng(3)
+X = RANDOM.standard_normal((2, 12)).astype(np.float32)
+OURS_AND_THEIRS = {
+    "Gelu": lambda: microsofts("Gelu", {"x": X}, {}),
+    "FusedMatMul": lambda: microsofts("FusedMatMul", {"x": X}, {"w": X}, transB=1, alpha=0.5),
+    "DynamicQuantizeMatMul": lambda: microsofts(
+        "DynamicQuantizeMatMul",
+        {"x": X},
+        {"w": RANDOM.integers(-90, 90, (12, 5)).astype(np.int8), "s": np.array([0.01], np.float32)},
+    ),
+    "MatMulIntegerToFloat": lambda: microsofts(
+        "MatMulIntegerToFloat",
+        {"x": RANDOM.integers(0, 200, (2, 12)).astype(np.uint8)},
+        {
+            "w": RANDOM.integers(-90, 90, (12, 5)).astype(np.int8),
+            "a": np.array([0.02], np.float32),
+            "b": np.array([0.01], np.float32),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OURS_AND_THEIRS)
+@pytest.mark.parametrize("wrong", ["theirs", "ours", "neither"])
+def test_an_operator_that_onnx_does_not_know_is_settled_by_its_translation(name, wrong):
+    right = OURS_AND_THEIRS[name]()
+    spoilt = replace(right, tensors={**right.tensors, "y": right.tensors["y"] * np.float32(1.1)})
+
+    found = settle(
+        spoilt if wrong == "theirs" else right, spoilt if wrong == "ours" else right, "y", compare.Tolerance()
+    )
+
+    assert isinstance(found, Settled)
+    assert (found.only_theirs, found.both_right) == (wrong == "theirs", wrong == "neither")
+    assert "by gpucomp's translation, as ONNX's evaluator does not know the operator" in found.told("onnxruntime")
+
+
 # --- cutting, without a compiler
 
 
