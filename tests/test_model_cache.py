@@ -369,7 +369,7 @@ def test_the_command_lists_and_clears(folder, tmp_path, capsys, monkeypatch):
     told = capsys.readouterr().out
     assert "scaled.onnx" in told
     assert "x:7x3" in told
-    assert "1 models" in told
+    assert "1 model and" in told
     assert main(["cache", "clear"]) == 0
     assert "2 entries" in capsys.readouterr().out
     assert not files.entries(folder)

@@ -237,7 +237,7 @@ def test_a_quantised_layer_is_compiled():
         ("MatMulInteger16", (np.int8([[1]]), np.int8([[1]])), {}, ShapeError, "i16 or u16"),
         ("QGemm", (*QGEMM, None, F(0.3)), {}, ShapeError, "the scale and the zero point of the result"),
         ("QGemm", (*QGEMM, None, None, np.uint8(3)), {}, ShapeError, "the scale and the zero point of the result"),
-        ("QLinearSoftmax", (np.uint8([1]), F(1), None, F(1), np.uint8(0)), {}, ModelError, "these attributes"),
+        ("QLinearSoftmax", (np.uint8([1]), F(1), None, F(1), np.uint8(0)), {}, ModelError, "the operator needs"),
         ("QLinearSigmoid", (np.uint8([1]), F(1), None, F(1)), {"site": 1}, ModelError, "unknown attribute 'site'"),
         ("NhwcMaxPool", (np.uint8([[[1]]]),), {"kernel_shape": [1], "site": 1}, ModelError, "unknown attribute 'site'"),
         (
