@@ -141,7 +141,11 @@ def free_sizes(opened: OpenGraph) -> list[str]:
     lines = []
     for name, dim in shapes.dims.items():
         places = [f"{quote(i)}" for i, shape in shapes.shapes.items() if dim in shape]
-        fixed = "" if name in varying else "; a loop over it is unrolled, so each size is another graph"
+        fixed = (
+            ""
+            if name in varying
+            else "; each size is another graph, because of a loop, or of a shape without a formula"
+        )
         lines.append(f"{plain(name)}: {dim.range}, in {', '.join(places)}, says {shapes.said[name]}{fixed}")
     if varying == set(shapes.dims):
         outputs = zip(opened.graph.output_names, opened.graph.outputs, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, Var, axes_of, cast, index, load
 from gpucomp.ir.graph import Op
-from gpucomp.ir.size import is_one, same
+from gpucomp.ir.size import Size, is_one, same
 from gpucomp.ir.types import BF16, BOOL, F16, F32, I32, DType, TensorType
 
 OPS: dict[str, Op] = {}
@@ -86,7 +86,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
                 continue
             if not is_one(result[axis]) and result[axis] != extent:
                 raise ValueError(f"shapes do not broadcast: {', '.join(map(str, shapes))}")
-            result[axis] = extent
+            result[axis] = extent if isinstance(extent, Size) else int(extent)
     return tuple(result)
 
 

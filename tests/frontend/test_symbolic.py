@@ -274,6 +274,23 @@ def test_a_dimension_that_is_unrolled_does_not_vary():
     assert found.varying() == {"n"}
 
 
+def test_where_there_is_no_formula_the_graph_is_that_of_an_example():
+    proto = made(
+        *of_shape(2),
+        node("Cast", ["d2"], ["f"], to=TensorProto.FLOAT),
+        node("Sqrt", ["f"], ["q"]),
+        node("Cast", ["q"], ["k"], to=TensorProto.INT64),
+        node("Slice", ["x", "zero", "k", "two"], ["y"]),
+    )
+    found = opened(proto)
+
+    assert found.varying() == set()
+    assert found.conditions.texts() == [f"{name} == {size}" for name, size in found.example.items()]
+    assert (
+        found.graph.outputs[0].shape == load(proto, shapes={"x": found.shapes.at(found.example)["x"]}).outputs[0].shape
+    )
+
+
 def test_a_model_that_fits_no_sizes_is_an_error():
-    with pytest.raises(ModelError, match="MatMul"):
+    with pytest.raises(ModelError, match="MatMul.*no sizes that were tried fit the model, such as 'n' 9, 'h' 60"):
         opened(made(node("MatMul", ["x", "x"], ["y"]), shape=("n", "h", 5)))

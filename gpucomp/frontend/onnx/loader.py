@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from onnx.inliner import inline_local_functions
 
-from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
+from gpucomp.errors import GpucompError, ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import data_dependent, functions, wire
 from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
@@ -123,18 +123,33 @@ class OpenGraph:
 
 
 def load_open(model: ModelLike, shapes: OpenShapes, constants: Mapping[str, Any] | None = None) -> OpenGraph:
-    """The graph of a model for all ``shapes``. Raises as ``load_split``, if the model fits none of the examples."""
-    dims = shapes.dims
+    """The graph of a model for all ``shapes``. Raises as ``load_split``, if the model fits none of the examples.
+
+    If something in the model has no formula, or if shapes depend on values, the graph is that of one example, and all its
+    sizes are conditions.
+    """
     examples = list(shapes.examples())
     for example in examples:
-        sizes = {name: size_of(dim, example[name]) for name, dim in dims.items()}
+        sizes = {name: size_of(dim, example[name]) for name, dim in shapes.dims.items()}
         try:
             with assuming(Assumed()) as conditions:
-                graph, rest = load_split(model, shapes=shapes.at(sizes), constants=constants)
-            return OpenGraph(shapes, graph, rest, conditions, example)
-        except ModelError:  # no convolution fits an image of one pixel
+                graph = load(model, shapes=shapes.at(sizes), constants=constants)
+            return OpenGraph(shapes, graph, b"", conditions, example)
+        except GpucompError:  # no convolution fits an image of one pixel; or there is no formula
+            continue
+    for example in examples:
+        try:
+            graph, rest = load_split(model, shapes=shapes.at(example), constants=constants)
+        except ModelError as error:
             if example is examples[-1]:
-                raise
+                tried = ", ".join(f"{quote(name)} {size}" for name, size in example.items())
+                told = f"{error.message}; no sizes that were tried fit the model, such as {tried}: declare such as do"
+                raise ModelError(told, code=error.code) from error
+            continue
+        with assuming(Assumed()) as conditions:
+            for name, dim in shapes.dims.items():
+                int(size_of(dim, example[name]))
+        return OpenGraph(shapes, graph, rest, conditions, example)
     raise AssertionError("there are no examples")
 
 
