@@ -292,5 +292,5 @@ def test_where_there_is_no_formula_the_graph_is_that_of_an_example():
 
 
 def test_a_model_that_fits_no_sizes_is_an_error():
-    with pytest.raises(ModelError, match="MatMul.*no sizes that were tried fit the model, such as 'n' 9, 'h' 60"):
+    with pytest.raises(ModelError, match=r"MatMul.*no sizes that were tried fit the model, such as 'n' 9, 'h' 60"):
         opened(made(node("MatMul", ["x", "x"], ["y"]), shape=("n", "h", 5)))
