@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from gpucomp.ir.polynomial import Atom, Exact, Interval, Symbol, narrowing
+from gpucomp.ir.polynomial import Atom, Exact, Interval, Symbol, Terms, narrowing
 from gpucomp.ir.size import Operand, Quotient, Size, assumed, holds, made, names_in, same, value_at
 
 
@@ -31,12 +31,11 @@ class Condition:
     def text(self, holds: bool = True) -> str:
         """For people: the terms with coefficients above 0 on the left, the others on the right."""
         relation = self.relation if holds else {"==": "!=", "<": ">=", "<=": ">"}[self.relation]
-        left = made({m: c for m, c in self.size.terms.items() if m and c > 0})
-        right = made({m: -c for m, c in self.size.terms.items() if not m or c < 0})
+        left = _as_they_are({m: c for m, c in self.size.terms.items() if m and c > 0})
+        right = _as_they_are({m: -c for m, c in self.size.terms.items() if not m or c < 0})
         if not isinstance(left, Size):
-            left, right, relation = right, left, relation.translate(str.maketrans("<>", "><"))
-            constant = left.terms.get((), 0)
-            left, right = left - constant, right - constant
+            left = _as_they_are({m: -c for m, c in self.size.terms.items() if m})
+            right, relation = self.size.terms.get((), 0), relation.translate(str.maketrans("<>", "><"))
         return f"{left} {relation} {right}"
 
     def __str__(self) -> str:
@@ -133,6 +132,11 @@ def assuming(notes: Assumed) -> Iterator[Assumed]:
             yield notes
     finally:
         assumed.reset(token)
+
+
+def _as_they_are(terms: Terms) -> Operand:
+    """The size of ``terms``, without what was learnt."""
+    return Size(terms) if any(terms) else terms.get((), 0)
 
 
 def _of_one(size: Size) -> tuple[Atom, Exact, Exact] | None:

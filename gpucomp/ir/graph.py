@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpucomp.errors import ShapeError, quote
-from gpucomp.ir.size import Size, hint
+from gpucomp.ir.size import Size, hint, is_assuming
 from gpucomp.ir.types import DType, TensorType, type_of
 
 MAX_RANK = 32  # the largest rank that all of numpy's functions support
@@ -133,7 +133,8 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: s
         if len(t.shape) > MAX_RANK:
             where = f" at node {quote(name)}" if name else ""
             raise ShapeError(f"{op.name}{where}: a result of rank {len(t.shape)}, at most {MAX_RANK}", code="GPC3102")
-        if any(d < 0 for d in t.shape) or math.prod(max(hint(d), 1) for d in t.shape) > 1 << 48:
+        extents = tuple(map(hint, t.shape)) if is_assuming() else t.shape
+        if any(d < 0 for d in t.shape) or math.prod(max(d, 1) for d in extents) > 1 << 48:
             where = f" at node {quote(name)}" if name else ""
             raise ShapeError(f"{op.name}{where}: the result {t} has no sensible size", code="GPC3102")
     return results

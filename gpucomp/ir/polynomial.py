@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, cast
 
 Exact = int | Fraction
 Interval = tuple[Exact, Exact]
@@ -49,6 +50,16 @@ def narrowed(atom: Atom, low: Exact, high: Exact) -> Interval:
     return max(low, least), min(high, most)
 
 
+def kept_bounds(owner: object, compute: Callable[[], Interval]) -> Interval:
+    """``compute()``, kept in ``owner`` as long as no more is known: what one block knows does not hold in another."""
+    known = _narrower.get()
+    facts = 0 if known is None else len(known)
+    before = vars(owner).get("_bounds")
+    if before is None or before[0] is not known or before[1] != facts:
+        before = vars(owner)["_bounds"] = known, facts, compute()
+    return cast(Interval, before[2])
+
+
 @dataclass(frozen=True)
 class Symbol:
     """What a run decides: dimension ``name`` has ``step`` times this many elements. ``hint`` is its value in the example."""
@@ -69,6 +80,11 @@ class Symbol:
 
 def plain(number: Exact) -> Exact:
     return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+
+
+def denominator(terms: Terms) -> int:
+    """The least number that ``terms`` times have whole coefficients."""
+    return math.lcm(*(Fraction(c).denominator for c in terms.values()))
 
 
 def ordered(atoms: Sequence[Atom]) -> Monomial:

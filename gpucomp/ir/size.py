@@ -1,8 +1,8 @@
 """Sizes that each run decides, as formulas: polynomials with exact coefficients over symbols and rounded quotients.
 
 A ``Size`` takes the place of an ``int`` as an extent. Sums, products, quotients, remainders, ``smallest`` and ``largest`` give
-sizes; a result that is the same in every run is a plain number again. Equal formulas are equal objects: a sum has one order,
-a remainder is written by a quotient, and of a quotient everything that divides exactly is taken out.
+sizes; a result that is the same in every run is a plain number again. Equal formulas have equal terms: a sum has one order, a
+remainder is written by a quotient, and of a quotient everything that divides exactly is taken out.
 
 A comparison is decided for the whole range of the symbols if interval arithmetic can prove it. If not, it is decided for the
 example sizes, and the condition is noted: what is built in ``assuming`` is right wherever its conditions hold. To use a size
@@ -28,7 +28,9 @@ from gpucomp.ir.polynomial import (
     Symbol,
     Terms,
     added,
+    denominator,
     interval,
+    kept_bounds,
     narrowed,
     order,
     ordered,
@@ -39,6 +41,7 @@ from gpucomp.ir.polynomial import (
 )
 
 Operand = Union["Size", Exact]
+MOST_ATOMS = 2000  # of a formula
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +61,21 @@ class Quotient:
     def hint(self) -> Exact:
         return math.floor(Fraction(hint(self.top)) / Fraction(hint(self.bottom)))
 
-    @cached_property
+    @property
     def bounds(self) -> Interval:
-        tops, bottoms = bounds(self.top), bounds(self.bottom)
-        corners = [math.floor(Fraction(t) / Fraction(b)) for t in tops for b in bottoms if b > 0]
+        return kept_bounds(self, self._bounds_now)
+
+    def _bounds_now(self) -> Interval:
+        low, high = bounds(self.bottom)
+        least = Fraction(1, denominator(terms_of(self.bottom)))  # it is positive, also where its bounds do not say so
+        corners = [
+            math.floor(Fraction(t) / b) for t in bounds(self.top) for b in (max(Fraction(low), least), Fraction(high))
+        ]
         return narrowed(self, min(corners), max(corners))
+
+    @cached_property
+    def cost(self) -> int:
+        return 1 + cost(self.top) + cost(self.bottom)
 
     def __str__(self) -> str:
         return f"floor({_within(self.top)}/{_within(self.bottom)})"
@@ -88,7 +101,14 @@ class Choice:
         return (min if self.least else max)(map(hint, self.parts))
 
     @cached_property
+    def cost(self) -> int:
+        return 1 + sum(map(cost, self.parts))
+
+    @property
     def bounds(self) -> Interval:
+        return kept_bounds(self, self._bounds_now)
+
+    def _bounds_now(self) -> Interval:
         lows, highs = zip(*map(bounds, self.parts), strict=True)
         pick = min if self.least else max
         return narrowed(self, pick(lows), pick(highs))
@@ -124,9 +144,12 @@ class Size:
     def _hash(self) -> int:
         return hash(frozenset(self.terms.items()))
 
-    @cached_property
+    @property
     def bounds(self) -> Interval:
         """The least and the greatest value, or numbers beyond them."""
+        return kept_bounds(self, self._bounds_now)
+
+    def _bounds_now(self) -> Interval:
         (low, high), (least, most) = interval(self.terms), interval(_spread(self.terms))
         low, high = max(low, least), min(high, most)
         if all(isinstance(c, int) for c in self.terms.values()):
@@ -176,6 +199,8 @@ class Size:
     __rmul__ = __mul__
 
     def __pow__(self, power: int) -> Any:
+        if power < 0:
+            raise ValueError(f"{self} to the power {power} is not a polynomial")
         result: Any = 1
         for _ in range(power):
             result = self * result
@@ -217,6 +242,8 @@ class Size:
     # comparisons
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, float) and math.isfinite(other):
+            other = Fraction(other)
         if not isinstance(other, Size | int | Fraction):
             return NotImplemented
         difference = self - other
@@ -247,7 +274,8 @@ class Size:
     __int__ = __index__
 
     def __float__(self) -> float:
-        return float(self.__index__())
+        """The value in the example, on the condition that it is this one."""
+        return float(self.hint) if decided("==", self - self.hint) else math.nan
 
     def __str__(self) -> str:
         return text_of(self.terms)
@@ -273,8 +301,11 @@ def quotient(top: Operand, bottom: Operand) -> Any:
         raise ZeroDivisionError(f"{top} by {bottom}")
     if bottom < 0:
         top, bottom = -top, -bottom
+    top, bottom = made(terms_of(top)), made(terms_of(bottom))  # what was learnt since they were made
     if isinstance(bottom, Size):
         return _by_size(top, bottom)
+    if not isinstance(top, Size):
+        return top // bottom
     scale = math.lcm(*(Fraction(c).denominator for c in (*terms_of(top).values(), bottom)))
     n = int(bottom * scale)
     whole: Terms = {}
@@ -303,7 +334,7 @@ def _by_number(top: Operand, n: int) -> Any:
     inner = next((m[0] for m, c in top.terms.items() if len(m) == 1 and c == 1), None)
     if isinstance(inner, Quotient) and isinstance(inner.bottom, int) and len(top.terms) == 1 + bool(constant):
         return quotient(inner.top + constant * inner.bottom, inner.bottom * n)
-    return made({(Quotient(top, n),): 1})
+    return made({(_affordable(Quotient(top, n)),): 1})
 
 
 def _by_size(top: Operand, bottom: Size) -> Any:
@@ -323,7 +354,7 @@ def _by_size(top: Operand, bottom: Size) -> Any:
         low, high = bounds(remaining)
         least = bounds(bottom)[0]
         if low < 0 or high >= least:
-            whole[(Quotient(remaining, bottom),)] = 1
+            whole[(_affordable(Quotient(remaining, bottom)),)] = 1
     return made(whole)
 
 
@@ -362,13 +393,23 @@ def largest(*parts: Operand) -> Any:
 
 
 def _choice(parts: Sequence[Operand], *, least: bool) -> Any:
+    scale = math.lcm(*(denominator(terms_of(part)) for part in parts))
+    if scale > 1:  # an atom is a whole number
+        return _choice([part * scale for part in parts], least=least) / Fraction(scale)
     kept: list[Operand] = []
     for part in chain.from_iterable(_parts(part, least) for part in parts):
         if any(_proved(other, part, least) for other in kept):
             continue
         kept = [other for other in kept if not _proved(part, other, least)]
         kept.append(part)
-    return kept[0] if len(kept) == 1 else made({(Choice(least, tuple(sorted(kept, key=str))),): 1})
+    return kept[0] if len(kept) == 1 else made({(_affordable(Choice(least, tuple(sorted(kept, key=str)))),): 1})
+
+
+def _affordable(atom: Quotient | Choice) -> Quotient | Choice:
+    """``atom``. Raises ``ValueError`` if its formula is too long: formulas share parts, and are walked as trees."""
+    if atom.cost > MOST_ATOMS:
+        raise ValueError(f"a formula of more than {MOST_ATOMS} parts")
+    return atom
 
 
 def _parts(size: Operand, least: bool) -> Sequence[Operand]:
@@ -397,6 +438,13 @@ def same(first: Operand, second: Operand) -> bool:
 def bounds(size: Operand) -> Interval:
     """The least and the greatest value that ``size`` can have, or numbers beyond them."""
     return size.bounds if isinstance(size, Size) else (size, size)
+
+
+def cost(size: Operand) -> int:
+    """The number of parts of its formula, with shared ones as often as they stand there."""
+    if not isinstance(size, Size):
+        return 0
+    return sum(1 + sum(getattr(atom, "cost", 0) for atom in monomial) for monomial in size.terms)
 
 
 def hint(size: Operand) -> Exact:
@@ -490,7 +538,7 @@ def holds(relation: str, value: Exact) -> bool:
 
 def _is_never_zero(size: Size) -> bool:
     """Whether all terms but the constant have a common divisor that it lacks. Every atom is a whole number."""
-    scale = math.lcm(*(Fraction(c).denominator for c in size.terms.values()))
+    scale = denominator(size.terms)
     common = math.gcd(*(int(c * scale) for monomial, c in size.terms.items() if monomial))
     return int(size.terms.get((), 0) * scale) % common != 0
 

@@ -82,9 +82,13 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     result = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
         for axis, extent in enumerate(shape, start=len(result) - len(shape)):
-            if is_one(extent) or same(extent, result[axis]):
+            so_far = result[axis]
+            if isinstance(extent, Size) or isinstance(so_far, Size):
+                if is_one(extent) or same(extent, so_far):
+                    continue
+            elif extent == 1:
                 continue
-            if not is_one(result[axis]) and result[axis] != extent:
+            if not is_one(so_far) and so_far != extent:
                 raise ValueError(f"shapes do not broadcast: {', '.join(map(str, shapes))}")
             result[axis] = extent if isinstance(extent, Size) else int(extent)
     return tuple(result)

@@ -241,6 +241,70 @@ def test_dimensions_of_a_formula_are_found():
     assert names_in(5) == set()
 
 
+def test_a_quotient_by_what_may_be_zero_has_wide_bounds():
+    a, b, c = (
+        size_of(Dim(name, 1, high), example) for name, high, example in (("a", 10, 5), ("b", 10, 3), ("c", 100, 7))
+    )
+    with assuming(Assumed()) as notes:
+        found = c // (a - b)
+        assert found <= 11
+    sizes = {"a": 5, "b": 4, "c": 100}
+
+    assert value_at(found, sizes) == 100
+    assert not notes.hold_at(sizes)
+
+
+def test_a_quotient_uses_what_was_learnt_after_its_operands_were_made():
+    a, b, c = (size_of(Dim(name, 1, 40), example) for name, example in (("a", 4), ("b", 10), ("c", 3)))
+    with assuming(Assumed()) as notes:
+        top = b + 2 * c
+        assert 2 * b == 5 * a
+        found = top // 4
+
+    assert notes.hold_at({"a": 4, "b": 10, "c": 1})
+    assert value_at(found, {"a": 4, "b": 10, "c": 1}) == 3
+
+
+def test_the_least_of_fractions_is_no_whole_number():
+    half = smallest(W * Fraction(1, 2), N)
+
+    assert [value_at(half, {"n": 9, "w": w}) for w in (1, 4, 50)] == [Fraction(1, 2), 2, 9]
+    assert [value_at(math.floor(half), {"n": 9, "w": w}) for w in (1, 4, 50)] == [0, 2, 9]
+    with assuming(Assumed()) as notes:
+        assert 2 * half != 1
+    assert len(notes.conditions) == 1
+
+
+def test_what_one_block_knows_is_not_known_in_another():
+    found = (W + 1) // 3
+    with assuming(Assumed()):
+        assert found <= 6
+        assert bounds(found)[1] <= 6
+
+    assert bounds(found)[1] == 17
+    with pytest.raises(TypeError, match="differs from run to run"):
+        found <= 6  # noqa: B015
+
+
+def test_numbers_with_a_point_are_compared_exactly():
+    with assuming(Assumed()) as notes:
+        assert N == 3.0
+        assert float(W * Fraction(1, 2)) == 8.5
+    assert notes.texts() == ["n == 3", "w/2 == 17/2"]
+    with pytest.raises(ValueError, match="power"):
+        N**-1
+
+
+def test_a_formula_has_a_limit():
+    def grow():
+        size = W
+        for _ in range(60):
+            size = size // 3 + (size + N) // 5
+
+    with pytest.raises(ValueError, match="more than 2000 parts"):
+        grow()
+
+
 def test_quotients_that_are_no_formulas_are_errors():
     with pytest.raises(ZeroDivisionError):
         quotient(N, 0)
