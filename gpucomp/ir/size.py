@@ -457,9 +457,40 @@ def same_shape(first: Sequence[Operand], second: Sequence[Operand]) -> bool:
     return len(first) == len(second) and all(map(same, first, second))
 
 
-def is_one(size: Operand) -> bool:
+def is_one(size: Operand | None) -> bool:
     """Whether ``size`` is 1 in every run. A size that can also be greater is not: what holds for any size holds for 1."""
     return not isinstance(size, Size) and size == 1
+
+
+def is_zero(size: Operand | None) -> bool:
+    """Whether ``size`` is 0 in every run, by its formula."""
+    return not isinstance(size, Size) and size == 0
+
+
+def at_most(first: Operand | float, second: Operand | float) -> bool:
+    """Whether ``first <= second`` is proved for every run. No condition is noted if it is not."""
+    if isinstance(first, Size) or isinstance(second, Size):
+        return _least_difference(first, second) >= 0
+    return first <= second
+
+
+def below(first: Operand | float, second: Operand | float) -> bool:
+    """Whether ``first < second`` is proved for every run. No condition is noted if it is not."""
+    if isinstance(first, Size) or isinstance(second, Size):
+        return _least_difference(first, second) > 0
+    return first < second
+
+
+def _least_difference(first: Operand | float, second: Operand | float) -> Exact | float:
+    """The least value of ``second - first``, or a number below it. One of them can be infinite."""
+    if isinstance(first, float) or isinstance(second, float):
+        return bounds(second)[0] - bounds(first)[1]  # type: ignore[arg-type]
+    return bounds(second - first)[0]
+
+
+def divides(divisor: Operand, size: Operand) -> bool:
+    """Whether ``size`` is proved to be a multiple of ``divisor``, which is positive. No condition is noted if it is not."""
+    return is_zero(size % divisor)
 
 
 def value_at(size: Any, sizes: Mapping[str, int]) -> Any:

@@ -278,7 +278,7 @@ def _array(value: Value, steps: int = STEPS) -> np.ndarray | None:
     if array is not None or not steps or not value.inputs:
         return array
     arrays = [_array(v, steps - 1) for v in value.inputs]
-    if any(a is None for a in arrays) or len(value.node.types) > 1:
+    if any(a is None for a in arrays) or len(value.node.types) > 1 or value.type.has_sizes:
         return None
     with np.errstate(all="ignore"):
         return np.asarray(value.op.reference(*arrays, **value.attrs))

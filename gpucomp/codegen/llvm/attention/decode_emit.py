@@ -31,6 +31,7 @@ from gpucomp.expr.core import Expr, substitute
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 
@@ -63,7 +64,7 @@ class _Few(Scratch):
         """The mask of the first ``rest`` lanes; ``None`` if these are all."""
         return None if rest >= self.lanes else self.entry.prefix_mask(rest, self.lanes)
 
-    def emit(self) -> tuple[str, int]:
+    def emit(self) -> Emitted:
         code, parts, entry = self.code, self.parts, self.entry
         with code.loop(entry.first, entry.last) as batch:
             self.bound = {parts.batch: batch}
@@ -80,7 +81,7 @@ class _Few(Scratch):
                 at = row * self.d.means + c
                 self._store(self._load(self.sums, at) * code.splat(self._inverse(row), self.lanes), self.sums, at)
             store_means(entry, parts, self.bound, self.lanes, self.sums, self.d.means, code.integer(0), self.m)
-        return entry.text(), parts.batch.extent
+        return entry.emitted(parts.batch.extent)
 
     def _inverse(self, row: Value) -> Value:
         return self.code.const(1.0, Type("float")) / self.code.load(self._at(self.totals, row), Type("float"))
@@ -226,6 +227,6 @@ def sums_of(vectors: Sequence[Value]) -> Value:
     return vectors[0]
 
 
-def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     return _Few(kernel, DecodeSchedule(**schedule), name, target).emit()

@@ -35,6 +35,7 @@ from gpucomp.expr.core import Expr, Var
 from gpucomp.ir.types import BOOL, F32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 UNROLL = 4  # points of depth, and keys, that are unrolled in the innermost loops
@@ -324,7 +325,7 @@ def store_means(
         entry.chunks(0, parts.values.extent, lanes, chunk, parts.values.extent)
 
 
-def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
     """The functions' text and the number of tasks."""
     s = AttentionSchedule(**schedule)
     d = derive(s, problem(kernel))
@@ -340,4 +341,4 @@ def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target
             with code.when(wide):
                 code.emit(f"call void @{name}.{width}({arguments}i64 {batch.text}, i64 {row.text})")
     functions = [_Tile(kernel, s, width, name, target).emit() for width in widths]
-    return "\n".join([*functions, entry.text()]), parts.batch.extent * d.tiles
+    return entry.emitted(parts.batch.extent * d.tiles, functions)

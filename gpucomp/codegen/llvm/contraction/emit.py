@@ -35,6 +35,7 @@ from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 LIGHT_EPILOGUE = 20  # most operations that are unrolled over the vectors of a register block; an exponential is more
@@ -117,7 +118,7 @@ class _Emitter:
 
     # the nest
 
-    def emit(self) -> tuple[str, int]:
+    def emit(self) -> Emitted:
         code, ops, entry = self.code, self.ops, self.entry
         m_tiles = -(-ops.m.extent // self.tile_m)
         n_tiles = -(-self.panel_count // self.panels)
@@ -136,7 +137,7 @@ class _Emitter:
             else:
                 with code.loop(0, self.blocks.count) as block:
                     self._block(block, m0, rows, first, last)
-        return entry.text(), ops.batch.extent * m_tiles * n_tiles
+        return entry.emitted(ops.batch.extent * m_tiles * n_tiles)
 
     def _find_rows(self, m0: Value) -> None:
         """Fills a table with a pointer for each outer point of k and each row of the task."""
@@ -408,6 +409,6 @@ class _Emitter:
             printer.store(store.target, self.stores.results[2 * i], self.stores.results[2 * i + 1])
 
 
-def emit_contraction(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_contraction(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     return _Emitter(kernel, schedule, name, target).emit()

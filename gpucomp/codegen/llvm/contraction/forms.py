@@ -9,11 +9,12 @@ from gpucomp.codegen.llvm.loops.rowwise import emit_rows
 from gpucomp.device.target import Target
 from gpucomp.expr.core import cast, reduce
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 
-def emit_in_form(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_in_form(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     form, c = contraction_form(kernel), kernel.body
     if form == "gemm" and schedule["lanes"]:
         return emit_contraction(kernel, schedule, name, target)

@@ -25,6 +25,7 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.convolution import conjuncts
 from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
+from gpucomp.kernel.source import Emitted
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
@@ -215,7 +216,7 @@ class _Emitter:
         )
         self.bound: dict[Expr, LaneValue] = {}
 
-    def text(self) -> tuple[str, int]:
+    def text(self) -> Emitted:
         code, s, entry = self.code, self.s, self.entry
         tile, vectors = self.schedule["tile_x"], self.schedule["vectors"]
         step = self.lanes * vectors
@@ -237,7 +238,7 @@ class _Emitter:
             if inside:
                 with code.loop(inside[0], inside[-1] + tile, tile) as x:
                     self._channels(_Tile(x, tile, None), start, stop, last, vectors)
-        return entry.text(), count * blocks
+        return entry.emitted(count * blocks)
 
     def _channel_blocks(self, rows: int, whole: int, step: int) -> tuple[int, int]:
         """The number of parts of the channels, and the channels in each, if rows make too few tasks."""
@@ -348,7 +349,7 @@ class _Emitter:
         return found
 
 
-def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     found = required(windows_of(kernel))
     return _Emitter(kernel, found, schedule, name, target).text()
