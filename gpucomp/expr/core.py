@@ -230,7 +230,8 @@ def index(value: int | Size) -> Const:
 
 def var(name: str, extent: Any) -> Var:
     """A fresh index variable ``0 <= name < extent``."""
-    return Var(I64, name, extent if isinstance(extent, Size) else int(extent))
+    kept: Any = extent if isinstance(extent, Size) else int(extent)
+    return Var(I64, name, kept)
 
 
 def axes_of(shape: Sequence[int], prefix: str = "i") -> tuple[Var, ...]:
@@ -247,6 +248,8 @@ def load(source: int, indices: Iterable[Expr | int], dtype: DType) -> Load:
 
 
 def _coerce(value: Expr | Number, dtype: DType) -> Expr:
+    if isinstance(value, Size) and dtype is not I64:
+        return cast(index(value), dtype)
     return value if isinstance(value, Expr) else literal(value, dtype)
 
 

@@ -188,7 +188,8 @@ def _sign(factor: Any) -> bool:
 
 
 def _order(item: tuple[Expr, Any]) -> Any:
-    return -abs(hint(item[1]))
+    factor: Any = hint(item[1])
+    return -abs(factor)
 
 
 def from_linear(constant: Any, terms: Terms) -> Expr:
@@ -396,4 +397,5 @@ def coefficient(offset: Expr, variable: Var) -> int | None:
     _, terms = linear(offset)
     if any(variable in t.free for t in terms if t is not variable):
         return None
-    return terms.get(variable, 0)
+    step: int = terms.get(variable, 0)
+    return step

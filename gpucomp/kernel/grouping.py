@@ -36,7 +36,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
-from gpucomp.ir.size import hint, is_one, is_zero
+from gpucomp.ir.size import hint, is_one, is_zero, same_shape
 from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel.recognise_scatter import scatter_of
 
@@ -271,7 +271,9 @@ class Grouping:
             return self._pushes(value, group, inside)
         if self._scatters(group.anchor):
             return f"the results of {group.anchor.op} are final only after its last update"
-        if len(value.node.types) > 1 or any(v.shape != value.shape for v in value.inputs if self.group.get(v) is group):
+        if len(value.node.types) > 1 or any(
+            not same_shape(v.shape, value.shape) for v in value.inputs if self.group.get(v) is group
+        ):
             return f"{value.op} has another shape"
         if len({self.place[value.inputs[k]] for k in inside}) > 1:
             return f"{value.op} reads elements of this kernel at different indices"

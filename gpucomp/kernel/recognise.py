@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.device.limits import HEAD_LIMIT
 from gpucomp.expr.core import (
@@ -224,7 +225,7 @@ def _group_split(axis: Var, factor: Expr) -> tuple[Var, Var] | None:
     }
     if len(quotients) != 1:
         return None
-    (q,) = quotients
+    q: Any = quotients.pop()
     rest = substitute(factor, {call("floordiv", axis, q): index(0)})
     if axis in rest.free or not divides(q, axis.extent):
         return None
