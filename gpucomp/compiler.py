@@ -21,6 +21,7 @@ from gpucomp.ir.dims import has_dims
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.passes import PassRecord
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
@@ -291,7 +292,11 @@ def render(
 def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
     engines_of, _ = back_end(target.language)
     engines = engines_of(step.kernel, target.features)[which]
-    return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
+    if not engines:
+        raise UnsupportedError(
+            f"{step.name}: no engine computes this kernel for sizes that each run decides", code="GPC4014"
+        )
+    return choose(example_of(step.kernel), engines, target.limits, target.device, tiers=tiers)
 
 
 def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:

@@ -10,6 +10,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import UnsupportedError
 from gpucomp.ir.size import is_zero
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.row_statistics import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import Emitted, KernelSource
@@ -25,7 +26,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
     if reason := no_tail(kernel):
         raise UnsupportedError(f"{kernel.label or kernel.family}: {reason}", code="GPC4010")
     family = family or family_of(kernel)
-    family.require(schedule, family.problem(kernel), target.limits)
+    family.require(schedule, family.problem(example_of(kernel)), target.limits)
     if all(is_zero(type.size) for type in kernel.params[kernel.inputs :]):
         arguments = ", ".join(f"ptr %p{i}" for i in range(len(kernel.params)))
         nothing = f"define void @{name}({arguments}, i64 %first, i64 %last) #0 {{\n  ret void\n}}\n"

@@ -26,6 +26,7 @@ from gpucomp.codegen.llvm.windows import space as windows
 from gpucomp.codegen.llvm.winograd import space as winograd
 from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel.example import has_sizes
 from gpucomp.schedule.space import Family
 
 # A row is one engine. First the fields that all have: kernel family, kind of body, parameters, problem, objections, derive,
@@ -33,7 +34,7 @@ from gpucomp.schedule.space import Family
 # fmt: off
 ELEMENTWISE = Family(
     "loops", Loops, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
-    emit=emit_elementwise,
+    emit=emit_elementwise, any_size=True,
 )
 WINDOWS_OF_LOOPS = Family(
     "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
@@ -46,7 +47,7 @@ BYTE_WINDOWS = Family(
 )
 POOL = Family(
     "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
-    emit=emit_pool,
+    emit=emit_pool, any_size=True,
 )
 WINDOWS_OF_POOL = Family(
     "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
@@ -55,7 +56,7 @@ WINDOWS_OF_POOL = Family(
 ROWWISE = Family(
     "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
     loops.rowwise_default,
-    emit=emit_rowwise,
+    emit=emit_rowwise, any_size=True,
 )
 SCAN = Family(
     "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
@@ -117,7 +118,8 @@ ENGINES: dict[type, tuple[Family, ...]] = {
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
     """The engines that can compute ``kernel`` on a processor with ``features``, in order of preference."""
-    return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
+    able = [family for family in ENGINES[type(kernel.body)] if family.any_size or not has_sizes(kernel)]
+    return tuple(family for family in able if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:
