@@ -38,7 +38,7 @@ class Stack:
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
 
-    plan        shapes and bytes of buffers, task counts of kernels and their ``numbers`` can be a ``Place``. A number of a
+    plan        shapes and bytes of buffers, work-groups of kernels and their ``numbers`` can be a ``Place``. A number of a
                 kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
     stacks      how temporaries lie in the arena, in an order in which their offsets can be computed. Any two that live at
@@ -80,13 +80,11 @@ class OpenPlan:
         kernels = list(plan.kernels)
         for position in self._open_kernels:
             kernel = kernels[position]
-            tasks = kernel.groups[0]
-            if isinstance(tasks, Place):
-                tasks = numbers[tasks.number]
+            x, y, z = (numbers[n.number] if isinstance(n, Place) else n for n in kernel.groups)
             given = cast(tuple[tuple[str, int], ...], kernel.numbers)
             kernels[position] = replace(
                 kernel,
-                groups=(tasks, *kernel.groups[1:]),
+                groups=(x, y, z),
                 numbers=tuple(number_of(kind, numbers[where]) for kind, where in given),
             )
         return replace(plan, buffers=tuple(buffers), kernels=tuple(kernels), arena_bytes=top)
