@@ -86,6 +86,7 @@ class OpenCLProgram:
             self._strings = Strings(plan, weights)
             self._needs, self._places = self._laid_out()
             self._bound_to: Any = None  # the arena that the temporaries lie in
+            self._grown()
             self._buffers = self._memory(weights, like)
             self._calls = [self._call(launch) for launch in plan.launches]
             self._bind()
@@ -116,7 +117,7 @@ class OpenCLProgram:
 
         They are parts of one buffer if the device allows that.
         """
-        memory = self._arena.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
+        memory = self._grown()
         if memory is self._bound_to:
             return
         self._bound_to = memory
@@ -127,6 +128,9 @@ class OpenCLProgram:
             if call is not None:
                 numbers = map(np.int64, self.plan.kernels[launch.kernel].numbers)
                 call[0].set_args(*(self._buffers[a] for a in launch.args), *numbers)
+
+    def _grown(self) -> list[Any]:
+        return self._arena.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
 
     def _laid_out(self) -> tuple[Sequence[int], dict[int, tuple[int, int | None]]]:
         """The sizes of the arena's buffers, and for each temporary which of them it is, or the offset of its part of it."""

@@ -22,8 +22,9 @@ MARK = "@sizes@"  # in a signature, where the arguments are to stand
 class Arguments:
     """The arguments of one kernel, in the order of their first use."""
 
-    def __init__(self, dialect: Dialect, helpers: dict[str, str]) -> None:
-        self._dialect, self._helpers = dialect, helpers
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._helpers: dict[str, str] = {}
         self._names: dict[RunSize, str] = {}
         self._numbers: dict[Size, int] = {}
 
@@ -66,7 +67,8 @@ class Arguments:
         return f"{head} {{\n  return (int)(({ulong})({uint})a * magic >> shift);\n}}\n"
 
     def placed(self, text: str) -> str:
-        """``text`` with the arguments in place of ``MARK``, and with their narrow copies at the start of the kernel."""
+        """``text`` with the arguments in place of ``MARK``, their narrow copies at the start of the kernel, and the functions
+        that divide."""
         wide = self._dialect.values[I64]
         given = ", ".join(f"{wide} run_{name}" for name in self._names.values())
         copies = [
@@ -74,7 +76,8 @@ class Arguments:
         ]
         before = f"    {MARK}) {{\n"
         if given:
-            return text.replace(before, f"    {given}) {{\n" + "".join(f"{line}\n" for line in copies))
+            after = f"    {given}) {{\n" + "".join(f"{line}\n" for line in copies)
+            return "\n".join([*self._helpers.values(), text.replace(before, after)])
         return re.sub(rf",\n +{MARK}", "", text)
 
 

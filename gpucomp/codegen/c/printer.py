@@ -70,7 +70,7 @@ class CPrinter:
     def __init__(self, dialect: Dialect, params: Sequence[tuple[str, DType]], features: frozenset[str]) -> None:
         self.dialect, self.params, self.features = dialect, params, features
         self.helpers: dict[str, str] = {}
-        self.arguments = Arguments(dialect, self.helpers)
+        self.arguments = Arguments(dialect)
         self._types: dict[str, str] = {}  # the C type of each name of a 64-bit integer
         self._inline: dict[str, Text] = {}
         self._natural: set[str] = set()  # names of integers that are never negative

@@ -51,6 +51,11 @@ def modulo(text: str | int, divisor: int | Argument) -> str:
     return str(int(text) % divisor) if text.isdigit() else f"{_tight(text)} % {divisor}"
 
 
+def remainder(product: str, divisor: int | Argument) -> str:
+    """``product % divisor``, like ``modulo``, where ``product`` needs no parentheses."""
+    return modulo(product, divisor) if isinstance(divisor, Argument) else f"{product} % {divisor}"
+
+
 def _tight(text: str) -> str:
     """``text`` as an operand of a product: a sum gets parentheses."""
     depth = 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpucomp.expr.core import Call, Const, Expr, Select, Var
-from gpucomp.expr.simplify import linear
+from gpucomp.expr.core import Call, Const, Expr, Select, index
+from gpucomp.expr.simplify import linear, same_form
 from gpucomp.kernel import Attention
 
 HIDDEN = -1e30  # scores up to this are masked: exp of their difference to any other score is 0
@@ -27,7 +27,7 @@ def _offset(low: Expr, high: Expr, strictly: int, body: Attention) -> int:
     """The offset if the comparison of ``low`` and ``high`` is ``column <= row + offset``, else ``NOT_CAUSAL``."""
     if len(body.cols) != 1:
         return NOT_CAUSAL
-    constant, terms = linear(high - low)
-    wanted: dict[Var, int] = {body.cols[0]: -1} | dict.fromkeys(body.rows[-1:], 1)
-    offset = constant - strictly
-    return offset if terms == wanted and offset >= 0 else NOT_CAUSAL
+    offset = linear(high - low)[0] - strictly
+    row = body.rows[-1] if body.rows else index(0)
+    diagonal = same_form(high - low, row - body.cols[0] + index(offset + strictly))
+    return offset if diagonal and isinstance(offset, int) and offset >= 0 else NOT_CAUSAL
