@@ -16,14 +16,17 @@ POISON = 0x7FFD  # the harness's fill value for unwritten memory: NaN in every f
 
 
 class ModelOnCpu:
-    """All kernels of a model, compiled in one run of g++. The model must not have host operators."""
+    """All kernels of a model, compiled in one run of g++. The model must not have host operators.
 
-    def __init__(self, executable: Executable, *, sanitizer: Sanitizer = None) -> None:
+    ``like`` is the same model at other sizes, whose kernels are used.
+    """
+
+    def __init__(self, executable: Executable, *, sanitizer: Sanitizer = None, like: ModelOnCpu | None = None) -> None:
         self.plan, self.weights = executable.plan, executable.weights
         assert all(launch.kernel >= 0 for launch in self.plan.launches)
         pairs = [(executable.sources[k.source], k.name) for k in self.plan.kernels]
         self.shared_limit = cuda.manifest(self.plan.arch).limits.shared_bytes
-        self.kernels: list[CudaOnCpu] = compile_many(pairs, sanitizer=sanitizer)
+        self.kernels: list[CudaOnCpu] = like.kernels if like else compile_many(pairs, sanitizer=sanitizer)
 
     def run(
         self, inputs: Mapping[str, np.ndarray], *, order: Order = "forward", seed: int = 0
@@ -47,6 +50,7 @@ class ModelOnCpu:
             kernel = plan.kernels[launch.kernel]
             args: list[Argument] = [memory[a] for a in launch.args]
             args += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
+            args += map(np.int64, kernel.numbers)
             changes = [i for i, a in enumerate(launch.args) if plan.buffers[a].kind != WEIGHT]
             self.kernels[launch.kernel].run(
                 kernel.groups,
