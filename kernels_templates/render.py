@@ -18,14 +18,15 @@ from gpucomp.codegen.c.dialect import DIALECTS, Dialect
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import modulo, over, plus, stage, tidy, times
 from gpucomp.device.target import Target
-from gpucomp.errors import UsageError
+from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.ir.size import Size
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import has_sizes
 from gpucomp.kernel.forms.row_statistics import read_again
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family, Schedule
+from gpucomp.schedule.space import MAX_GROUPS, Family, Schedule
 
 
 class _Packages(dict[str, BaseLoader]):
@@ -125,14 +126,14 @@ def render_scheduled(
 
 
 def _plain(geometry: Geometry) -> Geometry:
-    """``geometry`` with sizes in place of their texts."""
+    """``geometry`` with sizes in place of their texts. What a launch is limited to is a condition if it is not proved."""
     x, y, z = map(plain, geometry.groups)
-    return replace(
-        geometry,
-        groups=(x, y, z),
-        workspace_bytes=plain(geometry.workspace_bytes),
-        counter_bytes=plain(geometry.counter_bytes),
-    )
+    workspace, counters = plain(geometry.workspace_bytes), plain(geometry.counter_bytes)
+    if isinstance(x, Size) and not x <= MAX_GROUPS:
+        raise ScheduleError(f"{x} work-groups, a launch has at most {MAX_GROUPS}", code="GPC8001")
+    if isinstance(workspace, Size) and not workspace <= MAX_GROUPS:
+        raise ScheduleError(f"{workspace} bytes of partial results: more than 2 GiB", code="GPC8001")
+    return replace(geometry, groups=(x, y, z), workspace_bytes=workspace, counter_bytes=counters)
 
 
 def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[dict[str, Any]]:

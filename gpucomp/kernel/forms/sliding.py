@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from gpucomp.expr.core import (
     Call,
@@ -40,15 +39,14 @@ class Slide:
     dilation: int = 1
 
     @property
-    def outputs(self) -> Any:
-        """A number, or a size that each run decides."""
+    def outputs(self) -> int:
         return self.out.extent if self.out else 1
 
     @property
     def taps(self) -> int:
         return self.tap.extent if self.tap else 1
 
-    def reach(self, outputs: Any) -> Any:
+    def reach(self, outputs: int) -> int:
         """The extent, in places, that ``outputs`` adjacent outputs read."""
         return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
