@@ -22,6 +22,7 @@ from testing.kernels import random_inputs
 from testing.launches import launched
 from testing.template_cases import spread
 from testing.tolerance import assert_matches
+from tests import nvrtc
 
 CUDA = cuda.manifest("sm_80")
 
@@ -88,13 +89,20 @@ def test_so_is_the_default_of_a_processor(case):
 @pytest.mark.parametrize("case", CASES)
 def test_one_source_in_cuda_is_right_at_every_size(case):
     sources = rendered(case, CUDA)
-    built = dict(zip(sources, compile_many([(s.text, s.name) for s in sources]), strict=True))
+    built = {s.name: b for s, b in zip(sources, compile_many([(s.text, s.name) for s in sources]), strict=True)}
 
     for source in sources:
         assert_right(
             case,
             source,
             lambda kernel, launch, inputs, numbers: launched(
-                kernel, launch, built[source], inputs, numbers=numbers  # noqa: B023
+                kernel, launch, built[launch.name], inputs, numbers=numbers
             ),
         )
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_nvrtc_compiles_them(arch):
+    for case in CASES:
+        for source in rendered(case, cuda.manifest(arch))[::2]:
+            nvrtc.compile(cuda.prelude() + source.text, arch)
