@@ -14,6 +14,7 @@ from gpucomp.ir.types import F16, I8, I32
 from gpucomp.kernel import Kernel, example
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from testing.cases.attention_mma import with_math
 from testing.kernels import (
     add_relu,
     attention,
@@ -69,6 +70,9 @@ CASES: dict[str, Kernel] = {
     "matmul_transposed": matmul(M, 20, Q, a_transposed=True, b_transposed=True),
     "matmul_f16": matmul(N, 24, 32, dtype=F16),
     "matmul_i8": matmul(N, 24, 32, dtype=I8, acc=I32),
+    "matmul_f16_open": matmul(M, Q, Q, batch=(B,), dtype=F16, b_transposed=True),
+    "matmul_3xtf32": with_math(matmul(N, 40, 24), "3xtf32"),
+    "conv_f16": conv((B, H, 11, 16), 24, (3, 3), pad=1, dtype=F16),
     "row": matmul(1, N, 96),
     "row_of_open_depth": matmul(1, 40, N),
     "column": matmul(N, 1, 96),
@@ -79,6 +83,9 @@ CASES: dict[str, Kernel] = {
     "attention_masked": attention(M, Q, 16, 24, mask="add", residual=True),
     "attention_causal": attention(N, N, 16, 16, causal=0),
     "attention_grouped": attention(M, Q, 16, 16, heads=B, group=3, transposed=True),
+    "attention_f16": attention(M, N, 16, 32, dtype=F16),
+    "attention_3xtf32": with_math(attention(M, N, 16, 16), "3xtf32"),
+    "attention_f16_causal": attention(Q, N, 32, 16, causal=3, dtype=F16, residual=True),
     "running_sum": scan("sum", M, N),
     "running_max_of_rows_inside": scan("max", N, Q, rows_inside=True, reverse=True),
 }
