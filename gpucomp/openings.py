@@ -76,7 +76,12 @@ def open_plan(
         return Place(recorder.place(value)) if isinstance(value, Size) else value
 
     buffers = tuple(
-        replace(b, shape=tuple(map(told, b.shape)), nbytes=0 if isinstance(b.nbytes, Size) else b.nbytes)
+        replace(
+            b,
+            shape=tuple(map(told, b.shape)),
+            nbytes=0 if isinstance(b.nbytes, Size) else b.nbytes,
+            numbers=tuple(map(told, b.numbers)),
+        )
         for b in plan.buffers
     )
     kernels = tuple(

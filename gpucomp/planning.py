@@ -16,12 +16,12 @@ import numpy as np
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.open_plan import OpenPlan, stacks_of
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.conditions import Assumed, assuming
-from gpucomp.ir.graph import Constant, Graph, Value
+from gpucomp.ir.graph import Constant, Graph, Sizes, Value
 from gpucomp.ir.size import hint, is_zero, same
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
@@ -64,6 +64,11 @@ class _Builder:
     def read(self, value: Value) -> int:
         """The buffer of a value that exists: an input, a constant, or the result of an earlier step."""
         if value not in self.position:
+            if value.op is Sizes:
+                self.position[value] = self.add(NUMBERS, f"n{len(self.buffers)}", value.type)
+                values = tuple(value.attrs["values"].reshape(-1))
+                self.buffers[-1] = replace(self.buffers[-1], numbers=values)
+                return self.position[value]
             assert value.op is Constant, f"{value!r} is read before it is written"
             array = value.attrs["value"]
             self.position[value] = self.add(WEIGHT, f"w{len(self.weights)}", value.type)
@@ -161,7 +166,8 @@ def make_open_plan(
     with assuming(conditions):
         plan, weights, builder = _planned(graph, steps, rendered, target, precision, keep_fp32)
     offsets = {b: plan.buffers[b].offset for b in builder.lives}
-    stacks = stacks_of(offsets, builder.lives, builder.replaceable)
+    dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
+    stacks = stacks_of(offsets, builder.lives, dying)
     return open_plan(plan, dims, conditions, stacks, target.alignment), weights
 
 

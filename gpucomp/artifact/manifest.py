@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
@@ -145,14 +145,16 @@ _SHAPE = _list(_SIZE, most=MAX_RANK)
 _TEXTS = _list(_text)
 _BUFFER = _record(
     {
-        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER),
+        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS),
         "name": _text,
         "dtype": _one_of(*NAMED),
         "shape": _SHAPE,
         "nbytes": _SIZE,
         "offset": _integer(-1, MAX_SIZE),
+        "numbers": _list(_integer(-(1 << 62), 1 << 62), most=MAX_NUMBERS),
     },
     Buffer,
+    later=("numbers",),
 )
 
 
@@ -256,6 +258,10 @@ def check_plan(plan: Plan) -> None:
         needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
         if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
             _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
+        if (buffer.kind == NUMBERS) != bool(buffer.numbers) or len(buffer.numbers) not in (0, math.prod(buffer.shape)):
+            _refuse(
+                where, f"{len(buffer.numbers)} numbers in a buffer of kind {buffer.kind} and shape {list(buffer.shape)}"
+            )
         if buffer.kind == TEMP and not 0 <= buffer.offset <= plan.arena_bytes - buffer.nbytes:
             _refuse(where, f"{buffer.nbytes} bytes at {buffer.offset} lie outside the arena of {plan.arena_bytes}")
     for k, launch in enumerate(plan.launches):

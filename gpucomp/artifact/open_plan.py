@@ -75,7 +75,8 @@ class OpenPlan:
             buffer = buffers[position]
             shape = tuple(numbers[n.number] if isinstance(n, Place) else n for n in buffer.shape)
             nbytes = math.prod(shape) * NAMED[buffer.dtype].nbytes
-            buffers[position] = Buffer(buffer.kind, buffer.name, buffer.dtype, shape, nbytes, buffer.offset)
+            told = tuple(numbers[n.number] if isinstance(n, Place) else n for n in buffer.numbers)
+            buffers[position] = Buffer(buffer.kind, buffer.name, buffer.dtype, shape, nbytes, buffer.offset, told)
         top = self._place(buffers)
         kernels = list(plan.kernels)
         for position in self._open_kernels:
@@ -93,7 +94,8 @@ class OpenPlan:
 
     @cached_property
     def _open_buffers(self) -> list[int]:
-        return [k for k, b in enumerate(self.plan.buffers) if any(isinstance(n, Place) for n in b.shape)]
+        found = enumerate(self.plan.buffers)
+        return [k for k, b in found if any(isinstance(n, Place) for n in (*b.shape, *b.numbers))]
 
     @cached_property
     def _open_kernels(self) -> list[int]:

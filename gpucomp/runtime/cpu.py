@@ -22,7 +22,7 @@ import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.elf import Image
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
@@ -184,6 +184,9 @@ class CpuProgram:
             self.threads, self._kept, self._arena = like.threads, like._kept, like._arena
             self._runner, self._context, self._context_address = like._runner, like._context, like._context_address
         self._memory: list[np.ndarray | None] = [self._kept.get(k) for k in range(len(plan.buffers))]
+        for k, buffer in enumerate(plan.buffers):
+            if buffer.kind == NUMBERS:
+                self._memory[k] = np.array(buffer.numbers, NAMED[buffer.dtype].numpy).reshape(buffer.shape)
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
         self._build_table()
         self._bind_arena()
