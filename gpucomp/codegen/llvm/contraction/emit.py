@@ -19,7 +19,7 @@ blocks of k that are not the last are kept in a tile on the stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,10 +59,15 @@ class Height:
 
     def row(self, i: int) -> Any:
         """``i``, or the last row that is stored: what is read for row ``i``."""
-        if i < self.least:
+        if i < self.least or not isinstance(self.count, Value):
             return i
-        assert isinstance(self.count, Value)
         return self.count.code.minimum(self.count - 1, i)
+
+    def when(self, i: int) -> AbstractContextManager[None]:
+        """The block of code for what is done if row ``i`` is stored."""
+        if i < self.least or not isinstance(self.count, Value):
+            return nullcontext()
+        return self.count.code.when(self.count > i)
 
 
 def heights_of_rest(mr: int, vectors: int) -> list[int]:
@@ -140,7 +145,9 @@ class _Emitter:
     def _rows_come_from_far(self, cache_bytes: int) -> bool:
         """Whether a register block's rows are contiguous, in an operand larger than the second-level cache."""
         rows, ops = self.rows, self.ops
-        if rows is None or not same(rows.row, ops.ki.extent) or not is_one(rows.step) or not is_one(self.blocks.count):
+        if rows is None or rows.row is None or not is_one(rows.step) or not is_one(self.blocks.count):
+            return False
+        if not same(rows.row, ops.ki.extent):
             return False
         return bool(2 * hint(ops.m.extent) * hint(ops.ki.extent) * self.dtype.nbytes > cache_bytes)
 
@@ -483,7 +490,7 @@ class _Emitter:
         code, width = self.code, self.width
         if self.light:
             for i, line in enumerate(sums):
-                with nullcontext() if i < height.least else code.when(height.count > i):
+                with height.when(i):
                     for v, slot in enumerate(line):
                         self._store(m + i, n + v * width, slot.get(), columns.masks[v])
             return

@@ -167,7 +167,8 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[Any])
         return None
     inner = ops.ki.extent
     for axis in reversed(ops.ko):
-        if not same(coefficient(offset, axis), step * inner):
+        along = coefficient(offset, axis)
+        if along is None or not same(along, step * inner):
             return None
         inner *= axis.extent
     zero: dict[Expr, Expr] = {axis: index(0) for axis in (lane, ops.ki, *ops.ko)}
