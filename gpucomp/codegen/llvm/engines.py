@@ -88,12 +88,12 @@ REGISTER_BLOCKS = Family(
 )
 DECODE = Family(
     "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
-    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode,
+    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode, any_size=True,
 )
 ATTENTION = Family(
     "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
     attention.default,
-    estimate=attention.estimate, emit=emit_attention,
+    accepts=attention.accepts, estimate=attention.estimate, emit=emit_attention, any_size=True,
 )
 DEPTH_FIRST = Family(
     "fused_layers", FusedLayers, depth_first.FusedLayersSchedule, depth_first.problem, depth_first.objections, nothing, geometry,
