@@ -41,7 +41,7 @@ from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 UNROLL = 4  # points of depth, and keys, that are unrolled in the innermost loops
-LEFT = 3  # sizes of a block for the keys after whole blocks, if these differ from run to run
+LEFT = 2  # sizes of a block for the keys after whole blocks, if these differ from run to run
 
 
 class _Tile(Scratch):
