@@ -38,7 +38,7 @@ ELEMENTWISE = Family(
 )
 WINDOWS_OF_LOOPS = Family(
     "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
-    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows, any_size=True,
 )
 BYTE_WINDOWS = Family(
     "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
@@ -51,7 +51,7 @@ POOL = Family(
 )
 WINDOWS_OF_POOL = Family(
     "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
-    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows, any_size=True,
 )
 ROWWISE = Family(
     "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
