@@ -129,7 +129,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
     if refused:
         return Refusal(next(iter(refused.values())).message)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
-    return OpenProgram(plan, texts, binaries, weights)
+    return OpenProgram(plan, texts, binaries, weights, opened.example)
 
 
 def finish(

@@ -65,7 +65,9 @@ class _Recorder:
         return self._places[step]
 
 
-def open_plan(plan: Plan, shapes: OpenShapes, conditions: Assumed, stacks: tuple[Stack, ...], alignment: int) -> OpenPlan:
+def open_plan(
+    plan: Plan, shapes: OpenShapes, conditions: Assumed, stacks: tuple[Stack, ...], alignment: int
+) -> OpenPlan:
     """``plan`` for every size of ``shapes`` that meets ``conditions``. ``stacks``: see ``OpenPlan``."""
     dims = tuple(shapes.dims)
     recorder = _Recorder(dims)

@@ -86,15 +86,15 @@ class Formulas:
                 if c != 1:
                     value, rest = divmod(value, c)
                     if rest:
-                        raise ArithmeticError(f"a size that is no whole number at {dict(sizes)}")
+                        raise ArithmeticError("a size that is no whole number")
             elif kind == _QUOTIENT:
                 if found[b] <= 0:
-                    raise ArithmeticError(f"a division by {found[b]} at {dict(sizes)}")
+                    raise ArithmeticError(f"a division by {found[b]}")
                 value = found[a] // found[b]
             else:
                 value = (min if kind == _LEAST else max)([found[place] for place in a])
             if not -LARGEST <= value <= LARGEST:
-                raise ArithmeticError(f"a size of more than 64 bits at {dict(sizes)}")
+                raise ArithmeticError("a size of more than 64 bits")
             found.append(value)
         return found
 
@@ -127,15 +127,19 @@ class Formulas:
             return f"{_sum(left)} {relation} 0"
         return f"{_sum(left)} {relation} {_sum(right)}"
 
-    def dims_in(self, place: int) -> tuple[str, ...]:
-        """The dimensions that a number depends on."""
+    def needed(self, place: int) -> list[int]:
+        """The numbers that one is computed from, in order, with itself."""
         seen, left = set[int](), [place]
         while left:
             number = left.pop()
             if number not in seen:
                 seen.add(number)
                 left += _places_of(self.steps[number - len(self.dims)]) if number >= len(self.dims) else ()
-        return tuple(name for number, name in enumerate(self.dims) if number in seen)
+        return sorted(seen)
+
+    def dims_in(self, place: int) -> tuple[str, ...]:
+        """The dimensions that a number depends on."""
+        return tuple(self.dims[number] for number in self.needed(place) if number < len(self.dims))
 
 
 def _places_of(step: Step) -> list[int]:
@@ -182,7 +186,7 @@ def _check(step: object, number: int) -> int:
 
     count = 2
     match step:
-        case (str() as kind, start, tuple() as terms, divisor) if kind == SUM:
+        case (str() as kind, start, tuple() as terms, int() as divisor) if kind == SUM:
             fits = is_whole(start) and is_whole(divisor) and divisor > 0 and len(terms) <= MOST_TERMS
             fits = fits and all(
                 isinstance(term, tuple) and len(term) == 2 and is_whole(term[0]) and places(term[1], MOST_FACTORS)

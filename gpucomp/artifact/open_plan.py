@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from gpucomp.artifact.formulas import Formulas, damaged
 from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan
+from gpucomp.ir.run_numbers import number_of
 from gpucomp.ir.types import NAMED
-from gpucomp.kernel.run_sizes import number_of
 
 OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
 MOST_BYTES = 1 << 48  # of a buffer, and of the arena
@@ -78,7 +79,7 @@ class OpenPlan:
         try:
             broken = self._broken(self.formulas.at(sizes))
         except ArithmeticError as error:
-            return str(error), self.formulas.dims
+            return f"other sizes ({error})", self.formulas.dims
         return None if broken is None else (self.condition_text(*broken), self.formulas.dims_in(broken[0]))
 
     def condition_text(self, place: int, relation: str, truth: bool) -> str:
@@ -179,7 +180,7 @@ class _Template:
             if one.numbers or any(isinstance(n, Place) for n in one.groups)
         ]
         self.given: list[tuple[str, int]] = list(given)
-        extents = (n for shape in (*(b.shape for b in plan.buffers), *(k.groups for k in plan.kernels)) for n in shape)
+        extents: Iterator[Any] = chain(*(b.shape for b in plan.buffers), *(k.groups for k in plan.kernels))
         found = sorted({n.number for n in extents if isinstance(n, Place)})
         self.extents = (*found, *([*found, 0, 0][:2])) if len(found) < 2 else tuple(found)
         self.constants = list(places)

@@ -198,11 +198,12 @@ class CpuProgram:
             self._kept = {
                 k: self._loaded(b, weights) for k, b in enumerate(plan.buffers) if b.kind in (WEIGHT, COUNTER)
             }
+            self._arena = _Arena()
+            self._arena.of(plan.arena_bytes)  # too large is told before what else is wrong
             processor.require(plan.features, plan.arch)
             self._runner = _runner(plan, binaries)
             self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
             self._context_address = address_of(self._context)
-            self._arena = _Arena()
         else:
             self.threads, self._kept, self._arena = like.threads, like._kept, like._arena
             self._runner, self._context, self._context_address = like._runner, like._context, like._context_address
@@ -214,7 +215,8 @@ class CpuProgram:
         else:
             self._take_table(like)
         self._bind_arena()
-        self._clocks, self._notes = np.zeros((0, 0, 2), np.int64), ()
+        self._clocks = np.zeros((0, 0, 2), np.int64)
+        self._notes: Notes = ()
         self._tick = 0.0
         self._epoch = 0
         _programs.add(self)
