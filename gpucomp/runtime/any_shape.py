@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -114,6 +114,18 @@ class AnyShapeExecutable(Executable):
     def at(self, **sizes: int) -> Executable:
         """The executable for one size of each dimension, compiled now unless it was before. Raises ``InputError``."""
         return self._at(self._shapes.checked(sizes))
+
+    def checked_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """``sizes`` in the order of ``dims``. Raises ``InputError`` for an unknown, missing or wrong one."""
+        return self._shapes.checked(sizes)
+
+    def sizes_in(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """The size of each dimension in the inputs' ``shapes``. Raises ``InputError`` for a wrong one."""
+        return self._shapes.sizes(shapes)
+
+    def said(self, dim: str) -> str:
+        """Who declared a dimension."""
+        return self._shapes.said[dim]
 
     @takes_a_feed
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:

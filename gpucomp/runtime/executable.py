@@ -125,6 +125,34 @@ class KernelInfo:
     arithmetic: str = ""
 
 
+def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
+    """Every launch of a plan, in order."""
+    infos = []
+    for launch in plan.launches:
+        if launch.kernel < 0:
+            name = launch.name or launch.host
+            infos.append(KernelInfo(name, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why))
+            continue
+        kernel = plan.kernels[launch.kernel]
+        infos.append(
+            KernelInfo(
+                launch.name or kernel.name,
+                kernel.family,
+                launch.ops,
+                launch.nodes,
+                kernel.schedule,
+                kernel.tier,
+                kernel.label,
+                launch.why,
+                kernel.name,
+                kernel.operations,
+                kernel.traffic,
+                kernel.arithmetic,
+            )
+        )
+    return tuple(infos)
+
+
 class Executable:
     """A compiled model. ``run`` opens the device on its first call and may be called from several threads.
 
@@ -221,33 +249,7 @@ class Executable:
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Every launch of a run, in order, host operators included."""
-        infos = []
-        for launch in self.plan.launches:
-            if launch.kernel < 0:
-                infos.append(
-                    KernelInfo(
-                        launch.name or launch.host, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why
-                    )
-                )
-                continue
-            kernel = self.plan.kernels[launch.kernel]
-            infos.append(
-                KernelInfo(
-                    launch.name or kernel.name,
-                    kernel.family,
-                    launch.ops,
-                    launch.nodes,
-                    kernel.schedule,
-                    kernel.tier,
-                    kernel.label,
-                    launch.why,
-                    kernel.name,
-                    kernel.operations,
-                    kernel.traffic,
-                    kernel.arithmetic,
-                )
-            )
-        return tuple(infos)
+        return kernels_of(self.plan)
 
     @property
     def peak_bytes(self) -> int:
