@@ -120,7 +120,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
                 steps = kernels_of(graph, device, precision, keep_fp32)
                 laid_out, rendered = render(steps, device, silent, picks_of(options["records"]), done=begun.start)
             plan, weights = make_open_plan(
-                graph, laid_out, rendered, device, precision, keep_fp32, tuple(opened.shapes.dims), opened.conditions
+                graph, laid_out, rendered, device, precision, keep_fp32, opened.shapes, opened.conditions
             )
             sources = {item.source.name: item.source for item in rendered.values()}
             binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
@@ -129,7 +129,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
     if refused:
         return Refusal(next(iter(refused.values())).message)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
-    return OpenProgram(plan, texts, binaries, weights)
+    return OpenProgram(plan, texts, binaries, weights, opened.example)
 
 
 def finish(

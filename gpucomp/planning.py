@@ -21,6 +21,7 @@ from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.conditions import Assumed, assuming
+from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.graph import Constant, Graph, Sizes, Value
 from gpucomp.ir.size import hint, is_zero, same
 from gpucomp.ir.types import I8, TensorType
@@ -159,16 +160,16 @@ def make_open_plan(
     target: Target,
     precision: str,
     keep_fp32: Sequence[str],
-    dims: Sequence[str],
+    shapes: OpenShapes,
     conditions: Assumed,
 ) -> tuple[OpenPlan, dict[str, np.ndarray]]:
-    """As ``make_plan``, of steps whose extents are sizes of ``dims``: a plan for all sizes that meet ``conditions``."""
+    """As ``make_plan``, of steps whose extents are sizes of ``shapes``: a plan for all sizes that meet ``conditions``."""
     with assuming(conditions):
         plan, weights, builder = _planned(graph, steps, rendered, target, precision, keep_fp32)
     offsets = {b: plan.buffers[b].offset for b in builder.lives}
     dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
     stacks = stacks_of(offsets, builder.lives, dying)
-    return open_plan(plan, dims, conditions, stacks, target.alignment), weights
+    return open_plan(plan, shapes, conditions, stacks, target.alignment), weights
 
 
 def _planned(
