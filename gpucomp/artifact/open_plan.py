@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,21 @@ class Stack:
     above: tuple[int, ...]  # positions of earlier stacks
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Kernels for parts of the range: each run launches one of ``kernels`` where the plan says ``kernel``.
+
+    It is the last whose start is at most the number at place ``points``. ``starts`` rise from 0. ``regrets`` are for people: at
+    some sizes of the dimensions, the predicted ratio to the fastest schedule that is known for them.
+    """
+
+    kernel: int
+    points: int
+    starts: tuple[int, ...]
+    kernels: tuple[int, ...]
+    regrets: tuple[tuple[tuple[int, ...], float], ...] = ()
+
+
 @dataclass(frozen=True)
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
@@ -49,6 +65,7 @@ class OpenPlan:
     stacks      how temporaries lie in the arena, in an order in which their offsets can be computed. Any two that live at
                 the same time are in a fixed order there, whatever their sizes
     alignment   of the offsets, in bytes
+    choices     kernels that have variants. All of them are in the plan
     """
 
     plan: Plan
@@ -56,6 +73,7 @@ class OpenPlan:
     conditions: tuple[tuple[int, str, bool], ...]
     stacks: tuple[Stack, ...]
     alignment: int
+    choices: tuple[Choices, ...] = ()
 
     def numbers(self, sizes: Mapping[str, int]) -> list[int] | None:
         """What the formulas give at ``sizes``; ``None`` if the plan is not for these sizes."""
@@ -119,6 +137,9 @@ class OpenPlan:
             fields = vars(kernels[position]).copy()
             fields["groups"], fields["numbers"] = found, own(given)
             kernels[position] = _made(CompiledKernel, fields)
+        for choice in self.choices:
+            which = bisect_right(choice.starts, values[choice.points]) - 1
+            kernels[choice.kernel] = kernels[choice.kernels[max(which, 0)]]
         changed = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
         return _made(Plan, vars(plan) | changed)
 

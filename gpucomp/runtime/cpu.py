@@ -377,9 +377,9 @@ class CpuProgram:
             memory = self._memory[position] if position >= 0 else None
             if memory is not None:
                 self._table.arguments[where] = address_of(memory)
-        starts = np.cumsum([0, *(len(kernel.numbers) for kernel in plan.kernels)])
-        given = [(place, starts[-1 - k]) for k, where in places.items() if k < 0 for place in where]
-        self._number_places, self._number_starts = np.array(given, np.int64).reshape(-1, 2).T
+        given = [(place, -1 - k) for k, where in places.items() if k < 0 for place in where]
+        self._number_places, self._number_kernels = np.array(given, np.int64).reshape(-1, 2).T
+        self._filled = {k: places.get(k, []) for k, b in enumerate(plan.buffers) if b.kind == NUMBERS}
         self._give_numbers()
         temporary = [(place, k) for k, b in enumerate(plan.buffers) if b.kind == TEMP for place in places.get(k, [])]
         self._temporary_places, self._temporary_of = np.array(temporary, np.int64).reshape(-1, 2).T
@@ -394,10 +394,16 @@ class CpuProgram:
         plan = self.plan
         self._launch_numbers, self._temporary, self._seen = like._launch_numbers, like._temporary, like._seen
         self._temporary_places, self._temporary_of = like._temporary_places, like._temporary_of
-        self._number_places, self._number_starts = like._number_places, like._number_starts
+        self._number_places, self._number_kernels = like._number_places, like._number_kernels
+        self._filled = like._filled
         self._moving, self._costs = like._moving, like._costs or _Costs(plan, like._launch_numbers)
         tasks = [plan.kernels[plan.launches[number].kernel].groups[0] for number in self._launch_numbers]
         self._table = like._table.with_tasks(tasks)
+        for row, number in enumerate(self._launch_numbers):
+            kernel = plan.launches[number].kernel
+            if (name := plan.kernels[kernel].name) != like.plan.kernels[kernel].name:  # another variant
+                assert self._runner is not None
+                self._table.set_code(row, self._runner.image.address(f"{name}.call"))
         self._give_numbers()
         costs = self._costs.of(plan, tasks)
         self._segments = [
@@ -411,10 +417,15 @@ class CpuProgram:
             check_host(plan)
 
     def _give_numbers(self) -> None:
-        """Let the launches point to the numbers of their kernels."""
+        """Let the launches point to the numbers of this plan: those of their kernels, and whole buffers of them."""
         self._numbers = np.array([n for kernel in self.plan.kernels for n in kernel.numbers], np.int64)
         if len(self._number_places):
-            self._table.arguments[self._number_places] = address_of(self._numbers) + 8 * self._number_starts
+            starts = np.cumsum([0, *(len(kernel.numbers) for kernel in self.plan.kernels)])
+            self._table.arguments[self._number_places] = address_of(self._numbers) + 8 * starts[self._number_kernels]
+        for position, places in self._filled.items():
+            memory = self._memory[position]
+            assert memory is not None
+            self._table.arguments[places] = address_of(memory)
 
     def _bind_arena(self) -> None:
         """Let temporaries lie in the arena, which may have been replaced by a larger one since the last run."""

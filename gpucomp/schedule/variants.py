@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from gpucomp.device.limits import Limits
 from gpucomp.ir.size import Size, exemplified, hint
@@ -19,11 +20,25 @@ from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family, Schedule
 
-MOST = 4  # schedules of a kernel
-SMALL_REGRET = 1.05
+MOST = 3  # schedules of a kernel
+SMALL_REGRET = 1.12
 Sizes = Mapping[str, int]
-Numbers = tuple[tuple[str, int], ...]  # of a schedule
-Times = Mapping[Numbers, float]
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A schedule, written for ``example``, where the engine's problem is ``own``."""
+
+    schedule: Schedule
+    example: Sizes
+    own: Any
+
+    def at(self, family: Family, problem: Any) -> float:
+        """How many times as long as estimated its source takes at ``problem``."""
+        return family.elsewhere(family.schedule(self.schedule), self.own, problem)
+
+
+Times = Mapping[_Candidate, float]
 
 
 @dataclass(frozen=True)
@@ -37,11 +52,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Variants:
-    """The schedules of a kernel by rising ``start``; the first starts at 0. ``points`` is the size that decides among them.
+    """The schedules of ``kernel`` by rising ``start``; the first starts at 0. ``points`` is the size that decides among them.
 
     ``regrets`` has for each example the predicted ratio to the best schedule that is known for it.
     """
 
+    kernel: Kernel
     points: Size
     variants: tuple[Variant, ...]
     regrets: tuple[tuple[Sizes, float], ...]
@@ -65,23 +81,30 @@ def variants_of(
     family, points = first.family, points_of(kernel)
     if family.estimate is None or not has_sizes(kernel) or not isinstance(points, Size):
         return None
-    schedules: dict[Numbers, Sizes] = {}
+    found: list[_Candidate] = []
     best: list[float] = []
+    problems = []
     for sizes in examples:
         with exemplified(sizes):
-            other = choose()
-            if other.family is family and (fit := _packed_alike(kernel, other.schedule, first, limits)) is not None:
-                schedules.setdefault(tuple(fit.items()), sizes)
+            other, problem = choose(), family.problem(example_of(kernel))
+            problems.append(problem)
+            fit = _packed_alike(kernel, other.schedule, first, limits) if other.family is family else None
+            found.append(_Candidate(first.schedule if fit is None else fit, sizes, problem))
             best.append(_estimate(other.family, kernel, other.schedule, limits))
-    schedules.setdefault(tuple(first.schedule.items()), examples[0])
+    found.append(_Candidate(first.schedule, examples[0], problems[0]))
+    candidates: list[_Candidate] = []
+    for one in found:
+        if not any(one.schedule == kept.schedule and one.at(family, kept.own) == 1 for kept in candidates):
+            candidates.append(one)
     times: list[Times] = []
-    for number, sizes in enumerate(examples):
+    for number, (sizes, problem) in enumerate(zip(examples, problems, strict=True)):
         with exemplified(sizes):
-            times.append({s: _estimate(family, kernel, dict(s), limits) for s in schedules})
+            alone = {one: _estimate(family, kernel, one.schedule, limits) for one in candidates}
+        times.append({one: us * one.at(family, problem) for one, us in alone.items()})
         best[number] = min(best[number], *times[number].values())
-    kept = _fewest(list(schedules), times, best)
-    regrets = tuple((e, min(t[s] for s in kept) / b) for e, t, b in zip(examples, times, best, strict=True))
-    return Variants(points, _table(points, kept, schedules, examples, times), regrets)
+    kept = _fewest(candidates, times, best)
+    regrets = tuple((e, min(t[one] for one in kept) / b) for e, t, b in zip(examples, times, best, strict=True))
+    return Variants(kernel, points, _table(points, kept, examples, times), regrets)
 
 
 def _estimate(family: Family, kernel: Kernel, schedule: Schedule, limits: Limits) -> float:
@@ -108,14 +131,14 @@ def _packed_alike(kernel: Kernel, schedule: Schedule, first: Choice, limits: Lim
     return min(able, key=lambda one: _estimate(family, kernel, one, limits), default=None)
 
 
-def _fewest(schedules: Sequence[Numbers], times: Sequence[Times], best: Sequence[float]) -> list[Numbers]:
-    kept: list[Numbers] = []
+def _fewest(candidates: Sequence[_Candidate], times: Sequence[Times], best: Sequence[float]) -> list[_Candidate]:
+    kept: list[_Candidate] = []
 
-    def regret(some: Sequence[Numbers]) -> float:
-        return max(min(t[s] for s in some) / b for t, b in zip(times, best, strict=True))
+    def regret(some: Sequence[_Candidate]) -> float:
+        return max(min(t[one] for one in some) / b for t, b in zip(times, best, strict=True))
 
-    while len(kept) < min(MOST, len(schedules)):
-        further = min((s for s in schedules if s not in kept), key=lambda s: regret([*kept, s]))
+    while len(kept) < min(MOST, len(candidates)):
+        further = min((one for one in candidates if one not in kept), key=lambda one: regret([*kept, one]))
         if kept and (regret(kept) <= SMALL_REGRET or regret([*kept, further]) >= regret(kept)):
             break
         kept.append(further)
@@ -123,11 +146,7 @@ def _fewest(schedules: Sequence[Numbers], times: Sequence[Times], best: Sequence
 
 
 def _table(
-    points: Size,
-    kept: Sequence[Numbers],
-    schedules: Mapping[Numbers, Sizes],
-    examples: Sequence[Sizes],
-    times: Sequence[Times],
+    points: Size, kept: Sequence[_Candidate], examples: Sequence[Sizes], times: Sequence[Times]
 ) -> tuple[Variant, ...]:
     rows = []
     for sizes, known in zip(examples, times, strict=True):
@@ -135,10 +154,10 @@ def _table(
             rows.append((int(hint(points)), min(kept, key=known.__getitem__)))
     rows.sort(key=lambda row: row[0])
     variants: list[Variant] = []
-    before = 0
-    for count, schedule in rows:
-        if not variants or tuple(variants[-1].schedule.items()) != schedule:
-            start = math.isqrt(max(before, 1) * count) + 1 if variants else 0
-            variants.append(Variant(dict(schedule), schedules[schedule], start))
-        before = count
+    last: tuple[int, _Candidate] | None = None
+    for count, one in rows:
+        if last is None or one is not last[1]:
+            start = 0 if last is None else math.isqrt(max(last[0], 1) * count) + 1
+            variants.append(Variant(one.schedule, one.example, start))
+        last = count, one
     return tuple(variants)
