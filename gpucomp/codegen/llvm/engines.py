@@ -69,7 +69,7 @@ SCATTER = Family(
 )
 AMX = Family(
     "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
-    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
+    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx, any_size=True,
 )
 VNNI = Family(
     "contraction", Contraction, amx.VnniSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
