@@ -182,11 +182,11 @@ class Size:
     def __neg__(self) -> Any:
         return made({monomial: -c for monomial, c in self.terms.items()})
 
-    def __sub__(self, other: Operand) -> Any:
-        return self + -other if isinstance(other, Size | int | Fraction) else NotImplemented
+    def __sub__(self, other: Operand | float) -> Any:
+        return self + -other if isinstance(other, Size | int | Fraction | float) else NotImplemented
 
-    def __rsub__(self, other: Operand) -> Any:
-        return -self + other if isinstance(other, Size | int | Fraction) else NotImplemented
+    def __rsub__(self, other: Operand | float) -> Any:
+        return -self + other if isinstance(other, Size | int | Fraction | float) else NotImplemented
 
     def __mul__(self, other: Operand | float) -> Any:
         if isinstance(other, float) and math.isfinite(other):  # for example the scale of a resize

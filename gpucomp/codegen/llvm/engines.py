@@ -38,7 +38,7 @@ ELEMENTWISE = Family(
 )
 WINDOWS_OF_LOOPS = Family(
     "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
-    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows, any_size=True,
 )
 BYTE_WINDOWS = Family(
     "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
@@ -51,7 +51,7 @@ POOL = Family(
 )
 WINDOWS_OF_POOL = Family(
     "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
-    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows, any_size=True,
 )
 ROWWISE = Family(
     "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
@@ -88,12 +88,12 @@ REGISTER_BLOCKS = Family(
 )
 DECODE = Family(
     "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
-    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode,
+    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode, any_size=True,
 )
 ATTENTION = Family(
     "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
     attention.default,
-    estimate=attention.estimate, emit=emit_attention,
+    accepts=attention.accepts, estimate=attention.estimate, emit=emit_attention, any_size=True,
 )
 DEPTH_FIRST = Family(
     "fused_layers", FusedLayers, depth_first.FusedLayersSchedule, depth_first.problem, depth_first.objections, nothing, geometry,
