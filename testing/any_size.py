@@ -34,6 +34,8 @@ from gpucomp.targets import cpu
 from testing.kernels import random_inputs
 from testing.tolerance import assert_identical, assert_rounded_once
 
+Change = Callable[[KernelSource], KernelSource]  # of the text that is compiled
+
 
 class Unconditional(Assumed):
     """Refuses every condition."""
@@ -43,15 +45,19 @@ class Unconditional(Assumed):
 
 
 class OneKernel:
-    """A kernel with its schedule and, if the schedule says so, packed weights; compiled."""
+    """A kernel with its schedule and, if the schedule says so, packed weights; compiled after ``change``."""
 
-    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target, family: Family) -> None:
+    def __init__(
+        self, kernel: Kernel, schedule: Schedule, target: Target, family: Family, change: Change | None = None
+    ) -> None:
         example = example_of(kernel)
         packing = family.packing(example, family.schedule(schedule), family.problem(example))
         self.packed = None if packing is None else pack(kernel, packing)
         self.kernel = kernel if self.packed is None else self.packed.kernel
         self.source: KernelSource = emit(self.kernel, schedule, target, "k", family)
-        self.image = Image(cpu.build([self.source], target))
+        text = cpu.module_text([change(self.source) if change else self.source], target, runner=False)
+        binary = cpu.compile_text(text, target)
+        self.image = Image(len(binary).to_bytes(8, "little") + binary)
 
     def arguments(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arrays that are passed for the ``inputs`` of the kernel before packing."""
@@ -87,6 +93,7 @@ class AnySize:
 
     example   the sizes that the schedule is chosen for: the middle of each range if not given
     schedule  the engine's default for the example if not given
+    change    changes the text before it is compiled
     """
 
     def __init__(
@@ -98,10 +105,11 @@ class AnySize:
         schedule: Schedule | None = None,
         target: Target | None = None,
         family: Family | None = None,
+        change: Change | None = None,
     ) -> None:
         middle = {name: dim.nearest((dim.low + dim.high) // 2) for name, dim in dims.items()}
         self.dims, self.example = dims, {**middle, **(example or {})}
-        self.target = target or cpu.host()
+        self.target, self.change = target or cpu.host(), change
         with self._any():
             self.plain = build(**{name: size_of(dim, self.example[name]) for name, dim in dims.items()})
             small = example_of(self.plain)
@@ -110,7 +118,7 @@ class AnySize:
             assert not self.family.accepts(self.plain, self.target.features)
             problem = self.family.problem(small)
             self.schedule = schedule or self.family.default(problem, self.target.limits).numbers
-            self.compiled = OneKernel(self.plain, self.schedule, self.target, self.family)
+            self.compiled = OneKernel(self.plain, self.schedule, self.target, self.family, change)
 
     @contextmanager
     def _any(self) -> Any:
@@ -138,7 +146,7 @@ class AnySize:
             except AssertionError as error:
                 raise AssertionError(f"{sizes}, {self.schedule}: {error}") from error
         if bits and not self.family.reasons(self.schedule, self.family.problem(kernel), self.target.limits):
-            alone = OneKernel(kernel, self.schedule, self.target, self.family)
+            alone = OneKernel(kernel, self.schedule, self.target, self.family, self.change)
             for actual, wanted in zip(found, alone.run(inputs, {}), strict=True):
                 assert_identical(actual, wanted)
 

@@ -73,7 +73,7 @@ AMX = Family(
 )
 VNNI = Family(
     "contraction", Contraction, amx.VnniSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
-    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
+    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni, any_size=True,
 )
 WINOGRAD = Family(
     "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
