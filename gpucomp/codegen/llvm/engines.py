@@ -79,7 +79,7 @@ WINOGRAD = Family(
     "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
     winograd.geometry, winograd.default,
     engine="winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
-    emit=emit_winograd,
+    emit=emit_winograd, any_size=True,
 )
 REGISTER_BLOCKS = Family(
     "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
