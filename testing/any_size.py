@@ -13,6 +13,7 @@ import ctypes
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ from testing.kernels import random_inputs
 from testing.tolerance import assert_identical, assert_rounded_once
 
 Change = Callable[[KernelSource], KernelSource]  # of the text that is compiled
+Comparison = Callable[
+    [np.ndarray, np.ndarray], None
+]  # of what was found and what was expected: asserts that it is right
 
 
 class Unconditional(Assumed):
@@ -131,10 +135,10 @@ class AnySize:
         """The kernel at ``sizes``."""
         return at(self.plain, lambda size: value_at(size, sizes))
 
-    def check(self, *, bits: bool = False, **sizes: int) -> None:
+    def check(self, *, bits: bool = False, compare: Comparison | None = None, **sizes: int) -> None:
         """Asserts that the results at ``sizes`` are right; with ``bits``, those of a kernel compiled for them alone.
 
-        A schedule that cannot run there alone is not compared by ``bits``.
+        A schedule that cannot run there alone is not compared by ``bits``. ``compare`` has its own idea of what is right.
         """
         assert all(sizes[name] in dim for name, dim in self.dims.items())
         kernel = self.concrete(**sizes)
@@ -142,7 +146,7 @@ class AnySize:
         found = self.compiled.run(inputs, sizes)
         for actual, wanted in zip(found, expected(kernel, inputs), strict=True):
             try:
-                assert_rounded_once(actual, wanted, terms=terms_of(kernel))
+                (compare or partial(assert_rounded_once, terms=terms_of(kernel)))(actual, wanted)
             except AssertionError as error:
                 raise AssertionError(f"{sizes}, {self.schedule}: {error}") from error
         if bits and not self.family.reasons(self.schedule, self.family.problem(kernel), self.target.limits):
