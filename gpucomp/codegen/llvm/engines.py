@@ -43,7 +43,7 @@ WINDOWS_OF_LOOPS = Family(
 BYTE_WINDOWS = Family(
     "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
     byte_windows.default,
-    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
+    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows, any_size=True,
 )
 POOL = Family(
     "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
