@@ -11,13 +11,14 @@ With ``vpdpbusd`` a word is four bytes, one factor unsigned and one signed; sign
 Without it, and for weights that do not fit a byte, a word is two 16-bit integers for ``vpmaddwd``. Offsets of the
 bytes, a zero point or those 128, are subtracted at the start: sum (u + o) w = sum u w + o sum w. Padding is a byte like
 any other: rows outside the image are read from a line of padding. If the width differs from run to run, that line is as long
-as a tile, and columns outside are read from it too.
+as a tile.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,8 +198,7 @@ class _Emitter:
         self.weights = self.code.stack(f"[{self.vectors * self.weight_bytes} x i8]", LINE)
         self.starts = self.code.stack(f"[{self.vectors * self.lanes} x i32]", LINE)
         self.tiles = AnyTiles.of(s.x, self.windows.columns, schedule["tile_x"])
-        self.has_halo = self.rows is not None or self.tiles is not None
-        if self.has_halo:
+        if self.rows is not None:
             self.halo_bytes = -(-_halo_bytes(kernel, self.windows, schedule["tile_x"]) // LINE) * LINE
             self.halo = self.code.stack(f"[{self.halo_bytes} x i8]", LINE)
 
@@ -212,7 +212,7 @@ class _Emitter:
         rows = -(-out_y // parts)
         if not isinstance(rows, Size):
             parts = -(-out_y // rows)
-        if self.has_halo:
+        if self.rows is not None:
             self._fill_halo()
         with code.loop(entry.first, entry.last) as task:
             *at, part, group = entry.decompose(task, [*lead, parts, groups])
@@ -308,7 +308,7 @@ class _Emitter:
     def _line(self, place: Value) -> tuple[Value, Value | None]:
         """The address of the image's row, at place 0 along x and channel 0.
 
-        Also whether there is such a row, if the line of padding is only as long as a tile.
+        Also the bytes from output to output, if the line of padding is only as long as a tile: there they are 0.
         """
         code = self.code
         if self.place_y is not None:
@@ -319,7 +319,9 @@ class _Emitter:
             return line, None
         inside = self.entry.printer(self.rows, self.bound, 0, None).value(self.rows.results[0])
         if self.tiles is not None:
-            return line, inside
+            return code.select(inside, line, self.halo), code.select(
+                inside, self.s.x.stride * self.step, code.integer(0)
+            )
         outside = code.gep(self.halo, -self.windows.columns[0] * self.step, "i8")
         return code.select(inside, line, outside), None
 
@@ -334,25 +336,18 @@ class _Emitter:
         mask: Value | None,
     ) -> None:
         code, s = self.code, self.s
-        uses = s.x.uses(at.width)
         start = code.load(code.gep(self.starts, vector * self.lanes, "i32"), self.type, 4)
-        totals = [start] * at.width
         here = at.start * (s.x.stride * self.step) + channel
-        columns = [code.gep(line, here, "i8") for line, _ in lines]
-        if self.tiles is not None:
-            padding = code.gep(self.halo, channel, "i8")
-            exist = [inside for _, inside in lines]
-            columns = [
-                column if inside is None else code.select(inside, column, padding)
-                for column, inside in zip(columns, exist, strict=True)
-            ]
+        columns = [
+            code.gep(line, here if advance is None else at.start * advance + channel, "i8") for line, advance in lines
+        ]
+        if at.checked:
+            self._checked_outputs(at, columns, start, vector, channel, mask)
+            return
+        uses, totals = s.x.uses(at.width), [start] * at.width
         for place in sorted(uses):
             if not at.is_inside(place, s.x, self.windows.columns):
                 found = self._outside()
-            elif at.checked:
-                inside = at.reads(place, s.x, self.windows.columns)
-                there = [code.gep(column, place * self.step, "i8") for column in columns]
-                found = self._column([code.select(inside, column, padding) for column in there], 0, mask)
             else:
                 found = self._column(columns, place * self.step, mask)
             for i, tap in uses[place]:
@@ -363,14 +358,44 @@ class _Emitter:
         for i, total in enumerate(totals):
             if s.x.out is not None:
                 self.bound[s.x.out] = at.start + i
-            self.bound[self.acc] = total
-            if at.checked and i:
-                with code.when(at.start + i < s.x.outputs):
-                    self._store(mask)
-            else:
-                self._store(mask)
+            self._store(total, mask)
 
-    def _store(self, mask: Value | None) -> None:
+    def _checked_outputs(
+        self, at: Tile, columns: Sequence[Value], start: Value, vector: Value, channel: Value, mask: Value | None
+    ) -> None:
+        """The outputs of a tile that exist, one after the other: each within the condition of the one before."""
+        code, x = self.code, self.s.x
+        found: dict[int, list[Value]] = {}
+        self.bound[self.s.channel] = lane_index(channel, self.lanes)
+        with ExitStack() as nested:
+            for i in range(at.width):
+                if i:
+                    nested.enter_context(code.when(at.start + i < x.outputs))
+                total = start
+                for tap in range(x.taps):
+                    place = i * x.stride + tap * x.dilation
+                    if place not in found:
+                        found[place] = self._checked_column(at, columns, place, mask)
+                    for number, word in enumerate(found[place]):
+                        weight = code.load(self._weight_at(vector, tap, number), self.type, 4)
+                        total = self._dot(total, word, weight)
+                if x.out is not None:
+                    self.bound[x.out] = at.start + i
+                self._store(total, mask)
+
+    def _checked_column(self, at: Tile, columns: Sequence[Value], place: int, mask: Value | None) -> list[Value]:
+        """The words of a column that may be outside of the image."""
+        code, before = self.code, self.code.block
+        with code.when(at.reads(place, self.s.x, self.windows.columns)):
+            words = self._column(columns, place * self.step, mask)
+            there = code.block
+        outside = self._outside()
+        return [
+            code.join(self.type, [(word, there), (other, before)]) for word, other in zip(words, outside, strict=True)
+        ]
+
+    def _store(self, total: Value, mask: Value | None) -> None:
+        self.bound[self.acc] = total
         printer = self.entry.printer(self.epilogue, self.bound, self.lanes, mask)
         for number, store in enumerate(self.stores):
             printer.store(store.target, *self.epilogue.results[2 * number : 2 * number + 2])
