@@ -60,12 +60,12 @@ ROWWISE = Family(
 )
 SCAN = Family(
     "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
-    emit=emit_scan,
+    emit=emit_scan, any_size=True,
 )
 SCATTER = Family(
     "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry,
     loops.scatter_default,
-    emit=emit_scatter,
+    emit=emit_scatter, any_size=True,
 )
 AMX = Family(
     "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,

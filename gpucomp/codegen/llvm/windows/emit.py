@@ -439,11 +439,13 @@ class _Emitter:
                     self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
                     element = columns(place)
                     for i, tap in uses[place]:
-                        slot = sums[i][k]
-                        if taken is None:
-                            slot.set(arithmetic.apply(REDUCTIONS[s.op], F32, [slot.get(), element]))
-                        else:
-                            slot.set(element.muladd(taken[tap], slot.get()))
+                        self._add(sums[i][k], element, None if taken is None else taken[tap])
+
+    def _add(self, total: Slot, element: Value, weight: Value | None) -> None:
+        if weight is None:
+            total.set(arithmetic.apply(REDUCTIONS[self.s.op], F32, [total.get(), element]))
+        else:
+            total.set(element.muladd(weight, total.get()))
 
     def _output(self, slide: Slide) -> Value:
         found = self.bound[slide.out] if slide.out is not None else self.code.integer(0)
