@@ -10,12 +10,12 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
@@ -26,6 +26,7 @@ MAX_DEPTH = 16  # nested lists of an attribute
 MAX_SIZE = 1 << 48  # bytes of a buffer
 MAX_RANK = 32
 MAX_STRINGS = 1 << 24
+MAX_NUMBERS = 10_000  # that a run gives a kernel
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 KINDS = ("cpu", "opencl", "cuda")
 LANGUAGES = ("llvm", "opencl", "cuda")
@@ -92,15 +93,17 @@ def _table(key: Check, element: Check) -> Check:
     return check
 
 
-def _record(fields: Mapping[str, Check], make: Callable[..., Any]) -> Check:
+def _record(fields: Mapping[str, Check], make: Callable[..., Any], later: Collection[str] = ()) -> Check:
+    """A table of ``fields``. Those in ``later`` are missing in older files, and then have their default."""
+
     def check(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             _refuse(where, f"a table expected, found {quote(value)}")
-        if missing := sorted(fields.keys() - value.keys()):
+        if missing := sorted(fields.keys() - value.keys() - set(later)):
             _refuse(where, f"field {missing[0]!r} is missing")
         if unknown := sorted(value.keys() - fields.keys()):
             _refuse(where, f"field {quote(unknown[0])} is unknown")
-        return make(**{name: check(value[name], f"{where}.{name}") for name, check in fields.items()})
+        return make(**{name: check(value[name], f"{where}.{name}") for name, check in fields.items() if name in value})
 
     return check
 
@@ -142,14 +145,16 @@ _SHAPE = _list(_SIZE, most=MAX_RANK)
 _TEXTS = _list(_text)
 _BUFFER = _record(
     {
-        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER),
+        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS),
         "name": _text,
         "dtype": _one_of(*NAMED),
         "shape": _SHAPE,
         "nbytes": _SIZE,
         "offset": _integer(-1, MAX_SIZE),
+        "numbers": _list(_integer(-(1 << 62), 1 << 62), most=MAX_NUMBERS),
     },
     Buffer,
+    later=("numbers",),
 )
 
 
@@ -195,8 +200,10 @@ _KERNEL = _record(
         "operations": _SIZE,
         "traffic": _SIZE,
         "arithmetic": _one_of("", *DTYPES),
+        "numbers": _list(_integer(-(1 << 62), 1 << 62), most=MAX_NUMBERS),
     },
     CompiledKernel,
+    later=("numbers",),
 )
 _POSITIONS = _list(_integer(0, 10_000_000))
 _LAUNCH = _record(
@@ -251,6 +258,10 @@ def check_plan(plan: Plan) -> None:
         needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
         if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
             _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
+        if (buffer.kind == NUMBERS) != bool(buffer.numbers) or len(buffer.numbers) not in (0, math.prod(buffer.shape)):
+            _refuse(
+                where, f"{len(buffer.numbers)} numbers in a buffer of kind {buffer.kind} and shape {list(buffer.shape)}"
+            )
         if buffer.kind == TEMP and not 0 <= buffer.offset <= plan.arena_bytes - buffer.nbytes:
             _refuse(where, f"{buffer.nbytes} bytes at {buffer.offset} lie outside the arena of {plan.arena_bytes}")
     for k, launch in enumerate(plan.launches):

@@ -11,6 +11,7 @@ as a plain number, for example in ``range``, is such a condition too.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -42,6 +43,7 @@ from gpucomp.ir.polynomial import (
 
 Operand = Union["Size", Exact]
 MOST_ATOMS = 2000  # of a formula
+MOST_CORNERED = 4  # atoms whose ranges' corners are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +154,8 @@ class Size:
     def _bounds_now(self) -> Interval:
         (low, high), (least, most) = interval(self.terms), interval(_spread(self.terms))
         low, high = max(low, least), min(high, most)
+        if (corners := _at_corners(self.terms)) is not None:
+            low, high = max(low, corners[0]), min(high, corners[1])
         if all(isinstance(c, int) for c in self.terms.values()):
             return math.ceil(low), math.floor(high)
         return low, high
@@ -178,11 +182,11 @@ class Size:
     def __neg__(self) -> Any:
         return made({monomial: -c for monomial, c in self.terms.items()})
 
-    def __sub__(self, other: Operand) -> Any:
-        return self + -other if isinstance(other, Size | int | Fraction) else NotImplemented
+    def __sub__(self, other: Operand | float) -> Any:
+        return self + -other if isinstance(other, Size | int | Fraction | float) else NotImplemented
 
-    def __rsub__(self, other: Operand) -> Any:
-        return -self + other if isinstance(other, Size | int | Fraction) else NotImplemented
+    def __rsub__(self, other: Operand | float) -> Any:
+        return -self + other if isinstance(other, Size | int | Fraction | float) else NotImplemented
 
     def __mul__(self, other: Operand | float) -> Any:
         if isinstance(other, float) and math.isfinite(other):  # for example the scale of a resize
@@ -490,7 +494,7 @@ def _least_difference(first: Operand | float, second: Operand | float) -> Exact 
 
 def divides(divisor: Operand, size: Operand) -> bool:
     """Whether ``size`` is proved to be a multiple of ``divisor``, which is positive. No condition is noted if it is not."""
-    return is_zero(size % divisor)
+    return below(0, divisor) and is_zero(size % divisor)
 
 
 def value_at(size: Any, sizes: Mapping[str, int]) -> Any:
@@ -624,6 +628,22 @@ def _spread(terms: Terms) -> Terms:
                 expanded = product(expanded, {(atom,): 1})
         result = added(result, expanded)
     return {monomial: c for monomial, c in result.items() if c}
+
+
+def _at_corners(terms: Terms) -> Interval | None:
+    """The least and the greatest value if the atoms are independent: at ends of their ranges, as none has a power.
+
+    ``None`` where ``interval`` is as good: if no product has several terms, or for many atoms.
+    """
+    atoms = list(dict.fromkeys(atom for monomial in terms for atom in monomial))
+    products = [monomial for monomial in terms if len(monomial) > 1]
+    if not products or len(terms) == 1 or len(atoms) > MOST_CORNERED or any(len(set(m)) < len(m) for m in products):
+        return None
+    values = [
+        sum(c * math.prod(at[atom] for atom in monomial) for monomial, c in terms.items())
+        for at in (dict(zip(atoms, ends, strict=True)) for ends in itertools.product(*(atom.bounds for atom in atoms)))
+    ]
+    return min(values), max(values)
 
 
 def _within(size: Operand) -> str:

@@ -14,9 +14,11 @@ import numpy as np
 from gpucomp.errors import UsageError, quote
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
+from gpucomp.refusal import Refusal
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
+from gpucomp.runtime.open_program import OpenProgram
 
 KEPT = 32  # executables; the least recently used is dropped
 Make = Callable[[Mapping[str, object]], Executable]
@@ -28,7 +30,8 @@ class AnyShapeExecutable(Executable):
     The first run at new sizes compiles the model for them; later runs at these sizes do not. The last ``KEPT`` executables
     are kept, and equal weights are in memory once. A plan, kernels and a file belong to one set of sizes: see ``at``.
 
-    ``make`` compiles the model for concrete shapes.
+    ``program`` runs at all sizes that its conditions allow, or is the reason why there is none. ``make`` compiles the model
+    for the concrete shapes of other sizes.
     """
 
     def __init__(
@@ -38,8 +41,10 @@ class AnyShapeExecutable(Executable):
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
         make: Make,
+        program: OpenProgram | Refusal,
     ) -> None:
         self._target, self._shapes, self._make = target, shapes, make
+        self.program = program
         self._inputs, self._outputs = inputs, outputs
         self._made: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         self._shared: WeakValueDictionary[bytes, np.ndarray] = WeakValueDictionary()
@@ -134,8 +139,10 @@ class AnyShapeExecutable(Executable):
         with self._compiling:
             if (found := self._find(key)) is not None:  # another thread compiled it in the meantime
                 return found
-            made = self._make(self._shapes.at(sizes))
-            self._use_shared(made)
+            made = self.program.at(sizes) if isinstance(self.program, OpenProgram) else None
+            if made is None:
+                made = self._make(self._shapes.at(sizes))
+                self._use_shared(made)
         with self._kept:
             self._made[key] = made
             while len(self._made) > KEPT:

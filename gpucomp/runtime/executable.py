@@ -143,11 +143,15 @@ class Executable:
         weights: Mapping[str, np.ndarray],
         dynamic_model: bytes = b"",
         open_dynamic: Callable[[Plan, bytes], DynamicRunner] | None = None,
+        like: Executable | None = None,
     ) -> None:
+        """``like`` is an executable of the same model for other sizes, whose machine code and weights this one shares."""
         self.plan = plan
+        self._like = like
         self.sources = sources
         self.binaries = binaries
-        self.weights = dict(weights)  # a copy: a program may replace arrays in it
+        # a copy, as a program may replace arrays in it
+        self.weights: dict[str, np.ndarray] = dict(weights) if like is None else like.weights
         self.dynamic_model = dynamic_model
         self._open_dynamic = open_dynamic
         self._program: Program | None = None
@@ -303,7 +307,8 @@ class Executable:
             module, name = PROGRAMS[self.plan.kind]
             program = getattr(importlib.import_module(module), name)
             try:
-                self._program = program(self.plan, self.sources, self.binaries, self.weights)
+                shared = {} if self._like is None else {"like": self._like._opened()}
+                self._program = program(self.plan, self.sources, self.binaries, self.weights, **shared)
             except MemoryError:
                 raise DeviceError(
                     f"{self.plan.target}: the model needs {self.peak_bytes} bytes of memory, which are not available",

@@ -33,18 +33,21 @@ class Table:
 
         ``threads`` is the largest number of threads that may run it.
         """
-        self.arguments = np.zeros(sum(count for _, count, _ in entries), np.uint64)
-        self._tasks = np.array([tasks for _, _, tasks in entries], np.uint64)
+        codes, counts, tasks = np.array(entries, np.uint64).reshape(-1, 3).T
+        self.arguments = np.zeros(int(counts.sum()), np.uint64)
+        self._tasks = tasks
         self._threads = threads
         self._parts: dict[int, np.ndarray] = {}
         self._states = aligned((len(entries), threads, STATE_WORDS), np.dtype(np.uint64))
-        self._rows = np.zeros((len(entries), 4), np.uint64)
-        first = 0
-        for row, (entry, count, tasks) in enumerate(entries):
-            state = self._states.ctypes.data + 8 * STATE_WORDS * threads * row
-            self._rows[row] = (entry, self.arguments.ctypes.data + 8 * first, tasks, state)
-            first += count
-        self.address: int = self._rows.ctypes.data
+        ends = np.cumsum(counts, dtype=np.uint64)
+        self._rows = np.empty((len(entries), 4), np.uint64)
+        self._rows[:, 0] = codes
+        self._rows[:, 1] = np.uint64(address_of(self.arguments)) + np.uint64(8) * (ends - counts)
+        self._rows[:, 2] = tasks
+        self._rows[:, 3] = np.uint64(address_of(self._states)) + np.arange(len(entries), dtype=np.uint64) * np.uint64(
+            8 * STATE_WORDS * threads
+        )
+        self.address: int = address_of(self._rows)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -69,7 +69,7 @@ SCATTER = Family(
 )
 AMX = Family(
     "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
-    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
+    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx, any_size=True,
 )
 VNNI = Family(
     "contraction", Contraction, amx.VnniSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
@@ -84,7 +84,7 @@ WINOGRAD = Family(
 REGISTER_BLOCKS = Family(
     "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
     nothing, geometry, contraction.default,
-    estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
+    estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form, any_size=True,
 )
 DECODE = Family(
     "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
