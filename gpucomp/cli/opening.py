@@ -11,6 +11,7 @@ from gpucomp.cli import tensors
 from gpucomp.cli.options import ModelOptions
 from gpucomp.cli.progress import progress
 from gpucomp.errors import DeviceError, UsageError, quote
+from gpucomp.ir.dims import has_dims
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
@@ -31,6 +32,7 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
         from gpucomp.loading import load
 
         exe = load(path)
+        plan = exe.contents().plan
         late = "{} comes too late: compile the .onnx model again with it"
         if sizes:
             raise UsageError(f"{quote(path)} is compiled, so {late.format('--shapes')}", code="GPC2007")
@@ -38,12 +40,12 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
             raise UsageError(f"{quote(path)} is compiled, so {late.format('--constants')}", code="GPC2007")
         if how.records is not None:
             raise UsageError(f"{quote(path)} is compiled, so {late.format('--records')}", code="GPC2007")
-        if how.keep_fp32 or how.precision not in ("fp32", exe.plan.precision):
+        if how.keep_fp32 or how.precision not in ("fp32", plan.precision):
             raise UsageError(
-                f"{quote(path)} is compiled at {exe.plan.precision}, so {late.format('--precision or --keep-fp32')}",
+                f"{quote(path)} is compiled at {plan.precision}, so {late.format('--precision or --keep-fp32')}",
                 code="GPC2007",
             )
-        if how.target and how.target != exe.target and how.target != exe.plan.kind:
+        if how.target and how.target != exe.target and how.target != plan.kind:
             raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {how.target}", code="GPC2007")
         return exe
     if runs:
@@ -78,7 +80,7 @@ def needs_model(how: ModelOptions, what: str, command: str) -> UsageError:
     """The error for a question that a compiled model cannot answer, with the command that asks the ``.onnx`` model."""
     from gpucomp.loading import load
 
-    plan = load(how.model).plan
+    plan = load(how.model).contents().plan
     options = f"--target {how.target or plan.target}" + (
         f" --precision {plan.precision}" if plan.precision != "fp32" else ""
     )
@@ -167,7 +169,7 @@ def model_to_show(how: ModelOptions) -> tuple[Executable, list[Choice]]:
     from gpucomp import targets
     from gpucomp.compiler import finish, unbuilt
 
-    if how.model.suffix == ".gpuc":
+    if how.model.suffix == ".gpuc" or has_dims(tensors.parse_shapes(how.shapes)):
         return open_model(how), []
     lowered, device = lowered_model(how, ("expressions", "inspect MODEL.onnx"))
     choices = [item.choice for item in lowered.rendered.values()]

@@ -28,6 +28,7 @@ from gpucomp.codegen.llvm.contraction.image_lines import Lines, Windows, windows
 from gpucomp.codegen.llvm.contraction.operands import KBlocks, block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part, Span
 from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Row, Stream
+from gpucomp.codegen.llvm.contraction.space import sharers
 from gpucomp.codegen.llvm.core_space import LINE, STACK_BYTES
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import PTR, Slot, Type, Value
@@ -114,7 +115,10 @@ class _Emitter:
         self.blocks = self._blocks(schedule["kc"], has_sizes(kernel))
         # bytes of the next columns that each row block prefetches per k; together the row blocks prefetch all of them
         row_bytes = self.nr * (self.columns.dtype if self.columns else self.dtype).nbytes
-        self.ahead = -(-row_bytes * self.mr // self.tile_m) if schedule["ahead"] else 0
+        # where each run decides the rows, the first row blocks prefetch all, and further ones the same again
+        self.sharers = sharers(int(hint(ops.m.extent)), self.mr) if isinstance(ops.m.extent, Size) else 0
+        rows = min(self.tile_m, self.sharers * self.mr) if self.sharers else self.tile_m
+        self.ahead = -(-row_bytes * self.mr // rows) if schedule["ahead"] else 0
         self.register_block = RegisterBlock(self.code, self.dtype, self.width, self.unroll, self.ahead)
         self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
         if self.windows is not None:
@@ -396,7 +400,8 @@ class _Emitter:
             return None
         code = self.code
         distance = (self.ops.k if self.panels > 1 else self.blocks.length) * self.nr
-        share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
+        number = row.integer_op("udiv", self.mr)
+        share = (number & (self.sharers - 1) if self.sharers else number) * (self.blocks.length * self.ahead)
         return code.gep(code.gep(b, distance, storage.memory_scalar(dtype)), share, "i8")
 
     def _sum_along_table(
