@@ -46,6 +46,7 @@ from gpucomp.schedule.space import Schedule
 LIGHT_EPILOGUE = 20  # most operations that are unrolled over the vectors of a register block; an exponential is more
 
 SHORTEST_BLOCK = 64  # fewest points of k in a block, if the stack decides
+UNROLLED_REST = 2  # points of k in blocks for what is left of rows: each height has a text of its own
 REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
 
 
@@ -242,8 +243,11 @@ class _Emitter:
             self._register_block(part, m0, row, first, panel, Height(self.mr, self.mr, self.mr), columns)
         rest = self.ops.m.extent % self.mr
         if isinstance(rest, Size):
-            for height in rest_of_rows(code, rows - whole, self.mr, columns.vectors):
+            block = self.register_block
+            self.register_block = replace(block, unroll=min(block.unroll, UNROLLED_REST))
+            for height in rest_of_rows(code, rows - whole, self.mr, columns.vectors, int(hint(self.ops.m.extent))):
                 self._register_block(part, m0, whole, first, panel, height, columns)
+            self.register_block = block
         elif rest:
             with code.when(whole.differs(rows)):
                 self._register_block(part, m0, whole, first, panel, Height(rest, rest, rest), columns)
