@@ -19,6 +19,7 @@ from gpucomp.cli import cache, compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import (
+    compiled_already,
     costs_of,
     fixed_inputs,
     lowered_model,
@@ -105,7 +106,7 @@ def compile(
     if output.suffix != ".gpuc":
         raise UsageError(f"--output {quote(output)}: a name that ends in .gpuc expected", code="GPC2008")
     if how.model.suffix == ".gpuc":
-        raise UsageError(f"{quote(how.model)} is compiled already", code="GPC2007")
+        raise compiled_already(how.model)
     start = time.perf_counter()
     exe = open_model(how)
     seconds = time.perf_counter() - start
@@ -311,7 +312,9 @@ def bench(
     """Measure the latency of MODEL (.onnx or .gpuc). Inputs without --input are random."""
     profiled = profiled or trace is not None or output is not None
     if static and profiled:
-        raise UsageError("--static measures nothing: it excludes --profile, --trace and --output", code="GPC2002")
+        raise UsageError(
+            "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
+        )
     if static:
         _bench_static(how, report)
         return
@@ -423,7 +426,7 @@ def _percentiles(text: str) -> tuple[float, ...]:
     except ValueError:
         found = (-1.0,)
     if not all(0 < p <= 100 for p in found):
-        raise UsageError(f"--percentile {quote(text)}: numbers above 0 and up to 100 expected", code="GPC2002")
+        raise UsageError(f"--percentile {quote(text)}: numbers above 0 and up to 100 expected", code="GPC2027")
     return found
 
 
@@ -439,7 +442,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
     from gpucomp.frontend import onnx as frontend
 
     if model.suffix == ".gpuc":
-        raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
+        raise compiled_already(model)
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
         sizes, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)

@@ -31,20 +31,20 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
         from gpucomp.loading import load
 
         exe = load(path)
-        late = "{} comes too late: compile the .onnx model again with it"
-        if sizes:
-            raise UsageError(f"{quote(path)} is compiled, so {late.format('--shapes')}", code="GPC2007")
-        if constants:
-            raise UsageError(f"{quote(path)} is compiled, so {late.format('--constants')}", code="GPC2007")
-        if how.records is not None:
-            raise UsageError(f"{quote(path)} is compiled, so {late.format('--records')}", code="GPC2007")
-        if how.keep_fp32 or how.precision not in ("fp32", exe.plan.precision):
+        late = {
+            "--shapes": bool(sizes),
+            "--constants": bool(constants),
+            "--records": how.records is not None,
+            "--precision": how.precision not in ("fp32", exe.plan.precision),
+            "--keep-fp32": bool(how.keep_fp32),
+            "--target": bool(how.target) and how.target not in (exe.target, exe.plan.kind),
+        }
+        if options := " and ".join(option for option, given in late.items() if given):
             raise UsageError(
-                f"{quote(path)} is compiled at {exe.plan.precision}, so {late.format('--precision or --keep-fp32')}",
+                f"{quote(path)} is compiled for {exe.target} at {exe.plan.precision}, too late for {options}: compile the "
+                ".onnx model again with it",
                 code="GPC2007",
             )
-        if how.target and how.target != exe.target and how.target != exe.plan.kind:
-            raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {how.target}", code="GPC2007")
         return exe
     if runs:
         from gpucomp import targets
@@ -84,7 +84,14 @@ def needs_model(how: ModelOptions, what: str, command: str) -> UsageError:
     )
     return UsageError(
         f"{quote(how.model)} is compiled and holds no {what}; ask the model: gpucomp {command} {options}",
-        code="GPC2007",
+        code="GPC2033",
+    )
+
+
+def compiled_already(model: Path) -> UsageError:
+    return UsageError(
+        f"{quote(model)} is compiled already; gpucomp run and gpucomp bench take it, or give the .onnx model here",
+        code="GPC2034",
     )
 
 

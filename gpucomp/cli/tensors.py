@@ -64,10 +64,10 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError(
                 f"--shapes {quote(text)}: NAME:1x3x224x224 expected, NAME:[2x3,4x3] for a sequence"
                 f"{_advice(name, sizes)}",
-                code="GPC2002",
+                code="GPC2024",
             )
         if name in shapes:
-            raise UsageError(f"--shapes: input {quote(name)} is given twice", code="GPC2002")
+            raise _given_twice("--shapes", name)
         if listed:
             shapes[name] = [_extents(part) for part in listed[1].split(",")] if listed[1] else []
         else:
@@ -105,12 +105,16 @@ def parse_constants(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not name or not numbers:
             raise UsageError(
                 f"--constants {quote(text)}: NAME=VALUE expected, with a number, true, false, or a list: 1,1,2,2",
-                code="GPC2002",
+                code="GPC2025",
             )
         if name in constants:
-            raise UsageError(f"--constants: input {quote(name)} is given twice", code="GPC2002")
+            raise _given_twice("--constants", name)
         constants[name] = numbers if "," in value else numbers[0]
     return constants
+
+
+def _given_twice(option: str, name: str) -> UsageError:
+    return UsageError(f"{option}: input {quote(name)} is given twice; give it once", code="GPC2026")
 
 
 def _number(text: str) -> int | float | bool:
@@ -190,7 +194,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: s
 
     def add(name: str, array: np.ndarray) -> None:
         if name in given:
-            raise UsageError(f"--input: {quote(name)} is given twice", code="GPC2003")
+            raise _given_twice("--input", name)
         given[name] = array
 
     for text in texts:

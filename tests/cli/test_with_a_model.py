@@ -406,5 +406,5 @@ def test_a_model_behind_graph_is_not_its_value(command, tmp_path, output):
     assert code == (0 if output else 2), err
     assert (tmp_path / "g.html").exists() == bool(output)
     assert output or err.startswith(
-        "error GPC2002: the page of kernels needs both --graph and a file: give --graph -o FILE.html"
+        "error GPC2028: the page of kernels needs both --graph and a file: give --graph -o FILE.html"
     )

@@ -106,14 +106,14 @@ case(
 case("compile_to_nowhere", "GPC7005", 3, ["compile", "@m.onnx", "--target", "cpu", "-o", "@none/m.gpuc"])
 case("compile_target", "GPC2002", 2, ["compile", "@m.onnx", "--target", "cpu;touch PWNED", "-o", "@m.gpuc"])
 for what, words, code in [
-    ("word", "x", "GPC2002"),
-    ("negative", "x:-1x3", "GPC2002"),
-    ("fraction", "x:2.5x3", "GPC2002"),
-    ("nan", "x:nanx3", "GPC2002"),
-    ("2_70", f"x:{1 << 70}x3", "GPC2002"),
-    ("no_name", ":2x3", "GPC2002"),
+    ("word", "x", "GPC2024"),
+    ("negative", "x:-1x3", "GPC2024"),
+    ("fraction", "x:2.5x3", "GPC2024"),
+    ("nan", "x:nanx3", "GPC2024"),
+    ("2_70", f"x:{1 << 70}x3", "GPC2024"),
+    ("no_name", ":2x3", "GPC2024"),
     ("other_name", "q:2x3", "GPC2101"),
-    ("arabic", "x:٢x٣", "GPC2002"),
+    ("arabic", "x:٢x٣", "GPC2024"),
     ("contradiction", "x:2x4", "GPC2110"),
     ("escape", "x\x1b[31m:2", "GPC2101"),
 ]:
