@@ -381,6 +381,7 @@ def test_check_names_where_values_decide_shapes(command, tmp_path):
     assert code == 0
     assert "NonZero at node 'places': the shape of its result depends on values" in out
     assert "operators that read such results (1): Transpose" in out
+    assert "if only an input decides them, fix its value with --constants NAME=VALUE" in out
     assert "Exp" not in out
     assert "dynamic   2 operators" in compiled[1]
     assert "NonZero Transpose" in compiled[1]
