@@ -390,7 +390,9 @@ def picks_of(given: str | Path | Picks | None) -> Picks | None:
     if isinstance(given, Picks):
         return given
     if given is not None and not isinstance(given, str | os.PathLike):
-        raise UsageError(f"records: a path or Picks expected, {type(given).__name__} given", code="GPC2009")
+        raise UsageError(
+            f"records: the path of a file or a folder expected, {type(given).__name__} given", code="GPC2009"
+        )
     settings = config.current()
     places = [Path(given)] if given is not None else []
     if settings.records not in (None, config.SHIPPED):

@@ -395,7 +395,9 @@ def test_a_branch_that_does_not_fit_the_shapes_is_left_to_the_value():
     assert_matches(exe.run({"x": x, "c": np.array(True)})["z"], -x @ weights["wide"], terms=5)
     with pytest.raises(ShapeError, match="inner sizes differ: 5 and 7"):
         exe.run({"x": x, "c": np.array(False)})
-    with pytest.raises(UnsupportedError, match=r"If .* at node 'rate': its condition must be .* the value of 'c': one br"):
+    with pytest.raises(
+        UnsupportedError, match=r"If .* at node 'rate': its condition must be .* the value of 'c': one br"
+    ):
         frontend.load(proto)
     assert gpucomp.compile(proto, target="cpu", constants={"c": True}).dynamic_operators == ()
 
