@@ -100,7 +100,7 @@ def shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, 
         return {}
     from gpucomp.frontend import onnx as frontend
 
-    return {**tensors.shapes_of_photos(files, frontend.declared_shapes(model)), **tensors.shapes_in_files(files)}
+    return {**tensors.shapes_of_media(files, frontend.declared_shapes(model)), **tensors.shapes_in_files(files)}
 
 
 def fixed_inputs(how: ModelOptions) -> dict[str, Any]:

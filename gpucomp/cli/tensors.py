@@ -1,4 +1,4 @@
-"""Reads and writes tensors: .npy, .npz, ONNX's .pb, photos. Also matches files to inputs."""
+"""Reads and writes tensors: .npy, .npz, ONNX's .pb, photos, recordings. Also matches files to inputs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.cli import sounds
 from gpucomp.errors import DeviceError, InputError, UsageError, quote
 from gpucomp.extras import install
 from gpucomp.ir.dim import Dim
 from gpucomp.runtime.inputs import TensorSpec
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-KINDS = (".npy", ".npz", ".pb", *IMAGES)
+KINDS = (".npy", ".npz", ".pb", *IMAGES, *sounds.SOUNDS)
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000
@@ -157,10 +158,9 @@ def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def shapes_of_photos(
-    texts: Sequence[str], declared: Mapping[str, tuple[int | None, ...]]
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that are given as a photo and leave only the batch open: a photo is a batch of 1."""
+def shapes_of_media(texts: Sequence[str], declared: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that are given as a photo and leave only the batch open: a photo is a batch of 1. A recording has
+    the shape of its samples."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, _, file = text.rpartition("=")
@@ -170,7 +170,16 @@ def shapes_of_photos(
         sizes = tuple(size for size in rest if size is not None)
         if Path(file).suffix.lower() in IMAGES and batch is None and len(sizes) == len(rest) == 3:
             shapes[name] = (1, *sizes)
+        elif Path(file).suffix.lower() in sounds.SOUNDS and (places := sounds.axes(declared.get(name, ()))):
+            shapes[name] = sounds.sized(declared[name], places, _length(Path(file)))
     return shapes
+
+
+def _length(recording: Path) -> int:
+    try:
+        return len(sounds.samples(recording))
+    except (OSError, ValueError) as error:
+        raise _unreadable(recording, error) from None
 
 
 def check_files(texts: Sequence[str]) -> None:
@@ -229,6 +238,11 @@ def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
             return _protobuf(path)
         case suffix if suffix in IMAGES:
             return photo(path, spec, preprocess)
+        case suffix if suffix in sounds.SOUNDS:
+            try:
+                return sounds.sound(path, spec)
+            except (OSError, ValueError) as error:
+                raise _unreadable(path, error) from None
     raise _unknown_kind(path)
 
 

@@ -111,7 +111,7 @@ def test_a_photo_becomes_grey_for_one_channel(picture):
     ],
 )
 def test_a_photo_says_that_an_open_batch_is_one(texts, declared, found):
-    assert tensors.shapes_of_photos(texts, declared) == found
+    assert tensors.shapes_of_media(texts, declared) == found
 
 
 def test_a_broken_photo_is_refused(tmp_path):

@@ -177,6 +177,14 @@ for what, header, code in [
     case(f"run_npy_{what}", code, 2, [*RUN, "x=@x.npy"], written("x.npy", npy(header, X.tobytes())), "x.npy")
 case("run_npy_pickle", "GPC2004", 2, [*RUN, "x=@x.npy"], written("x.npy", b"\x80\x04]."), "x.npy")
 case("run_npy_missing", "GPC2004", 2, [*RUN, "x=@none.npy"], mention="none.npy")
+case(
+    "run_wav_that_is_none",
+    "GPC2004",
+    2,
+    [*RUN, "x=@x.wav"],
+    written("x.wav", b"RIFF\xff\xff\xff\x7fWAVEdata" + b"\xff" * 99),
+    "x.wav",
+)
 case("run_pb_that_is_none", "GPC2004", 2, [*RUN, "x=@x.pb"], written("x.pb", b"\xff" * 99), "x.pb")
 case(
     "run_pb_outside",
