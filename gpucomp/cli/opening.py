@@ -39,9 +39,9 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
             "--keep-fp32": bool(how.keep_fp32),
             "--target": bool(how.target) and how.target not in (exe.target, exe.plan.kind),
         }
-        if options := " and ".join(option for option, given in late.items() if given):
+        if too_late := " and ".join(option for option, given in late.items() if given):
             raise UsageError(
-                f"{quote(path)} is compiled for {exe.target} at {exe.plan.precision}, too late for {options}: compile the "
+                f"{quote(path)} is compiled for {exe.target} at {exe.plan.precision}, too late for {too_late}: compile the "
                 ".onnx model again with it",
                 code="GPC2007",
             )

@@ -16,7 +16,7 @@ from gpucomp.runtime.inputs import TensorSpec
 
 SOUNDS = (".wav",)
 STEREO = 2
-_WIDTHS = {1: np.dtype("u1"), 2: np.dtype("<i2"), 4: np.dtype("<i4")}  # bytes of a sample
+_WIDTHS: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<i2"), 4: np.dtype("<i4")}  # bytes of a sample
 
 
 def samples(path: Path) -> np.ndarray:
