@@ -274,7 +274,7 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
             "error GPC2002: unknown target 'tpu'; targets are auto, cpu, opencl",
         ),
         (["bench", "model.onnx", "--static", "--profile"], 2, "error GPC2028: --static measures nothing, --profile, "),
-        (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]"),
+        (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]; give each a"),
         (
             ["run", "model.onnx", "--input", "q=x.npy"],
             2,

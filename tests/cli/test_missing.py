@@ -58,7 +58,7 @@ def test_a_missing_compiler_is_told_first(command, no_nvrtc, no_work, arguments)
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("sound.wav", "error GPC2003: 'sound.wav': a file of one of these kinds expected: .npy"),
+        ("sound.mp3", "error GPC2003: 'sound.mp3': a file of one of these kinds expected: .npy"),
         ("none.npy", "error GPC2004: cannot read 'none.npy': No such file or directory"),
     ],
 )
