@@ -303,6 +303,8 @@ class Picks:
         for one in votes.values():
             groups.setdefault((one[1].engine, one[1].template, *sorted(one[1].schedule.items())), []).append(one)
         most = max(groups.values(), key=len, default=[])
+        if not votes:
+            return Refusal(f"no problem with sizes within {math.exp(FAR):.3g} times of this one's was tuned")
         if len(most) < AGREED or 3 * len(most) < 2 * len(votes):
             return Refusal(
                 f"of {len(votes)} tuned problems with sizes within {math.exp(FAR):.3g} times of this one's, "

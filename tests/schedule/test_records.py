@@ -563,6 +563,7 @@ NEAR_ONE = matmul(29, 54, 31)
         ([pick(NEAR_ONE, template="older")], f"nearest: {MINE}: the engine {FAMILY.title} has changed since"),
         ([pick(NEAR_ONE, ratio=1.0)], f"nearest: {MINE}: the default won for the nearest problem"),
         ([pick(NEAR_ONE, ratio=1.0)], f"portfolio: {MINE}: the default won for the nearest problem"),
+        ([], "portfolio: no problem with sizes within 4 times of this one's was tuned"),
         ([common(0), common(1)], "portfolio: of 2 tuned problems with sizes within 4 times of this one's, 2 share"),
         ([common(n, ratio=0.97) for n in range(3)], "portfolio: the schedule that most near problems share was not"),
     ],
