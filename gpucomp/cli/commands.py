@@ -143,7 +143,7 @@ def run(
     if not reference:
         refuse_export("give --compare too")
     _check_early(files, reference)
-    exe = open_model(how, files, runs=True)
+    exe = open_model(how, files, runs=True, needs_inputs=True)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)

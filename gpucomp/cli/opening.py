@@ -10,7 +10,7 @@ import gpucomp as package
 from gpucomp.cli import tensors
 from gpucomp.cli.options import ModelOptions
 from gpucomp.cli.progress import progress
-from gpucomp.errors import DeviceError, UsageError, quote
+from gpucomp.errors import DeviceError, GpucompError, InputError, UsageError, quote
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from gpucomp.schedule.choose import Choice
 
 
-def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = False) -> Executable:
+def open_model(
+    how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = False, needs_inputs: bool = False
+) -> Executable:
     """Load a compiled model, or compile an ONNX model. Shapes that the model leaves open are taken from ``files``.
 
-    If it ``runs``, a device that is missing is told before anything is compiled.
+    If it ``runs``, a device that is missing is told before anything is compiled. If it ``needs_inputs``, so is an input.
     """
     path, sizes, constants = how.model, tensors.parse_shapes(how.shapes), tensors.parse_constants(how.constants)
     if path.suffix == ".gpuc":
@@ -50,6 +52,8 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
         from gpucomp import targets
 
         targets.require_device(targets.resolve(how.target_name))
+    if needs_inputs and not files:
+        _require_inputs(path, sizes, constants)
     options: dict[str, Any] = {"target": how.target_name, "precision": how.precision, "keep_fp32": how.keep_fp32}
     if constants:
         options["constants"] = constants
@@ -93,6 +97,22 @@ def compiled_already(model: Path) -> UsageError:
         f"{quote(model)} is compiled already; gpucomp run and gpucomp bench take it, or give the .onnx model here",
         code="GPC2034",
     )
+
+
+def _require_inputs(model: Path, sizes: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` if the model has inputs, and the shapes of all are known. Other faults are told later."""
+    from gpucomp.frontend import onnx as frontend
+
+    try:
+        declared = frontend.declared_shapes(model)
+    except GpucompError:
+        return
+    missing = [name for name in declared if name not in constants]
+    if missing and all(name in sizes or None not in declared[name] for name in missing):
+        names = ", ".join(map(quote, missing))
+        raise InputError(
+            f"not all inputs are given, missing: {names}; give each a file: --input NAME=FILE", code="GPC2109"
+        )
 
 
 def shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, ...]]:

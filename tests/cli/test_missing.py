@@ -70,6 +70,13 @@ def test_a_file_that_cannot_be_an_input_is_told_first(command, no_work, verb, fi
     assert err.startswith(text)
 
 
+def test_missing_inputs_are_told_before_the_model_is_compiled(command, no_work):
+    code, out, err = command("run", DIGITS, *OPEN)
+
+    assert (code, out) == (2, "")
+    assert err == "error GPC2109: not all inputs are given, missing: 'image'; give each a file: --input NAME=FILE\n"
+
+
 def packages(missing=""):
     """``find_spec`` on a machine with the packages that run CUDA kernels, except for one."""
     genuine, running = importlib.util.find_spec, ("cupy", "cuda.bindings")
