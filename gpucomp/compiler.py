@@ -15,22 +15,27 @@ from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
-from gpucomp.frontend.onnx.loader import Source, read
+from gpucomp.frontend.onnx.loader import OpenGraph, Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
+from gpucomp.ir.conditions import assuming
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.graph import Graph, Value
+from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
-from gpucomp.planning import Rendered, make_plan, report
+from gpucomp.planning import Rendered, make_open_plan, make_plan, report
+from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import Pass
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec
+from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.schedule.choose import TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
@@ -96,8 +101,35 @@ def _for_any_shape(
     def make(at: Mapping[str, object]) -> Executable:
         return compile(Source(proto, files), target=device.name, shapes=at, **options)
 
+    program = _open_program(opened, device, options)
     ins, outs = (tuple(TensorSpec(name, *declared) for name, declared in some.items()) for some in (inputs, outputs))
-    return AnyShapeExecutable(device.name, found, ins, outs, make)
+    return AnyShapeExecutable(device.name, found, ins, outs, make, program)
+
+
+def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any]) -> OpenProgram | Refusal:
+    """The program for all sizes that meet the conditions of ``opened``, or why there is none."""
+    precision, keep_fp32 = options["precision"], options["keep_fp32"]
+    if opened.rest:
+        return Refusal("shapes depend on values")
+    if not opened.varying():
+        return Refusal("everything in the model depends on the sizes")
+    try:
+        with targets.begin(device) as begun:
+            with assuming(opened.conditions):
+                graph = rewritten(nonempty(opened.graph), device, precision, keep_fp32)
+                steps = kernels_of(graph, device, precision, keep_fp32)
+                laid_out, rendered = render(steps, device, silent, picks_of(options["records"]), done=begun.start)
+            plan, weights = make_open_plan(
+                graph, laid_out, rendered, device, precision, keep_fp32, opened.shapes, opened.conditions
+            )
+            sources = {item.source.name: item.source for item in rendered.values()}
+            binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
+    except UnsupportedError as error:
+        return Refusal(error.message)
+    if refused:
+        return Refusal(next(iter(refused.values())).message)
+    texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
+    return OpenProgram(plan, texts, binaries, weights, opened.example)
 
 
 def finish(
@@ -291,7 +323,11 @@ def render(
 def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
     engines_of, _ = back_end(target.language)
     engines = engines_of(step.kernel, target.features)[which]
-    return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
+    if not engines:
+        raise UnsupportedError(
+            f"{step.name}: no engine computes this kernel for sizes that each run decides", code="GPC4014"
+        )
+    return choose(example_of(step.kernel), engines, target.limits, target.device, tiers=tiers)
 
 
 def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:

@@ -15,16 +15,22 @@ import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.open_plan import OpenPlan, stacks_of
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
-from gpucomp.ir.graph import Constant, Graph, Value
+from gpucomp.ir.conditions import Assumed, assuming
+from gpucomp.ir.dims import OpenShapes
+from gpucomp.ir.graph import Constant, Graph, Sizes, Value
+from gpucomp.ir.size import hint, is_zero, same
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
+from gpucomp.openings import open_plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
 
@@ -59,6 +65,11 @@ class _Builder:
     def read(self, value: Value) -> int:
         """The buffer of a value that exists: an input, a constant, or the result of an earlier step."""
         if value not in self.position:
+            if value.op is Sizes:
+                self.position[value] = self.add(NUMBERS, f"n{len(self.buffers)}", value.type)
+                values = tuple(value.attrs["values"].reshape(-1))
+                self.buffers[-1] = replace(self.buffers[-1], numbers=values)
+                return self.position[value]
             assert value.op is Constant, f"{value!r} is read before it is written"
             array = value.attrs["value"]
             self.position[value] = self.add(WEIGHT, f"w{len(self.weights)}", value.type)
@@ -138,13 +149,44 @@ def make_plan(
     keep_fp32: Sequence[str] = (),
 ) -> tuple[Plan, dict[str, np.ndarray]]:
     """The plan of ``steps``, and its weights by the names of their buffers."""
+    plan, weights, _ = _planned(graph, steps, rendered, target, precision, keep_fp32)
+    return plan, weights
+
+
+def make_open_plan(
+    graph: Graph,
+    steps: Sequence[Step],
+    rendered: Mapping[KernelStep, Rendered],
+    target: Target,
+    precision: str,
+    keep_fp32: Sequence[str],
+    shapes: OpenShapes,
+    conditions: Assumed,
+) -> tuple[OpenPlan, dict[str, np.ndarray]]:
+    """As ``make_plan``, of steps whose extents are sizes of ``shapes``: a plan for all sizes that meet ``conditions``."""
+    with assuming(conditions):
+        plan, weights, builder = _planned(graph, steps, rendered, target, precision, keep_fp32)
+    offsets = {b: plan.buffers[b].offset for b in builder.lives}
+    dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
+    stacks = stacks_of(offsets, builder.lives, dying)
+    return open_plan(plan, shapes, conditions, stacks, target.alignment), weights
+
+
+def _planned(
+    graph: Graph,
+    steps: Sequence[Step],
+    rendered: Mapping[KernelStep, Rendered],
+    target: Target,
+    precision: str,
+    keep_fp32: Sequence[str],
+) -> tuple[Plan, dict[str, np.ndarray], _Builder]:
     builder = _Builder(graph)
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
     for number, step in enumerate(steps):
         if isinstance(step, HostStep):
             builder.add_host_step(number, step)
-        elif any(n == 0 for n in rendered[step].source.geometry.groups):
+        elif any(map(is_zero, rendered[step].source.geometry.groups)):
             builder.add_nothing(number, step)
         else:
             builder.add_kernel_step(number, step, rendered[step])
@@ -170,7 +212,7 @@ def make_plan(
         input_containers=dict(graph.input_containers),
         output_containers=dict(graph.output_containers),
     )
-    return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
+    return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder
 
 
 def _results(step: Step) -> list[tuple[Value, TensorType]]:
@@ -196,9 +238,10 @@ def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
         schedule=dict(source.schedule),
         tensor_maps=source.tensor_maps,
         programmatic=source.programmatic,
-        operations=round(operations(kernel)),
-        traffic=round(traffic(kernel)),
+        operations=round(operations(example_of(kernel))),
+        traffic=round(traffic(example_of(kernel))),
         arithmetic=arithmetic(kernel),
+        numbers=source.sizes,  # type: ignore[arg-type]  # numbers once each run has decided them
     )
 
 
@@ -228,11 +271,10 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
         target = kernel.params[store.target]
         place = flatten(store.index, target.shape)
         for source, places in reads.items():
-            same = (
-                kernel.params[source].dtype.nbytes == target.dtype.nbytes and kernel.params[source].size == target.size
-            )
+            operand = kernel.params[source]
+            alike = operand.dtype.nbytes == target.dtype.nbytes and same(operand.size, target.size)
             apart = source not in inner and store.target not in again
-            if same and apart and places == {place} and len(kernel.stores) == 1:
+            if alike and apart and places == {place} and len(kernel.stores) == 1:
                 pairs.append((store.target, source))
     return pairs
 
@@ -243,7 +285,7 @@ def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int
     rank = {buffer: k for k, buffer in enumerate(order)}
     lifetimes = [
         Lifetime(
-            builder.buffers[b].nbytes,
+            int(hint(builder.buffers[b].nbytes)),
             builder.lives[b][0],
             builder.lives[b][1],
             tuple(

@@ -294,6 +294,13 @@ def compare_(
     help="Profile, and write one run to FILE as a trace for Perfetto.",
 )
 @page("Profile, and draw each kernel's time and its least possible time (floor) as one HTML page.")
+@click.option(
+    "--shapes-from",
+    "trace_file",
+    type=click.Path(path_type=Path),
+    metavar="TRACE.jsonl",
+    help="Run a model for any size once for each line: a JSON object of sizes or of shapes. Prints total and percentiles.",
+)
 @exported("csv")
 def bench(
     how: ModelOptions,
@@ -308,9 +315,16 @@ def bench(
     profiled: bool,
     trace: Path | None,
     output: Path | None,
+    trace_file: Path | None,
 ) -> None:
     """Measure the latency of MODEL (.onnx or .gpuc). Inputs without --input are random."""
     profiled = profiled or trace is not None or output is not None
+    if trace_file is not None:
+        if static or profiled or files:
+            others = "--static, --profile, --trace, --output and --input"
+            raise UsageError(f"--shapes-from runs many sizes on random inputs: it excludes {others}", code="GPC2028")
+        _bench_trace(how, trace_file, report)
+        return
     if static and profiled:
         raise UsageError(
             "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
@@ -352,6 +366,38 @@ def bench(
     text = json.dumps(data, indent=1)
     lines = ["=== Performance summary ===", *measure.summary(latency, percentiles), method]
     _tell(lines, text, report, found)
+
+
+def _bench_trace(how: ModelOptions, path: Path, report: Path | None) -> None:
+    """Measure the sizes of a trace."""
+    from gpucomp.cli import trace as traces
+    from gpucomp.runtime.any_shape import AnyShapeExecutable
+
+    if how.model.suffix != ".gpuc" and not has_dims(tensors.parse_shapes(how.shapes)):
+        raise UsageError(
+            "--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}", code="GPC2028"
+        )
+    exe = open_model(how, runs=True)
+    if not isinstance(exe, AnyShapeExecutable):
+        raise UsageError(
+            f"{quote(how.model)} is compiled for one set of sizes, too late for --shapes-from: compile the .onnx model for any "
+            "size, with --shapes such as x:{n:1..8}x3x{h}",
+            code="GPC2007",
+        )
+    found = traces.read(path, exe)
+    with progress("measuring"):
+        latency = traces.measure(found, exe)
+    method = measure.method(latency, exe.target, "inputs random (seed 0)")
+    data = {
+        "model": str(how.model),
+        "target": exe.target,
+        "gpucomp": package.__version__,
+        "method": method,
+        "machine": measure.machine(),
+        **traces.as_json(found, latency),
+        **measure.as_json(latency, (99,)),
+    }
+    _tell(["=== Performance summary ===", *traces.summary(found, latency), method], json.dumps(data, indent=1), report)
 
 
 def _tell(lines: list[str], text: str, report: Path | None, found: Profile | None = None) -> None:

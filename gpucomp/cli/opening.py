@@ -11,6 +11,7 @@ from gpucomp.cli import tensors
 from gpucomp.cli.options import ModelOptions
 from gpucomp.cli.progress import progress
 from gpucomp.errors import DeviceError, GpucompError, InputError, UsageError, quote
+from gpucomp.ir.dims import has_dims
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
@@ -33,17 +34,18 @@ def open_model(
         from gpucomp.loading import load
 
         exe = load(path)
+        plan = exe.contents().plan
         late = {
             "--shapes": bool(sizes),
             "--constants": bool(constants),
             "--records": how.records is not None,
-            "--precision": how.precision not in ("fp32", exe.plan.precision),
+            "--precision": how.precision not in ("fp32", plan.precision),
             "--keep-fp32": bool(how.keep_fp32),
-            "--target": bool(how.target) and how.target not in (exe.target, exe.plan.kind),
+            "--target": bool(how.target) and how.target not in (exe.target, plan.kind),
         }
         if too_late := " and ".join(option for option, given in late.items() if given):
             raise UsageError(
-                f"{quote(path)} is compiled for {exe.target} at {exe.plan.precision}, too late for {too_late}: compile the "
+                f"{quote(path)} is compiled for {exe.target} at {plan.precision}, too late for {too_late}: compile the "
                 ".onnx model again with it",
                 code="GPC2007",
             )
@@ -82,7 +84,7 @@ def needs_model(how: ModelOptions, what: str, command: str) -> UsageError:
     """The error for a question that a compiled model cannot answer, with the command that asks the ``.onnx`` model."""
     from gpucomp.loading import load
 
-    plan = load(how.model).plan
+    plan = load(how.model).contents().plan
     options = f"--target {how.target or plan.target}" + (
         f" --precision {plan.precision}" if plan.precision != "fp32" else ""
     )
@@ -194,7 +196,7 @@ def model_to_show(how: ModelOptions) -> tuple[Executable, list[Choice]]:
     from gpucomp import targets
     from gpucomp.compiler import finish, unbuilt
 
-    if how.model.suffix == ".gpuc":
+    if how.model.suffix == ".gpuc" or has_dims(tensors.parse_shapes(how.shapes)):
         return open_model(how), []
     lowered, device = lowered_model(how, ("expressions", "inspect MODEL.onnx"))
     choices = [item.choice for item in lowered.rendered.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -85,7 +86,17 @@ class OpenShapes:
         return {name: dim.nearest(0) for name, dim in self.dims.items()}
 
     def examples(self) -> Iterator[dict[str, int]]:
-        """Sizes to try a model with: first such as no other size is equal to, then usual ones. Not all fit every model."""
+        """Sizes to try a model with: the middles of the ranges, then small ones that no other size is equal to, then usual ones.
+
+        Not all fit every model. What decides only speed is decided for the first that does.
+        """
+        middles: dict[str, int] = {}
+        for name, dim in self.dims.items():
+            middle = dim.nearest(math.isqrt(max(dim.low, 1) * dim.high))
+            while middle in middles.values() and middle + dim.multiple in dim:
+                middle += dim.multiple
+            middles[name] = middle
+        yield middles
         for step in (1, 16, 32):
             yield {name: dim.nearest(size * step) for (name, dim), size in zip(self.dims.items(), cycle(APART))}
         for size in USUAL:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, Var, axes_of, both, call, cast, identity_of, index, load, reduce, select
 from gpucomp.expr.simplify import flatten, unflatten
+from gpucomp.ir.size import Size, at_most, below
 from gpucomp.ir.types import I64, TensorType, dtype_of
 from gpucomp.ops.registry import compute_type, expect, op
 
@@ -243,7 +244,11 @@ def _count(place: Expr, kernel: int, stride: int, dilation: int, first: int, end
     def taps(p: int) -> int:
         return sum(first <= p * stride + t * dilation < end for t in range(kernel))
 
-    distinct = {taps(p) for p in range(out)}
+    if isinstance(out, Size) or isinstance(end, Size):
+        inside = at_most(first, 0) and below((out - 1) * stride + (kernel - 1) * dilation, end)
+        distinct = {kernel} if inside else {0, kernel}
+    else:
+        distinct = {taps(p) for p in range(out)}
     if len(distinct) <= 1:
         return distinct.pop() if distinct else 0
     start = place * stride

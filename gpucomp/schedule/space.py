@@ -149,6 +149,8 @@ class Family(Generic[K]):
     in_words(kernel)             -> the kernel with bytes as words of four, if the template multiplies words. The order
                                     of its parameters stays, some of them become i32
     in_memory_order(kernel)      -> the kernel with its depth in memory order, if the template supports that
+    any_size                     -> whether extents may be sizes that each run decides: what is emitted is then right for all
+                                    of them, and the other functions see the kernel at the example's sizes
     """
 
     name: str
@@ -173,6 +175,7 @@ class Family(Generic[K]):
     in_memory_order: Callable[[Kernel[K]], Kernel[K]] = _itself
     emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
+    any_size: bool = False
 
     @property
     def title(self) -> str:

@@ -18,6 +18,7 @@ from gpucomp.codegen.llvm.windows import bytes_emit as byte_windows
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var, both, call, cast, index, literal, load, reduce, select, var
 from gpucomp.expr.simplify import simplify
+from gpucomp.ir.size import is_one
 from gpucomp.ir.types import BOOL, F32, I8, I16, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernel.interpreter import expected
@@ -60,8 +61,8 @@ def depthwise(
     (sy, sx), (dy, dx), (top, left, bottom, right) = stride, dilation, pad
     oh = (h + top + bottom - dy * (window[0] - 1) - 1) // sy + 1
     ow = (wide + left + right - dx * (window[1] - 1) - 1) // sx + 1
-    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
-    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    to = tuple(var(f"i{d}", e) if not is_one(e) else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if not is_one(e) else index(0) for d, e in enumerate(window))
     py, px = to[1] * sy - top + taps[0] * dy, to[2] * sx - left + taps[1] * dx
     inside = both([py >= 0, py < h, px >= 0, px < wide]) if any(pad) else literal(True, BOOL)
     element: Expr = cast(load(0, (to[0], py, px, to[3]), x), I32)

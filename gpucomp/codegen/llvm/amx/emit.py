@@ -46,6 +46,7 @@ from gpucomp.expr.core import Cast, Expr, Load, substitute, var
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BF16, U8
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 AHEAD_BYTES = 64 << 10  # distance at which columns are prefetched, if each is read once
@@ -110,7 +111,7 @@ class Tiles:
 
     # the nest
 
-    def emit(self) -> tuple[str, int]:
+    def emit(self) -> Emitted:
         code, d, p = self.code, self.d, self.p
         n_tasks = -(-d.panel_count // d.panels)
         self._begin_program()
@@ -131,7 +132,7 @@ class Tiles:
                     self._panel(code.integer(whole), count, d.n_tiles % d.tiles_n)
                     self._catch_up(d.n_tiles % d.tiles_n)
         self._end_program()
-        return self.entry.text(), p.batch * n_tasks * d.m_tasks
+        return self.entry.emitted(p.batch * n_tasks * d.m_tasks)
 
     def _end_program(self) -> None:
         self.code.emit("call void @llvm.x86.tilerelease()")  # tiles in use make saving a thread's registers slow
@@ -490,6 +491,6 @@ def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowPro
     return b.source
 
 
-def emit_amx(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_amx(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
     """The function's text and its number of tasks. Raises ``ScheduleError`` where the columns are not packed."""
     return Tiles(kernel, TileSchedule(**schedule), name, target).emit()

@@ -28,6 +28,7 @@ from gpucomp.codegen.llvm.loops.nest import (
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, identity_of
 from gpucomp.kernel import Kernel, Scan
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 BLOCK = 1024  # adjacent rows whose running values are kept: 4 KiB of f32
@@ -109,8 +110,8 @@ class _Scan:
             printer.store(store.target, self.stored.results[2 * i], self.stored.results[2 * i + 1])
 
 
-def emit_scan(kernel: Kernel[Scan], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_scan(kernel: Kernel[Scan], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     scan = _Scan(kernel, schedule, name, target)
     entry, code, extent = scan.entry, scan.code, scan.extent
     tasks = scan.tasks(schedule["tasks"])
@@ -124,4 +125,4 @@ def emit_scan(kernel: Kernel[Scan], schedule: Schedule, name: str, target: Targe
                 start = parts[-1] * tasks.block if tasks.blocks > 1 else code.integer(0)
                 with code.loop(start, code.minimum(start + tasks.block, extent), scan.block) as first:
                     scan.rows_of(first, code.minimum(code.minimum(first + scan.block, start + tasks.block), extent))
-    return entry.text(), tasks.count
+    return entry.emitted(tasks.count)

@@ -34,6 +34,7 @@ from gpucomp.expr.simplify import coefficient, flatten
 from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.scatter import copied_in_place, inside_of
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 READERS = 4  # tasks that may share a line however few its places are; each reads all updates of the line
@@ -229,8 +230,8 @@ class _Phases:
             self.store(self.changing, width, active)
 
 
-def emit_scatter(kernel: Kernel[Scatter], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_scatter(kernel: Kernel[Scatter], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     w = _Walk(kernel, schedule, name, target)
     entry, code = w.entry, w.code
     split, phases = _Split.of(w, schedule["tasks"]), _Phases(w)
@@ -250,4 +251,4 @@ def emit_scatter(kernel: Kernel[Scatter], schedule: Schedule, name: str, target:
                 with code.when(fresh):
                     phases.copy(share)
             phases.update(share)
-    return entry.text(), split.count
+    return entry.emitted(split.count)

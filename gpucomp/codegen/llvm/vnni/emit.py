@@ -19,6 +19,7 @@ from gpucomp.codegen.llvm.vnni.space import parts_of_tile
 from gpucomp.device.target import Target
 from gpucomp.ir.types import BF16, I8
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 UNROLLED = (4, 2, 1)  # words of k that are unrolled
@@ -101,6 +102,6 @@ class _Vnni(Tiles):
         return code.let(f"call {total.type} @llvm.x86.{name}({inner})", total.type)
 
 
-def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     return _Vnni(kernel, VnniSchedule(**schedule), name, target).emit()

@@ -31,6 +31,7 @@ from gpucomp.ir.types import I8, I32, U8
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.sliding import depthwise_of
 from gpucomp.kernel.passes.narrow_integers import split_offset
+from gpucomp.kernel.source import Emitted
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
@@ -191,7 +192,7 @@ class _Emitter:
             self.halo_bytes = -(-_halo_bytes(kernel, self.windows) // LINE) * LINE
             self.halo = self.code.stack(f"[{self.halo_bytes} x i8]", LINE)
 
-    def text(self) -> tuple[str, int]:
+    def text(self) -> Emitted:
         code, s, entry = self.code, self.s, self.entry
         channels, out_y = s.channel.extent, s.y.outputs
         whole = channels // self.lanes
@@ -218,7 +219,7 @@ class _Emitter:
             top = part * rows
             with code.loop(top, code.minimum(top + rows, out_y)) as y:
                 self._row(y, first, count, last, mask)
-        return entry.text(), math.prod(lead) * parts * groups
+        return entry.emitted(math.prod(lead) * parts * groups)
 
     def _parts(self, others: int) -> int:
         """The number of parts into which the rows of the result are divided."""
@@ -393,7 +394,7 @@ class _Emitter:
         return total + code.let(f"call {total.type} @{name}({inner})", total.type)
 
 
-def emit_byte_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_byte_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     found = required(byte_windows_of(kernel))
     return _Emitter(kernel, found, schedule, name, target).text()

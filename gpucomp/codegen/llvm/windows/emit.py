@@ -3,7 +3,8 @@
 Lanes run over channels. A tile is some neighbouring outputs of one row by one or a few vectors of channels. Each
 element of the image is loaded once per tile and is used for every output that it belongs to. Halos are handled
 separately: rows of the window outside the image are branched over, and tiles with columns outside are unrolled at a
-fixed place, so that tiles in between need no checks. A skipped padding adds nothing to a sum. It is not multiplied by
+fixed place, so that tiles in between need no checks. If the width differs from run to run, tiles at the right edge check each
+column at run time, and each output. A skipped padding adds nothing to a sum. It is not multiplied by
 its weight, because an infinite weight would make that NaN.
 """
 
@@ -13,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
 from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
@@ -21,10 +23,13 @@ from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Const, Expr, Load, Select, Var, call, hole, identity_of, var
 from gpucomp.expr.simplify import linear
+from gpucomp.ir.size import Size, bounds, hint, is_zero, largest, smallest
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.convolution import conjuncts
 from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
+from gpucomp.kernel.source import Emitted
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
@@ -40,13 +45,13 @@ class Windows:
     """``sliding`` with the padding removed from its image.
 
     rows      the condition on ``place_y`` under which ``image`` may be read; ``None`` if it always may
-    columns   the places along x where it may be read: from .. to (exclusive)
+    columns   the places along x where it may be read: from .. to (exclusive); each run can have its own
     """
 
     sliding: Sliding
     image: Expr
     rows: Expr | None
-    columns: tuple[int, int]
+    columns: tuple[Any, Any]
 
     @property
     def taps(self) -> int:
@@ -84,11 +89,11 @@ def framed(found: Sliding, image: Expr) -> Windows | Refusal:
         limits = _limits(part)
         if names != {"place_x"} or limits is None:
             return Refusal("the padding is not a frame around the image")
-        low, high = max(low, limits[0]), min(high, limits[1])
-    return Windows(found, image.then, rows, (low, max(low, high)))
+        low, high = largest(low, limits[0]), smallest(high, limits[1])
+    return Windows(found, image.then, rows, (low, largest(low, high)))
 
 
-def _limits(part: Expr) -> tuple[int, int] | None:
+def _limits(part: Expr) -> tuple[Any, Any] | None:
     """The integers, from .. to (exclusive), for which a comparison of one variable holds."""
     match part:
         case Call(fn="le" | "lt" as fn, args=(a, b)):
@@ -98,6 +103,8 @@ def _limits(part: Expr) -> tuple[int, int] | None:
     if len(terms) != 1 or not isinstance(next(iter(terms)), Var):
         return None
     (factor,) = terms.values()
+    if isinstance(factor, Size):
+        return None
     rest = constant - (fn == "lt")  # factor * place + rest >= 0
     if factor > 0:
         return -(rest // factor), 1 << 62
@@ -131,9 +138,48 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return found.reason
     if found.sliding.weight is None and found.taps <= FEW_TAPS:
         return f"plain loops unroll up to {FEW_TAPS} taps of a pool and are as fast"
-    if all(len(edge_tiles(found.sliding.x, found.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
+    small = required(windows_of(example_of(kernel)))
+    if all(len(edge_tiles(small.sliding.x, small.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
         return "the padding reaches too far into the image"
     return ""
+
+
+@dataclass(frozen=True)
+class AnyTiles:
+    """The tiles of a row if its outputs or columns differ from run to run: those inside are ``first .. end``.
+
+    left   the first outputs of tiles before ``first`` that can be unrolled at their places, if the row is wide enough
+    stop   where the other outputs end, if those inside are left out
+    """
+
+    first: int
+    end: Any
+    left: tuple[int, ...]
+    stop: Any
+
+    @staticmethod
+    def of(x: Slide, columns: tuple[Any, Any], tile: int) -> AnyTiles | None:
+        """``None`` if all runs have the same tiles."""
+        low, high = columns
+        if not any(isinstance(n, Size) for n in (x.outputs, low, high)):
+            return None
+        first = -(-bounds(low)[1] // (x.stride * tile)) * tile
+        last = smallest(x.outputs, (high - 1 - (x.taps - 1) * x.dilation) // x.stride + 1) - tile
+        end = first + largest((last - first) // tile + 1, 0) * tile
+        fixed = not isinstance(low, Size) and first <= tile * MOST_EDGE_TILES
+        left = tuple(range(0, first, tile)) if fixed else ()
+        return AnyTiles(first, end, left, -(-x.outputs // tile) * tile - (end - first))
+
+    def is_wide(self, code: Code, x: Slide, columns: tuple[Any, Any]) -> Value:
+        """Whether the tiles of ``left`` are whole and have no columns past the image."""
+        whole = code.integer(x.outputs) >= self.first
+        last = (self.first - 1) * x.stride + (x.taps - 1) * x.dilation
+        return whole & (code.integer(columns[1]) > last)
+
+    def other(self, at: Value) -> Value:
+        """The first output of the tile at ``at``, if those inside are left out."""
+        inside = at.code.integer(self.end - self.first)
+        return at + (at.code.select(at < self.first, 0, inside) if self.first else inside)
 
 
 @dataclass
@@ -143,6 +189,7 @@ class _Tile:
     start: Value
     width: int
     fixed: int | None  # the first output as a number, for a tile whose columns may lie outside
+    checked: bool = False  # columns may lie outside, and there may be fewer outputs
 
 
 class _Element:
@@ -152,13 +199,14 @@ class _Element:
     """
 
     def __init__(self, value: Expr, axes: Sequence[Expr], axis: Var | None) -> None:
-        self.axis, self.step = axis, 0
+        self.axis = axis
+        self.step: Any = 0
         self.program = lower([value], axes, 16)
         match value:
             case Load(source=source, index=(offset,), dtype=dtype) if dtype is F32 and axis is not None:
                 _, terms = linear(offset)
                 step = terms.pop(axis, 0)
-                if step and not any(axis in term.free for term in terms):
+                if not is_zero(step) and not any(axis in term.free for term in terms):
                     self.step, self.source = step, source
                     self.address = lower([offset], axes, 16)
 
@@ -171,7 +219,7 @@ class _Element:
                 work.bound[self.axis] = start + n
             return entry.printer(self.program, work.bound, work.lanes, mask).lanes(self.program.results[0])
 
-        if not self.step:
+        if is_zero(self.step):
             return printed
         assert self.axis is not None
         work.bound[self.axis] = start
@@ -182,7 +230,7 @@ class _Element:
         type = Type("float", work.lanes)
 
         def beside(n: int) -> Value:
-            at = code.gep(base, n * self.step, "float") if n else base
+            at = code.gep(base, code.integer(self.step) * n, "float") if n else base
             return code.load(at, type, 4) if mask is None else code.masked_load(at, type, mask)
 
         return beside
@@ -215,7 +263,7 @@ class _Emitter:
         )
         self.bound: dict[Expr, LaneValue] = {}
 
-    def text(self) -> tuple[str, int]:
+    def text(self) -> Emitted:
         code, s, entry = self.code, self.s, self.entry
         tile, vectors = self.schedule["tile_x"], self.schedule["vectors"]
         step = self.lanes * vectors
@@ -224,7 +272,8 @@ class _Emitter:
         rows = [*s.lead, *([s.y.out] if s.y.out is not None else [])]
         count = math.prod(a.extent for a in rows)
         blocks, block = self._channel_blocks(count, whole, step)
-        edges, inside = edge_tiles(s.x, self.found.columns, tile)
+        several = AnyTiles.of(s.x, self.found.columns, tile)
+        edges, inside = edge_tiles(s.x, self.found.columns, tile) if several is None else ([], [])
         with code.loop(entry.first, entry.last) as task:
             parts = entry.decompose(task, [*(a.extent for a in rows), blocks])
             self.bound.update(zip(rows, parts, strict=False))
@@ -237,12 +286,28 @@ class _Emitter:
             if inside:
                 with code.loop(inside[0], inside[-1] + tile, tile) as x:
                     self._channels(_Tile(x, tile, None), start, stop, last, vectors)
-        return entry.text(), count * blocks
+            if several is not None:
+                self._any_tiles(several, tile, lambda at: self._channels(at, start, stop, last, vectors))
+        return entry.emitted(count * blocks)
 
-    def _channel_blocks(self, rows: int, whole: int, step: int) -> tuple[int, int]:
+    def _any_tiles(self, tiles: AnyTiles, tile: int, channels: Callable[[_Tile], None]) -> None:
+        code, x = self.code, self.s.x
+        begin: Value | int = 0
+        if tiles.left:
+            wide = tiles.is_wide(code, x, self.found.columns)
+            with code.when(wide):
+                for first in tiles.left:
+                    channels(_Tile(code.integer(first), tile, first))
+            begin = code.select(wide, tiles.first, code.integer(0))
+        with code.loop(tiles.first, tiles.end, tile) as at:
+            channels(_Tile(at, tile, None))
+        with code.loop(begin, tiles.stop, tile) as at:
+            channels(_Tile(tiles.other(at), tile, None, checked=True))
+
+    def _channel_blocks(self, rows: Any, whole: int, step: int) -> tuple[int, int]:
         """The number of parts of the channels, and the channels in each, if rows make too few tasks."""
-        s = self.s
-        work = s.x.outputs * s.channel.extent * self.found.taps * rows / self.lanes
+        s, rows = self.s, max(1, int(hint(rows)))
+        work = hint(s.x.outputs) * s.channel.extent * self.found.taps * rows / self.lanes
         wanted = max(1, min(self.schedule["tasks"], int(4 * work / SMALLEST_TASK)))
         blocks = max(1, min(-(-wanted // rows), whole // step))
         block = -(-whole // step // blocks) * step if whole else 0
@@ -289,10 +354,12 @@ class _Emitter:
             if self.rows is not None:
                 inside = self.entry.printer(self.rows, self.bound, 0, None).value(self.rows.results[0])
             with self._if(inside):
-                self._row(at, channel, sums, mask)
+                (self._checked_row if at.checked else self._row)(at, channel, sums, mask)
         if at.width == 1 or len(self.epilogue.block.statements) <= SHORT_EPILOGUE:
             for i, row in enumerate(sums):
-                self._store(at.start + i, channel, [slot.get() for slot in row], mask)
+                exists = at.start + i < s.x.outputs if at.checked and i else None
+                with self._if(exists):
+                    self._store(at.start + i, channel, [slot.get() for slot in row], mask)
             return
         # many statements: a loop over sums in memory
         size = self.lanes * 4
@@ -300,7 +367,8 @@ class _Emitter:
         for i, row in enumerate(sums):
             for k, slot in enumerate(row):
                 code.store(slot.get(), code.gep(room, (i * vectors + k) * size, "i8"))
-        with code.loop(0, at.width) as output:
+        count = code.minimum(code.integer(s.x.outputs) - at.start, at.width) if at.checked else at.width
+        with code.loop(0, count) as output:
             here = code.gep(room, output * (vectors * size), "i8")
             loaded = [code.load(code.gep(here, k * size, "i8"), type) for k in range(vectors)]
             self._store(at.start + output, channel, loaded, mask)
@@ -320,10 +388,9 @@ class _Emitter:
         """One row of the window: applies each column of the image that the tile reads to the outputs it belongs to."""
         code, s = self.code, self.s
         uses = s.x.uses(at.width)
-        low, high = self.found.columns
         if at.fixed is not None:
             first = at.fixed * s.x.stride
-            uses = {place: found for place, found in uses.items() if low <= first + place < high}
+            uses = {place: found for place, found in uses.items() if self._is_inside(first + place)}
         for k in range(len(sums[0])):
             self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
             columns = self.image.along(self, at.start * s.x.stride, mask)
@@ -342,13 +409,42 @@ class _Emitter:
             for row, total in zip(sums, totals, strict=True):
                 row[k].set(total)
 
+    def _is_inside(self, column: int) -> bool:
+        """Whether a column of a tile at a fixed place is in the image. In a row that is wide enough, none is after it."""
+        low, high = self.found.columns
+        return bool(low <= column) and (isinstance(high, Size) or bool(column < high))
+
+    def _checked_row(self, at: _Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
+        """``_row`` for a tile whose columns can be outside of the image: each is branched over."""
+        code, s = self.code, self.s
+        uses = s.x.uses(at.width)
+        low, high = self.found.columns
+        first = at.start * s.x.stride - low
+        images, weights = [], []
+        for k in range(len(sums[0])):
+            self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
+            images.append(self.image.along(self, at.start * s.x.stride, mask))
+            taps = self.weight.along(self, code.integer(0), mask) if self.weight is not None else None
+            weights.append([taps(tap) for tap in range(s.x.taps)] if taps is not None else None)
+        for place in sorted(uses):
+            with code.when((first + place).compare("ult", high - low)):
+                for k, (columns, taken) in enumerate(zip(images, weights, strict=True)):
+                    self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
+                    element = columns(place)
+                    for i, tap in uses[place]:
+                        slot = sums[i][k]
+                        if taken is None:
+                            slot.set(arithmetic.apply(REDUCTIONS[s.op], F32, [slot.get(), element]))
+                        else:
+                            slot.set(element.muladd(taken[tap], slot.get()))
+
     def _output(self, slide: Slide) -> Value:
         found = self.bound[slide.out] if slide.out is not None else self.code.integer(0)
         assert isinstance(found, Value)
         return found
 
 
-def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     found = required(windows_of(kernel))
     return _Emitter(kernel, found, schedule, name, target).text()

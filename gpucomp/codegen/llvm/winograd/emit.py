@@ -28,6 +28,7 @@ from gpucomp.expr.core import Expr, substitute
 from gpucomp.expr.simplify import simplify
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import long_axes, packed_filters
+from gpucomp.kernel.source import Emitted
 from gpucomp.kernel.winograd_matrices import floats, linear
 from gpucomp.refusal import required
 from gpucomp.schedule.space import Schedule
@@ -89,7 +90,7 @@ class _Emitter:
 
     # the nest
 
-    def emit(self) -> tuple[str, int]:
+    def emit(self) -> Emitted:
         code, d, entry = self.code, self.d, self.entry
         with code.loop(0, d.part, self.width) as at:
             code.store(code.const(0, self.vector), code.gep(self.zeros, at, "float"))
@@ -114,7 +115,7 @@ class _Emitter:
                         self._multiply(panel0 + panel, panel, tiles, part)
                 with code.loop(0, panels) as panel:
                     self._finish(panel0 + panel, panel, tile0, tiles)
-        return entry.text(), d.blocks * d.groups
+        return entry.emitted(d.blocks * d.groups)
 
     # pixels
 
@@ -300,6 +301,6 @@ class _Emitter:
             printer.store(store.target, self.program.results[2 * i], self.program.results[2 * i + 1])
 
 
-def emit_winograd(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_winograd(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
     """The function's text and its number of tasks. Raises ``ScheduleError`` if the filters are not packed."""
     return _Emitter(kernel, WinogradSchedule(**schedule), name, target).emit()
