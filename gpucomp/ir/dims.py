@@ -63,7 +63,8 @@ class OpenShapes:
         dims = self.dims
         if unknown := [name for name in sizes if name not in dims]:
             raise InputError(
-                f"there is no dimension {quote(unknown[0])}; there are {', '.join(map(quote, dims))}", code="GPC2111"
+                f"the model has no dimension {quote(unknown[0])}; its dimensions are {', '.join(map(quote, dims))}",
+                code="GPC2111",
             )
         for name, dim in dims.items():
             if name not in sizes or sizes[name] not in dim:
