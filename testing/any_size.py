@@ -1,106 +1,174 @@
-"""Kernels whose sizes each run decides, and such a kernel with its source at the sizes of one run."""
+"""CPU kernels whose sizes each run decides: emitted and compiled once, run at any sizes, and compared there with numpy.
+
+    any_matmul = AnySize(lambda m: matmul(m, 96, 40), {"m": Dim("m", 1, 512)}, family=REGISTER_BLOCKS)
+    for m in (1, 13, 512):
+        any_matmul.check(m=m)
+
+A kernel is emitted in a block that refuses conditions: it is right for the whole range. Every array ends where memory ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import ctypes
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from gpucomp.artifact.elf import Image
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.engines import family_of
+from gpucomp.device.target import Target
+from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
-from gpucomp.ir.size import size_of, value_at
-from gpucomp.ir.types import F16, I8, I32
-from gpucomp.kernel import Kernel, example
-from gpucomp.kernel.geometry import Geometry
+from gpucomp.ir.size import Size, size_of, value_at
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.example import at, example_of
+from gpucomp.kernel.interpreter import UNWRITTEN, expected
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
-from testing.cases.attention_mma import with_math
-from testing.kernels import (
-    add_relu,
-    attention,
-    average_pool,
-    conv,
-    depthwise,
-    joined,
-    layer_norm,
-    matmul,
-    max_pool,
-    padded,
-    reduction,
-    scan,
-    softmax,
-    transposed,
-)
+from gpucomp.schedule.space import Family, Schedule
+from gpucomp.targets import cpu
+from testing.kernels import random_inputs
+from testing.tolerance import assert_identical, assert_rounded_once
 
-B: Any = size_of(Dim("b", 1, 5), 2)
-N: Any = size_of(Dim("n", 1, 300), 70)
-M: Any = size_of(Dim("m", 1, 90), 33)
-Q: Any = size_of(Dim("q", 4, 96, 4), 48)  # a multiple of 4
-H: Any = size_of(Dim("h", 5, 30), 12)
-SIZES: tuple[Mapping[str, int], ...] = (
-    {"b": 1, "n": 1, "m": 1, "q": 4, "h": 5},
-    {"b": 2, "n": 70, "m": 33, "q": 48, "h": 12},
-    {"b": 3, "n": 257, "m": 64, "q": 20, "h": 9},
-    {"b": 5, "n": 300, "m": 90, "q": 96, "h": 30},
-)
-CASES: dict[str, Kernel] = {
-    "add_relu": add_relu(N, 16),
-    "add_relu_open_lanes": add_relu(3, N),
-    "add_relu_multiples": add_relu(M, Q),
-    "add_relu_f16": add_relu(N, 16, dtype=F16),
-    "transposed": transposed(N, M),
-    "transposed_into_lanes": transposed(M, 24),
-    "padded": padded(N, 3),
-    "joined": joined(5, M, 7, Q),
-    "softmax": softmax(M, N),
-    "softmax_of_multiples": softmax(N, Q),
-    "softmax_of_rows_inside": softmax(B, N, 8, axis=1),
-    "sum": reduction("sum", 3, N),
-    "max_of_rows_inside": reduction("max", Q, N, rows_inside=True),
-    "layer_norm": layer_norm(N, 48),
-    "max_pool": max_pool((B, H, 14, 8), 3, 2, 1),
-    "max_pool_of_open_channels": max_pool((1, 9, H, M), 2, 2, 0),
-    "average_pool": average_pool((B, H, H, 8), (3, 3), 1, 1),
-    "depthwise": depthwise((B, H, 11, 16), (3, 3), pad=1),
-    "depthwise_strided": depthwise((1, 13, H, 8), (5, 3), stride=(2, 2), pad=2),
-    "matmul": matmul(N, 36, 40),
-    "matmul_open": matmul(M, N, H),
-    "matmul_batched": matmul(M, Q, 20, batch=(B, 3)),
-    "matmul_of_open_depth": matmul(33, 24, N),
-    "matmul_transposed": matmul(M, 20, Q, a_transposed=True, b_transposed=True),
-    "matmul_f16": matmul(N, 24, 32, dtype=F16),
-    "matmul_i8": matmul(N, 24, 32, dtype=I8, acc=I32),
-    "matmul_f16_open": matmul(M, Q, Q, batch=(B,), dtype=F16, b_transposed=True),
-    "matmul_3xtf32": with_math(matmul(N, 40, 24), "3xtf32"),
-    "conv_f16": conv((B, H, 11, 16), 24, (3, 3), pad=1, dtype=F16),
-    "row": matmul(1, N, 96),
-    "row_of_open_depth": matmul(1, 40, N),
-    "column": matmul(N, 1, 96),
-    "conv": conv((B, H, 11, 8), 12, (3, 3), pad=1),
-    "conv_strided": conv((1, H, H, 3), 8, (5, 3), stride=2, pad=2),
-    "conv_planar": conv((B, 9, H, 4), 8, (3, 3), pad=1, nchw=True),
-    "attention": attention(M, N, 16, 16),
-    "attention_masked": attention(M, Q, 16, 24, mask="add", residual=True),
-    "attention_causal": attention(N, N, 16, 16, causal=0),
-    "attention_grouped": attention(M, Q, 16, 16, heads=B, group=3, transposed=True),
-    "attention_f16": attention(M, N, 16, 32, dtype=F16),
-    "attention_3xtf32": with_math(attention(M, N, 16, 16), "3xtf32"),
-    "attention_f16_causal": attention(Q, N, 32, 16, causal=3, dtype=F16, residual=True),
-    "running_sum": scan("sum", M, N),
-    "running_max_of_rows_inside": scan("max", N, Q, rows_inside=True, reverse=True),
-}
+Change = Callable[[KernelSource], KernelSource]  # of the text that is compiled
+Comparison = Callable[
+    [np.ndarray, np.ndarray], None
+]  # of what was found and what was expected: asserts that it is right
 
 
-def at(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
-    """``kernel`` at the sizes of one run."""
-    return example.at(kernel, lambda size: value_at(size, sizes))
+class Unconditional(Assumed):
+    """Refuses every condition."""
+
+    def note(self, relation: str, size: Size) -> bool:
+        raise AssertionError(f"a condition: {size} {relation} 0")
 
 
-def source_at(source: KernelSource, sizes: Mapping[str, int]) -> tuple[KernelSource, list[np.int64]]:
-    """``source`` with the launch of one run, and the numbers that the run gives it."""
-    g = source.geometry
-    x, y, z = (value_at(n, sizes) for n in g.groups)
-    launch = Geometry(
-        (x, y, z), g.items, g.dynamic_shared_bytes, value_at(g.workspace_bytes, sizes), value_at(g.counter_bytes, sizes)
-    )
-    return replace(source, geometry=launch), [np.int64(one.at(sizes)) for one in source.sizes]
+class OneKernel:
+    """A kernel with its schedule and, if the schedule says so, packed weights; compiled after ``change``."""
+
+    def __init__(
+        self, kernel: Kernel, schedule: Schedule, target: Target, family: Family, change: Change | None = None
+    ) -> None:
+        example = example_of(kernel)
+        packing = family.packing(example, family.schedule(schedule), family.problem(example))
+        self.packed = None if packing is None else pack(kernel, packing)
+        self.kernel = kernel if self.packed is None else self.packed.kernel
+        self.source: KernelSource = emit(self.kernel, schedule, target, "k", family)
+        text = cpu.module_text([change(self.source) if change else self.source], target, runner=False)
+        binary = cpu.compile_text(text, target)
+        self.image = Image(len(binary).to_bytes(8, "little") + binary)
+
+    def arguments(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays that are passed for the ``inputs`` of the kernel before packing."""
+        if self.packed is None:
+            return [np.ascontiguousarray(a) for a in inputs]
+        return [*(np.ascontiguousarray(inputs[k]) for k in self.packed.kept), packed_constant(self.packed, inputs)]
+
+    def tasks(self, sizes: Mapping[str, int]) -> int:
+        return int(value_at(self.source.geometry.groups[0], sizes))
+
+    def numbers(self, sizes: Mapping[str, int]) -> np.ndarray:
+        """What the argument ``sizes`` of the function points to."""
+        return np.array([number.at(sizes) for number in self.source.sizes], np.int64)
+
+    def call(self, arrays: Sequence[np.ndarray], numbers: np.ndarray, first: int, last: int) -> None:
+        pointers = [a.ctypes.data for a in arrays] + ([numbers.ctypes.data] if self.source.sizes else [])
+        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64, ctypes.c_int64)
+        prototype(self.image.address("k"))(*pointers, first, last)
+
+    def run(self, inputs: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """The outputs at ``sizes``, with the tasks run one by one from the last to the first."""
+        types = self.kernel.params[self.kernel.inputs :]
+        outputs = [np.full([value_at(n, sizes) for n in t.shape], UNWRITTEN).astype(t.dtype.numpy) for t in types]
+        arrays = [at_the_end_of_memory(a) for a in (*self.arguments(inputs), *outputs)]
+        numbers = self.numbers(sizes)
+        for task in reversed(range(self.tasks(sizes))):
+            self.call(arrays, numbers, task, task + 1)
+        return [a.copy() for a in arrays[len(arrays) - len(outputs) :]]
+
+
+class AnySize:
+    """The kernel that ``build`` makes of sizes, for all of ``dims``, compiled once.
+
+    example   the sizes that the schedule is chosen for: the middle of each range if not given
+    schedule  the engine's default for the example if not given
+    change    changes the text before it is compiled
+    """
+
+    def __init__(
+        self,
+        build: Callable[..., Kernel],
+        dims: Mapping[str, Dim],
+        *,
+        example: Mapping[str, int] | None = None,
+        schedule: Schedule | None = None,
+        target: Target | None = None,
+        family: Family | None = None,
+        change: Change | None = None,
+    ) -> None:
+        middle = {name: dim.nearest((dim.low + dim.high) // 2) for name, dim in dims.items()}
+        self.dims, self.example = dims, {**middle, **(example or {})}
+        self.target, self.change = target or cpu.host(), change
+        with self._any():
+            self.plain = build(**{name: size_of(dim, self.example[name]) for name, dim in dims.items()})
+            small = example_of(self.plain)
+            self.family = family or family_of(self.plain)
+            assert self.family.any_size, f"{self.family.title} takes no sizes"
+            assert not self.family.accepts(self.plain, self.target.features)
+            problem = self.family.problem(small)
+            self.schedule = schedule or self.family.default(problem, self.target.limits).numbers
+            self.compiled = OneKernel(self.plain, self.schedule, self.target, self.family, change)
+
+    @contextmanager
+    def _any(self) -> Any:
+        notes = Unconditional()
+        with assuming(notes):
+            yield
+        assert not notes.conditions
+
+    def concrete(self, **sizes: int) -> Kernel:
+        """The kernel at ``sizes``."""
+        return at(self.plain, lambda size: value_at(size, sizes))
+
+    def check(self, *, bits: bool = False, compare: Comparison | None = None, **sizes: int) -> None:
+        """Asserts that the results at ``sizes`` are right; with ``bits``, those of a kernel compiled for them alone.
+
+        A schedule that cannot run there alone is not compared by ``bits``. ``compare`` has its own idea of what is right.
+        """
+        assert all(sizes[name] in dim for name, dim in self.dims.items())
+        kernel = self.concrete(**sizes)
+        inputs = random_inputs(kernel)
+        found = self.compiled.run(inputs, sizes)
+        for actual, wanted in zip(found, expected(kernel, inputs), strict=True):
+            try:
+                (compare or partial(assert_rounded_once, terms=terms_of(kernel)))(actual, wanted)
+            except AssertionError as error:
+                raise AssertionError(f"{sizes}, {self.schedule}: {error}") from error
+        if bits and not self.family.reasons(self.schedule, self.family.problem(kernel), self.target.limits):
+            alone = OneKernel(kernel, self.schedule, self.target, self.family, self.change)
+            for actual, wanted in zip(found, alone.run(inputs, {}), strict=True):
+                assert_identical(actual, wanted)
+
+
+def terms_of(kernel: Kernel) -> int:
+    """How many numbers are added to one result."""
+    depth = kernel.body.k if isinstance(kernel.body, Contraction) else [a for g in kernel.body.reduced() for a in g]
+    return int(np.prod([axis.extent for axis in depth]))
+
+
+def at_the_end_of_memory(array: np.ndarray) -> np.ndarray:
+    """A copy with nothing behind it: to read or write a byte further is a segmentation fault."""
+    page = mmap.PAGESIZE
+    room = -(-array.nbytes // page) * page
+    memory = mmap.mmap(-1, room + page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + room), ctypes.c_size_t(page), 0):
+        raise OSError("mprotect")
+    copy = np.frombuffer(memory, array.dtype, array.size, room - array.nbytes).reshape(array.shape)
+    copy[...] = array
+    return copy

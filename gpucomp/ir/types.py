@@ -104,6 +104,11 @@ class TensorType:
     def __hash__(self) -> int:
         return hash((self.dtype, self.shape))
 
+    def agrees(self, other: TensorType) -> bool:
+        """Whether both are one type in every run that is assumed, also if their formulas differ."""
+        same_rank = self.dtype is other.dtype and self.rank == other.rank
+        return self == other or (same_rank and all(a == b for a, b in zip(self.shape, other.shape, strict=True)))
+
     @cached_property
     def has_sizes(self) -> bool:
         """Whether a run decides an extent."""

@@ -16,7 +16,7 @@ from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 from testing import opencl_device
-from testing.any_size import CASES, SIZES, at, source_at
+from testing.cases.any_size import CASES, SIZES, at, source_at
 from testing.cuda_on_cpu.harness import compile_many
 from testing.kernels import random_inputs
 from testing.launches import launched

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.expr.core import (
     Call,
@@ -39,14 +40,15 @@ class Slide:
     dilation: int = 1
 
     @property
-    def outputs(self) -> int:
+    def outputs(self) -> Any:
+        """Their number; it can be a size that each run decides, unlike ``taps``."""
         return self.out.extent if self.out else 1
 
     @property
     def taps(self) -> int:
         return self.tap.extent if self.tap else 1
 
-    def reach(self, outputs: int) -> int:
+    def reach(self, outputs: Any) -> Any:
         """The extent, in places, that ``outputs`` adjacent outputs read."""
         return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
@@ -97,7 +99,7 @@ def depthwise_of(kernel: Kernel, dtypes: tuple[DType, ...] = (F32, F64)) -> Slid
     if channel not in weight.free:
         return Refusal("the innermost axis is not a channel of both factors")
     if any(_steps(kernel, weight, channel)):
-        return Refusal("channels are not contiguous in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share a channel")
     return _sliding(kernel, body.domain, total.axes, image, total, "sum", weight)
 
 
@@ -123,12 +125,12 @@ def _sliding(
         return Refusal("a window of one or two axes is expected")
     if any(is_zero(r.extent) for r in (*taps, *domain)):
         return Refusal("there is nothing to compute")
-    if any(isinstance(v.extent, Size) for v in (*taps, channel)):
-        return Refusal("each run decides the window, or the number of channels")
+    if any(isinstance(r.extent, Size) for r in (*taps, channel)):
+        return Refusal("the window or the number of channels differs from run to run")
     if channel not in image.free:
         return Refusal("the innermost axis is not a channel of the image")
     if any(_steps(kernel, image, channel)):
-        return Refusal("channels are not contiguous in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share a channel")
     slides = [_slide(image, tap, domain) for tap in taps]
     if None in slides:
         return Refusal("the window does not slide over one axis of the image")
@@ -142,7 +144,7 @@ def _sliding(
         place = var(name, slide.reach(slide.outputs))
         image = _on_places(image, slide, place)
         if {v for v in (slide.out, slide.tap) if v} & image.free:
-            return Refusal("the image depends on the tap or the output other than by their place")
+            return Refusal("the image is not read at the sum of an output's place and a tap's place")
     lead = tuple(v for v in domain[:-1] if v not in used)
     return Sliding(lead, y, x, channel, total, op, image, weight)
 
@@ -150,7 +152,8 @@ def _sliding(
 def _steps(kernel: Kernel, value: Expr, channel: Var) -> list[Load]:
     """The loads that depend on the channel and are not contiguous along it."""
     moving = [ld for ld in loads(value) if channel in ld.free]
-    return [ld for ld in moving if not is_one(coefficient(flatten(ld.index, kernel.params[ld.source].shape), channel))]
+    steps = [coefficient(flatten(ld.index, kernel.params[ld.source].shape), channel) for ld in moving]
+    return [ld for ld, step in zip(moving, steps, strict=True) if not is_one(step)]
 
 
 def _slide(image: Expr, tap: Var, domain: tuple[Var, ...]) -> Slide | None:
@@ -180,8 +183,9 @@ def _on_places(image: Expr, slide: Slide, place: Var) -> Expr:
         by_out, by_tap = (terms.pop(slide.out, 0) if slide.out else 0), terms.pop(slide.tap, 0)
         factor, rest = divmod(by_tap, slide.dilation)
         apart = any({slide.out, slide.tap} & t.free for t in terms)
-        whole = not is_zero(factor) and is_zero(rest)
-        if whole and not apart and (slide.out is None or same(by_out, factor * slide.stride)):
+        if is_zero(factor) or not is_zero(rest) or apart:
+            continue
+        if slide.out is None or same(by_out, factor * slide.stride):
             known[node] = from_linear(constant, {**terms, place: factor})
     return transform(image, lambda node: None, known)
 
