@@ -28,7 +28,7 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.host import check_host, run_host
+from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
@@ -211,7 +211,7 @@ class CpuProgram:
         self._memory: list[np.ndarray | None] = [self._kept.get(k) for k in range(len(plan.buffers))]
         for k, buffer in enumerate(plan.buffers):
             if buffer.kind == NUMBERS:
-                self._memory[k] = np.array(buffer.numbers, NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+                self._memory[k] = numbers_of(buffer)
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
         if like is None:
             self._build_table()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, NUMBERS, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.extras import install
 from gpucomp.ir.types import NAMED
@@ -33,7 +33,7 @@ from gpucomp.runtime.cuda_driver import (
     import_driver,
     loaded,
 )
-from gpucomp.runtime.host import Strings, check_host, run_host
+from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
@@ -110,7 +110,9 @@ class CudaProgram:
             self._staged_inputs = self._stage(plan.inputs)
             self._staged_outputs = self._stage(plan.outputs)
             if like is None:
-                self._functions: list[Any] = [self._function(kernel, sources, binaries) for kernel in plan.kernels]
+                self._functions: dict[str, Any] = {
+                    kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
+                }
             else:
                 self._functions = like._functions
             self._owned.callback(_destroyed, driver, self._graphs)
@@ -210,6 +212,8 @@ class CudaProgram:
             self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
         if buffer.kind == WEIGHT and buffer.nbytes:
             self._upload(buffer, address, _bytes(weights[buffer.name]))
+        if buffer.kind == NUMBERS and buffer.nbytes:
+            self._upload(buffer, address, _bytes(numbers_of(buffer)))
         return address
 
     def _upload(self, buffer: Buffer, address: int, array: np.ndarray) -> None:
@@ -262,7 +266,7 @@ class CudaProgram:
             launches.append(
                 KernelLaunch(
                     self._driver,
-                    self._functions[launch.kernel],
+                    self._functions[kernel.name],
                     kernel.groups,
                     kernel.items,
                     kernel.shared,

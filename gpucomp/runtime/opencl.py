@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
-from gpucomp.runtime.host import Strings, check_host, run_host
+from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
 from gpucomp.runtime.shared_buffers import share
 from gpucomp.targets import opencl, opencl_build
 from gpucomp.targets.cache import open_cache
@@ -107,6 +107,8 @@ class OpenCLProgram:
             memory = self._allocate(buffer.nbytes, buffer.kind)
             if buffer.kind == WEIGHT and buffer.nbytes:
                 self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
+            if buffer.kind == NUMBERS and buffer.nbytes:
+                self._cl.enqueue_copy(self._queue, memory, _bytes(numbers_of(buffer)), is_blocking=True)
             if buffer.kind == COUNTER:
                 self._zero(memory, buffer)
             buffers.append(memory)
@@ -163,7 +165,8 @@ class OpenCLProgram:
     def _zero(self, memory: Any, buffer: Buffer) -> None:
         self._cl.enqueue_copy(self._queue, memory, np.zeros(buffer.nbytes, np.uint8), is_blocking=True)
 
-    def _built(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[tuple[Any, KernelSource]]:
+    def _built(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> dict[str, tuple[Any, KernelSource]]:
+        """The program of each kernel, by the kernel's name."""
         kernels = []
         for kernel in self.plan.kernels:
             text, binary = sources[kernel.source], bytes(binaries.get(kernel.binary, b""))
@@ -171,7 +174,7 @@ class OpenCLProgram:
         exact = self.plan.precision == "fp32"
         with self._advising():
             programs = opencl_build.load_all(self._context, self.device, kernels, open_cache(), exact=exact)
-        return [(program, source) for program, (source, _) in zip(programs, kernels, strict=True)]
+        return {source.name: (program, source) for program, (source, _) in zip(programs, kernels, strict=True)}
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
@@ -191,7 +194,7 @@ class OpenCLProgram:
             return None
         compiled = self.plan.kernels[launch.kernel]
         with self._advising():
-            kernel = opencl_build.kernel_of(self.device, *self._programs[launch.kernel])
+            kernel = opencl_build.kernel_of(self.device, *self._programs[compiled.name])
         size = tuple(g * i for g, i in zip(compiled.groups, compiled.items, strict=True))
         return kernel, size, compiled.items
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, TEMP, WEIGHT
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.host import numbers_of
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
 
@@ -42,6 +43,8 @@ class ModelOnCpu:
                 memory.append(np.asarray(self.weights[buffer.name], order="C"))
             elif buffer.kind == INPUT:
                 memory.append(np.asarray(inputs[buffer.name], order="C"))
+            elif buffer.kind == NUMBERS:
+                memory.append(numbers_of(buffer))
             elif buffer.kind == COUNTER:
                 memory.append(np.zeros(buffer.shape, dtype))
             else:
