@@ -28,6 +28,8 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.schedule.space import MAX_GROUPS, Family, Schedule
 
+SIZES = ({"name": MARK, "type": "", "access": "sizes"},)  # the last parameter, where each run gives numbers
+
 
 class _Packages(dict[str, BaseLoader]):
     """The loaders of other packages, for templates that are called ``package:path``."""
@@ -94,7 +96,7 @@ def render_scheduled(
             params=[
                 *_parameters(kernel, dialect, programmatic),
                 *hooks.get("scratch", ()),
-                *([{"name": MARK, "type": "", "access": "sizes"}] if any_size else []),
+                *(SIZES if any_size else ()),
             ],
             wide="" if hooks["index"] == "int" else f"({hooks['index']})",
             helpers=list(printer.helpers.values()),
@@ -105,12 +107,7 @@ def render_scheduled(
     if any_size:
         text = printer.arguments.placed(text)
     geometry = _plain(family.geometry(s, problem))
-    if target.limits.is_cpu and geometry.items[0] > 1:
-        # PoCL puts loops over work-items around the text; if told to unroll inside, it writes past its own arrays
-        text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
-    if target.language == "opencl" and geometry.items == (1, 1, 1):
-        # a single work-item waits for nobody, and PoCL duplicates the code around a barrier many times
-        text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\);\n", "", text, flags=re.M)
+    text = _alone(text, geometry, target)
     header = _header(kernel, family, example.numbers, schedule, any_size)
     return KernelSource(
         name,
@@ -123,6 +120,17 @@ def render_scheduled(
         programmatic=programmatic,
         sizes=printer.arguments.sizes,
     )
+
+
+def _alone(text: str, geometry: Geometry, target: Target) -> str:
+    """``text`` for a device, or a work-group, that runs one work-item at a time."""
+    if target.limits.is_cpu and geometry.items[0] > 1:
+        # PoCL puts loops over work-items around the text; if told to unroll inside, it writes past its own arrays
+        text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
+    if target.language == "opencl" and geometry.items == (1, 1, 1):
+        # a single work-item waits for nobody, and PoCL duplicates the code around a barrier many times
+        text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\);\n", "", text, flags=re.M)
+    return text
 
 
 def _plain(geometry: Geometry) -> Geometry:

@@ -81,15 +81,7 @@ class CudaProgram:
         self._broken = False  # the last run did not finish: counters may hold anything
         self._uploading: list[np.ndarray] = []  # arrays that the stream may still have to read
         self._owned = ExitStack()
-        with self._failing("", "GPC5005"):
-            # the current device, also for later runs from threads with another one
-            self._device: Any = cp.cuda.Device() if like is None else like._device
-            cp.cuda.runtime.setDevice(self._device.id)  # which also initialises CUDA
-            self._number = driver("cuDeviceGet", self._device.id)
-            self._context = driver("cuDevicePrimaryCtxRetain", self._number)
-        self._owned.callback(driver, "cuDevicePrimaryCtxRelease", self._number)
-        self._close = weakref.finalize(self, _released, self._cupy, driver, self._device, self._context, self._owned)
-        self._close.atexit = False  # the end of the process frees everything
+        self._enter(like)
         with self._failing("", "GPC5005"):
             self._by_ptx: bool = self._needs_ptx(binaries) if like is None else like._by_ptx
             with self._device:
@@ -119,6 +111,19 @@ class CudaProgram:
             self._bind()
             self._wait()
         self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
+
+    def _enter(self, like: CudaProgram | None) -> None:
+        """Retain the context of the device, until everything is freed that the program owns."""
+        driver = self._driver
+        with self._failing("", "GPC5005"):
+            # the current device, also for later runs from threads with another one
+            device = self._device = self._cupy.cuda.Device() if like is None else like._device
+            self._cupy.cuda.runtime.setDevice(device.id)  # which also initialises CUDA
+            self._number = driver("cuDeviceGet", device.id)
+            self._context = driver("cuDevicePrimaryCtxRetain", self._number)
+        self._owned.callback(driver, "cuDevicePrimaryCtxRelease", self._number)
+        self._close = weakref.finalize(self, _released, self._cupy, driver, device, self._context, self._owned)
+        self._close.atexit = False  # the end of the process frees everything
 
     def close(self) -> None:
         """Free everything on the device; nothing can be run afterwards. Otherwise this happens when the object is deleted."""
