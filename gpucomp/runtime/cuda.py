@@ -117,7 +117,8 @@ class CudaProgram:
         driver = self._driver
         with self._failing("", "GPC5005"):
             # the current device, also for later runs from threads with another one
-            device = self._device = self._cupy.cuda.Device() if like is None else like._device
+            device: Any = self._cupy.cuda.Device() if like is None else like._device
+            self._device: Any = device
             self._cupy.cuda.runtime.setDevice(device.id)  # which also initialises CUDA
             self._number = driver("cuDeviceGet", device.id)
             self._context = driver("cuDevicePrimaryCtxRetain", self._number)
