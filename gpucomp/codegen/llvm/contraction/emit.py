@@ -26,7 +26,7 @@ from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, touched_by
 from gpucomp.codegen.llvm.contraction.image_lines import Lines, Windows, windows_of
 from gpucomp.codegen.llvm.contraction.operands import KBlocks, block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part, Span
-from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Row, Stream
+from gpucomp.codegen.llvm.contraction.register_block import Apart, RegisterBlock, Row, Stream
 from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
 from gpucomp.codegen.llvm.core_space import LINE, STACK_BYTES
 from gpucomp.codegen.llvm.ir import storage
@@ -112,7 +112,7 @@ class _Emitter:
     def _rows_come_from_far(self, cache_bytes: int) -> bool:
         """Whether a register block's rows are contiguous, in an operand larger than the second-level cache."""
         rows, ops = self.rows, self.ops
-        if rows is None or rows.row is None or not is_one(rows.step) or not is_one(self.blocks.count):
+        if rows is None or not isinstance(rows.row, int) or not is_one(rows.step) or not is_one(self.blocks.count):
             return False
         if not same(rows.row, ops.ki.extent):
             return False
@@ -275,14 +275,17 @@ class _Emitter:
             assert self.rows.row is not None
             a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
             a = code.gep(a, part.start * self.rows.step, self.scalar)
-            lines = self._lines(a, self.rows.row, height)
 
             def beside_in_place(k: Value, points: int) -> None:
                 beside(k, points)
                 if self.far_rows:
                     self._ask_for_rows(a, rows, k, points)
 
-            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
+            if isinstance(self.rows.row, Size):
+                self._sum_apart(a, part, height, columns_at, sums, requests)
+            else:
+                lines = self._lines(a, self.rows.row, height)
+                self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
         if partial is None:
             self._finish(m0 + row, panel * self.nr, sums, height, columns)
             return
@@ -302,13 +305,41 @@ class _Emitter:
 
     def _lines(self, a: Value, stride: Any, height: Height) -> list[Row]:
         """The rows of a block from ``a`` on, ``stride`` elements apart. Rows past the last are the last again."""
-        rows: list[Row] = []
-        for i in range(height.rows):
-            if isinstance(stride, int) and i < height.least:
-                rows.append((a, i * stride))
-            else:
-                rows.append((self.code.gep(a, height.row(i) * stride, self.scalar), 0))
-        return rows
+        rows: list[Row] = [(a, i * stride) for i in range(height.least)]
+        return rows + self._repeated(a, stride, height)
+
+    def _repeated(self, a: Value, stride: Any, height: Height) -> list[Row]:
+        """The rows of a block that may be past the last."""
+        code = self.code
+        return [(code.gep(a, height.row(i) * stride, self.scalar), 0) for i in range(height.least, height.rows)]
+
+    def _sum_apart(
+        self, a: Value, part: Part, height: Height, columns: Stream, sums: list[list[Slot]], requests: Requests | None
+    ) -> None:
+        """Sums of rows at a distance that each run decides.
+
+        It leaves few address registers, so prefetches come between the innermost loops, as with a pointer for each row.
+        """
+        assert self.rows is not None
+        assert self.rows.row is not None
+        code, stride, step = self.code, self.rows.row, self.rows.step
+
+        def run(a: Value, columns: Stream, length: Value) -> None:
+            apart = Apart(a, code.integer(stride), height.least)
+            rows = self._repeated(a, stride, height)
+            self.register_block.sum(rows, step, columns, length, sums, apart=apart)
+
+        if requests is None:
+            run(a, columns, part.length)
+            return
+        with code.loop(0, part.length, REQUESTED) as at:
+            requests.ask_share(at.integer_op("udiv", REQUESTED), -(-int(hint(self.blocks.length)) // REQUESTED))
+            start = code.gep(columns.start, at * columns.step, storage.memory_scalar(columns.dtype))
+            following = columns.following
+            if following is not None:
+                following = code.gep(following, at * self.ahead, "i8")
+            moved = replace(columns, start=start, following=following)
+            run(code.gep(a, at * step, self.scalar), moved, code.minimum(part.length - at, REQUESTED))
 
     def _ask_for_rows(self, a: Value, rows: int, k: Value, points: int) -> None:
         """Prefetches the rows of the next block: the share that belongs to ``points`` points of the current one.
