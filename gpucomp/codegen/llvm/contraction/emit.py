@@ -139,7 +139,7 @@ class _Emitter:
         self.partial_row = self.panels * self.nr
         if not is_one(self.blocks.count):
             self.partial = code.stack(f"[{self.tile_m * self.partial_row} x {self.scalar}]", 64)
-        if not self.light:
+        if not self.light or isinstance(self.ops.m.extent % self.mr, Size):
             self.tile = code.stack(f"[{self.mr * self.nr} x {self.scalar}]", 64)
 
     # the nest
@@ -238,29 +238,87 @@ class _Emitter:
             self._register_block(part, m0, row, first, panel, Height(self.mr, self.mr, self.mr), columns)
         rest = self.ops.m.extent % self.mr
         if isinstance(rest, Size):
-            for height in rest_of_rows(code, rows - whole, self.mr, columns.vectors):
-                self._register_block(part, m0, whole, first, panel, height, columns)
+            self._last_rows(part, m0, whole, first, panel, rows - whole, columns)
         elif rest:
             with code.when(whole.differs(rows)):
                 self._register_block(part, m0, whole, first, panel, Height(rest, rest, rest), columns)
+
+    def _last_rows(
+        self, part: Part, m0: Value, row: Value, first: Value, panel: Value, left: Value, columns: Span
+    ) -> None:
+        """The ``left`` rows after the last whole register block. All heights share the stores, from sums in memory."""
+        code = self.code
+        partial = self._partial(row, first, panel)
+        kept, stride = (self.tile, self.nr) if partial is None else (partial, self.partial_row)
+        for height in rest_of_rows(code, left, self.mr, columns.vectors):
+            sums = self._slots(height, columns)
+            self._sum(part, m0, row, panel, height, columns, sums, partial)
+            self._keep(sums, kept, stride)
+        rows = left
+        if not is_one(self.blocks.count):
+            rows = code.select(part.block.equals(self.blocks.count - 1), left, 0)
+        self._finish_kept(m0 + row, panel * self.nr, kept, stride, rows, columns)
 
     # the register block
 
     def _register_block(
         self, part: Part, m0: Value, row: Value, first: Value, panel: Value, height: Height, columns: Span
     ) -> None:
+        code = self.code
+        sums = self._slots(height, columns)
+        partial = self._partial(row, first, panel)
+        self._sum(part, m0, row, panel, height, columns, sums, partial)
+        if partial is None:
+            self._finish(m0 + row, panel * self.nr, sums, height, columns)
+            return
+        last = part.block.equals(self.blocks.count - 1)
+        name = code._name("f")
+        code.branch(last, f"{name}.finish", f"{name}.keep")
+        code.label(f"{name}.finish")
+        self._finish(m0 + row, panel * self.nr, sums, height, columns)
+        code.jump(f"{name}.end")
+        code.label(f"{name}.keep")
+        self._keep(sums, partial, self.partial_row)
+        code.jump(f"{name}.end")
+        code.label(f"{name}.end")
+
+    def _slots(self, height: Height, columns: Span) -> list[list[Slot]]:
+        return [[self.code.slot(self.vector) for _ in range(columns.vectors)] for _ in range(height.rows)]
+
+    def _partial(self, row: Value, first: Value, panel: Value) -> Value | None:
+        """Where sums of blocks of k that are not the last are kept; ``None`` if there is one block."""
+        if is_one(self.blocks.count):
+            return None
+        return self.code.gep(self.partial, row * self.partial_row + (panel - first) * self.nr, self.scalar)
+
+    def _keep(self, sums: list[list[Slot]], kept: Value, stride: int) -> None:
+        code = self.code
+        for i, line in enumerate(sums):
+            for v, slot in enumerate(line):
+                at = code.gep(kept, i * stride + v * self.width, self.scalar)
+                code.store(slot.get(), at, self.dtype.nbytes)
+
+    def _sum(
+        self,
+        part: Part,
+        m0: Value,
+        row: Value,
+        panel: Value,
+        height: Height,
+        columns: Span,
+        sums: list[list[Slot]],
+        partial: Value | None,
+    ) -> None:
+        """Adds a block of k to the sums of a register block, which start at 0 or at the ``partial`` ones."""
         code, rows = self.code, height.rows
-        sums = [[code.slot(self.vector) for _ in range(columns.vectors)] for _ in range(rows)]
-        partial = None
-        if not is_one(self.blocks.count):
-            at = row * self.partial_row + (panel - first) * self.nr
-            partial = code.gep(self.partial, at, self.scalar)
         self._start_sums(part, sums, partial)
         b, b_step = self._columns_from(part, panel)
         masks = None if self.columns is None or self.columns.padded else columns.masks
         b_dtype = self.dtype if self.columns is None else self.columns.dtype
         columns_at = Stream(b, b_dtype, b_step, masks, self._next_columns(b, b_dtype, row))
-        requests = self._requests(part, m0 + row, panel * self.nr, rows, columns)
+        requests = None
+        if height.least == rows:
+            requests = self._requests(part, m0 + row, panel * self.nr, rows, columns)
 
         def beside(k: Value, points: int) -> None:
             if requests is not None:
@@ -286,22 +344,6 @@ class _Emitter:
             else:
                 lines = self._lines(a, self.rows.row, height)
                 self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
-        if partial is None:
-            self._finish(m0 + row, panel * self.nr, sums, height, columns)
-            return
-        last = part.block.equals(self.blocks.count - 1)
-        name = code._name("f")
-        code.branch(last, f"{name}.finish", f"{name}.keep")
-        code.label(f"{name}.finish")
-        self._finish(m0 + row, panel * self.nr, sums, height, columns)
-        code.jump(f"{name}.end")
-        code.label(f"{name}.keep")
-        for i, line in enumerate(sums):
-            for v, slot in enumerate(line):
-                at = code.gep(partial, i * self.partial_row + v * self.width, self.scalar)
-                code.store(slot.get(), at, self.dtype.nbytes)
-        code.jump(f"{name}.end")
-        code.label(f"{name}.end")
 
     def _lines(self, a: Value, stride: Any, height: Height) -> list[Row]:
         """The rows of a block from ``a`` on, ``stride`` elements apart. Rows past the last are the last again."""
@@ -472,18 +514,24 @@ class _Emitter:
         code, width = self.code, self.width
         if self.light:
             for i, line in enumerate(sums):
-                with height.when(i):
-                    for v, slot in enumerate(line):
-                        self._store(m + i, n + v * width, slot.get(), columns.masks[v])
+                for v, slot in enumerate(line):
+                    self._store(m + i, n + v * width, slot.get(), columns.masks[v])
             return
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
                 code.store(slot.get(), code.gep(self.tile, i * self.nr + v * width, self.scalar))
-        with code.loop(0, height.count) as row:
-            base = row * self.nr
+        self._finish_kept(m, n, self.tile, self.nr, height.count, columns)
+
+    def _finish_kept(self, m: Value, n: Value, kept: Value, stride: int, rows: Value | int, columns: Span) -> None:
+        """The stores of sums in memory, in ``rows`` rows."""
+        code, width = self.code, self.width
+        align = 0 if kept is self.tile else self.dtype.nbytes
+        with code.loop(0, rows) as row:
+            base = row * stride
 
             def one(at: Value, mask: Value | None) -> None:
-                self._store(m + row, n + at, self._tile_load(base + at), mask)
+                acc = code.load(code.gep(kept, base + at, self.scalar), self.vector, align)
+                self._store(m + row, n + at, acc, mask)
 
             if isinstance(columns.count, Value):
                 with code.loop(0, columns.count, width) as at:
@@ -494,9 +542,6 @@ class _Emitter:
                     one(vector * width, None)
                 if columns.cut:
                     one(code.integer(whole * width), columns.masks[-1])
-
-    def _tile_load(self, at: Value) -> Value:
-        return self.code.load(self.code.gep(self.tile, at, self.scalar), self.vector)
 
     def _store(self, m: Value, n: Value, acc: Value, mask: Value | None) -> None:
         bound: dict[Expr, LaneValue] = {
