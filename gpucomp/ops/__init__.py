@@ -107,6 +107,7 @@ from gpucomp.ops.reduction import (
 )
 from gpucomp.ops.regions import AdaptiveRoiAlign
 from gpucomp.ops.registry import OPS
+from gpucomp.ops.repeat import Copy, Repeat
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import InverseRMS, LayerNorm, LogSoftmax, RMSNorm, RowStatistics, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
@@ -153,6 +154,7 @@ __all__ = [
     "Constant",
     "Conv",
     "ConvTranspose",
+    "Copy",
     "Cos",
     "Cosh",
     "CumProd",
@@ -215,6 +217,7 @@ __all__ = [
     "ReduceSum",
     "RegexFullMatch",
     "Relu",
+    "Repeat",
     "Reshape",
     "Resize",
     "ReverseSequence",

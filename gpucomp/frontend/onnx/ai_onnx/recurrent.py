@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, unrolled into primitive operators. The length of the sequence is known from the shape."""
+"""RNN, GRU and LSTM as loops over primitive operators, one loop for each direction. A single step is no loop."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
     cast,
     concat,
     expand,
+    iota,
     like,
     part,
     reshape,
@@ -20,12 +20,10 @@ from gpucomp.frontend.onnx.compose import (
     transpose,
     unsqueeze,
 )
-from gpucomp.frontend.onnx.translate import Site, translates
+from gpucomp.frontend.onnx.repeat import is_loop, repeat
+from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
-
-MAX_STEPS = 4096
-STEP_NODES = 3  # nodes that take as long to translate as one step, for the limit on nodes
 
 Activation = Callable[[Value], Value]
 State = tuple[Value, ...]
@@ -87,7 +85,7 @@ DIRECTIONS["foward"] = DIRECTIONS["forward"]  # misspelt default in the schema o
 
 
 class Recurrence:
-    """The common part of the three operators: checks operands, splits them by direction, unrolls, masks and stacks."""
+    """The common part of the three operators: checks operands, splits them by direction, loops, masks and stacks."""
 
     def __init__(
         self,
@@ -99,7 +97,6 @@ class Recurrence:
         hidden: int | None,
         gates: int,
         layout: int,
-        site: Site,
     ) -> None:
         if direction not in DIRECTIONS:
             raise ValueError(f"direction {direction!r}: one of {', '.join(DIRECTIONS)} expected")
@@ -116,9 +113,6 @@ class Recurrence:
         expected = (len(self.backward), gates * self.hidden, self.width)
         if w.shape != expected or r.shape != (*expected[:2], self.hidden):
             raise ValueError(f"w of shape {list(expected)} expected")
-        if self.time > MAX_STEPS:
-            raise UnsupportedError(f"a sequence of more than {MAX_STEPS} steps cannot be unrolled", code="GPC4007")
-        site.importer.count(STEP_NODES * self.time * len(self.backward), site)
         if lengths is not None and lengths.shape != (self.batch,):
             raise ValueError(f"{self.batch} sequence lengths expected")
         self.lengths = None if lengths is None else reshape(cast(lengths, t.I64), (self.batch, 1))
@@ -161,34 +155,43 @@ class Recurrence:
 
     def run(self, cells: Sequence[Cell], inputs: Sequence[Value], states: Sequence[State]) -> tuple[Value, ...]:
         """Y [time, directions, batch, hidden], then each state's last value [directions, batch, hidden]."""
-        columns: list[list[Value]] = []
-        last: list[State] = []
-        for d, backward in enumerate(self.backward):
-            state, outputs = states[d], []
-            for step in range(self.time):
-                source = inputs[d]
-                now = squeeze(part(source, 0, self.time - 1 - step if backward else step, 1), (0,))
-                after = cells[d](now, state)
-                place = self.time - 1 - step if backward else step
-                output = after[0]
-                if self.lengths is not None:
-                    active = ops.Less(constant(np.int64(place)), self.lengths)
-                    output = ops.Where(active, after[0], like(after[0], 0))
-                    after = tuple(ops.Where(active, new, old) for new, old in zip(after, state, strict=True))
-                state = after
-                outputs.append(output)
-            columns.append(outputs[::-1] if backward else outputs)
-            last.append(state)
-        finals = [concat([unsqueeze(state[k], (0,)) for state in last], 0) for k in range(len(last[0]))]
-        if self.time == 0:
-            shape = (0, len(self.backward), self.batch, self.hidden)
-            y = expand(scalar_of(self.x.type.dtype, 0), shape)
-        else:
-            whole = [concat([unsqueeze(row, (0,)) for row in outputs], 0) for outputs in columns]
-            y = concat([unsqueeze(v, (1,)) for v in whole], 1)
+        found = [self._direction(d, cells[d], inputs[d], states[d]) for d in range(len(self.backward))]
+        finals = [concat([unsqueeze(last[k], (0,)) for last, _ in found], 0) for k in range(len(states[0]))]
+        y = concat([unsqueeze(rows, (1,)) for _, rows in found], 1)
         if self.layout:
             return transpose(y, (2, 0, 1, 3)), *(transpose(v, (1, 0, 2)) for v in finals)
         return y, *finals
+
+    def _direction(self, d: int, cell: Cell, source: Value, initial: State) -> tuple[State, Value]:
+        """The last state of direction ``d``, and its h of all steps [time, batch, hidden]."""
+        if self.time == 0:
+            return initial, expand(scalar_of(self.x.type.dtype, 0), (0, self.batch, self.hidden))
+        scanned = [source]
+        if self.lengths is not None:
+            scanned.append(ops.Less(reshape(iota(self.time), (self.time, 1, 1)), self.lengths))
+        backward = self.backward[d]
+        if is_loop(self.time):
+
+            def build(state: Sequence[Value], slices: Sequence[Value]) -> tuple[State, State]:
+                after, output = self._step(cell, tuple(state), *slices)
+                return after, (output,)
+
+            *last, rows = repeat(self.time, initial, [(v, backward) for v in scanned], build, (backward,))
+            return tuple(last), rows
+        state, outputs = initial, []
+        for step in range(self.time):
+            place = self.time - 1 - step if backward else step
+            state, output = self._step(cell, state, *(squeeze(part(v, 0, place, 1), (0,)) for v in scanned))
+            outputs.append(unsqueeze(output, (0,)))
+        return state, concat(outputs[::-1] if backward else outputs, 0)
+
+    def _step(self, cell: Cell, state: State, now: Value, active: Value | None = None) -> tuple[State, Value]:
+        """The state after a step, and its h. Sentences that have ended keep their state, and their h is 0."""
+        after = cell(now, state)
+        if active is None:
+            return after, after[0]
+        kept = tuple(ops.Where(active, new, old) for new, old in zip(after, state, strict=True))
+        return kept, ops.Where(active, after[0], like(after[0], 0))
 
 
 def _clipped(clip: float | None) -> Activation:
@@ -216,10 +219,9 @@ def rnn(
     direction: str,
     hidden_size: int | None = None,
     layout: int = 0,
-    site: Site,
 ) -> tuple[Value, ...]:
     """h' = f(x w^T + h r^T + wb + rb)"""
-    it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout, site)
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout)
     if activations == ("Tanh", "Tanh"):  # the default of the schema is for two directions
         activations = None
     functions = chosen_activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
@@ -256,10 +258,9 @@ def gru(
     hidden_size: int | None = None,
     layout: int = 0,
     linear_before_reset: int = 0,
-    site: Site,
 ) -> tuple[Value, ...]:
     """Gates z, r, h: h' = (1 - z) n + z h, with the reset gate before or after the product with the state."""
-    it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout, site)
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout)
     functions = chosen_activations(
         activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta
     )
@@ -320,10 +321,9 @@ def lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
-    site: Site,
 ) -> tuple[Value, ...]:
     """Gates i, o, f, c: c' = f c + i g, h' = o h(c'); peepholes add p c to the gates' sums."""
-    it = Recurrence(x, w, r, lengths, direction, hidden_size, 4, layout, site)
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 4, layout)
     functions = chosen_activations(activations, LSTM_ACTIVATIONS, len(it.backward), activation_alpha, activation_beta)
     return run_lstm(it, functions, bias, (initial_h, initial_c), peepholes, clip, bool(input_forget))
 

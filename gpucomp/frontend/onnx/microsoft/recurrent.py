@@ -12,7 +12,7 @@ from gpucomp.frontend.onnx.ai_onnx.recurrent import (
 from gpucomp.frontend.onnx.compose import part, squeeze, transpose
 from gpucomp.frontend.onnx.microsoft.common import MICROSOFT
 from gpucomp.frontend.onnx.microsoft.quantized import dynamic_quantize_matmul
-from gpucomp.frontend.onnx.translate import Site, translates
+from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
 
 Weights = tuple[
@@ -34,12 +34,11 @@ class QuantizedRecurrence(Recurrence):
         lengths: Value | None,
         direction: str,
         hidden: int | None,
-        site: Site,
     ) -> None:
         if len(w[0].shape) != 3 or len(r[0].shape) != 3:
             raise ValueError(f"[directions, inputs, columns] expected, {w[0].type} and {r[0].type} given")
         super().__init__(
-            x, transpose(w[0], (0, 2, 1)), transpose(r[0], (0, 2, 1)), lengths, direction, hidden, 4, 0, site
+            x, transpose(w[0], (0, 2, 1)), transpose(r[0], (0, 2, 1)), lengths, direction, hidden, 4, 0
         )
         self.quantized = w, r
 
@@ -76,9 +75,8 @@ def dynamic_quantize_lstm(
     direction: str = "forward",
     hidden_size: int | None = None,
     input_forget: int = 0,
-    site: Site,
 ) -> tuple[Value, ...]:
     """The standard's LSTM, with ``w`` [directions, inputs, 4 hidden] and ``r`` [directions, hidden, 4 hidden]."""
-    it = QuantizedRecurrence(x, (w, w_scale, w_zero), (r, r_scale, r_zero), lengths, direction, hidden_size, site)
+    it = QuantizedRecurrence(x, (w, w_scale, w_zero), (r, r_scale, r_zero), lengths, direction, hidden_size)
     functions = chosen_activations(activations, LSTM_ACTIVATIONS, len(it.backward), activation_alpha, activation_beta)
     return run_lstm(it, functions, bias, (initial_h, initial_c), peepholes, clip, bool(input_forget))
