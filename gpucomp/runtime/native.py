@@ -45,6 +45,7 @@ class Table:
             self._rows[row] = (entry, self.arguments.ctypes.data + 8 * first, tasks, state)
             first += count
         self.address: int = self._rows.ctypes.data
+        self.loops = 0  # the address of a ``LoopTable``, which the caller keeps
 
     def __len__(self) -> int:
         return len(self._rows)
