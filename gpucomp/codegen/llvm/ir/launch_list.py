@@ -271,7 +271,8 @@ end:
   ret void
 }
 
-; all steps of a loop in one thread
+; all steps of a loop in one thread. Odd steps run the tasks from the last to the first, an eighth of them at a time: what the
+; step before read last is still in the cache
 define internal void @gc_steps(ptr %table, i64 %first, i64 %last, ptr %loops, i64 %count, ptr %notes, ptr %moved) #1 {
 entry:
   %note = icmp ne ptr %notes, null
@@ -288,13 +289,14 @@ launch:
   %loopat = getelementptr ptr, ptr %loops, i64 %l
   %loop = load ptr, ptr %loopat
   call void @gc_moved(ptr %given, ptr %loop, i64 %step, ptr %moved)
+  %odd = trunc i64 %step to i1
   br i1 %note, label %noted, label %silent
 silent:
-  call void %fn(ptr %moved, i64 0, i64 %tasks)
+  call void @gc_tasks(ptr %fn, ptr %moved, i64 %tasks, i1 %odd)
   br label %onward
 noted:
   %begun = CYCLES
-  call void %fn(ptr %moved, i64 0, i64 %tasks)
+  call void @gc_tasks(ptr %fn, ptr %moved, i64 %tasks, i1 %odd)
   %ceased = CYCLES
   %noteat = getelementptr [3 x i64], ptr %notes, i64 %l
   %ceasedat = getelementptr [3 x i64], ptr %notes, i64 %l, i64 1
@@ -315,6 +317,28 @@ onward:
   %number = extractvalue { i64, i64 } %pair, 1
   %more = icmp slt i64 %next, %last
   br i1 %more, label %launch, label %end
+end:
+  ret void
+}
+
+; all tasks of a launch, from the first to the last or the other way around
+define internal void @gc_tasks(ptr %fn, ptr %arguments, i64 %tasks, i1 %backwards) alwaysinline #1 {
+entry:
+  br i1 %backwards, label %back, label %straight
+straight:
+  call void %fn(ptr %arguments, i64 0, i64 %tasks)
+  br label %end
+back:
+  %padded = add i64 %tasks, 7
+  %chunk = lshr i64 %padded, 3
+  br label %one
+one:
+  %stop = phi i64 [ %tasks, %back ], [ %from, %one ]
+  %least = sub i64 %stop, %chunk
+  %from = call i64 @llvm.smax.i64(i64 %least, i64 0)
+  call void %fn(ptr %arguments, i64 %from, i64 %stop)
+  %more = icmp sgt i64 %from, 0
+  br i1 %more, label %one, label %end
 end:
   ret void
 }
