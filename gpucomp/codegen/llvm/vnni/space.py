@@ -133,8 +133,8 @@ def _candidates(smallest: VnniSchedule, p: VnniProblem, limits: Limits) -> Itera
     budget = limits.registers - SPARE
     for (pack_a, across), tiles_n in itertools.product((*ways, (COPIED, 0)), (4, 3, 2, 1)):
         vectors = tiles_n * parts_of_tile(limits)
-        fits = [r for r in VnniSchedule.choices("rows") if r * vectors + vectors * (1 + p.signed) + 1 <= budget]
+        needed = [r for r in VnniSchedule.choices("rows") if r <= max(p.m, 1)]
+        fits = [r for r in needed if r * vectors + vectors * (1 + p.signed) + 1 <= budget]
         block = smallest.replace(tiles_n=tiles_n, pack_a=pack_a, across=across)
         for rows, tile_m, panels in itertools.product(fits[-3:], (16, 64, 192, 512), (1, 4, 16)):
-            if rows <= max(p.m, 1):
-                yield block.replace(rows=rows, tile_m=tile_m, panels=panels)
+            yield block.replace(rows=rows, tile_m=tile_m, panels=panels)
