@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,50 @@ from gpucomp.runtime.native import address_of
 SMALLEST_SHARED_STEP_NS = 8_000.0  # of work in a step: less takes less time in one thread than in several that wait
 MOST_CLAIMS = 1 << 31  # of a launch in all steps of its loop: the native runner counts them in 32 bits
 FIRST, LAST, COUNT, ALONE, ARGUMENTS, ADVANCES = range(6)  # words of a launch's loop, in the order of the native runner
+
+
+def in_order(plan: Plan) -> Iterator[tuple[int, int]]:
+    """Every launch of a run, in order: its number and the step of its loop, 0 outside of loops."""
+    number, repeats = 0, {r.first: r for r in plan.repeats}
+    while number < len(plan.launches):
+        if (repeat := repeats.get(number)) is None:
+            yield number, 0
+            number += 1
+            continue
+        for step in range(repeat.count):
+            for inner in range(repeat.first, repeat.last):
+                yield inner, step
+        number = repeat.last
+
+
+@dataclass(frozen=True)
+class Moving:
+    """Argument ``index`` of a launch works on ``abs(advance)`` bytes of its buffer, from ``start`` on in the first step.
+
+    ``read`` and ``written``: what the launch does with them. Where several launches write parts of them, each also keeps
+    what the others wrote.
+    """
+
+    index: int
+    start: int
+    advance: int
+    read: bool
+    written: bool
+
+
+def moving_arguments(plan: Plan, number: int) -> list[Moving]:
+    """The arguments of launch ``number`` that advance with every step of its loop."""
+    repeat = next((r for r in plan.repeats if r.first <= number < r.last), None)
+    if repeat is None:
+        return []
+    launch, found = plan.launches[number], []
+    for index, advance in enumerate(repeat.advances[number - repeat.first]):
+        if advance:
+            position = launch.args[index]
+            writers = [o for o in plan.launches[repeat.first : repeat.last] if position in o.args[o.inputs :]]
+            written = index >= launch.inputs
+            found.append(Moving(index, repeat.start(advance), advance, not written or len(writers) > 1, written))
+    return found
 
 
 @dataclass(frozen=True)
