@@ -113,7 +113,11 @@ def rewritten(
 
     The passes run on the bodies of loops too. See ``run_pipeline`` for ``observer`` and ``watch``, which hear of the graph.
     """
-    setting: dict[str, Any] = {"target": device, "rounding": Rounding(precision, tuple(keep_fp32)), "storage": KernelStorage(device)}
+    setting: dict[str, Any] = {
+        "target": device,
+        "rounding": Rounding(precision, tuple(keep_fp32)),
+        "storage": KernelStorage(device),
+    }
     graph = run_pipeline(graph, pipeline, **setting, observer=observer, watch=watch)
     numbers = count()
     return with_bodies(graph, lambda body: run_pipeline(body, pipeline, **setting, part=f"body{next(numbers)}-"))

@@ -150,7 +150,6 @@ class _Builder:
             if output in fresh and self.buffers[buffer].kind == TEMP and self._dies(launch.args[operand]):
                 self.replaceable.setdefault(buffer, []).append(launch.args[operand])
 
-
     def _dies(self, buffer: int) -> bool:
         """Whether ``buffer`` may be free after its last use: in a loop, what is made before it is used in the next step too."""
         return self.open is None or (buffer in self.lives and self.lives[buffer][0] > self.open.number)

@@ -332,7 +332,9 @@ def _check_repeats(plan: Plan) -> None:
             for position, advance in zip(launch.args, advances, strict=True):
                 buffer = plan.buffers[position]
                 if repeat.count * abs(advance) > buffer.nbytes:
-                    _refuse(where, f"{repeat.count} times {advance} bytes of buffer {quote(buffer.name)} of {buffer.nbytes}")
+                    _refuse(
+                        where, f"{repeat.count} times {advance} bytes of buffer {quote(buffer.name)} of {buffer.nbytes}"
+                    )
 
 
 def data_of(plan: Plan) -> dict[str, object]:
@@ -341,18 +343,22 @@ def data_of(plan: Plan) -> dict[str, object]:
     for fields, launch in zip(launches, plan.launches, strict=True):
         fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
     repeats = {"repeats": [_fields(r) for r in plan.repeats]}  # left out where there are none, as earlier versions did
-    return {name: value for name, value in _fields(plan).items() if name != "repeats"} | (repeats if plan.repeats else {}) | {
-        "buffers": [_fields(b) for b in plan.buffers],
-        "kernels": [
-            _fields(k)
-            | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
-            | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
-            for k in plan.kernels
-        ],
-        "launches": launches,
-        "input_containers": dict(plan.input_containers),
-        "output_containers": dict(plan.output_containers),
-    }
+    return (
+        {name: value for name, value in _fields(plan).items() if name != "repeats"}
+        | (repeats if plan.repeats else {})
+        | {
+            "buffers": [_fields(b) for b in plan.buffers],
+            "kernels": [
+                _fields(k)
+                | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
+                | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
+                for k in plan.kernels
+            ],
+            "launches": launches,
+            "input_containers": dict(plan.input_containers),
+            "output_containers": dict(plan.output_containers),
+        }
+    )
 
 
 def _fields(value: Any) -> dict[str, object]:

@@ -65,9 +65,16 @@ def run_kernel_passes(
     watch: Callable[[str, Steps], None] | None = None,
     part: str = "",
 ) -> Steps:
-    """``steps`` after all ``passes``. Names of dumped files begin with ``part``. For ``observer``, ``watch`` and ``VerifyError`` see ``run_passes``."""
+    """``steps`` after all ``passes``. Names of dumped files begin with ``part``.
+
+    For ``observer``, ``watch`` and ``VerifyError`` see ``run_passes``."""
     form = Form(
-        "kernels", format_steps, lambda found: verify_steps(found, setting.graph), _count, "partition", f"{part}kernels-"
+        "kernels",
+        format_steps,
+        lambda found: verify_steps(found, setting.graph),
+        _count,
+        "partition",
+        f"{part}kernels-",
     )
 
     def bound(one: KernelPass) -> Callable[[Steps], Steps]:

@@ -6,8 +6,10 @@ the old state later or at another place. Otherwise it writes to memory of its ow
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
@@ -25,6 +27,18 @@ LowerBody = Callable[[Graph], Sequence[Step]]
 def expanded(steps: Sequence[Step], lower: LowerBody) -> list[Step]:
     """``steps`` with the kernels of the bodies of loops. ``lower`` gives those of a body."""
     return [part for step in steps for part in (_loop(step, lower) if _is_loop(step) else (step,))]
+
+
+def apart(steps: Sequence[Step]) -> list[Step]:
+    """The steps that are no part of a loop."""
+    begins = {v for step in steps if isinstance(step, RepeatStep) for v in step.outputs}
+    rest, found = iter(steps), []
+    for step in rest:
+        if isinstance(step, RepeatStep):
+            deque(islice(rest, step.length), 0)
+        elif begins.isdisjoint(step.outputs):
+            found.append(step)
+    return found
 
 
 def _is_loop(step: Step) -> bool:
@@ -46,7 +60,9 @@ def _loop(step: Step, lower: LowerBody) -> Iterator[Step]:
     body = separate(node.attrs["body"])
     inside = list(lower(body))
     if unfit := next((s for s in inside if not isinstance(s, KernelStep)), None):
-        raise UnsupportedError(f"{unfit.nodes[0].op} in a loop runs on the host, which is not supported", code="GPC4007")
+        raise UnsupportedError(
+            f"{unfit.nodes[0].op} in a loop runs on the host, which is not supported", code="GPC4007"
+        )
     bound: dict[Value, tuple[Value, int]] = {}
     for k, value in enumerate(body.inputs):
         if k < states:

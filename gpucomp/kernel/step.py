@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeGuard
 
@@ -62,6 +62,16 @@ class RepeatStep(HostStep):
 
 
 Step = KernelStep | HostStep
+
+
+def with_counts(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
+    """Every step, and how often it runs."""
+    left, count = 0, 1
+    for step in steps:
+        yield step, count if left else 1
+        left = max(left - 1, 0)
+        if isinstance(step, RepeatStep):
+            left, count = step.length, int(step.count)
 
 
 def is_step_of(step: Step, kind: type[K]) -> TypeGuard[KernelStep[K]]:

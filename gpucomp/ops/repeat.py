@@ -40,7 +40,9 @@ def Repeat(
     if len(operands) != len(body.inputs):
         raise ValueError(f"{len(body.inputs)} operands expected, {len(operands)} given")
     if min(states, scans, rows, len(operands) - states - scans) < 0 or not body.outputs:
-        raise ValueError(f"{states} states and {scans} scans, but {len(operands)} operands, {len(body.outputs)} results")
+        raise ValueError(
+            f"{states} states and {scans} scans, but {len(operands)} operands, {len(body.outputs)} results"
+        )
     if len(reverse) != scans or len(out_reverse) != rows:
         raise ValueError(f"{scans} and {rows} directions expected, {len(reverse)} and {len(out_reverse)} given")
     if not isinstance(count, Size) and count < 0:
@@ -74,10 +76,7 @@ def _repeat_reference(
 
     steps = len(arrays[states]) if scans else int(count)
     state: list[np.ndarray] = list(arrays[:states])
-    stacks: list[np.ndarray] = [
-        np.zeros((steps, *v.shape), v.type.dtype.numpy)  # type: ignore[arg-type]
-        for v in body.outputs[states:]
-    ]
+    stacks: list[np.ndarray] = [np.zeros((steps, *v.shape), v.type.dtype.numpy) for v in body.outputs[states:]]
     for step in range(steps):
         slices = [
             np.asarray(x[steps - 1 - step if backward else step])

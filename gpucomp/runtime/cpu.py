@@ -179,7 +179,9 @@ class CpuProgram:
         self._context_address = address_of(self._context)
         self._build_table()
         words = 3 if plan.repeats else 2
-        self._clocks = np.zeros((self.threads, len(self._table), words), np.int64)  # never freed: a late thread may write
+        self._clocks = np.zeros(
+            (self.threads, len(self._table), words), np.int64
+        )  # never freed: a late thread may write
         self._notes = tuple(address_of(clocks) for clocks in self._clocks)
         self._tick = 0.0
         self._epoch = 0
@@ -250,6 +252,7 @@ class CpuProgram:
                 times[launch] = end - begin
                 spans.append(Span(launch, 0, begin - marks[0][0], end - marks[0][0]))
                 continue
+
             def time_of(at: int, end: float = end, finished: float = finished) -> float:
                 return end - marks[0][0] - (finished - at) * self._tick
 

@@ -241,7 +241,9 @@ class CudaProgram:
                 continue
             kernel = self.plan.kernels[launch.kernel]
             addresses = [self._memory[a] for a in launch.args]
-            self._slices += [self._slice(number, kernel, moved, addresses) for moved in moving_arguments(self.plan, number)]
+            self._slices += [
+                self._slice(number, kernel, moved, addresses) for moved in moving_arguments(self.plan, number)
+            ]
             arguments = [np.array([a], np.uint64) for a in addresses]
             arguments += [encoded(self._driver, m, addresses[m.parameter]) for m in kernel.tensor_maps]
             launches.append(
@@ -258,9 +260,7 @@ class CudaProgram:
             )
         return launches
 
-    def _slice(
-        self, launch: int, kernel: CompiledKernel, moved: Moving, addresses: list[int]
-    ) -> _Slice:
+    def _slice(self, launch: int, kernel: CompiledKernel, moved: Moving, addresses: list[int]) -> _Slice:
         """How an argument advances in a loop: by its address, or by copies where kernels need an alignment."""
         base, copied = addresses[moved.index], 0
         if moved.advance % SLICE_ALIGNMENT or any(m.parameter == moved.index for m in kernel.tensor_maps):
@@ -333,7 +333,8 @@ class CudaProgram:
                 if self._launches[number] is not None:
                     marks.append((number, start, end))
             self._wait()
-            times, spans = [0.0] * len(self.plan.launches), []
+            times = [0.0] * len(self.plan.launches)
+            spans: list[Span] = []
             for number, start, end in marks:
                 begin = 1e-3 * cp.cuda.get_elapsed_time(marks[0][1], start) if spans else 0.0
                 seconds = 1e-3 * cp.cuda.get_elapsed_time(start, end)

@@ -102,7 +102,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One launch: its kernel and the operators in it.
+    """One launch, in a loop with all its steps (``x128`` in its label): its kernel and the operators in it.
 
     ``family`` is the kernel's family, or ``host`` for a host operator. ``tier`` says who chose the schedule, and ``why``
     says why the kernel ends where it does. ``entry`` is the function's name; equal layers share one.
@@ -218,7 +218,7 @@ class Executable:
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Every launch of a run, in order, host operators included."""
         infos = []
-        for launch in self.plan.launches:
+        for launch, count in zip(self.plan.launches, self.plan.counts(), strict=True):
             if launch.kernel < 0:
                 infos.append(
                     KernelInfo(
@@ -235,11 +235,11 @@ class Executable:
                     launch.nodes,
                     kernel.schedule,
                     kernel.tier,
-                    kernel.label,
+                    kernel.label if count == 1 else f"{kernel.label or kernel.name} x{count}",
                     launch.why,
                     kernel.name,
-                    kernel.operations,
-                    kernel.traffic,
+                    kernel.operations * count,
+                    kernel.traffic * count,
                     kernel.arithmetic,
                 )
             )

@@ -32,7 +32,8 @@ RUNNER = """
 ; 16 a function that sleeps, 24 for how many microseconds, 32 after how many spins threads other than 0 sleep;
 ; 40 where thread 0 records the cycle counter after the last launch.
 define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes) #1 {
-  call void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes, ptr null)
+  call void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
+    ptr null)
   ret void
 }
 
@@ -42,7 +43,8 @@ define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread
 ; A launch's claims and done tasks go on counting from step to step, so that nothing has to be reset.
 ; Where alone is not 0, or there is one thread, thread 0 runs the loop by gc_steps, and the others wait for its end.
 ; notes has a third number for each launch, if there are loops: the cycles from each start to each end, together.
-define void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes, ptr %loops) #1 {
+define void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
+    ptr %loops) #1 {
 entry:
   %moved = alloca [64 x i64], align 64
   %unused = alloca i64

@@ -40,7 +40,9 @@ Translated = Generator[Any, list[Any], list[Any]]
 
 
 @translates("If")
-def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site) -> Translated:
+def if_then_else(
+    condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site
+) -> Translated:
     """One branch if the condition is constant. Otherwise both, and a Where between results of equal types."""
     if condition.type.size != 1:
         raise ValueError(f"a condition of one element expected, {condition.type} given")
@@ -226,7 +228,9 @@ def scan(
     if len(lengths) != 1:
         raise ValueError(f"sequences of one length expected, got {sorted(lengths)}")
     length = lengths.pop()
-    if looped := (yield from _scanned(operands[:states], sequences, places, reverse, out_axes, out_reverse, body, site)):
+    if looped := (
+        yield from _scanned(operands[:states], sequences, places, reverse, out_axes, out_reverse, body, site)
+    ):
         return looped
     if length > MAX_TRIPS:
         raise UnsupportedError(f"a scan of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")

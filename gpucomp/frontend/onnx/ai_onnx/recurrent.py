@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import (
     cast,
@@ -22,7 +20,7 @@ from gpucomp.frontend.onnx.compose import (
 )
 from gpucomp.frontend.onnx.repeat import is_loop, repeat
 from gpucomp.frontend.onnx.translate import translates
-from gpucomp.ir import Value, constant
+from gpucomp.ir import Value
 from gpucomp.ir import types as t
 
 Activation = Callable[[Value], Value]

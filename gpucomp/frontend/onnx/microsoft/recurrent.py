@@ -37,9 +37,7 @@ class QuantizedRecurrence(Recurrence):
     ) -> None:
         if len(w[0].shape) != 3 or len(r[0].shape) != 3:
             raise ValueError(f"[directions, inputs, columns] expected, {w[0].type} and {r[0].type} given")
-        super().__init__(
-            x, transpose(w[0], (0, 2, 1)), transpose(r[0], (0, 2, 1)), lengths, direction, hidden, 4, 0
-        )
+        super().__init__(x, transpose(w[0], (0, 2, 1)), transpose(r[0], (0, 2, 1)), lengths, direction, hidden, 4, 0)
         self.quantized = w, r
 
     def of_input(self, d: int) -> Activation:
