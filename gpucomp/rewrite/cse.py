@@ -32,10 +32,10 @@ def share_common_subexpressions(graph: Graph) -> Graph:
     return graph.with_outputs(replaced.get(v, v) for v in graph.outputs)
 
 
-def _attributes(attrs: Mapping[str, Any]) -> Iterator[tuple[str, str | Graph]]:
+def _attributes(attrs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Attributes as text, which differs for 0.0 and -0.0 and for 1 and True. A body is equal to itself only."""
     for name in sorted(attrs):
-        yield name, attrs[name] if isinstance(attrs[name], Graph) else repr(attrs[name])
+        yield name, f"body {id(attrs[name])}" if isinstance(attrs[name], Graph) else repr(attrs[name])
 
 
 class _Constants:
