@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
@@ -17,6 +17,7 @@ from gpucomp.expr.core import Load, walk
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.graph import Constant, Graph, Input, Value, input_value
 from gpucomp.kernel.body import Loops
+from gpucomp.kernel.grouping import MAX_STORES
 from gpucomp.kernel.ir import Kernel
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step
@@ -75,22 +76,30 @@ def _loop(step: Step, lower: LowerBody) -> Iterator[Step]:
     for k, value in enumerate(body.outputs[states:]):
         backward = node.attrs["out_reverse"][k]
         bound[value] = node[states + k], -value.type.nbytes if backward else value.type.nbytes
+    initial: dict[Value, list[Value]] = {}
+    for k in range(states):
+        initial.setdefault(node.inputs[k], []).append(node[k])
+    for k, (value, targets) in enumerate(initial.items()):
+        yield from _copies(f"{place}_begin{k}", value, targets)
     for k, (old, new) in enumerate(zip(body.inputs[:states], body.outputs[:states], strict=True)):
-        yield _copy(f"{place}_begin{k}", node.inputs[k], node[k])
         if is_in_place(inside, old, new):
             bound[new] = node[k], 0
         else:
-            inside.append(_copy(f"{place}_state{k}", new, node[k]))
+            inside += _copies(f"{place}_state{k}", new, [node[k]])
     yield RepeatStep(step.name, node, step.why, node.attrs["count"], len(inside), bound)
     yield from (replace(s, name=f"{place}_{n:02}_{s.name.partition('_')[2]}") for n, s in enumerate(inside))
 
 
-def _copy(name: str, source: Value, target: Value) -> KernelStep:
-    """A step that copies ``source`` to the memory of ``target``."""
+def _copies(name: str, source: Value, targets: Sequence[Value]) -> Iterator[KernelStep]:
+    """Steps that copy ``source`` to the memory of each of ``targets``: one for two, as zeros are for two states."""
     x = input_value("x", source.type)
-    (step,) = partition(Graph((x,), (ops.Copy(x),)))
-    assert isinstance(step, KernelStep)
-    return replace(step, name=name, inputs=(source,), outputs=(target,))
+    for number in range(0, len(targets), MAX_STORES):
+        some = targets[number : number + MAX_STORES]
+        copies = list(accumulate(some, lambda before, _: ops.Copy(before), initial=x))[1:]
+        (step,) = partition(Graph((x,), tuple(copies)))
+        assert isinstance(step, KernelStep)
+        written = tuple(some[copies.index(v)] for v in step.outputs)
+        yield replace(step, name=f"{name}_{number}", inputs=(source,), outputs=written)
 
 
 def is_in_place(steps: Sequence[Step], old: Value, new: Value) -> bool:

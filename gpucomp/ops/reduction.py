@@ -133,9 +133,7 @@ def _extremes_reference(x: np.ndarray, **attrs: Any) -> tuple[np.ndarray, np.nda
 
 
 @Extremes.define("algorithm")
-def _extremes_algorithm(
-    x: TensorType, *, axes: tuple[int, ...], keepdims: bool = True
-) -> tuple[Algorithm, Algorithm]:
+def _extremes_algorithm(x: TensorType, *, axes: tuple[int, ...], keepdims: bool = True) -> tuple[Algorithm, Algorithm]:
     result = axes_of(_reduced(x, axes, keepdims))  # shared, so that partition makes one kernel of both
 
     def extreme(how: str) -> Algorithm:

@@ -1,8 +1,13 @@
-"""RNN, GRU and LSTM as loops over primitive operators, one loop for each direction. A single step is no loop."""
+"""RNN, GRU and LSTM as loops over primitive operators. A single step is no loop.
+
+Two directions are two loops, or one if the weights of both stay in a processor's cache from step to step. Values of a loop
+have a leading axis for its directions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import (
@@ -15,6 +20,7 @@ from gpucomp.frontend.onnx.compose import (
     reshape,
     scalar_of,
     squeeze,
+    strided,
     transpose,
     unsqueeze,
 )
@@ -23,8 +29,9 @@ from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
 
-Activation = Callable[[Value], Value]
+Activation = Callable[[Value], Value]  # those of the same name and numbers are equal
 State = tuple[Value, ...]
+Product = Callable[[Value, Value], Value]  # the projected input of one step and h
 Cell = Callable[[Value, State], State]  # the projected input of one step and the state -> the new state, h first
 
 
@@ -54,6 +61,16 @@ TAKES_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigm
 TAKES_BETA = {"affine", "scaledtanh", "hardsigmoid"}
 
 
+@dataclass(frozen=True)
+class _Activation:
+    build: Callable[[Value, float, float], Value]
+    alpha: float
+    beta: float
+
+    def __call__(self, x: Value) -> Value:
+        return self.build(x, self.alpha, self.beta)
+
+
 def chosen_activations(
     names: Sequence[str] | None,
     defaults: Sequence[str],
@@ -74,12 +91,35 @@ def chosen_activations(
         alpha, beta, build = ACTIVATIONS[key]
         alpha = left_alphas.pop(0) if key in TAKES_ALPHA and left_alphas else alpha
         beta = left_betas.pop(0) if key in TAKES_BETA and left_betas else beta
-        built.append(lambda x, build=build, alpha=alpha, beta=beta: build(x, alpha, beta))  # type: ignore[misc]
+        built.append(_Activation(build, alpha, beta))
     return [built[k * len(defaults) : (k + 1) * len(defaults)] for k in range(directions)]
 
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 DIRECTIONS["foward"] = DIRECTIONS["forward"]  # misspelt default in the schema of GRU, opset 1
+TOGETHER_BYTES = 1 << 20  # of the weights of the state in both directions
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Directions ``first`` to ``first + count - 1``, which run in one loop."""
+
+    first: int
+    count: int
+
+    def of(self, value: Value) -> Value:
+        """Their part of an operand with a leading axis for all directions."""
+        return part(value, 0, self.first, self.count)
+
+
+def split(value: Value) -> list[Value]:
+    """The parts of ``value`` along its first axis."""
+    return [squeeze(part(value, 0, k, 1), (0,)) for k in range(value.shape[0])]
+
+
+def stacked(parts: Sequence[Value]) -> Value:
+    """``parts`` along a new first axis."""
+    return concat([unsqueeze(v, (0,)) for v in parts], 0)
 
 
 class Recurrence:
@@ -104,7 +144,7 @@ class Recurrence:
         self.layout = layout
         self.x = transpose(x, (1, 0, 2)) if layout else x
         self.time, self.batch, self.width = self.x.shape
-        self.hidden = r.shape[2]
+        self.hidden, self.columns = r.shape[2], r.shape[1]
         self.w, self.r = w, r
         if hidden is not None and hidden != self.hidden:
             raise ValueError(f"hidden_size is {hidden}, but the weights have {self.hidden} hidden elements")
@@ -115,81 +155,111 @@ class Recurrence:
             raise ValueError(f"{self.batch} sequence lengths expected")
         self.lengths = None if lengths is None else reshape(cast(lengths, t.I64), (self.batch, 1))
 
-    def weights(self, value: Value, d: int) -> Value:
-        """Direction ``d`` of w or r, transposed to be a right operand."""
-        return transpose(squeeze(part(value, 0, d, 1), (0,)), (1, 0))
+    def lanes(
+        self, functions: Sequence[Sequence[Activation]], *, together: bool = True
+    ) -> list[tuple[Lanes, Sequence[Activation]]]:
+        """The loops, and the activations of each; one for two directions only if ``together``."""
+        count = len(self.backward)
+        small = count > 1 and is_loop(self.time) and self.r.type.nbytes <= TOGETHER_BYTES
+        if small and together and all(one == functions[0] for one in functions):
+            return [(Lanes(0, count), functions[0])]
+        return [(Lanes(d, 1), functions[d]) for d in range(count)]
 
-    def vector(self, value: Value | None, d: int, size: int) -> Value | None:
+    def vector(self, value: Value | None, lanes: Lanes, size: int) -> Value | None:
         if value is None:
             return None
         if value.shape != (len(self.backward), size):
             raise ValueError(f"[{len(self.backward)}, {size}] expected, {value.type} given")
-        return squeeze(part(value, 0, d, 1), (0,))
+        return reshape(lanes.of(value), (lanes.count, 1, size))
 
-    def initial(self, value: Value | None, d: int) -> Value:
+    def initial(self, value: Value | None, lanes: Lanes) -> Value:
         if value is None:
-            return expand(scalar_of(self.x.type.dtype, 0), (self.batch, self.hidden))
+            return expand(scalar_of(self.x.type.dtype, 0), (lanes.count, self.batch, self.hidden))
         value = transpose(value, (1, 0, 2)) if self.layout else value
         if value.shape != (len(self.backward), self.batch, self.hidden):
             raise ValueError(f"an initial state of {len(self.backward)} x {self.batch} x {self.hidden} expected")
-        return squeeze(part(value, 0, d, 1), (0,))
+        return lanes.of(value)
 
-    def of_input(self, d: int) -> Activation:
-        """The product of the input with its weights of direction ``d``."""
-        weights = self.weights(self.w, d)
-        return lambda x: ops.MatMul(x, weights)
+    def of_input(self, x: Value, lanes: Lanes) -> Value:
+        """The product of the input [time * batch, width] with its weights: columns for each direction in turn."""
+        weights = reshape(lanes.of(self.w), (lanes.count * self.columns, self.width))
+        return ops.MatMul(x, transpose(weights, (1, 0)))
 
-    def of_state(self, d: int) -> Activation:
-        """The product of the previous state with its weights of direction ``d``."""
-        weights = self.weights(self.r, d)
-        return lambda h: ops.MatMul(h, weights)
+    def of_state(self, lanes: Lanes) -> Product:
+        """now + h r^T, for the projected input and the previous state.
 
-    def projected(self, d: int, bias: Value | None) -> Value:
-        """x w^T + bias of all steps at once: [time, batch, gates * hidden]."""
+        Two directions are two products: a batch of vectors has no fast kernel.
+        """
+        weights = [transpose(v, (1, 0)) for v in split(lanes.of(self.r))]
+        if lanes.count == 1:
+            return lambda now, h: ops.Add(now, ops.MatMul(h, weights[0]))
+        return lambda now, h: stacked(
+            [ops.Add(x, ops.MatMul(own, w)) for x, own, w in zip(split(now), split(h), weights, strict=True)]
+        )
+
+    def projected(self, lanes: Lanes, bias: Value | None) -> Value:
+        """x w^T + bias of all steps at once: [time, batch, directions * gates * hidden]."""
         flat = reshape(self.x, (self.time * self.batch, self.width))
-        y = self.of_input(d)(flat)
-        y = y if bias is None else ops.Add(y, bias)
-        return reshape(y, (self.time, self.batch, y.shape[1]))
+        y = self.of_input(flat, lanes)
+        y = y if bias is None else ops.Add(y, reshape(bias, (lanes.count * self.columns,)))
+        return reshape(y, (self.time, self.batch, lanes.count * self.columns))
 
-    def run(self, cells: Sequence[Cell], inputs: Sequence[Value], states: Sequence[State]) -> tuple[Value, ...]:
-        """Y [time, directions, batch, hidden], then each state's last value [directions, batch, hidden]."""
-        found = [self._direction(d, cells[d], inputs[d], states[d]) for d in range(len(self.backward))]
-        finals = [concat([unsqueeze(last[k], (0,)) for last, _ in found], 0) for k in range(len(states[0]))]
-        y = concat([unsqueeze(rows, (1,)) for _, rows in found], 1)
+    def run(self, loops: Sequence[tuple[Lanes, Cell, Value, State]]) -> tuple[Value, ...]:
+        """Y [time, directions, batch, hidden], then each state's last value [directions, batch, hidden].
+
+        ``loops`` have a step, the projected input and the initial state of each loop.
+        """
+        found = [self._loop(*one) for one in loops]
+        finals = [concat(list(states), 0) for states in zip(*(last for last, _ in found), strict=True)]
+        y = concat([rows for _, rows in found], 1)
         if self.layout:
             return transpose(y, (2, 0, 1, 3)), *(transpose(v, (1, 0, 2)) for v in finals)
         return y, *finals
 
-    def _direction(self, d: int, cell: Cell, source: Value, initial: State) -> tuple[State, Value]:
-        """The last state of direction ``d``, and its h of all steps [time, batch, hidden]."""
+    def _loop(self, lanes: Lanes, cell: Cell, source: Value, initial: State) -> tuple[State, Value]:
+        """The last state, and the h of all steps [time, directions, batch, hidden]."""
         if self.time == 0:
-            return initial, expand(scalar_of(self.x.type.dtype, 0), (0, self.batch, self.hidden))
-        scanned = [source]
+            shape = (0, lanes.count, self.batch, self.hidden)
+            return initial, expand(scalar_of(self.x.type.dtype, 0), shape)
+        backward = self.backward[lanes.first : lanes.first + lanes.count]
+        scanned = [(source, reverse) for reverse in backward]
         if self.lengths is not None:
-            scanned.append(ops.Less(reshape(iota(self.time), (self.time, 1, 1)), self.lengths))
-        backward = self.backward[d]
+            active = ops.Less(reshape(iota(self.time), (self.time, 1, 1)), self.lengths)
+            scanned += [(active, reverse) for reverse in backward]
+
+        def step(state: Sequence[Value], slices: Sequence[Value]) -> tuple[State, State]:
+            after, output = self._step(cell, tuple(state), slices[: lanes.count], slices[lanes.count :])
+            return after, (output,)
+
         if is_loop(self.time):
-
-            def build(state: Sequence[Value], slices: Sequence[Value]) -> tuple[State, State]:
-                after, output = self._step(cell, tuple(state), *slices)
-                return after, (output,)
-
-            *last, rows = repeat(self.time, initial, [(v, backward) for v in scanned], build, (backward,))
-            return tuple(last), rows
+            (*last, rows) = repeat(self.time, initial, scanned, step, (backward == (True,),))
+            return tuple(last), self._ordered(rows, lanes)
         state, outputs = initial, []
-        for step in range(self.time):
-            place = self.time - 1 - step if backward else step
-            state, output = self._step(cell, state, *(squeeze(part(v, 0, place, 1), (0,)) for v in scanned))
+        for number in range(self.time):
+            places = [(v, self.time - 1 - number if reverse else number) for v, reverse in scanned]
+            state, (output,) = step(state, [squeeze(part(v, 0, place, 1), (0,)) for v, place in places])
             outputs.append(unsqueeze(output, (0,)))
-        return state, concat(outputs[::-1] if backward else outputs, 0)
+        return state, concat(outputs[::-1] if backward == (True,) else outputs, 0)
 
-    def _step(self, cell: Cell, state: State, now: Value, active: Value | None = None) -> tuple[State, Value]:
-        """The state after a step, and its h. Sentences that have ended keep their state, and their h is 0."""
-        after = cell(now, state)
-        if active is None:
+    def _ordered(self, rows: Value, lanes: Lanes) -> Value:
+        """``rows`` of the steps of one loop by time: with two directions, those of the second are in reverse."""
+        if lanes.count == 1:
+            return rows
+        ahead, back = (part(rows, 1, k, 1) for k in range(2))
+        return concat([ahead, strided(back, {0: (self.time - 1, -1, self.time)})], 1)
+
+    def _step(self, cell: Cell, state: State, now: Sequence[Value], active: Sequence[Value]) -> tuple[State, Value]:
+        """The state after a step, and its h. Sentences that have ended keep their state, and their h is 0.
+
+        ``now`` has the projected input of all directions, once for each, at the place in time where it is.
+        """
+        own = [part(v, 1, k * self.columns, self.columns) for k, v in enumerate(now)]
+        after = cell(stacked(own), state)
+        if not active:
             return after, after[0]
-        kept = tuple(ops.Where(active, new, old) for new, old in zip(after, state, strict=True))
-        return kept, ops.Where(active, after[0], like(after[0], 0))
+        mask = stacked(active)
+        kept = tuple(ops.Where(mask, new, old) for new, old in zip(after, state, strict=True))
+        return kept, ops.Where(mask, after[0], like(after[0], 0))
 
 
 def _clipped(clip: float | None) -> Activation:
@@ -224,19 +294,17 @@ def rnn(
         activations = None
     functions = chosen_activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)
-    cells: list[Cell] = []
-    inputs, states = [], []
-    for d, (f,) in enumerate(functions):
-        both = it.vector(bias, d, 2 * it.hidden)
-        inputs.append(it.projected(d, None if both is None else ops.Add(*_gates(both, 2))))
-        states.append((it.initial(initial_h, d),))
-        weights = it.weights(r, d)
+    loops = []
+    for lanes, (f,) in it.lanes(functions):
+        both = it.vector(bias, lanes, 2 * it.hidden)
+        projected = it.projected(lanes, None if both is None else ops.Add(*_gates(both, 2)))
+        product = it.of_state(lanes)
 
-        def cell(now: Value, state: State, f: Activation = f, weights: Value = weights) -> State:
-            return (f(limit(ops.Add(now, ops.MatMul(state[0], weights)))),)
+        def cell(now: Value, state: State, f: Activation = f, product: Product = product) -> State:
+            return (f(limit(product(now, state[0]))),)
 
-        cells.append(cell)
-    return it.run(cells, inputs, states)
+        loops.append((lanes, cell, projected, (it.initial(initial_h, lanes),)))
+    return it.run(loops)
 
 
 @translates("GRU")
@@ -263,15 +331,13 @@ def gru(
         activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta
     )
     limit = _clipped(clip)
-    cells: list[Cell] = []
-    inputs, states = [], []
-    for d, (f, g) in enumerate(functions):
-        both = it.vector(bias, d, 6 * it.hidden)
-        wb = None if both is None else part(both, 0, 0, 3 * it.hidden)
-        rb = None if both is None else _gates(part(both, 0, 3 * it.hidden, 3 * it.hidden), 3)
-        inputs.append(it.projected(d, wb))
-        states.append((it.initial(initial_h, d),))
-        weights = _gates(it.weights(r, d), 3)
+    loops = []
+    for lanes, (f, g) in it.lanes(functions, together=False):
+        both = it.vector(bias, lanes, 6 * it.hidden)
+        wb = None if both is None else part(both, 2, 0, 3 * it.hidden)
+        rb = None if both is None else _gates(part(both, 2, 3 * it.hidden, 3 * it.hidden), 3)
+        projected = it.projected(lanes, wb)
+        weights = _gates(transpose(squeeze(lanes.of(r), (0,)), (1, 0)), 3)
 
         def cell(
             now: Value,
@@ -296,8 +362,8 @@ def gru(
                 new = g(limit(ops.Add(xh, recurrent(ops.Mul(reset, h), 2))))
             return (ops.Add(ops.Mul(ops.Sub(like(z, 1), z), new), ops.Mul(z, h)),)
 
-        cells.append(cell)
-    return it.run(cells, inputs, states)
+        loops.append((lanes, cell, projected, (it.initial(initial_h, lanes),)))
+    return it.run(loops)
 
 
 @translates("LSTM")
@@ -339,15 +405,13 @@ def run_lstm(
     input_forget: bool,
 ) -> tuple[Value, ...]:
     limit = _clipped(clip)
-    cells: list[Cell] = []
-    inputs, states = [], []
-    for d, (f, g, h) in enumerate(functions):
-        both = it.vector(bias, d, 8 * it.hidden)
-        inputs.append(it.projected(d, None if both is None else ops.Add(*_gates(both, 2))))
-        states.append((it.initial(initial[0], d), it.initial(initial[1], d)))
-        diagonals = it.vector(peepholes, d, 3 * it.hidden)
+    loops = []
+    for lanes, (f, g, h) in it.lanes(functions):
+        both = it.vector(bias, lanes, 8 * it.hidden)
+        projected = it.projected(lanes, None if both is None else ops.Add(*_gates(both, 2)))
+        diagonals = it.vector(peepholes, lanes, 3 * it.hidden)
         peep = None if diagonals is None else _gates(diagonals, 3)
-        product = it.of_state(d)
+        product = it.of_state(lanes)
 
         def cell(
             now: Value,
@@ -355,11 +419,11 @@ def run_lstm(
             f: Activation = f,
             g: Activation = g,
             h: Activation = h,
-            product: Activation = product,
+            product: Product = product,
             peep: list[Value] | None = peep,
         ) -> State:
             before, memory = state
-            si, so, sf, sc = _gates(ops.Add(now, product(before)), 4)
+            si, so, sf, sc = _gates(product(now, before), 4)
 
             def gate(total: Value, k: int, cell_state: Value) -> Value:
                 total = total if peep is None else ops.Add(total, ops.Mul(peep[k], cell_state))
@@ -370,5 +434,5 @@ def run_lstm(
             new = ops.Add(ops.Mul(forget, memory), ops.Mul(i, g(limit(sc))))
             return ops.Mul(gate(so, 1, new), h(new)), new
 
-        cells.append(cell)
-    return it.run(cells, inputs, states)
+        loops.append((lanes, cell, projected, (it.initial(initial[0], lanes), it.initial(initial[1], lanes))))
+    return it.run(loops)

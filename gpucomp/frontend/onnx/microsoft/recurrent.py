@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from gpucomp import ops
+from gpucomp.frontend.onnx.ai_onnx.quantize import dynamically_quantized
 from gpucomp.frontend.onnx.ai_onnx.recurrent import (
     LSTM_ACTIVATIONS,
-    Activation,
+    Lanes,
+    Product,
     Recurrence,
     chosen_activations,
     run_lstm,
+    split,
+    stacked,
 )
-from gpucomp.frontend.onnx.compose import part, squeeze, transpose
+from gpucomp.frontend.onnx.compose import expand, reshape, transpose
 from gpucomp.frontend.onnx.microsoft.common import MICROSOFT
-from gpucomp.frontend.onnx.microsoft.quantized import dynamic_quantize_matmul
+from gpucomp.frontend.onnx.microsoft.quantized import dynamic_quantize_matmul, matmul_integer_to_float
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
 
@@ -23,7 +28,7 @@ Weights = tuple[
 class QuantizedRecurrence(Recurrence):
     """Both products are of codes. The operand of the weights is quantized dynamically, by its own range.
 
-    For the input, this is the range over all steps; for the state, the range over all sentences.
+    For the input, this is the range over all steps; for the state, the range of a direction over all sentences.
     """
 
     def __init__(
@@ -40,15 +45,40 @@ class QuantizedRecurrence(Recurrence):
         super().__init__(x, transpose(w[0], (0, 2, 1)), transpose(r[0], (0, 2, 1)), lengths, direction, hidden, 4, 0)
         self.quantized = w, r
 
-    def of_input(self, d: int) -> Activation:
-        return self._product(self.quantized[0], d)
+    def of_input(self, x: Value, lanes: Lanes) -> Value:
+        codes, *parameters = (lanes.of(v) for v in self.quantized[0])
+        columns = lanes.count * self.columns
+        scale, zero = (self._of_columns(v, lanes) for v in parameters)
+        return dynamic_quantize_matmul(x, reshape(transpose(codes, (1, 0, 2)), (self.width, columns)), scale, zero)
 
-    def of_state(self, d: int) -> Activation:
-        return self._product(self.quantized[1], d)
+    def _of_columns(self, parameter: Value, lanes: Lanes) -> Value:
+        """A parameter of all columns, or one for each column of each direction."""
+        if parameter.type.size == 1:
+            return reshape(parameter, ())
+        wide = expand(
+            reshape(parameter, (lanes.count, parameter.type.size // lanes.count)), (lanes.count, self.columns)
+        )
+        return reshape(wide, (lanes.count * self.columns,))
 
-    def _product(self, weights: Weights, d: int) -> Activation:
-        codes, scale, zero = (squeeze(part(v, 0, d, 1), (0,)) for v in weights)
-        return lambda x: dynamic_quantize_matmul(x, codes, scale, zero)
+    def of_state(self, lanes: Lanes) -> Product:
+        weights = list(zip(*(split(lanes.of(v)) for v in self.quantized[1]), strict=True))
+        if lanes.count == 1:
+            return lambda now, h: ops.Add(now, dynamic_quantize_matmul(h, *weights[0]))
+
+        def product(now: Value, h: Value) -> Value:
+            left = zip(
+                *map(split, dynamically_quantized(h, (1, 2), keepdims=True)), strict=True
+            )  # ranges by one kernel
+            return stacked(
+                [
+                    ops.Add(x, matmul_integer_to_float(codes, own, scale, own_scale, zero, own_zero))
+                    for x, (codes, scale, zero), (own, own_scale, own_zero) in zip(
+                        split(now), left, weights, strict=True
+                    )
+                ]
+            )
+
+        return product
 
 
 @translates("DynamicQuantizeLSTM", since=1, domain=MICROSOFT)
