@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpucomp import ops
-from gpucomp.frontend.onnx.ai_onnx.quantize import dynamically_quantized
+from gpucomp.frontend.onnx.ai_onnx.quantize import centred, dynamically_quantized
 from gpucomp.frontend.onnx.ai_onnx.recurrent import (
     LSTM_ACTIVATIONS,
     Lanes,
@@ -11,14 +11,13 @@ from gpucomp.frontend.onnx.ai_onnx.recurrent import (
     Recurrence,
     chosen_activations,
     run_lstm,
-    split,
-    stacked,
 )
-from gpucomp.frontend.onnx.compose import expand, reshape, transpose
+from gpucomp.frontend.onnx.compose import cast, expand, reshape, squeeze, transpose
 from gpucomp.frontend.onnx.microsoft.common import MICROSOFT
-from gpucomp.frontend.onnx.microsoft.quantized import dynamic_quantize_matmul, matmul_integer_to_float
+from gpucomp.frontend.onnx.microsoft.quantized import dynamic_quantize_matmul
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
+from gpucomp.ir import types as t
 
 Weights = tuple[
     Value, Value, Value
@@ -61,22 +60,17 @@ class QuantizedRecurrence(Recurrence):
         return reshape(wide, (lanes.count * self.columns,))
 
     def of_state(self, lanes: Lanes) -> Product:
-        weights = list(zip(*(split(lanes.of(v)) for v in self.quantized[1]), strict=True))
+        codes, scale, zero = (lanes.of(v) for v in self.quantized[1])
         if lanes.count == 1:
-            return lambda now, h: ops.Add(now, dynamic_quantize_matmul(h, *weights[0]))
+            own = [squeeze(v, (0,)) for v in (codes, scale, zero)]
+            return lambda now, h: ops.Add(now, dynamic_quantize_matmul(h, *own))
+        scale, zero = (reshape(v, (lanes.count, 1, v.type.size // lanes.count)) for v in (scale, zero))
+        weights = centred(codes, zero)
 
         def product(now: Value, h: Value) -> Value:
-            left = zip(
-                *map(split, dynamically_quantized(h, (1, 2), keepdims=True)), strict=True
-            )  # ranges by one kernel
-            return stacked(
-                [
-                    ops.Add(x, matmul_integer_to_float(codes, own, scale, own_scale, zero, own_zero))
-                    for x, (codes, scale, zero), (own, own_scale, own_zero) in zip(
-                        split(now), left, weights, strict=True
-                    )
-                ]
-            )
+            left, own_scale, own_zero = dynamically_quantized(h, (1, 2), keepdims=True)
+            total = ops.MatMul(centred(left, own_zero), weights)
+            return ops.Add(now, ops.Mul(cast(total, t.F32), ops.Mul(own_scale, scale)))
 
         return product
 
