@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gpucomp import ops
+from gpucomp.errors import UnsupportedError
 from gpucomp.ir import Constant, Graph, Input, Node, Value, input_value, topological
 from gpucomp.ir.size import Size, same_shape
 from gpucomp.ir.types import STRING, TensorType
@@ -13,7 +14,6 @@ from gpucomp.ops.random import RANDOM
 
 UNROLLED = 1  # steps that are written out: a loop stores its state, which costs more than it saves
 MAX_COUNT = (1 << 31) - 1
-NOT_TAKEN = (ops.Repeat, *RANDOM)  # loops do not nest; random numbers would be the same in every step
 
 
 def is_loop(count: int | Size) -> bool:
@@ -29,18 +29,30 @@ class Steps:
     """
 
     def __init__(self, count: int | Size, states: Sequence[Value], scanned: Sequence[tuple[Value, bool]]) -> None:
+        if not isinstance(count, Size) and count > MAX_COUNT:
+            raise UnsupportedError(f"a loop of more than {MAX_COUNT} steps is not supported", code="GPC4007")
         self.count, self.states, self.scanned = count, tuple(states), tuple(scanned)
         self.state = [input_value(f"state{k}", v.type) for k, v in enumerate(self.states)]
         self.slices = [
             input_value(f"slice{k}", TensorType(v.type.dtype, v.shape[1:])) for k, (v, _) in enumerate(self.scanned)
         ]
 
-    def closed(self, after: Sequence[Value], rows: Sequence[Value], reverse: Sequence[bool] = ()) -> list[Value] | None:
+    def closed(
+        self,
+        after: Sequence[Value],
+        rows: Sequence[Value],
+        reverse: Sequence[bool] = (),
+        outside: Iterable[Value] = (),
+    ) -> list[Value] | None:
         """The last states and the stacks of ``rows``; the last row is first in those that are ``reverse``.
 
-        ``None`` if no kernels can run the body, or if a state changes its type.
+        ``outside`` are values that the body only reads. ``None`` if no kernels can run the body, if a state changes its type,
+        or if the body draws random numbers, which differ from step to step.
         """
         if not all(isinstance(v, Value) for v in (*after, *rows)) or not all(map(_alike, self.state, after)):
+            return None
+        own = topological((v.node for v in (*after, *rows)), {v.node for v in outside})
+        if any(node.op in RANDOM for node in own):
             return None
         same = {old: first for old, new, first in zip(self.state, after, self.states, strict=True) if old is new}
         carried = [k for k, old in enumerate(self.state) if old not in same]
@@ -80,7 +92,7 @@ def _is_taken(node: Node) -> bool:
     types = (*node.types, *(v.type for v in node.inputs))
     return (
         (node.op in (Constant, Input) or node.op.algorithm is not None)
-        and node.op not in NOT_TAKEN
+        and node.op is not ops.Repeat  # loops do not nest
         and all(t.dtype is not STRING for t in types)
     )
 

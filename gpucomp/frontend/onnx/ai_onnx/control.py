@@ -6,7 +6,7 @@ is translated while the model runs, when the values are known (``compose.answeri
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,15 @@ def _looped(limit: int | None, state: Sequence[Any], body: onnx.GraphProto, site
     if steps.slices[0].node in topological(v.node for v in results):
         steps.scanned = ((iota(limit), False),)  # only a loop that reads the number of the step needs them all
     split = 1 + len(state)
-    return steps.closed(results[1:split], results[split:]) or []
+    return steps.closed(results[1:split], results[split:], outside=_visible(site)) or []
+
+
+def _visible(site: Site) -> Iterator[Value]:
+    """The values that a body of the node can read by their names."""
+    scope = site.scope
+    while scope is not None:
+        yield from (v for v in scope.values.values() if isinstance(v, Value))
+        scope = scope.parent
 
 
 def _are_values(values: Sequence[Any]) -> bool:
@@ -191,7 +199,8 @@ def _scanned(
     results = yield from _translated_once(body, [*steps.state, *steps.slices], site)
     if not results or not _are_values(results):
         return []
-    found = steps.closed(results[: len(state)], results[len(state) :], [bool(r) for r in out_reverse])
+    directions = [bool(r) for r in out_reverse]
+    found = steps.closed(results[: len(state)], results[len(state) :], directions, _visible(site))
     if found is None:
         return []
     stacks = zip(found[len(state) :], out_axes, strict=True)
