@@ -692,6 +692,8 @@ WORDS = np.array([["a", "β"], ["", "a b"], ["3.5", "-inf"]], object)
 LABELS = {"keys": ("a", ""), "values": (7, 3), "default": -1, "to": I64}
 GRAMS = {"grams": ((2,), (5, 3)), "places": (1, 0), "weights": (0.5, 2.0), "lengths": (1, 2), "skips": 1}
 DRAW = {"shape": (3, 0, 5), "seed": 7, "stream": 0}
+
+
 def repeated(count: int = 5) -> Case:
     """A running maximum, and each step's sum with it, the last first."""
     x, h = input_value("x", TensorType(F32, (3,))), input_value("h", TensorType(F32, (3,)))
