@@ -18,8 +18,8 @@ from gpucomp.runtime import repeats
 from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.runtime.shared_buffers import share
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
-from tests.onnx_builders import model, node, value
 from testing.tolerance import assert_matches
+from tests.onnx_builders import model, node, value
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
