@@ -73,8 +73,8 @@ def _multiplies_bytes(target: Target | None) -> bool:
 
 
 def _sums_bytes(target: Target | None) -> bool:
-    """Whether dot products of bytes are cheaper than those of i32: on GPUs (dp4a or packed words) and CPUs with VNNI."""
-    return target is not None and (target.language != "llvm" or _multiplies_bytes(target))
+    """Whether products of bytes are cheaper than those of i32: on GPUs (dp4a or packed words) and CPUs with VNNI or AVX2."""
+    return target is not None and (target.language != "llvm" or "avx2" in target.features)
 
 
 def _folds_norms(target: Target | None) -> bool:

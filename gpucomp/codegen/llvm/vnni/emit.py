@@ -25,7 +25,7 @@ UNROLLED = (4, 2, 1)  # words of k that are unrolled
 ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
-class _Vnni(Tiles):
+class Dots(Tiles):
     def __init__(self, kernel: Kernel[Contraction], s: VnniSchedule, name: str, target: Target) -> None:
         super().__init__(kernel, s, name, target)
         self.parts = parts_of_tile(target.limits)
@@ -103,4 +103,4 @@ class _Vnni(Tiles):
 
 def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return _Vnni(kernel, VnniSchedule(**schedule), name, target).emit()
+    return Dots(kernel, VnniSchedule(**schedule), name, target).emit()
