@@ -27,5 +27,5 @@ def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
 
 def names_in_bodies(graph: Graph) -> set[str]:
     """The names and operators of the nodes of the bodies of loops."""
-    bodies = [value for node in graph.nodes() for value in node.attrs.values() if isinstance(value, Graph)]
-    return {name for body in bodies for node in body.nodes() for name in (node.name, node.op.name) if name}
+    outer = set(graph.nodes())
+    return {name for node in graph.every_node() if node not in outer for name in (node.name, node.op.name) if name}

@@ -167,3 +167,31 @@ def test_a_scan_takes_slices_along_any_axis_in_either_direction(axis, reverse):
     expected = np.cumsum(ordered, axis) + np.expand_dims(h, axis)
     np.testing.assert_array_equal(last, np.take(expected, -1, axis))
     np.testing.assert_array_equal(sums, np.flip(expected, axis) if reverse else expected)
+
+
+def test_expensive_loops_behind_shapes_that_depend_on_values_are_compiled():
+    """The rows that are not zero, through a recurrence; two models of it differ in weights alone."""
+    import gpucomp
+
+    def found(scale):
+        rng = np.random.default_rng(0)
+        weights = {"w": scale * rng.standard_normal((1, 64, 16)), "r": scale * rng.standard_normal((1, 64, 16)) / 8}
+        nodes = [
+            node("NonZero", ["x"], ["at"]),
+            node("Transpose", ["at"], ["rows"]),
+            node("GatherND", ["x", "rows"], ["kept"]),
+            node("Reshape", ["kept", "shape"], ["steps"]),
+            node("LSTM", ["steps", "w", "r"], ["y"], hidden_size=16),
+        ]
+        arrays = {k: v.astype(np.float32) for k, v in weights.items()} | {"shape": np.array([-1, 1, 16])}
+        return model(nodes, [value("x", (600, 16))], weights=arrays), weights
+
+    x = np.random.default_rng(1).standard_normal((600, 16)).astype(np.float32)
+    for scale in (0.1, 0.2):
+        proto, weights = found(scale)
+        exe = gpucomp.compile(proto, target="cpu")
+        whole = model([node("LSTM", ["x", "w", "r"], ["y"], hidden_size=16)], [value("x", (600, 1, 16))],
+                      weights={k: v.astype(np.float32) for k, v in weights.items()})  # fmt: skip
+        (expected,) = interpret(load(whole), {"x": x[:, None]})
+        for _ in range(3):
+            np.testing.assert_allclose(exe.run({"x": x})["y"], expected, rtol=1e-4, atol=1e-5)
