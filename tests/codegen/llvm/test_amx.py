@@ -84,7 +84,10 @@ FEATURES = [
     (("amx-tile", "amx-bf16", "amx-int8"), Way("amx", "processor", AMX, HOST, more=1)),
     (("avx512bf16", "avx512vnni"), Way("vnni", "processor", VNNI, HOST, BY_VNNI, more=1)),
     (("avx2",), Way("pairs", "processor", PAIRS, cpu.named("cpu:haswell"), OF_BYTES, more=1)),
-    (("avx512bw", "avx512vl"), Way("wide pairs", "processor", PAIRS, cpu.named("cpu:skylake-avx512"), OF_BYTES, more=1)),
+    (
+        ("avx512bw", "avx512vl"),
+        Way("wide pairs", "processor", PAIRS, cpu.named("cpu:skylake-avx512"), OF_BYTES, more=1),
+    ),
     (("avxvnni",), Way("narrow vnni", "processor", VNNI, ALDER_LAKE, OF_BYTES, more=1)),
 ]
 WAYS = [way for needed, way in FEATURES if HOST.features.issuperset(needed)]
