@@ -149,7 +149,7 @@ def _variants(
 ) -> dict[str, RenderedVariants]:
     """The variants of the kernels of ``steps``, by the names of their sources. ``done`` is called with each new source."""
     tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
-    examples = list(opened.shapes.spread(opened.example))
+    examples = [sizes for sizes in opened.shapes.spread(opened.example) if opened.conditions.hold_at(sizes)]
     found: dict[str, RenderedVariants] = {}
     for plain, step in zip(steps, laid_out, strict=True):
         if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
