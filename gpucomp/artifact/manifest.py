@@ -264,8 +264,8 @@ _REPEAT = _record(
     {
         "first": _integer(0, 10_000_000),
         "last": _integer(0, 10_000_000),
-        "count": _integer(0, MAX_COUNT),
-        "advances": _list(_list(_integer(-MAX_SIZE, MAX_SIZE), most=MAX_REPEATED_ARGUMENTS)),
+        "count": _sized(_integer(0, MAX_COUNT)),
+        "advances": _list(_list(_sized(_integer(-MAX_SIZE, MAX_SIZE)), most=MAX_REPEATED_ARGUMENTS)),
     },
     Repeat,
 )
@@ -309,11 +309,16 @@ def plan_of(data: object, *, places: int = 0) -> Plan:
 
 
 def without_places(plan: Plan) -> Plan:
-    """``plan`` with empty buffers where their shapes are formulas."""
+    """``plan`` with empty buffers and loops where these have formulas."""
+
+    def plain(n: Any) -> Any:
+        return 0 if isinstance(n, Place) else n
+
     if not any(isinstance(n, Place) for b in plan.buffers for n in b.shape):
         return plan
-    buffers = (replace(b, shape=tuple(0 if isinstance(n, Place) else n for n in b.shape)) for b in plan.buffers)
-    return replace(plan, buffers=tuple(buffers))
+    buffers = (replace(b, shape=tuple(map(plain, b.shape))) for b in plan.buffers)
+    repeats = (replace(r, count=0, advances=tuple(tuple(map(plain, row)) for row in r.advances)) for r in plan.repeats)
+    return replace(plan, buffers=tuple(buffers), repeats=tuple(repeats))
 
 
 # what ``open_model`` builds its checks from

@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from gpucomp.artifact.formulas import Formulas, damaged
-from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan
+from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan, Repeat
 from gpucomp.ir.run_numbers import number_of
 from gpucomp.ir.types import NAMED
 
 OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
 MOST_BYTES = 1 << 48  # of a buffer, and of the arena
-MOST_GROUPS = (1 << 31) - 1
+MOST_GROUPS = MOST_STEPS = (1 << 31) - 1
 Made = TypeVar("Made")
 
 
@@ -140,8 +140,27 @@ class OpenPlan:
         for choice in self.choices:
             which = bisect_right(choice.starts, values[choice.points]) - 1
             kernels[choice.kernel] = kernels[choice.kernels[max(which, 0)]]
-        changed = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        changed: dict[str, Any] = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        if plan.repeats:
+            changed["repeats"] = tuple(self._loop(repeat, numbers, buffers, sizes) for repeat in plan.repeats)
         return _made(Plan, vars(plan) | changed)
+
+    def _loop(
+        self, repeat: Repeat, numbers: Sequence[int], buffers: Sequence[Buffer], sizes: Mapping[str, int]
+    ) -> Repeat:
+        """The loop at ``sizes``. Raises ``ArtifactError`` if it would leave a buffer."""
+
+        def plain(n: Any) -> Any:
+            return numbers[n.number] if isinstance(n, Place) else n
+
+        count, advances = plain(repeat.count), tuple(tuple(map(plain, row)) for row in repeat.advances)
+        if not 0 <= count <= MOST_STEPS:
+            raise damaged(f"{count} steps of a loop at {dict(sizes)}")
+        for launch, row in zip(self.plan.launches[repeat.first : repeat.last], advances, strict=True):
+            for position, advance in zip(launch.args, row, strict=True):
+                if count * abs(advance) > buffers[position].nbytes:
+                    raise damaged(f"a loop of {count} steps leaves buffer {buffers[position].name!r} at {dict(sizes)}")
+        return Repeat(repeat.first, repeat.last, count, advances)
 
     @cached_property
     def _template(self) -> _Template:
