@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpucomp.artifact.formulas import GREATEST, LEAST, QUOTIENT, SUM, Formulas, Step
-from gpucomp.artifact.open_plan import OpenPlan, Place, Stack
+from gpucomp.artifact.open_plan import OpenPlan, Place, Stacks
 from gpucomp.artifact.plan import INPUT, Buffer, Plan
 from gpucomp.ir.conditions import Assumed
 from gpucomp.ir.dim import Dim
@@ -66,9 +66,9 @@ class _Recorder:
 
 
 def open_plan(
-    plan: Plan, shapes: OpenShapes, conditions: Assumed, stacks: tuple[Stack, ...], alignment: int
+    plan: Plan, shapes: OpenShapes, conditions: Assumed, orders: tuple[Stacks, ...], alignment: int
 ) -> OpenPlan:
-    """``plan`` for every size of ``shapes`` that meets ``conditions``. ``stacks``: see ``OpenPlan``."""
+    """``plan`` for every size of ``shapes`` that meets ``conditions``. ``orders``: see ``OpenPlan``."""
     dims = tuple(shapes.dims)
     recorder = _Recorder(dims)
 
@@ -98,4 +98,4 @@ def open_plan(
         for c, truth in conditions.conditions.items()
     )
     formulas = Formulas(dims, tuple(recorder.steps))
-    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, stacks, alignment)
+    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, orders, alignment)

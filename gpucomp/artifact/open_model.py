@@ -21,9 +21,10 @@ from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.size import Size, largest, quotient, size_of, smallest
 from gpucomp.ir.types import STRING
 
-FIELDS = {"dims", "steps", "conditions", "stacks", "alignment", "outputs"}
+FIELDS = {"dims", "steps", "conditions", "orders", "alignment", "outputs"}
 MOST_TERMS = 100  # of an output's extent that is written as a formula again
 MOST_ALIGNMENT = 1 << 20
+MOST_ORDERS = 4  # of the temporaries in the arena
 Data = Mapping[str, Any]
 
 
@@ -96,7 +97,7 @@ def data_of(model: OpenModel) -> dict[str, object]:
         ],
         "steps": plan.formulas.steps,
         "conditions": plan.conditions,
-        "stacks": [(stack.buffers, stack.above) for stack in plan.stacks],
+        "orders": [[(stack.buffers, stack.above) for stack in order] for order in plan.orders],
         "alignment": plan.alignment,
         "outputs": model.outputs,
     }
@@ -111,7 +112,7 @@ def model_of(data: object, plan_data: object) -> OpenModel:
         refuse("open.steps", "a list expected")
     formulas = Formulas(tuple(dims), steps_of(data["steps"]))
     plan = manifest.plan_of(plan_data, places=len(formulas))
-    stacks = tuple(_stack(one, number, f"open.stacks[{number}]") for number, one in _items(data["stacks"], "stacks"))
+    orders = tuple(_order(one, f"open.orders[{k}]") for k, one in _items(data["orders"], "orders"))
     conditions = tuple(_condition(one, len(formulas), f"open.conditions[{k}]") for k, one in _items(data["conditions"]))
     alignment = manifest.integer(1, MOST_ALIGNMENT)(data["alignment"], "open.alignment")
     shapes = OpenShapes(_inputs(plan, dims), said, dict.fromkeys(plan.input_containers))
@@ -121,13 +122,13 @@ def model_of(data: object, plan_data: object) -> OpenModel:
     ranks = [len(plan.buffers[position].shape) for position in plan.outputs]
     if len(outputs) != len(ranks):
         refuse("open.outputs", f"{len(ranks)} shapes expected")
-    made = OpenModel(shapes, OpenPlan(plan, formulas, conditions, stacks, alignment), outputs, example)
+    made = OpenModel(shapes, OpenPlan(plan, formulas, conditions, orders, alignment), outputs, example)
     check(made)
     return made
 
 
 def check(model: OpenModel) -> None:
-    """Raise ``ArtifactError`` unless the plan is one for any size: its stacks hold each temporary once, weights are fixed."""
+    """Raise ``ArtifactError`` unless the plan is one for any size: an order holds each temporary once, weights are fixed."""
     plan = model.plan.plan
     for k, buffer in enumerate(plan.buffers):
         shape: tuple[Any, ...] = buffer.shape
@@ -140,9 +141,12 @@ def check(model: OpenModel) -> None:
             refuse(where, "an extent of an input is a number or a dimension")
         if buffer.dtype == STRING.name:
             refuse(where, "strings have the same shape at every size")
-    placed = list(chain.from_iterable(stack.buffers for stack in model.plan.stacks))
-    if sorted(placed) != [k for k, buffer in enumerate(plan.buffers) if buffer.kind == TEMP]:
-        refuse("open.stacks", "every temporary expected, each once")
+    temporaries = [k for k, buffer in enumerate(plan.buffers) if buffer.kind == TEMP]
+    for order in model.plan.orders:
+        if sorted(chain.from_iterable(stack.buffers for stack in order)) != temporaries:
+            refuse("open.orders", "every temporary expected, each once")
+    if not 1 <= len(model.plan.orders) <= MOST_ORDERS:
+        refuse("open.orders", f"1 to {MOST_ORDERS} expected")
     for k, kernel in enumerate(plan.kernels):
         if kernel.tensor_maps:
             refuse(f"plan.kernels[{k}]", "a tensor map has the same sizes in every run")
@@ -199,6 +203,12 @@ def _condition(data: object, count: int, where: str) -> tuple[int, str, bool]:
     if not isinstance(relation, str) or relation not in OPPOSITES or not isinstance(truth, bool):
         refuse(where, f"a place, a relation, and whether it holds expected, found {quote(data)}")
     return manifest.integer(0, count - 1)(place, where), relation, truth
+
+
+def _order(data: object, where: str) -> tuple[Stack, ...]:
+    if not isinstance(data, list):
+        refuse(where, f"a list of stacks expected, found {quote(data)}")
+    return tuple(_stack(one, number, f"{where}[{number}]") for number, one in enumerate(data))
 
 
 def _stack(data: object, number: int, where: str) -> Stack:

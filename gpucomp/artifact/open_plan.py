@@ -39,6 +39,9 @@ class Stack:
     above: tuple[int, ...]  # positions of earlier stacks
 
 
+Stacks = tuple[Stack, ...]
+
+
 @dataclass(frozen=True)
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
@@ -46,15 +49,16 @@ class OpenPlan:
     plan        shapes and bytes of buffers, task counts of kernels and their ``numbers`` can be a ``Place``. A number of a
                 kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
-    stacks      how temporaries lie in the arena, in an order in which their offsets can be computed. Any two that live at
-                the same time are in a fixed order there, whatever their sizes
+    orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one
+                of them, any two that live at the same time are in a fixed order, whatever their sizes. A plan takes the
+                smallest
     alignment   of the offsets, in bytes
     """
 
     plan: Plan
     formulas: Formulas
     conditions: tuple[tuple[int, str, bool], ...]
-    stacks: tuple[Stack, ...]
+    orders: tuple[Stacks, ...]
     alignment: int
 
     def numbers(self, sizes: Mapping[str, int]) -> list[int] | None:
@@ -99,7 +103,11 @@ class OpenPlan:
         buffers, nbytes = list(plan.buffers), t.nbytes.copy()
         for position, which in t.open_buffers:
             nbytes[position] = bytes_of[which]
-        offsets, arena = self._place(nbytes)
+        offsets, arena = placed(self.orders[0], nbytes, self.alignment)
+        for order in self.orders[1:]:
+            others, other = placed(order, nbytes, self.alignment)
+            if other < arena:
+                offsets, arena = others, other
         if max(bytes_of, default=0) > MOST_BYTES or arena > MOST_BYTES:
             raise damaged(f"more than {MOST_BYTES} bytes at {dict(sizes)}")
         for position, which in t.open_buffers:
@@ -124,22 +132,22 @@ class OpenPlan:
     def _template(self) -> _Template:
         return _Template(self.plan, len(self.formulas))
 
-    def _place(self, nbytes: Sequence[int]) -> tuple[list[int], int]:
-        """The offsets of buffers of these bytes, -1 for those that are not in the arena, and the bytes of the arena."""
-        ends: list[int] = []
-        offsets = [-1] * len(nbytes)
-        alignment = self.alignment
-        for stack in self.stacks:
-            start, most = 0, 0
-            for below in stack.above:
-                if ends[below] > start:
-                    start = ends[below]
-            for position in stack.buffers:
-                offsets[position] = start
-                if nbytes[position] > most:
-                    most = nbytes[position]
-            ends.append((start + most + alignment - 1) // alignment * alignment)
-        return offsets, max(ends, default=0)
+
+def placed(stacks: Stacks, nbytes: Sequence[int], alignment: int) -> tuple[list[int], int]:
+    """The offsets of buffers of these bytes, -1 for those that are not in the arena, and the bytes of the arena."""
+    ends: list[int] = []
+    offsets = [-1] * len(nbytes)
+    for stack in stacks:
+        start, most = 0, 0
+        for below in stack.above:
+            if ends[below] > start:
+                start = ends[below]
+        for position in stack.buffers:
+            offsets[position] = start
+            if nbytes[position] > most:
+                most = nbytes[position]
+        ends.append((start + most + alignment - 1) // alignment * alignment)
+    return offsets, max(ends, default=0)
 
 
 class _Template:
@@ -202,7 +210,7 @@ def _made(kind: type[Made], fields: dict[str, Any]) -> Made:
 
 def stacks_of(
     offsets: Mapping[int, int], lives: Mapping[int, Sequence[int]], takes_over: Mapping[int, Sequence[int]]
-) -> tuple[Stack, ...]:
+) -> Stacks:
     """The order in which temporary buffers lie above each other in an arena, from the ``offsets`` of an example.
 
     ``lives`` has the first and the last step of each buffer, ``takes_over`` the dying buffers of its size whose memory it

@@ -198,7 +198,16 @@ def test_plans_that_are_too_large_are_refused():
 
 
 def test_stacks_are_above_each_other():
-    plan = replace(OPEN_PLAN, stacks=(Stack((3,), ()), Stack((2, 4), (0,)))).at({"n": 2, "h": 8})
+    plan = replace(OPEN_PLAN, orders=((Stack((3,), ()), Stack((2, 4), (0,))),)).at({"n": 2, "h": 8})
 
     assert [b.offset for b in plan.buffers] == [-1, -1, 64, 0, 64, -1]
     assert plan.arena_bytes == 256
+
+
+def test_a_plan_takes_the_order_with_the_smallest_arena():
+    apart = (Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (1,)))
+    together = (Stack((3,), ()), Stack((2, 4), (0,)))
+
+    for orders in ((apart, together), (together, apart)):
+        plan = replace(OPEN_PLAN, orders=orders).at({"n": 3, "h": 32})
+        assert [b.offset for b in plan.buffers] == [-1, -1, 64, 0, 64, -1]

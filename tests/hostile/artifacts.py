@@ -483,7 +483,7 @@ opened(
         or m["open"]["outputs"][0].__setitem__(0, {"place": 8})
     ),
 )
-for key in ("dims", "steps", "conditions", "stacks", "outputs", "alignment"):
+for key in ("dims", "steps", "conditions", "orders", "outputs", "alignment"):
     for what, wrong in HOSTILE.items():
         if not (wrong == [] and key in ("conditions", "steps")):
             field(what, key, wrong, "GPC7024" if (what, key) == ("list", "dims") else "GPC7004")
@@ -509,12 +509,13 @@ field("relation_unknown", "conditions", [[0, ">", True]])
 field("truth_a_number", "conditions", [[0, "==", 1]])
 field("a_pair", "conditions", [[0, "=="]])
 field("never_met", "conditions", [[0, "<", True]], "GPC2113", at_sizes)
-field("a_cycle", "stacks", [[[2], [2]], [[3], [0]], [[4], [0, 1]]])
-field("above_itself", "stacks", [[[2], [0]], [[3], [0]], [[4], [0, 1]]])
-field("twice", "stacks", [[[2], []], [[2], [0]], [[4], [0]]])
-field("missing", "stacks", [[[2], []]])
-field("of_an_input", "stacks", [[[0], []], [[3], [0]], [[4], [0, 1]]])
-field("outside", "stacks", [[[2], []], [[3], [0]], [[99], [0, 1]]])
+field("a_cycle", "orders", [[[[2], [2]], [[3], [0]], [[4], [0, 1]]]])
+field("above_itself", "orders", [[[[2], [0]], [[3], [0]], [[4], [0, 1]]]])
+field("twice", "orders", [[[[2], []], [[2], [0]], [[4], [0]]]])
+field("missing", "orders", [[[[2], []]]])
+field("of_an_input", "orders", [[[[0], []], [[3], [0]], [[4], [0, 1]]]])
+field("outside", "orders", [[[[2], []], [[3], [0]], [[99], [0, 1]]]])
+field("five", "orders", [[[[2], []], [[3], [0]], [[4], [0, 1]]]] * 5)
 field("huge", "alignment", 1 << 40)
 field("place_outside", "outputs", [[{"place": 99}], []])
 field("too_few", "outputs", [])

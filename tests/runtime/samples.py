@@ -137,7 +137,7 @@ OPEN_PLAN = OpenPlan(
     ),
     FORMULAS,
     ((6, "<=", False), (1, "==", False)),
-    (Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (0, 1))),
+    ((Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (0, 1))),),
     64,
 )
 
