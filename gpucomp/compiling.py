@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpucomp.errors import InputError, quote
+from gpucomp.ir.dims import has_dims
 from gpucomp.model_cache import ModelCache, entry_for
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.specialise import require_specialise
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -31,6 +33,8 @@ def compile(
     records: str | Path | Picks | None = None,
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
+    specialise: str = "never",
+    specialise_for: Sequence[Mapping[str, Any]] = (),
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
 
@@ -46,6 +50,10 @@ def compile(
     records   a file or folder of tuning records, in addition to GPUCOMP_RECORDS and the shipped records
     progress  called with (stage, done, total) during the compilation
     observer  called with the record of each graph pass and each kernel pass
+    specialise  with a ``Dim`` in ``shapes``: ``never``; ``declared``, a program of its own for each of ``specialise_for``, and
+              ``save`` writes them too; ``background``, such programs also for sizes that are run often, by a thread. One that
+              is not measured to be faster is not used. ``exe.report()`` tells what became of them
+    specialise_for  sets of sizes: each ``{"h": 224, "w": 224}``, or shapes: ``{"x": (1, 3, 224, 224)}``
 
     The same call gives the artefact that it gave before, from GPUCOMP_CACHE, unless there is an ``observer``.
 
@@ -56,22 +64,41 @@ def compile(
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
     records that cannot be read.
     """
-    arguments = {"shapes": shapes, "constants": constants, "precision": precision, "keep_fp32": keep_fp32}
+    arguments: dict[str, Any] = {
+        "shapes": shapes,
+        "constants": constants,
+        "precision": precision,
+        "keep_fp32": keep_fp32,
+    }
+    require_specialise(specialise, specialise_for, has_dims(shapes))
+    if specialise_for:
+        arguments["specialise_for"] = specialise_for
     entry = entry_for(model, target, arguments, records) if observer is None else None
     found = entry.find() if entry is not None else None
     if isinstance(found, AnyShapeExecutable) and entry is not None:
-        found.compile_with(partial(_again, model, entry, arguments | {"target": target, "records": records}))
+        same = arguments | {"target": target, "records": records}
+        same.pop("specialise_for", None)
+        found.compile_with(partial(_again, model, entry, same))
+        found.specialise(background=specialise == "background")
     if found is not None:
         return found
     from gpucomp import compiler  # takes longer to import than most models take to read
 
-    exe = compiler.compile(model, target=target, records=records, progress=progress, observer=observer, **arguments)  # type: ignore[arg-type]
+    exe = compiler.compile(model, target=target, records=records, progress=progress, observer=observer, **arguments)
+    if isinstance(exe, AnyShapeExecutable):
+        exe.specialise(background=specialise == "background")
     if entry is not None:
         entry.keep(exe)
     return exe
 
 
-def _again(model: Any, entry: ModelCache, arguments: Mapping[str, Any], shapes: Mapping[str, object]) -> Executable:
+def _again(
+    model: Any,
+    entry: ModelCache,
+    arguments: Mapping[str, Any],
+    shapes: Mapping[str, object],
+    progress: Progress | None = None,
+) -> Executable:
     """The model of a cached executable, compiled for the concrete ``shapes`` that its program is not for."""
     if entry.has_changed():
         raise InputError(
@@ -80,4 +107,4 @@ def _again(model: Any, entry: ModelCache, arguments: Mapping[str, Any], shapes: 
         )
     from gpucomp import compiler
 
-    return compiler.compile(model, **(dict(arguments) | {"shapes": shapes}))
+    return compiler.compile(model, progress=progress, **(dict(arguments) | {"shapes": shapes}))
