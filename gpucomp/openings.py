@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpucomp.artifact.formulas import GREATEST, LEAST, QUOTIENT, SUM, Formulas, Step
-from gpucomp.artifact.open_plan import OpenPlan, Place, Stacks
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Place, Stacks
 from gpucomp.artifact.plan import INPUT, Buffer, Plan
 from gpucomp.ir.conditions import Assumed
 from gpucomp.ir.dim import Dim
@@ -66,9 +66,17 @@ class _Recorder:
 
 
 def open_plan(
-    plan: Plan, shapes: OpenShapes, conditions: Assumed, orders: tuple[Stacks, ...], alignment: int
+    plan: Plan,
+    shapes: OpenShapes,
+    conditions: Assumed,
+    orders: tuple[Stacks, ...],
+    alignment: int,
+    choices: Sequence[Choices] = (),
 ) -> OpenPlan:
-    """``plan`` for every size of ``shapes`` that meets ``conditions``. ``orders``: see ``OpenPlan``."""
+    """``plan`` for every size of ``shapes`` that meets ``conditions``. ``orders``, ``choices``: see ``OpenPlan``.
+
+    The points of ``choices`` are sizes; here they become places.
+    """
     dims = tuple(shapes.dims)
     recorder = _Recorder(dims)
 
@@ -84,7 +92,9 @@ def open_plan(
         return 0 if any(isinstance(n, Place) for n in shape) else int(b.nbytes)
 
     shaped = [(b, shape_of(b)) for b in plan.buffers]
-    buffers = tuple(replace(b, shape=shape, nbytes=nbytes_of(b, shape)) for b, shape in shaped)
+    buffers = tuple(
+        replace(b, shape=shape, nbytes=nbytes_of(b, shape), numbers=tuple(map(told, b.numbers))) for b, shape in shaped
+    )
     kernels = tuple(
         replace(
             k,
@@ -97,5 +107,6 @@ def open_plan(
         (recorder.place(c.size * denominator(c.size.terms)), c.relation, truth)
         for c, truth in conditions.conditions.items()
     )
+    decided = tuple(replace(one, points=recorder.place(one.points)) for one in choices)
     formulas = Formulas(dims, tuple(recorder.steps))
-    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, orders, alignment)
+    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, orders, alignment, decided)

@@ -10,21 +10,21 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
-from gpucomp.artifact.open_plan import OpenPlan, Stacks, placed, stacks_of
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import ANY
 from gpucomp.ir.dims import OpenShapes
-from gpucomp.ir.graph import Constant, Graph, Value
+from gpucomp.ir.graph import Constant, Graph, Sizes, Value
 from gpucomp.ir.size import hint, is_zero, same, value_at
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
@@ -35,6 +35,7 @@ from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.openings import open_plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
+from gpucomp.schedule.variants import Variants
 
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
 WORSE = 1.02  # an arena that is so much larger than another one
@@ -47,6 +48,9 @@ class Rendered:
 
     source: KernelSource
     choice: Choice
+
+
+RenderedVariants = tuple[Variants, Sequence[Rendered]]  # one source for each variant
 
 
 @dataclass(eq=False)
@@ -68,6 +72,11 @@ class _Builder:
     def read(self, value: Value) -> int:
         """The buffer of a value that exists: an input, a constant, or the result of an earlier step."""
         if value not in self.position:
+            if value.op is Sizes:
+                self.position[value] = self.add(NUMBERS, f"n{len(self.buffers)}", value.type)
+                values = tuple(value.attrs["values"].reshape(-1))
+                self.buffers[-1] = replace(self.buffers[-1], numbers=values)
+                return self.position[value]
             assert value.op is Constant, f"{value!r} is read before it is written"
             array = value.attrs["value"]
             self.position[value] = self.add(WEIGHT, f"w{len(self.weights)}", value.type)
@@ -160,19 +169,38 @@ def make_open_plan(
     keep_fp32: Sequence[str],
     shapes: OpenShapes,
     conditions: Assumed,
+    variants: Mapping[str, RenderedVariants],
 ) -> tuple[OpenPlan, dict[str, np.ndarray]]:
-    """As ``make_plan``, of steps whose extents are sizes of ``shapes``: a plan for all sizes that meet ``conditions``."""
+    """As ``make_plan``, of steps whose extents are sizes of ``shapes``: a plan for all sizes that meet ``conditions``.
+
+    ``variants`` has the variants of kernels by the names of their sources.
+    """
     with assuming(conditions):
         plan, weights, builder = _planned(graph, steps, rendered, target, precision, keep_fp32)
+    kernels, choices = list(plan.kernels), []
+    for name, (found, items) in variants.items():
+        if name not in builder.kernels:  # its results have no elements
+            continue
+        kernel, own = builder.kernels[name], []
+        for item in items:
+            own.append(kernel if item.source.name == name else len(kernels))
+            if item.source.name != name:
+                kernels.append(compiled_kernel(found.kernel, item))
+        starts = tuple(variant.start for variant in found.variants)
+        regrets = tuple((tuple(sizes[dim] for dim in shapes.dims), round(ratio, 3)) for sizes, ratio in found.regrets)
+        choices.append(Choices(kernel, cast(int, found.points), starts, tuple(own), regrets))
+    plan = replace(plan, kernels=tuple(kernels))
     orders = _orders(builder, plan.buffers, shapes, target.alignment)
-    return open_plan(plan, shapes, conditions, orders, target.alignment), weights
+    return open_plan(plan, shapes, conditions, orders, target.alignment, choices), weights
 
 
 def _orders(builder: _Builder, example: Sequence[Buffer], shapes: OpenShapes, alignment: int) -> tuple[Stacks, ...]:
     """The order of the temporaries that is best in the example, and those that are much better at the ends of the ranges."""
 
+    dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
+
     def stacks(offsets: Sequence[int]) -> Stacks:
-        return stacks_of({b: offsets[b] for b in builder.lives}, builder.lives, builder.replaceable)
+        return stacks_of({b: offsets[b] for b in builder.lives}, builder.lives, dying)
 
     found = [stacks([b.offset for b in example])]
     for end in (0, ANY):

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gpucomp.artifact.open_plan import Place
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
@@ -171,14 +171,16 @@ _SHAPE = _list(_SIZE, most=MAX_RANK)
 _TEXTS = _list(_text)
 _BUFFER = _record(
     {
-        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER),
+        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS),
         "name": _text,
         "dtype": _one_of(*NAMED),
         "shape": _list(_sized(_SIZE), most=MAX_RANK),
         "nbytes": _SIZE,
         "offset": _integer(-1, MAX_SIZE),
+        "numbers": _list(_sized(_integer(-(1 << 62), 1 << 62)), most=MAX_NUMBERS),
     },
     Buffer,
+    later=("numbers",),
 )
 
 
@@ -301,6 +303,12 @@ def check_plan(plan: Plan) -> None:
         needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
         if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
             _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
+        if buffer.kind == NUMBERS and not NAMED[buffer.dtype].is_integer:
+            _refuse(where, f"whole numbers of type {buffer.dtype}")
+        if (buffer.kind == NUMBERS) != bool(buffer.numbers) or len(buffer.numbers) not in (0, math.prod(buffer.shape)):
+            _refuse(
+                where, f"{len(buffer.numbers)} numbers in a buffer of kind {buffer.kind} and shape {list(buffer.shape)}"
+            )
         if buffer.kind == TEMP and not 0 <= buffer.offset <= plan.arena_bytes - buffer.nbytes:
             _refuse(where, f"{buffer.nbytes} bytes at {buffer.offset} lie outside the arena of {plan.arena_bytes}")
     for k, launch in enumerate(plan.launches):
@@ -358,9 +366,9 @@ def data_of(plan: Plan) -> dict[str, object]:
     for fields, launch in zip(launches, plan.launches, strict=True):
         fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
     return _fields(plan) | {
-        "buffers": [_fields(b) for b in plan.buffers],
+        "buffers": [_with_numbers(b) for b in plan.buffers],
         "kernels": [
-            _fields(k)
+            _with_numbers(k)
             | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
             | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
             for k in plan.kernels
@@ -369,6 +377,11 @@ def data_of(plan: Plan) -> dict[str, object]:
         "input_containers": dict(plan.input_containers),
         "output_containers": dict(plan.output_containers),
     }
+
+
+def _with_numbers(value: Any) -> dict[str, object]:
+    """The fields, without ``numbers`` where there are none: few have any, and earlier versions knew none."""
+    return {name: field for name, field in _fields(value).items() if name != "numbers" or field}
 
 
 def _fields(value: Any) -> dict[str, object]:

@@ -5,15 +5,16 @@ Files are not trusted. What is right at every size is checked here, once; ``Open
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from gpucomp.artifact import manifest
-from gpucomp.artifact.formulas import LEAST, QUOTIENT, SUM, Formulas, Step, steps_of
+from gpucomp.artifact.formulas import LARGEST, LEAST, QUOTIENT, SUM, Formulas, Step, steps_of
 from gpucomp.artifact.manifest import refuse
-from gpucomp.artifact.open_plan import OPPOSITES, OpenPlan, Place, Stack
+from gpucomp.artifact.open_plan import OPPOSITES, Choices, OpenPlan, Place, Stack
 from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT, Plan
 from gpucomp.errors import UsageError, quote
 from gpucomp.ir.dim import ANY, Dim
@@ -21,9 +22,11 @@ from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.size import Size, largest, quotient, size_of, smallest
 from gpucomp.ir.types import STRING
 
-FIELDS = {"dims", "steps", "conditions", "orders", "alignment", "outputs"}
+FIELDS = {"dims", "steps", "conditions", "orders", "alignment", "outputs", "choices"}
 MOST_TERMS = 100  # of an output's extent that is written as a formula again
 MOST_ALIGNMENT = 1 << 20
+CHOICE = {"kernel", "points", "starts", "kernels", "regrets"}
+MOST_VARIANTS, MOST_REGRETS = 64, 10_000
 MOST_ORDERS = 4  # of the temporaries in the arena
 Data = Mapping[str, Any]
 
@@ -99,6 +102,16 @@ def data_of(model: OpenModel) -> dict[str, object]:
         "conditions": plan.conditions,
         "orders": [[(stack.buffers, stack.above) for stack in order] for order in plan.orders],
         "alignment": plan.alignment,
+        "choices": [
+            {
+                "kernel": one.kernel,
+                "points": one.points,
+                "starts": one.starts,
+                "kernels": one.kernels,
+                "regrets": one.regrets,
+            }
+            for one in plan.choices
+        ],
         "outputs": model.outputs,
     }
 
@@ -122,7 +135,9 @@ def model_of(data: object, plan_data: object) -> OpenModel:
     ranks = [len(plan.buffers[position].shape) for position in plan.outputs]
     if len(outputs) != len(ranks):
         refuse("open.outputs", f"{len(ranks)} shapes expected")
-    made = OpenModel(shapes, OpenPlan(plan, formulas, conditions, orders, alignment), outputs, example)
+    choices = tuple(_choice(one, plan, formulas, f"open.choices[{k}]") for k, one in _items(data["choices"], "choices"))
+    opened = OpenPlan(plan, formulas, conditions, orders, alignment, choices)
+    made = OpenModel(shapes, opened, outputs, example)
     check(made)
     return made
 
@@ -203,6 +218,34 @@ def _condition(data: object, count: int, where: str) -> tuple[int, str, bool]:
     if not isinstance(relation, str) or relation not in OPPOSITES or not isinstance(truth, bool):
         refuse(where, f"a place, a relation, and whether it holds expected, found {quote(data)}")
     return manifest.integer(0, count - 1)(place, where), relation, truth
+
+
+def _choice(data: object, plan: Plan, formulas: Formulas, where: str) -> Choices:
+    if not isinstance(data, dict) or data.keys() != CHOICE:
+        refuse(where, f"the fields {', '.join(sorted(CHOICE))} expected")
+    kernel = manifest.integer(0, len(plan.kernels) - 1)
+    points = manifest.integer(0, len(formulas) - 1)(data["points"], where)
+    starts = manifest.list_of(manifest.integer(0, LARGEST), most=MOST_VARIANTS)(data["starts"], where)
+    kernels = manifest.list_of(kernel, length=len(starts))(data["kernels"], where)
+    if not starts or starts[0] != 0 or list(starts) != sorted(set(starts)):
+        refuse(where, f"starts that rise from 0 expected, found {quote(list(starts))}")
+    found = Choices(kernel(data["kernel"], where), points, starts, kernels, _regrets(data["regrets"], formulas, where))
+    own = plan.kernels[found.kernel]
+    for other in (plan.kernels[k] for k in kernels):  # they are called with the same arguments
+        if (other.language, other.programmatic) != (own.language, own.programmatic):
+            refuse(where, f"kernel {other.name} cannot take the place of {own.name}")
+    return found
+
+
+def _regrets(data: object, formulas: Formulas, where: str) -> tuple[tuple[tuple[int, ...], float], ...]:
+    found = []
+    for one in data if isinstance(data, list) and len(data) <= MOST_REGRETS else (None,):
+        sizes, ratio = one if isinstance(one, list) and len(one) == 2 else (None, None)
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not math.isfinite(ratio):
+            refuse(where, f"sizes and a ratio expected, found {quote(one)}")
+        counted = manifest.list_of(manifest.integer(0, ANY), length=len(formulas.dims))
+        found.append((counted(sizes, where), float(ratio)))
+    return tuple(found)
 
 
 def _order(data: object, where: str) -> tuple[Stack, ...]:

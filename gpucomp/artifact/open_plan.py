@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,21 @@ class Stack:
 Stacks = tuple[Stack, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Kernels for parts of the range: each run launches one of ``kernels`` where the plan says ``kernel``.
+
+    It is the last whose start is at most the number at place ``points``. ``starts`` rise from 0. ``regrets`` are for people: at
+    some sizes of the dimensions, the predicted ratio to the fastest schedule that is known for them.
+    """
+
+    kernel: int
+    points: int
+    starts: tuple[int, ...]
+    kernels: tuple[int, ...]
+    regrets: tuple[tuple[tuple[int, ...], float], ...] = ()
+
+
 @dataclass(frozen=True)
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
@@ -53,6 +69,7 @@ class OpenPlan:
                 of them, any two that live at the same time are in a fixed order, whatever their sizes. A plan takes the
                 smallest
     alignment   of the offsets, in bytes
+    choices     kernels that have variants. All of them are in the plan
     """
 
     plan: Plan
@@ -60,6 +77,7 @@ class OpenPlan:
     conditions: tuple[tuple[int, str, bool], ...]
     orders: tuple[Stacks, ...]
     alignment: int
+    choices: tuple[Choices, ...] = ()
 
     def numbers(self, sizes: Mapping[str, int]) -> list[int] | None:
         """What the formulas give at ``sizes``; ``None`` if the plan is not for these sizes."""
@@ -114,6 +132,8 @@ class OpenPlan:
             fields = vars(buffers[position]).copy()
             fields["shape"], fields["nbytes"], fields["offset"] = shapes[which], bytes_of[which], offsets[position]
             buffers[position] = _made(Buffer, fields)
+        for position, told in t.numbered:
+            buffers[position] = _made(Buffer, vars(buffers[position]) | {"numbers": told(values)})
         for position in t.fixed_temporaries:
             buffers[position] = _made(Buffer, vars(buffers[position]) | {"offset": offsets[position]})
         given = [number_of(kind, values[place]) for kind, place in t.given]
@@ -125,6 +145,9 @@ class OpenPlan:
             fields = vars(kernels[position]).copy()
             fields["groups"], fields["numbers"] = found, own(given)
             kernels[position] = _made(CompiledKernel, fields)
+        for choice in self.choices:
+            which = bisect_right(choice.starts, values[choice.points]) - 1
+            kernels[choice.kernel] = kernels[choice.kernels[max(which, 0)]]
         changed = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
         return _made(Plan, vars(plan) | changed)
 
@@ -170,6 +193,11 @@ class _Template:
         for position, b in enumerate(plan.buffers):
             if any(isinstance(n, Place) for n in b.shape):
                 self.open_buffers.append((position, shapes.setdefault((NAMED[b.dtype].nbytes, *b.shape), len(shapes))))
+        self.numbered = [
+            (position, getter(b.numbers))
+            for position, b in enumerate(plan.buffers)
+            if any(isinstance(n, Place) for n in b.numbers)
+        ]
         self.shapes = [getter(shape) for _, *shape in shapes]
         self.itemsizes = [itemsize for itemsize, *_ in shapes]
         self.nbytes = [b.nbytes for b in plan.buffers]

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 
 from gpucomp.artifact.tensor_map import TensorMap
 
-INPUT, OUTPUT, WEIGHT, TEMP, COUNTER = "input", "output", "weight", "temp", "counter"
+INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS = "input", "output", "weight", "temp", "counter", "numbers"
 
 
 @dataclass(frozen=True)
 class Buffer:
     """A tensor in memory, row-major. ``offset`` is the byte offset in the arena, for ``temp`` buffers.
 
-    A ``counter`` is zeroed once, before the first run. Kernels leave it at zero.
+    A ``counter`` is zeroed once, before the first run. Kernels leave it at zero. A ``numbers`` buffer holds ``numbers``, which
+    follow from the sizes of the run.
 
     Inputs and outputs have the names of the model; other buffers have generated names (``w3``, ``t12``).
     """
@@ -28,6 +29,7 @@ class Buffer:
     shape: tuple[int, ...]
     nbytes: int
     offset: int = -1
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gpucomp.expr.functions import FUNCTIONS
+from gpucomp.ir.polynomial import denominator
 from gpucomp.ir.size import Size, assumed, at_most, below, largest, smallest
 from gpucomp.ir.types import BOOL, I64, DType
 
@@ -91,10 +92,10 @@ class Expr:
         return call("le", self, other)
 
     def __gt__(self, other: Expr | Number) -> Expr:
-        return call("lt", _coerce(other, self.dtype), self)
+        return call("lt", coerced(other, self.dtype), self)
 
     def __ge__(self, other: Expr | Number) -> Expr:
-        return call("le", _coerce(other, self.dtype), self)
+        return call("le", coerced(other, self.dtype), self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -244,12 +245,14 @@ def hole(name: str, dtype: DType) -> Hole:
 
 
 def load(source: int, indices: Iterable[Expr | int], dtype: DType) -> Load:
-    return _intern(Load, dtype, source, tuple(_coerce(i, I64) for i in indices))
+    return _intern(Load, dtype, source, tuple(coerced(i, I64) for i in indices))
 
 
-def _coerce(value: Expr | Number, dtype: DType) -> Expr:
+def coerced(value: Any, dtype: DType) -> Expr:
+    """A number or a size as an expression of ``dtype``; an expression as it is."""
     if isinstance(value, Size) and dtype is not I64:
-        return cast(index(value), dtype)
+        divisor = denominator(value.terms)
+        return cast(index(value * divisor), dtype) / divisor if divisor > 1 else cast(index(value), dtype)
     return value if isinstance(value, Expr) else literal(value, dtype)
 
 
@@ -260,7 +263,7 @@ def call(fn: str, *args: Expr | Number) -> Expr:
     """
     function = FUNCTIONS[fn]
     dtype = next(a.dtype for a in args if isinstance(a, Expr))
-    exprs = tuple(_coerce(a, dtype) for a in args)
+    exprs = tuple(coerced(a, dtype) for a in args)
     if len(exprs) != function.arity or any(e.dtype is not dtype for e in exprs):
         raise TypeError(f"{fn}({', '.join(str(e.dtype) for e in exprs)}): operands of one type expected")
     if not dtype.is_float and (folded := _fold_integers(fn, exprs, dtype)) is not None:
@@ -335,7 +338,7 @@ def _fold_logic(fn: str, args: tuple[Expr, ...], values: list[Any]) -> Expr | No
 
 def select(condition: Expr, then: Expr | Number, otherwise: Expr | Number) -> Expr:
     dtype = then.dtype if isinstance(then, Expr) else otherwise.dtype  # type: ignore[union-attr]
-    a, b = _coerce(then, dtype), _coerce(otherwise, dtype)
+    a, b = coerced(then, dtype), coerced(otherwise, dtype)
     if a.dtype is not b.dtype or condition.dtype is not BOOL:
         raise TypeError(f"select({condition.dtype}, {a.dtype}, {b.dtype}): bool and two operands of one type expected")
     if isinstance(condition, Const):

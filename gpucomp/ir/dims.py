@@ -108,6 +108,15 @@ class OpenShapes:
     def smallest(self) -> dict[str, int]:
         return {name: dim.nearest(0) for name, dim in self.dims.items()}
 
+    def spread(self, example: Sizes) -> Iterator[dict[str, int]]:
+        """Sizes to choose schedules for: ``example``, then small and large ones, each with all dimensions alike."""
+        yield dict(example)
+        for share in (0.0, 0.25, 0.75, 1.0):
+            yield {
+                name: dim.nearest(round(max(dim.low, 1) ** (1 - share) * dim.high**share))
+                for name, dim in self.dims.items()
+            }
+
     def examples(self) -> Iterator[dict[str, int]]:
         """Sizes to try a model with: the middles of the ranges, then small ones that no other size is equal to, then usual ones.
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from gpucomp.expr.core import Const, Expr, Reduce, Var, index, reduce, transform, var
-from gpucomp.ir.size import Size, hint
+from gpucomp.expr.core import Const, Expr, Reduce, Var, index, loads, reduce, transform, var
+from gpucomp.ir.size import Example, Size, example_now, hint
 from gpucomp.ir.types import TensorType
+from gpucomp.kernel.body import Contraction
 from gpucomp.kernel.ir import FusedLayers, Kernel
 
 
@@ -22,10 +23,30 @@ def has_sizes(kernel: Kernel) -> bool:
     return any(isinstance(extent, Size) for extents in (shapes, axes) for extent in extents)
 
 
-@lru_cache(maxsize=1024)
 def example_of(kernel: Kernel) -> Kernel:
-    """``kernel`` with every size replaced by its value in the example; itself if it has none."""
-    return at(kernel, hint) if has_sizes(kernel) else kernel
+    """``kernel`` with every size replaced by its value in the example (``hint``); itself if it has none.
+
+    Constants that a contraction reads by axes with sizes are none in the example: they have no layout for every run.
+    """
+    return _example_of(kernel, example_now())
+
+
+@lru_cache(maxsize=1024)
+def _example_of(kernel: Kernel, example: Example | None) -> Kernel:
+    if not has_sizes(kernel):
+        return kernel
+    changing: set[int] = set()
+    if isinstance(body := kernel.body, Contraction):
+        for operand, value in (("a", body.a), ("b", body.b)):
+            if not is_fixed(body, operand):
+                changing |= {ld.source for ld in loads(value)}
+    return replace(at(kernel, hint), constants=kernel.constants - changing)
+
+
+def is_fixed(body: Contraction, operand: str) -> bool:
+    """Whether ``operand`` (``a`` or ``b``) has the same elements in every run if it is constant."""
+    axes = (*body.batch, *body.k, *(body.m if operand == "a" else body.n))
+    return not any(isinstance(axis.extent, Size) for axis in axes)
 
 
 def at(kernel: Kernel, value: Callable[[Any], Any]) -> Kernel:

@@ -35,7 +35,7 @@ from gpucomp.expr.core import (
     walk,
 )
 from gpucomp.expr.simplify import simplify
-from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
+from gpucomp.ir.graph import Constant, Graph, Input, Node, Sizes, Value
 from gpucomp.ir.size import hint, is_one, is_zero, same_shape
 from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel.recognise_scatter import scatter_of
@@ -142,7 +142,7 @@ class Grouping:
     def algorithm(self, value: Value) -> Algorithm | None:
         if value not in self.algorithms:
             node = value.node
-            if node.op in (Input, Constant) or on_host(node):
+            if node.op in (Input, Constant, Sizes) or on_host(node):
                 self.algorithms[value] = None
             else:
                 assert node.op.algorithm is not None
@@ -172,7 +172,7 @@ class Grouping:
 
     def run(self) -> list[Group]:
         for node in self.nodes:
-            if node.op in (Input, Constant):
+            if node.op in (Input, Constant, Sizes):
                 continue
             for value in node.values:
                 if value in self.live:
@@ -491,8 +491,9 @@ def _identity(algorithm: Algorithm) -> tuple[Expr, ...]:
 
 
 def is_scalar(value: Value) -> bool:
-    array = constant_value(value)
-    return array is not None and array.size == 1 and not value.type.dtype.storage_only
+    """Whether ``value`` is one number that is known before a run, or that follows from the run's sizes."""
+    known = value.op in (Constant, Sizes)
+    return known and is_one(value.type.size) and not value.type.dtype.storage_only
 
 
 def pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:

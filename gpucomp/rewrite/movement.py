@@ -210,7 +210,7 @@ def reshape_groups(before: Sequence[int], after: Sequence[int]) -> Groups | None
                 outs.append(right[j])
                 made, j = made * after[right[j]], j + 1
         groups.append((ins, outs))
-    return groups
+    return groups if j == len(right) else None
 
 
 @rule(ops.Reshape)

@@ -22,7 +22,7 @@ import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.elf import Image
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
@@ -142,7 +142,8 @@ class _Costs:
         arguments = [list(dict.fromkeys(plan.launches[number].args)) for number in launches]
         most = max(map(len, arguments), default=0)
         nothing = len(plan.buffers)  # the position of a buffer without bytes
-        self._arguments = np.array([a + [nothing] * (most - len(a)) for a in arguments], np.int64)
+        padded = [a + [nothing] * (most - len(a)) for a in arguments]
+        self._arguments = np.array(padded, np.int64).reshape(len(launches), most)
         self._itemsizes = np.array([*(max(NAMED[b.dtype].nbytes, 1) for b in plan.buffers), 1])
         kernels = [plan.kernels[plan.launches[number].kernel] for number in launches]
         self._contractions = np.array([k for k, kernel in enumerate(kernels) if kernel.family == "contraction"], int)
@@ -208,6 +209,11 @@ class CpuProgram:
             self.threads, self._kept, self._arena = like.threads, like._kept, like._arena
             self._runner, self._context, self._context_address = like._runner, like._context, like._context_address
         self._memory: list[np.ndarray | None] = [self._kept.get(k) for k in range(len(plan.buffers))]
+        for k, buffer in enumerate(plan.buffers):
+            if buffer.kind == NUMBERS:
+                self._memory[k] = (
+                    np.array(buffer.numbers, np.int64).astype(NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+                )
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
         if like is None:
             self._build_table()
@@ -373,9 +379,9 @@ class CpuProgram:
             memory = self._memory[position] if position >= 0 else None
             if memory is not None:
                 self._table.arguments[where] = address_of(memory)
-        starts = np.cumsum([0, *(len(kernel.numbers) for kernel in plan.kernels)])
-        given = [(place, starts[-1 - k]) for k, where in places.items() if k < 0 for place in where]
-        self._number_places, self._number_starts = np.array(given, np.int64).reshape(-1, 2).T
+        given = [(place, -1 - k) for k, where in places.items() if k < 0 for place in where]
+        self._number_places, self._number_kernels = np.array(given, np.int64).reshape(-1, 2).T
+        self._filled = {k: places.get(k, []) for k, b in enumerate(plan.buffers) if b.kind == NUMBERS}
         self._give_numbers()
         temporary = [(place, k) for k, b in enumerate(plan.buffers) if b.kind == TEMP for place in places.get(k, [])]
         self._temporary_places, self._temporary_of = np.array(temporary, np.int64).reshape(-1, 2).T
@@ -390,10 +396,16 @@ class CpuProgram:
         plan = self.plan
         self._launch_numbers, self._temporary, self._seen = like._launch_numbers, like._temporary, like._seen
         self._temporary_places, self._temporary_of = like._temporary_places, like._temporary_of
-        self._number_places, self._number_starts = like._number_places, like._number_starts
+        self._number_places, self._number_kernels = like._number_places, like._number_kernels
+        self._filled = like._filled
         self._moving, self._costs = like._moving, like._costs or _Costs(plan, like._launch_numbers)
         tasks = [plan.kernels[plan.launches[number].kernel].groups[0] for number in self._launch_numbers]
         self._table = like._table.with_tasks(tasks)
+        for row, number in enumerate(self._launch_numbers):
+            kernel = plan.launches[number].kernel
+            if (name := plan.kernels[kernel].name) != like.plan.kernels[kernel].name:  # another variant
+                assert self._runner is not None
+                self._table.set_code(row, self._runner.image.address(f"{name}.call"))
         self._give_numbers()
         costs = self._costs.of(plan, tasks)
         self._segments = [
@@ -407,10 +419,15 @@ class CpuProgram:
             check_host(plan)
 
     def _give_numbers(self) -> None:
-        """Let the launches point to the numbers of their kernels."""
+        """Let the launches point to the numbers of this plan: those of their kernels, and whole buffers of them."""
         self._numbers = np.array([n for kernel in self.plan.kernels for n in kernel.numbers], np.int64)
         if len(self._number_places):
-            self._table.arguments[self._number_places] = address_of(self._numbers) + 8 * self._number_starts
+            starts = np.cumsum([0, *(len(kernel.numbers) for kernel in self.plan.kernels)])
+            self._table.arguments[self._number_places] = address_of(self._numbers) + 8 * starts[self._number_kernels]
+        for position, places in self._filled.items():
+            memory = self._memory[position]
+            assert memory is not None
+            self._table.arguments[places] = address_of(memory)
 
     def _bind_arena(self) -> None:
         """Let temporaries lie in the arena, which may have been replaced by a larger one since the last run."""

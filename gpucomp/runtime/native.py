@@ -63,6 +63,10 @@ class Table:
         made.address = address_of(made._rows)
         return made
 
+    def set_code(self, row: int, address: int) -> None:
+        """Let launch ``row`` run other code, with the same arguments."""
+        self._rows[row, 0] = address
+
     def __len__(self) -> int:
         return len(self._rows)
 

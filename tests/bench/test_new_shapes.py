@@ -6,7 +6,6 @@ import pytest
 
 from bench import any_shape, new_shapes
 from gpucomp import Dim
-from tests.onnx_builders import model, node, value
 
 
 def test_new_shapes_leave_nothing_over(tmp_path, capsys):
@@ -28,19 +27,9 @@ def test_sizes_are_all_different():
 
 
 def test_arenas_are_compared(monkeypatch, capsys):
-    proto = model(
-        [
-            node("Transpose", ["x"], ["t"], perm=[1, 0]),
-            node("MatMul", ["x", "t"], ["m"]),
-            node("Softmax", ["m"], ["s"], axis=-1),
-            node("MatMul", ["s", "x"], ["y"]),
-        ],
-        [value("x", ["n", 32])],
-        ["y"],
-    )
-    small = any_shape.Model("small==1", "small.onnx", {"x": (Dim("n", 1, 500), 32)})
+    small = any_shape.Model("small==1", "small.onnx", {"x": new_shapes.DIMS})
     monkeypatch.setattr(new_shapes, "MODELS", {"small": small})
-    monkeypatch.setattr(new_shapes, "content", lambda model: proto.SerializeToString())
+    monkeypatch.setattr(new_shapes, "content", lambda model: new_shapes.chain(8).SerializeToString())
 
     assert new_shapes.main(["--arena", "small", "--draws", "5"]) == 0
     assert "arena at most 1.000 of the planned one" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpucomp.artifact.formulas import Formulas
 from gpucomp.artifact.open_model import OpenModel
-from gpucomp.artifact.open_plan import OpenPlan, Place, Stack
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Place, Stack
 from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
@@ -139,6 +139,7 @@ OPEN_PLAN = OpenPlan(
     ((6, "<=", False), (1, "==", False)),
     ((Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (0, 1))),),
     64,
+    (Choices(1, 2, (0, 1000), (1, 0), (((2, 8), 1.25),)),),
 )
 
 

@@ -28,6 +28,7 @@ from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
+from gpucomp.ir.size import is_zero, same, smallest
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
@@ -43,8 +44,8 @@ class _Few(Scratch):
         self.d = derive(s, problem(kernel))
         parts, d = self.parts, self.d
         self.m, self.n = parts.rows.extent, parts.cols.extent
-        if parts.causal != NOT_CAUSAL:
-            self.n = min(self.n, min(self.m, parts.last_rows) + parts.causal)
+        if not same(parts.causal, NOT_CAUSAL):
+            self.n = smallest(self.n, min(self.m, parts.last_rows) + parts.causal)
         self.bound: dict[Expr, LaneValue] = {}
         self.queries, self.sums = self._room(self.m * d.head), self._room(self.m * d.means)
         self.weights = self._room(self.m * d.pitch)
@@ -71,7 +72,7 @@ class _Few(Scratch):
             self._start()
             with code.loop(0, self.n, self.d.tile_n) as n0:
                 count = code.integer(self.d.tile_n)
-                if self.n % self.d.tile_n:
+                if not is_zero(self.n % self.d.tile_n):
                     count = code.minimum(code.integer(self.n) - n0, self.d.tile_n)
                 self._dots(n0, count)
                 with code.loop(0, self.m) as row:
@@ -108,10 +109,10 @@ class _Few(Scratch):
         code, parts, lanes = self.code, self.parts, self.lanes
         depth = parts.depth.extent
         with code.loop(0, count, lanes) as j, code.loop(0, self.m) as row:
-            columns = []
+            columns, whole = [], is_zero(self.n % lanes)
             for lane in range(lanes):
                 column = n0 + j + lane
-                columns.append(code.minimum(column, parts.cols.extent - 1) if self.n % lanes else column)
+                columns.append(column if whole else code.minimum(column, parts.cols.extent - 1))
             dots = [code.slot(self.vector) for _ in columns]
             for dot in dots:
                 dot.set(code.const(0.0, self.vector))
@@ -171,7 +172,7 @@ class _Few(Scratch):
         code = self.code
         with code.loop(0, count, self.lanes) as j:
             mask = None
-            if self.n % self.lanes:
+            if not is_zero(self.n % self.lanes):
                 left = code.convert("trunc", code.integer(self.n) - n0 - j, "i32")
                 mask = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
             yield row * self.d.pitch + j, n0 + j, mask

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir import arithmetic, storage
@@ -24,14 +25,14 @@ class Stream:
     """Columns of a register block.
 
     start      address of the first k; the next is ``step`` elements of ``dtype`` later
-    mask       lanes of the last vector that may be read; ``None`` for all
+    masks      lanes of each vector that may be read; ``None`` for all
     following  address of the columns that are read next, to prefetch; ``None`` for none
     """
 
     start: Value
     dtype: DType
-    step: int
-    mask: Value | None
+    step: Any
+    masks: Sequence[Value | None] | None
     following: Value | None
 
 
@@ -52,7 +53,7 @@ class RegisterBlock:
     def sum(
         self,
         rows: Sequence[Row],
-        a_step: int,
+        a_step: Any,
         columns: Stream,
         length: Value,
         sums: list[list[Slot]],
@@ -96,7 +97,7 @@ class RegisterBlock:
         return next((u for u in range(self.unroll, 2 * self.unroll) if int(length.text) % u == 0), self.unroll)
 
     def _step(
-        self, rows: Sequence[Row], a_step: int, columns: Stream, sums: list[list[Slot]], k: Value, further: int
+        self, rows: Sequence[Row], a_step: Any, columns: Stream, sums: list[list[Slot]], k: Value, further: int
     ) -> None:
         """Writes point ``k + further``."""
         code, vectors, scalar = self.code, len(sums[0]), storage.memory_scalar(columns.dtype)
@@ -104,15 +105,16 @@ class RegisterBlock:
         b_at = code.gep(columns.start, k * columns.step, scalar)
         loaded = []
         for v in range(vectors):
-            at = code.gep(b_at, further * columns.step + v * self.width, scalar)
-            if columns.mask is not None and v == vectors - 1:
-                raw = code.masked_load(at, Type(scalar, self.width), columns.mask)
+            at = code.gep(b_at, code.integer(columns.step) * further + v * self.width, scalar)
+            mask = columns.masks[v] if columns.masks else None
+            if mask is not None:
+                raw = code.masked_load(at, Type(scalar, self.width), mask)
             else:
                 raw = code.load(at, Type(scalar, self.width), columns.dtype.nbytes)
             loaded.append(arithmetic.cast(storage.from_memory(raw, columns.dtype), columns.dtype, self.dtype))
-        a_at = k * a_step
+        a_at, a_further = k * a_step, code.integer(a_step) * further
         for (pointer, offset), line in zip(rows, sums, strict=True):
-            place = code.gep(code.gep(pointer, a_at, register), offset + further * a_step, register)
+            place = code.gep(code.gep(pointer, a_at, register), a_further + offset, register)
             factor = code.splat(code.load(place, Type(register)), self.width)
             for v in range(vectors):
                 line[v].set(self._multiply_add(factor, loaded[v], line[v].get()))

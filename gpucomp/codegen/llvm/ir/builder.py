@@ -250,6 +250,7 @@ class Code:
         self.native_bf16 = False
         self._tables: set[str] = set()
         self._sizes: dict[RunSize, Value] = {}
+        self._numbers: dict[RunSize, int] = {}
         self._lines: list[str] = []
         self._entry: list[str] = []
         self._counter = 0
@@ -274,13 +275,17 @@ class Code:
     @property
     def sizes(self) -> tuple[RunSize, ...]:
         """What the array ``sizes`` has to hold."""
-        return tuple(self._sizes)
+        return tuple(self._numbers)
+
+    def share_sizes(self, caller: Code) -> None:
+        """Reads sizes from the array that ``caller`` is given."""
+        self._numbers = caller._numbers
 
     def size(self, size: Size, kind: str = SIZE) -> Value:
         """A size of the run, or a number of its ``kind``, as an i64."""
         wanted = RunSize(size, kind)
         if wanted not in self._sizes:
-            number = len(self._sizes)
+            number = self._numbers.setdefault(wanted, len(self._numbers))
             self._entry += [
                 f"  %size{number}.at = getelementptr i64, ptr %sizes, i64 {number}",
                 f"  %size{number} = load i64, ptr %size{number}.at, !invariant.load !{{}}",
