@@ -136,6 +136,10 @@ def model_of(data: object, plan_data: object) -> OpenModel:
     if len(outputs) != len(ranks):
         refuse("open.outputs", f"{len(ranks)} shapes expected")
     choices = tuple(_choice(one, plan, formulas, f"open.choices[{k}]") for k, one in _items(data["choices"], "choices"))
+    variants = [k for one in choices for k in {*one.kernels, one.kernel}]
+    others = {k for one in choices for k in one.kernels if k != one.kernel}
+    if len(set(variants)) < len(variants) or others & {launch.kernel for launch in plan.launches}:
+        refuse("open.choices", "a variant of a kernel is launched elsewhere")
     opened = OpenPlan(plan, formulas, conditions, orders, alignment, choices)
     made = OpenModel(shapes, opened, outputs, example)
     check(made)

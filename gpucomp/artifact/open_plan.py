@@ -47,8 +47,9 @@ Stacks = tuple[Stack, ...]
 class Choices:
     """Kernels for parts of the range: each run launches one of ``kernels`` where the plan says ``kernel``.
 
-    It is the last whose start is at most the number at place ``points``. ``starts`` rise from 0. ``regrets`` are for people: at
-    some sizes of the dimensions, the predicted ratio to the fastest schedule that is known for them.
+    Nothing else launches ``kernels``. It is the last whose start is at most the number at place ``points``. ``starts`` rise
+    from 0. ``regrets`` are for people: at some sizes of the dimensions, the predicted ratio to the fastest schedule that is
+    known for them.
     """
 
     kernel: int
@@ -136,18 +137,22 @@ class OpenPlan:
             buffers[position] = _made(Buffer, vars(buffers[position]) | {"numbers": told(values)})
         for position in t.fixed_temporaries:
             buffers[position] = _made(Buffer, vars(buffers[position]) | {"offset": offsets[position]})
+        if max(itemgetter(*t.groups)(values)) > MOST_GROUPS:
+            raise damaged(f"more than {MOST_GROUPS} groups at {dict(sizes)}")
         given = [number_of(kind, values[place]) for kind, place in t.given]
         kernels = list(plan.kernels)
-        for position, groups, own in t.open_kernels:
-            found = groups(values)
-            if max(found) > MOST_GROUPS:
-                raise damaged(f"{max(found)} groups at {dict(sizes)}")
-            fields = vars(kernels[position]).copy()
-            fields["groups"], fields["numbers"] = found, own(given)
-            kernels[position] = _made(CompiledKernel, fields)
-        for choice in self.choices:
-            which = bisect_right(choice.starts, values[choice.points]) - 1
-            kernels[choice.kernel] = kernels[choice.kernels[max(which, 0)]]
+        for choice in self.choices:  # what is not launched is in the plan too, as what is
+            which = choice.kernels[max(bisect_right(choice.starts, values[choice.points]) - 1, 0)]
+            for position in (choice.kernel, *choice.kernels):
+                kernels[position] = plan.kernels[which]
+        made: dict[int, CompiledKernel] = {}
+        for position, kernel in enumerate(kernels):
+            one = made.get(id(kernel))
+            if one is None and (how := t.open_kernels.get(id(kernel))) is not None:
+                fields = vars(kernel).copy()
+                fields["groups"], fields["numbers"] = how[0](values), how[1](given)
+                one = made[id(kernel)] = _made(CompiledKernel, fields)
+            kernels[position] = one or kernel
         changed = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
         return _made(Plan, vars(plan) | changed)
 
@@ -206,20 +211,25 @@ class _Template:
             position for position, b in enumerate(plan.buffers) if b.kind == TEMP and position not in changed
         ]
         given: dict[Any, int] = {}
-        self.open_kernels = [
-            (
-                position,
+        self.open_kernels = {  # by the kernels' identities, which last as long as the plan
+            id(one): (
                 getter(one.groups),
                 _getter([given.setdefault(pair, len(given)) for pair in cast(tuple[Any, ...], one.numbers)]),
             )
-            for position, one in enumerate(plan.kernels)
+            for one in plan.kernels
             if one.numbers or any(isinstance(n, Place) for n in one.groups)
-        ]
+        }
         self.given: list[tuple[str, int]] = list(given)
         extents: Iterator[Any] = chain(*(b.shape for b in plan.buffers), *(k.groups for k in plan.kernels))
-        found = sorted({n.number for n in extents if isinstance(n, Place)})
-        self.extents = (*found, *([*found, 0, 0][:2])) if len(found) < 2 else tuple(found)
+        self.extents = _at_least_two({n.number for n in extents if isinstance(n, Place)})
+        counts: Iterator[Any] = chain(*(k.groups for k in plan.kernels))
+        self.groups = _at_least_two({n.number for n in counts if isinstance(n, Place)})
         self.constants = list(places)
+
+
+def _at_least_two(places: set[int]) -> tuple[int, ...]:
+    """``places`` for ``itemgetter``, which gives a tuple of several only."""
+    return tuple(sorted(places)) if len(places) > 1 else (*places, *places) or (0, 0)
 
 
 def _getter(positions: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:

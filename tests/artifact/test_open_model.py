@@ -126,6 +126,14 @@ def test_a_plan_has_the_numbers_of_its_sizes():
     assert plan.kernels[1].numbers == (25,)
 
 
+def test_a_plan_has_the_kernels_that_its_sizes_choose():
+    plan = OPEN_PLAN.at({"n": 3, "h": 32})  # 96 elements
+
+    assert (plan.kernels[1].name, plan.kernels[1].numbers) == ("k2", (96,))
+    assert OPEN_PLAN.at({"n": 3, "h": 16}).kernels[1].name == "k1"
+    assert all(isinstance(number, int) for kernel in plan.kernels for number in kernel.numbers)
+
+
 def test_a_plan_is_only_for_sizes_that_meet_its_conditions():
     assert OPEN_PLAN.at({"n": 4, "h": 8}) is None  # not 4 - n <= 0
     assert OPEN_PLAN.objection({"n": 4, "h": 8}) == ("n < 4", ("n",))

@@ -518,7 +518,8 @@ field("outside", "orders", [[[[2], []], [[3], [0]], [[99], [0, 1]]]])
 field("five", "orders", [[[[2], []], [[3], [0]], [[4], [0, 1]]]] * 5)
 field("huge", "alignment", 1 << 40)
 for what, change in {
-    "kernel_outside": {"kernel": 2},
+    "kernel_outside": {"kernel": 3},
+    "kernel_launched_elsewhere": {"kernels": [1, 0]},
     "kernels_outside": {"kernels": [1, 9]},
     "points_outside": {"points": 99},
     "points_true": {"points": True},
@@ -527,14 +528,15 @@ for what, change in {
     "starts_above_0": {"starts": [1, 2]},
     "no_starts": {"starts": [], "kernels": []},
     "starts_of_70_bits": {"starts": [0, 1 << 70]},
-    "more_kernels_than_starts": {"kernels": [1, 0, 1]},
+    "more_kernels_than_starts": {"kernels": [1, 2, 1]},
     "regret_infinite": {"regrets": [[[1, 8], 1e999]]},
     "regret_text": {"regrets": [[[1, 8], "1"]]},
     "regret_of_other_sizes": {"regrets": [[[1], 1.0]]},
     "more": {"more": 1},
 }.items():
     opened(f"choice_{what}", "GPC7004", lambda m, change=change: m["open"]["choices"][0].update(change))
-opened("choice_of_another_language", "GPC7004", lambda m: m["plan"]["kernels"][0].update(language="cuda"))
+opened("choice_of_another_language", "GPC7004", lambda m: m["plan"]["kernels"][2].update(language="cuda"))
+opened("choices_twice", "GPC7004", lambda m: m["open"]["choices"].append(m["open"]["choices"][0]))
 for what, buffer in {
     "texts": {"dtype": "string"},
     "fractions": {"dtype": "f32", "nbytes": 8},

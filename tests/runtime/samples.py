@@ -131,6 +131,7 @@ OPEN_PLAN = OpenPlan(
         kernels=(
             replace(PLAN.kernels[0], groups=(Place(0), 1, 1), numbers=(("size", 2), ("magic", 1), ("shift", 1))),
             replace(PLAN.kernels[1], numbers=(("size", 3),)),
+            replace(PLAN.kernels[1], name="k2", numbers=(("size", 2),)),
         ),
         launches=(Launch(0, (0, 1, 2), inputs=2), Launch(1, (2, 3, 4, 5), inputs=1)),
         outputs=(5, 0),
@@ -139,7 +140,7 @@ OPEN_PLAN = OpenPlan(
     ((6, "<=", False), (1, "==", False)),
     ((Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (0, 1))),),
     64,
-    (Choices(1, 2, (0, 1000), (1, 0), (((2, 8), 1.25),)),),
+    (Choices(1, 2, (0, 50), (1, 2), (((2, 8), 1.25),)),),
 )
 
 
