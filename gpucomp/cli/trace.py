@@ -49,7 +49,7 @@ def read(path: Path, exe: AnyShapeExecutable) -> Trace:
         if line.strip()
     )
     if not found:
-        raise UsageError(f"--shapes-from {quote(path)}: no sizes in it", code="GPC2002")
+        raise UsageError(f"--shapes-from {quote(path)}: no sizes in it", code="GPC2035")
     return Trace(path, found)
 
 
@@ -58,6 +58,9 @@ def _sizes(line: str, where: str, exe: AnyShapeExecutable) -> dict[str, int]:
         given = json.loads(line)
     except (ValueError, RecursionError):
         given = None
+    if not isinstance(given, dict):
+        names = ", ".join(map(quote, exe.dims))
+        raise UsageError(f"{where}: a JSON object with a size for each of {names} expected", code="GPC2035")
     return exe.sizes_from(given, where)
 
 

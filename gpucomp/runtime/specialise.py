@@ -222,20 +222,20 @@ def run(
 def require_specialise(mode: str, declared: object, any_shape: bool) -> None:
     """Raise ``UsageError`` for values of ``specialise`` and ``specialise_for`` that there are not, or that have no effect."""
     if mode not in MODES:
-        raise UsageError(f"specialise: one of {', '.join(MODES)} expected, {quote(mode)} given", code="GPC2002")
+        raise UsageError(f"specialise: one of {', '.join(MODES)} expected, {quote(mode)} given", code="GPC2036")
     if not isinstance(declared, list | tuple):
-        raise UsageError(f"specialise_for: a list of sets of sizes expected, {quote(declared)} given", code="GPC2002")
+        raise UsageError(f"specialise_for: a list of sets of sizes expected, {quote(declared)} given", code="GPC2036")
     if (mode == "declared") != bool(declared) and mode != "background":
         told = (
             "needs specialise_for"
             if mode == "declared"
             else "has no sets of sizes to use: specialise_for needs declared"
         )
-        raise UsageError(f"specialise={mode!r} {told}", code="GPC2007")
+        raise UsageError(f"specialise={mode!r} {told}", code="GPC2036")
     if not any_shape and mode != "never":
         raise UsageError(
             f"specialise={mode!r} has no effect without a Dim in shapes: every model is compiled for its shapes",
-            code="GPC2007",
+            code="GPC2036",
         )
 
 

@@ -269,15 +269,19 @@ def test_a_file_that_nobody_trusts_is_built_again(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        ({"specialise": "always"}, "GPC2002", "one of never, declared, background expected, 'always' given"),
-        ({"specialise": "declared"}, "GPC2007", "specialise='declared' needs specialise_for"),
-        ({"specialise_for": [{"n": 1, "w": 2}]}, "GPC2007", "specialise_for needs declared"),
-        ({"specialise": "declared", "specialise_for": {"n": 1}}, "GPC2002", "a list of sets of sizes expected"),
-        ({"specialise": "declared", "specialise_for": [3]}, "GPC2002", "specialise_for: a size for each of 'n', 'w'"),
+        ({"specialise": "always"}, "GPC2036", "one of never, declared, background expected, 'always' given"),
+        ({"specialise": "declared"}, "GPC2036", "specialise='declared' needs specialise_for"),
+        ({"specialise_for": [{"n": 1, "w": 2}]}, "GPC2036", "specialise_for needs declared"),
+        ({"specialise": "declared", "specialise_for": {"n": 1}}, "GPC2036", "a list of sets of sizes expected"),
+        (
+            {"specialise": "declared", "specialise_for": [3]},
+            "GPC2035",
+            "an object with a size for each of 'n', 'w'",
+        ),
         ({"specialise": "declared", "specialise_for": [{"n": 1}]}, "GPC2111", "dimension 'w' has no size"),
         ({"specialise": "declared", "specialise_for": [{"n": 9, "w": 1}]}, "GPC2111", "dimension 'n' is 9, 1 to 8"),
-        ({"specialise": "declared", "specialise_for": [{"x": (1, 12)}]}, "GPC2002", "a list of 3 sizes for input 'x'"),
-        ({"specialise": "declared", "specialise_for": [{"x": (1, 2, 3)}]}, "GPC2002", "dimension 1 of input 'x' is 12"),
+        ({"specialise": "declared", "specialise_for": [{"x": (1, 12)}]}, "GPC2035", "a list of 3 sizes for input 'x'"),
+        ({"specialise": "declared", "specialise_for": [{"x": (1, 2, 3)}]}, "GPC2035", "dimension 1 of input 'x' is 12"),
     ],
 )
 def test_wrong_options_are_told(options, code, told):
@@ -288,7 +292,7 @@ def test_wrong_options_are_told(options, code, told):
 
 
 def test_an_option_without_effect_is_told():
-    with pytest.raises(UsageError, match="GPC2007 specialise='background' has no effect without a Dim"):
+    with pytest.raises(UsageError, match="GPC2036 specialise='background' has no effect without a Dim"):
         gpucomp.compile(scaled(), target="cpu", shapes={"x": (1, 12, 3)}, specialise="background")
 
 

@@ -38,21 +38,21 @@ class Height:
         return self.count.code.when(self.count > i)
 
 
-def heights_of_rest(mr: int, vectors: int) -> list[int]:
-    """Heights of register blocks for less than ``mr`` rows, from the largest to the smallest.
-
-    A block of few rows takes as long as one with ``IN_FLIGHT`` sums.
-    """
+def heights_of_rest(mr: int, lowest: int) -> list[int]:
+    """Heights of register blocks for less than ``mr`` rows, from the largest to about ``lowest``."""
     heights = [mr - 1] if mr > 1 else []
-    while heights and heights[-1] * vectors > IN_FLIGHT and heights[-1] > 1:
-        heights.append(max(1, heights[-1] * 3 // 4))
+    while heights and heights[-1] > lowest:
+        heights.append(max(1, heights[-1] * 2 // 3))
     return heights
 
 
-def rest_of_rows(code: Code, left: Value, mr: int, vectors: int) -> Iterator[Height]:
-    """The heights, each in a branch for the runs in which ``left`` rows, less than ``mr``, need it; 0 rows need none."""
+def rest_of_rows(code: Code, left: Value, mr: int, vectors: int, lowest: int = 0) -> Iterator[Height]:
+    """The heights, each in a branch for the runs in which ``left`` rows, less than ``mr``, need it; 0 rows need none.
+
+    A block of few rows and ``vectors`` takes as long as one with ``IN_FLIGHT`` sums, if ``lowest`` does not say otherwise.
+    """
     end = code._name("rest")
-    for height, smaller in pairwise([*heights_of_rest(mr, vectors), 0]):
+    for height, smaller in pairwise([*heights_of_rest(mr, lowest or -(-IN_FLIGHT // vectors)), 0]):
         name = code._name("h")
         code.branch(left > smaller, f"{name}.here", f"{name}.lower")
         code.label(f"{name}.here")
