@@ -34,23 +34,23 @@ Data = Mapping[str, Any]
 @dataclass(frozen=True)
 class OpenModel:
     """``plan`` for the sizes of ``shapes``. ``outputs`` are the shapes of the outputs as they are shown: a number, a place
-    among the plan's formulas, or the name of a dimension. ``example`` has sizes that fit.
+    among the plan's formulas, or a dimension. ``example`` has sizes that fit.
     """
 
     shapes: OpenShapes
     plan: OpenPlan
-    outputs: tuple[tuple[int | Place | str, ...], ...]
+    outputs: tuple[tuple[int | Place | Dim, ...], ...]
     example: Mapping[str, int]
 
-    def shape(self, extents: Sequence[int | Place | str]) -> tuple[Any, ...]:
+    def shape(self, extents: Sequence[int | Place | Dim]) -> tuple[Any, ...]:
         """The shape with a ``Dim``, or a ``Size``, where each run decides."""
         dims, formulas = self.shapes.dims, self.plan.formulas
 
-        def extent(n: int | Place | str) -> Any:
+        def extent(n: int | Place | Dim) -> Any:
             if isinstance(n, Place):
                 found = _size(formulas, n.number, dims, self.example)
                 return Dim(formulas.texts[n.number], 0, ANY) if found is None else found
-            return dims.get(n) or Dim(n, 0, ANY) if isinstance(n, str) else n
+            return n
 
         return tuple(map(extent, extents))
 
@@ -112,7 +112,7 @@ def data_of(model: OpenModel) -> dict[str, object]:
             }
             for one in plan.choices
         ],
-        "outputs": model.outputs,
+        "outputs": [[n.name if isinstance(n, Dim) else n for n in shape] for shape in model.outputs],
     }
 
 
@@ -131,7 +131,9 @@ def model_of(data: object, plan_data: object) -> OpenModel:
     shapes = OpenShapes(_inputs(plan, dims), said, dict.fromkeys(plan.input_containers))
     if missing := dims.keys() - shapes.dims.keys():
         refuse("open.dims", f"no input has a dimension {quote(min(missing))}")
-    outputs = tuple(_output(one, len(formulas), f"open.outputs[{k}]") for k, one in _items(data["outputs"], "outputs"))
+    outputs = tuple(
+        _output(one, dims, len(formulas), f"open.outputs[{k}]") for k, one in _items(data["outputs"], "outputs")
+    )
     ranks = [len(plan.buffers[position].shape) for position in plan.outputs]
     if len(outputs) != len(ranks):
         refuse("open.outputs", f"{len(ranks)} shapes expected")
@@ -266,14 +268,14 @@ def _stack(data: object, number: int, where: str) -> Stack:
     return Stack(buffers, above)
 
 
-def _output(data: object, count: int, where: str) -> tuple[int | Place | str, ...]:
+def _output(data: object, dims: Mapping[str, Dim], count: int, where: str) -> tuple[int | Place | Dim, ...]:
     if not isinstance(data, list) or len(data) > manifest.MAX_RANK:
         refuse(where, f"a list of at most {manifest.MAX_RANK} extents expected")
-    found: list[int | Place | str] = []
+    found: list[int | Place | Dim] = []
     for one in data:
         match one:
             case str() if 0 < len(one) <= 1_000:
-                found.append(one)
+                found.append(dims.get(one) or Dim(one, 0, ANY))
             case {"place": place, **rest} if not rest:
                 found.append(Place(manifest.integer(0, count - 1)(place, where)))
             case _:

@@ -135,7 +135,7 @@ class AnyShapeExecutable(Executable):
         plan = program.open_plan
         outputs = tuple(
             tuple(
-                own if isinstance(n, Size) else n.name if isinstance(n, Dim) else n
+                own if isinstance(n, Size) else n
                 for n, own in zip(spec.shape, plan.plan.buffers[position].shape, strict=True)
             )
             for spec, position in zip(self.outputs, plan.plan.outputs, strict=True)

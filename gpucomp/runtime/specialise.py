@@ -17,7 +17,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import GpucompError, UsageError, quote
 from gpucomp.runtime.executable import Executable
 
 MODES = ("never", "declared", "background")
@@ -29,6 +29,21 @@ SAMPLES = 5  # of each program, after a first run that does not count
 FASTER = 0.97  # of the general program's time: less is worth the memory
 IDLE_S = 1.0  # after which the thread ends; the next set of sizes starts it again
 AT_EXIT_S = 5.0  # that the interpreter waits for the thread
+FAILURES = (  # of a compilation: requests go on without it, and ``report`` tells
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    GpucompError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    Warning,
+)
 WAITING, COMPILING, TRYING, KEPT, SLOWER, FAILED = "waiting", "compiling", "trying", "kept", "slower", "failed"
 
 Key = tuple[int, ...]
@@ -184,16 +199,20 @@ class Specialiser:
             if self._stopping:
                 raise _Stopped
 
+        made: Executable | None = None
         assert self._make is not None
         try:
             made = self._context.copy().run(self._make, entry.sizes, watch)
             self._prepare(made)
         except _Stopped:
             return
-        except Exception as error:  # whatever it is, requests go on without it; ``report`` tells
+        except FAILURES as error:
             with self._lock:
                 entry.state, entry.error = FAILED, f"{type(error).__name__}: {error}"
             return
+        finally:
+            if made is None and entry.state == COMPILING:
+                entry.state = FAILED
         with self._lock:
             entry.state, entry.exe = TRYING, made
             owners = [(key, e) for key, e in self._entries.items() if e.exe is not None and not e.declared]

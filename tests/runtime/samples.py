@@ -145,7 +145,7 @@ OPEN_PLAN = OpenPlan(
 
 
 def open_contents(plan=OPEN_PLAN):
-    model = OpenModel(SHAPES, plan, ((Place(4), Place(1)), ("n", "h")), {"n": 2, "h": 8})
+    model = OpenModel(SHAPES, plan, ((Place(4), Place(1)), tuple(SHAPES.dims.values())), {"n": 2, "h": 8})
     return replace(contents(plan.plan), open=model)
 
 
