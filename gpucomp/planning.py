@@ -10,13 +10,13 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
-from gpucomp.artifact.open_plan import Choices, OpenPlan, stacks_of
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
 from gpucomp.artifact.plan import (
     COUNTER,
     INPUT,
@@ -34,9 +34,10 @@ from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.conditions import Assumed, assuming
+from gpucomp.ir.dim import ANY
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.graph import Constant, Graph, Sizes, Value
-from gpucomp.ir.size import hint, is_zero, same
+from gpucomp.ir.size import hint, is_zero, same, value_at
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
 from gpucomp.kernel.example import example_of
@@ -49,6 +50,7 @@ from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.variants import Variants
 
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
+WORSE = 1.02  # an arena that is so much larger than another one
 WHOLE_MODEL = "model.o"  # a CPU model is one object
 
 
@@ -236,10 +238,69 @@ def make_open_plan(
         regrets = tuple((tuple(sizes[dim] for dim in shapes.dims), round(ratio, 3)) for sizes, ratio in found.regrets)
         choices.append(Choices(kernel, cast(int, found.points), starts, tuple(own), regrets))
     plan = replace(plan, kernels=tuple(kernels))
-    offsets = {b: plan.buffers[b].offset for b in builder.lives}
+    orders = _orders(builder, plan.buffers, shapes, target.alignment)
+    return open_plan(plan, shapes, conditions, orders, target.alignment, choices), weights
+
+
+def _orders(builder: _Builder, example: Sequence[Buffer], shapes: OpenShapes, alignment: int) -> tuple[Stacks, ...]:
+    """The order of the temporaries that is best in the example, and those that are much better at the ends of the ranges."""
+
     dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
-    stacks = stacks_of(offsets, builder.lives, dying)
-    return open_plan(plan, shapes, conditions, stacks, target.alignment, choices), weights
+
+    def stacks(offsets: Sequence[int]) -> Stacks:
+        return stacks_of({b: offsets[b] for b in builder.lives}, builder.lives, dying)
+
+    found = [stacks([b.offset for b in example])]
+    for end in (0, ANY):
+        sizes = {name: dim.nearest(end) for name, dim in shapes.dims.items()}
+        try:
+            nbytes = [max(int(value_at(b.nbytes, sizes)), 0) for b in builder.buffers]
+        except ZeroDivisionError:  # the ends need not meet the conditions
+            continue
+        arena = min(placed(order, nbytes, alignment)[1] for order in found)
+        buffers, least, _ = _lay_out(builder, alignment, nbytes)
+        if arena > WORSE * least:
+            found.append(stacks([b.offset for b in buffers]))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """A temporary buffer. ``inplace`` has the positions, among all of them, of those whose memory it can take over."""
+
+    nbytes: Any
+    first: int
+    last: int
+    inplace: tuple[int, ...]
+
+
+def arenas_of(
+    graph: Graph, steps: Sequence[KernelStep], shapes: OpenShapes, alignment: int
+) -> tuple[list[Temporary], tuple[Stacks, ...]]:
+    """The temporaries of ``steps``, without those that a kernel may need for itself, and the orders to place them in."""
+    builder = _Builder(graph)
+    for value in graph.inputs:
+        builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
+    for number, step in enumerate(steps):
+        fresh = [v for v in step.outputs if v not in builder.position]
+        builder._let_replace(step, builder._launch(number, step), fresh)
+    buffers, _, _ = _lay_out(builder, alignment)
+    rank = {b: k for k, b in enumerate(builder.lives)}
+    orders = _orders(builder, buffers, shapes, alignment)
+    found = [
+        Temporary(builder.buffers[b].nbytes, first, last, tuple(rank[o] for o in _dying(builder, b)))
+        for b, (first, last) in builder.lives.items()
+    ]
+    ranked = tuple(
+        tuple(replace(stack, buffers=tuple(rank[b] for b in stack.buffers)) for stack in order) for order in orders
+    )
+    return found, ranked
+
+
+def _dying(builder: _Builder, buffer: int) -> list[int]:
+    """The temporaries whose memory ``buffer`` can take over, because they die when it is made."""
+    lives = builder.lives
+    return [o for o in builder.replaceable.get(buffer, []) if o in lives and lives[o][1] == lives[buffer][0]]
 
 
 def _planned(
@@ -353,20 +414,18 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
     return pairs
 
 
-def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int, int]:
-    """Offsets for the temporaries; the arena's size and the largest live set, in bytes."""
+def _lay_out(
+    builder: _Builder, alignment: int, nbytes: Sequence[int] | None = None
+) -> tuple[tuple[Buffer, ...], int, int]:
+    """Offsets for the temporaries; the arena's size and the largest live set, in bytes. ``nbytes`` if not the example's."""
     order = list(builder.lives)
     rank = {buffer: k for k, buffer in enumerate(order)}
     lifetimes = [
         Lifetime(
-            int(hint(builder.buffers[b].nbytes)),
+            int(hint(builder.buffers[b].nbytes)) if nbytes is None else nbytes[b],
             builder.lives[b][0],
             builder.lives[b][1],
-            tuple(
-                rank[o]
-                for o in builder.replaceable.get(b, [])
-                if o in rank and builder.lives[o][1] == builder.lives[b][0]
-            ),
+            tuple(rank[o] for o in _dying(builder, b)),
         )
         for b in order
     ]

@@ -332,6 +332,8 @@ def check_plan(plan: Plan) -> None:
         needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
         if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
             _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
+        if buffer.kind == NUMBERS and not NAMED[buffer.dtype].is_integer:
+            _refuse(where, f"whole numbers of type {buffer.dtype}")
         if (buffer.kind == NUMBERS) != bool(buffer.numbers) or len(buffer.numbers) not in (0, math.prod(buffer.shape)):
             _refuse(
                 where, f"{len(buffer.numbers)} numbers in a buffer of kind {buffer.kind} and shape {list(buffer.shape)}"
@@ -420,9 +422,9 @@ def data_of(plan: Plan) -> dict[str, object]:
         {name: value for name, value in _fields(plan).items() if name != "repeats"}
         | (repeats if plan.repeats else {})
         | {
-            "buffers": [_fields(b) for b in plan.buffers],
+            "buffers": [_with_numbers(b) for b in plan.buffers],
             "kernels": [
-                _fields(k)
+                _with_numbers(k)
                 | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
                 | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
                 for k in plan.kernels
@@ -432,6 +434,11 @@ def data_of(plan: Plan) -> dict[str, object]:
             "output_containers": dict(plan.output_containers),
         }
     )
+
+
+def _with_numbers(value: Any) -> dict[str, object]:
+    """The fields, without ``numbers`` where there are none: few have any, and earlier versions knew none."""
+    return {name: field for name, field in _fields(value).items() if name != "numbers" or field}
 
 
 def _fields(value: Any) -> dict[str, object]:

@@ -225,7 +225,9 @@ class CpuProgram:
         self._memory: list[np.ndarray | None] = [self._kept.get(k) for k in range(len(plan.buffers))]
         for k, buffer in enumerate(plan.buffers):
             if buffer.kind == NUMBERS:
-                self._memory[k] = np.array(buffer.numbers, NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+                self._memory[k] = (
+                    np.array(buffer.numbers, np.int64).astype(NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+                )
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
         if like is not None and not plan.repeats:
             self._take_table(like)
