@@ -132,9 +132,9 @@ class _Builder:
         self._let_replace(step, launch, fresh)
         geometry = item.source.geometry
         extra = []
-        if geometry.workspace_bytes:
+        if not is_zero(geometry.workspace_bytes):
             extra.append(self.temporary(f"s{number}", TensorType(I8, (geometry.workspace_bytes,)), number))
-        if geometry.counter_bytes:
+        if not is_zero(geometry.counter_bytes):
             extra.append(self.add(COUNTER, f"c{number}", TensorType(I8, (geometry.counter_bytes,))))
         name = item.source.name
         if name not in self.kernels:

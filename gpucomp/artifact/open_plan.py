@@ -63,7 +63,7 @@ class Choices:
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
 
-    plan        shapes and bytes of buffers, task counts of kernels and their ``numbers`` can be a ``Place``. A number of a
+    plan        shapes and bytes of buffers, work-groups of kernels and their ``numbers`` can be a ``Place``. A number of a
                 kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
     orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one

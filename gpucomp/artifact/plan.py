@@ -38,8 +38,9 @@ class CompiledKernel:
 
     ``groups``, ``items``, ``shared``: see ``kernel.geometry.Geometry``. ``binary`` names the member of the file that
     holds the machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value after the
-    buffers. ``numbers`` are what a run gives a kernel for any size: the last pointer is to an array of them, as i64. A
-    ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic dependent launch).
+    buffers. ``numbers`` are what a run gives a kernel for any size, as 64-bit integers after the buffers; on the CPU the last
+    pointer is to an array of them. A ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic
+    dependent launch).
 
     ``operations`` is the number of operations of one launch, on numbers of type ``arithmetic``. A multiply-add counts
     as two, and a convolution always as a direct convolution. ``traffic`` is the number of bytes that must be moved at

@@ -29,7 +29,7 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.host import check_host, run_host
+from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.repeats import Loop, LoopTable, divided, loop_of
 
@@ -225,9 +225,7 @@ class CpuProgram:
         self._memory: list[np.ndarray | None] = [self._kept.get(k) for k in range(len(plan.buffers))]
         for k, buffer in enumerate(plan.buffers):
             if buffer.kind == NUMBERS:
-                self._memory[k] = (
-                    np.array(buffer.numbers, np.int64).astype(NAMED[buffer.dtype].numpy).reshape(buffer.shape)
-                )
+                self._memory[k] = numbers_of(buffer)
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
         if like is not None and not plan.repeats:
             self._take_table(like)
