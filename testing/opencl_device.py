@@ -137,7 +137,9 @@ def run(
         arrays.append(np.zeros(geometry.counter_bytes, np.uint8))
     same = {} if in_place is None else {kernel.inputs: in_place}
     if device in opencl_drivers.DRIVERS:
-        found = opencl_drivers.process(device).call(_launched, "generic", source, arrays, launches, True, same, None, numbers)
+        found = opencl_drivers.process(device).call(
+            _launched, "generic", source, arrays, launches, True, same, None, numbers
+        )
     else:
         found = _launched(device, source, arrays, launches, device != "generic", same, built, numbers)
     return [

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,15 +35,28 @@ from gpucomp.runtime.cuda_driver import (
     loaded,
 )
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
 STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
 PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
+MOST_CAPTURED = 100_000  # launches in a graph, with those of all steps of loops
+SLICE_ALIGNMENT = 16  # bytes that kernels load at once: slices of other sizes are copied to where they are aligned
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
 # errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """An argument of ``launch`` that advances from ``base`` on, and the memory that its slices are copied to, or 0."""
+
+    launch: int
+    moved: Moving
+    base: int
+    copied: int
 
 
 class CudaProgram:
@@ -109,6 +123,7 @@ class CudaProgram:
                 self._functions = like._functions
             self._owned.callback(_destroyed, driver, self._graphs)
             self._bind()
+            self._never_captured = None in self._launches or sum(plan.counts()) > MOST_CAPTURED
             self._wait()
         self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
 
@@ -256,16 +271,24 @@ class CudaProgram:
             if buffer.kind == TEMP and buffer.nbytes:
                 self._memory[position] = address + buffer.offset
         self._launches = self._prepare()
+        self._moving: dict[int, list[_Slice]] = {}
+        for one in self._slices:
+            self._moving.setdefault(one.launch, []).append(one)
         _destroyed(self._driver, self._graphs)  # they have the old addresses
 
     def _prepare(self) -> list[KernelLaunch | None]:
-        """The plan's launches, prepared; ``None`` for a host operator."""
+        """The plan's launches, prepared; ``None`` for a host operator. Notes the parts of buffers that loops move along."""
         launches: list[KernelLaunch | None] = []
-        for launch in self.plan.launches:
+        self._slices: list[_Slice] = []
+        for number, launch in enumerate(self.plan.launches):
             if launch.kernel < 0:
                 launches.append(None)
                 continue
-            kernel, addresses = self.plan.kernels[launch.kernel], [self._memory[a] for a in launch.args]
+            kernel = self.plan.kernels[launch.kernel]
+            addresses = [self._memory[a] for a in launch.args]
+            self._slices += [
+                self._slice(number, kernel, moved, addresses) for moved in moving_arguments(self.plan, number)
+            ]
             arguments = [np.array([a], np.uint64) for a in addresses]
             arguments += [np.array([n], np.int64) for n in kernel.numbers]
             arguments += [encoded(self._driver, m, addresses[m.parameter]) for m in kernel.tensor_maps]
@@ -282,6 +305,13 @@ class CudaProgram:
                 )
             )
         return launches
+
+    def _slice(self, launch: int, kernel: CompiledKernel, moved: Moving, addresses: list[int]) -> _Slice:
+        """How an argument advances in a loop: by its address, or by copies where kernels need an alignment."""
+        base, copied = addresses[moved.index], 0
+        if moved.advance % SLICE_ALIGNMENT or any(m.parameter == moved.index for m in kernel.tensor_maps):
+            copied = addresses[moved.index] = self._allocate(abs(moved.advance))
+        return _Slice(launch, moved, base, copied)
 
     def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:
         if self._by_ptx:
@@ -341,20 +371,21 @@ class CudaProgram:
         marks: list[Any] = []
         with self._running():
             self._send(inputs)
-            for launch, kernel in zip(self.plan.launches, self._launches, strict=True):
+            for number, step in in_order(self.plan):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
                 start.record(self._stream)
-                self._launch(launch, kernel)
+                self._launch(number, step)
                 end.record(self._stream)
-                marks.append((start, end) if kernel is not None else None)
+                if self._launches[number] is not None:
+                    marks.append((number, start, end))
             self._wait()
-            times = [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
+            times = [0.0] * len(self.plan.launches)
             spans: list[Span] = []
-            origin = next((m[0] for m in marks if m is not None), None)
-            for number, (mark, seconds) in enumerate(zip(marks, times, strict=True)):
-                if mark is not None:
-                    start = 1e-3 * cp.cuda.get_elapsed_time(origin, mark[0]) if spans else 0.0
-                    spans.append(Span(number, 0, start, start + seconds))
+            for number, start, end in marks:
+                begin = 1e-3 * cp.cuda.get_elapsed_time(marks[0][1], start) if spans else 0.0
+                seconds = 1e-3 * cp.cuda.get_elapsed_time(start, end)
+                times[number] += seconds
+                spans.append(Span(number, 0, begin, begin + seconds))
         return times, spans
 
     def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
@@ -399,7 +430,7 @@ class CudaProgram:
     def _execute(self) -> None:
         """Run the launches: one by one in the first run and with host operators, else as one captured graph."""
         self._runs += 1
-        if None in self._launches or self._runs < FIRST_CAPTURED_RUN:
+        if self._never_captured or self._runs < FIRST_CAPTURED_RUN:
             self._launch_all()
         else:
             self._driver("cuGraphLaunch", self._captured(overlap=True), self._stream.ptr)
@@ -412,14 +443,26 @@ class CudaProgram:
         return self._graphs[overlap]
 
     def _launch_all(self, overlap: bool = True) -> None:
-        for launch, kernel in zip(self.plan.launches, self._launches, strict=True):
-            self._launch(launch, kernel, overlap)
+        for number, step in in_order(self.plan):
+            self._launch(number, step, overlap)
 
-    def _launch(self, launch: Launch, kernel: KernelLaunch | None, overlap: bool = True) -> None:
+    def _launch(self, number: int, step: int, overlap: bool = True) -> None:
+        kernel = self._launches[number]
         if kernel is None:
-            self._run_host(launch)
-        else:
-            kernel(overlap)
+            self._run_host(self.plan.launches[number])
+            return
+        slices = self._moving.get(number, ())
+        for one in slices:
+            at = one.base + one.moved.start + step * one.moved.advance
+            if not one.copied:
+                kernel.set_address(one.moved.index, at)
+            elif one.moved.read:
+                self._driver("cuMemcpyDtoDAsync", one.copied, at, abs(one.moved.advance), self._stream.ptr)
+        kernel(overlap and not any(one.copied for one in slices))
+        for one in slices:
+            if one.copied and one.moved.written:
+                at = one.base + one.moved.start + step * one.moved.advance
+                self._driver("cuMemcpyDtoDAsync", at, one.copied, abs(one.moved.advance), self._stream.ptr)
 
     def _run_host(self, launch: Launch) -> None:
         results = run_host(self.plan, launch, self._read(launch.args[: launch.inputs], {}))

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,25 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.runtime.shared_buffers import share
 from gpucomp.targets import opencl, opencl_build
 from gpucomp.targets.cache import open_cache
 
 FLUSHED = 16  # launches after which the queue is flushed: otherwise Mali and Adreno do not start before the last one
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """Memory for the part of ``whole`` that a step of a loop reads or writes."""
+
+    whole: Any
+    memory: Any
+    moved: Moving
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Where it begins in ``whole``, and its size, in bytes."""
+        return self.moved.start + step * self.moved.advance, abs(self.moved.advance)
 
 
 class _Shared:
@@ -139,6 +154,7 @@ class OpenCLProgram:
             if call is not None:
                 numbers = map(np.int64, self.plan.kernels[launch.kernel].numbers)
                 call[0].set_args(*(self._buffers[a] for a in launch.args), *numbers)
+        self._moving = self._slices()
 
     def _grown(self) -> list[Any]:
         return self._shared.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
@@ -210,6 +226,19 @@ class OpenCLProgram:
         size = tuple(g * i for g, i in zip(compiled.groups, compiled.items, strict=True))
         return kernel, size, compiled.items
 
+    def _slices(self) -> dict[int, list[_Slice]]:
+        """For each launch of a loop, memory for the part of each argument that it works on, which advances with every step.
+
+        Slices are copied: parts of buffers need an alignment that slices need not have.
+        """
+        found: dict[int, list[_Slice]] = {}
+        for number, launch in enumerate(self.plan.launches):
+            for moved in moving_arguments(self.plan, number):
+                one = _Slice(self._buffers[launch.args[moved.index]], self._allocate(abs(moved.advance)), moved)
+                found.setdefault(number, []).append(one)
+                self._calls[number][0].set_arg(moved.index, one.memory)
+        return found
+
     # ---- running ----
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -227,17 +256,15 @@ class OpenCLProgram:
 
     def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
         """The seconds of ``profile``, and a span for each kernel on the device's clock, from the start of the first one."""
-        events: list[Any] = []
+        events: list[tuple[int, Any]] = []
         with self._running():
             self._run(inputs, self._timing_queue(), events)
-            times = [(e.profile.start, e.profile.end) if e is not None else None for e in events]
-        first = min((t[0] for t in times if t is not None), default=0)
-        spans = [
-            Span(launch, 0, 1e-9 * (t[0] - first), 1e-9 * (t[1] - first))
-            for launch, t in enumerate(times)
-            if t is not None
-        ]
-        return [1e-9 * (t[1] - t[0]) if t is not None else 0.0 for t in times], spans
+            times = [(launch, e.profile.start, e.profile.end) for launch, e in events]
+        first = min((start for _, start, _ in times), default=0)
+        seconds = [0.0] * len(self.plan.launches)
+        for launch, start, end in times:
+            seconds[launch] += 1e-9 * (end - start)
+        return seconds, [Span(k, 0, 1e-9 * (start - first), 1e-9 * (end - first)) for k, start, end in times]
 
     def _timing_queue(self) -> Any:
         if self._timed is None:
@@ -264,10 +291,12 @@ class OpenCLProgram:
         with self._running():
             queue = self._timing_queue()
             for _ in range(count):
-                calls = [call for call in self._calls if call is not None]
-                events = [self._cl.enqueue_nd_range_kernel(queue, *call) for call in calls]
+                events: list[tuple[int, Any]] = []
+                for number, step in in_order(self.plan):
+                    if self._calls[number] is not None:
+                        self._enqueue(number, step, queue, events)
                 queue.finish()
-                seconds.append(1e-9 * sum(e.profile.end - e.profile.start for e in events))
+                seconds.append(1e-9 * sum(e.profile.end - e.profile.start for _, e in events))
         return seconds
 
     @contextmanager
@@ -290,20 +319,33 @@ class OpenCLProgram:
             if buffer.kind == COUNTER:
                 self._zero(memory, buffer)
 
-    def _run(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
-        cl, plan = self._cl, self.plan
+    def _enqueue(self, number: int, step: int, queue: Any, events: list[tuple[int, Any]] | None) -> None:
+        """Enqueue launch ``number``, in a loop for ``step``."""
+        cl, slices = self._cl, self._moving.get(number, ())
+        for one in slices:
+            if one.moved.read:
+                at, nbytes = one.place(step)
+                cl.enqueue_copy(queue, one.memory, one.whole, byte_count=nbytes, src_offset=at, dst_offset=0)
+        event = cl.enqueue_nd_range_kernel(queue, *self._calls[number])
+        if events is not None:
+            events.append((number, event))
+        for one in slices:
+            if one.moved.written:
+                at, nbytes = one.place(step)
+                cl.enqueue_copy(queue, one.whole, one.memory, byte_count=nbytes, src_offset=0, dst_offset=at)
+
+    def _run(
+        self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[tuple[int, Any]] | None
+    ) -> dict[str, np.ndarray]:
+        plan = self.plan
         self._strings.bind(plan, inputs)
         sent = self._upload(inputs, queue)  # kept until the queue has copied it
-        for number, (launch, call) in enumerate(zip(plan.launches, self._calls, strict=True), 1):
-            if call is None:
-                self._run_host(launch, queue)
-                event = None
+        for enqueued, (number, step) in enumerate(in_order(plan), 1):
+            if self._calls[number] is None:
+                self._run_host(plan.launches[number], queue)
             else:
-                kernel, size, items = call
-                event = cl.enqueue_nd_range_kernel(queue, kernel, size, items)
-            if events is not None:
-                events.append(event)
-            if number % FLUSHED == 0:
+                self._enqueue(number, step, queue, events)
+            if enqueued % FLUSHED == 0:
                 queue.flush()
         outputs = self._download(plan.outputs, queue)
         del sent

@@ -10,6 +10,7 @@ from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, TEMP, WEIGHT
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.host import numbers_of
+from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
 
@@ -49,10 +50,13 @@ class ModelOnCpu:
                 memory.append(np.zeros(buffer.shape, dtype))
             else:
                 memory.append(np.zeros(buffer.shape, dtype))
-        for launch in plan.launches:
+        for number, step in in_order(plan):
+            launch = plan.launches[number]
             kernel = plan.kernels[launch.kernel]
-            args: list[Argument] = [memory[a] for a in launch.args]
-            args += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
+            moving = {m.index: m for m in moving_arguments(plan, number)}
+            parts = [_part(memory[a], moving.get(k), step) for k, a in enumerate(launch.args)]
+            args: list[Argument] = list(parts)
+            args += [Mapped(m, parts[m.parameter]) for m in kernel.tensor_maps]
             args += map(np.int64, kernel.numbers)
             changes = [i for i, a in enumerate(launch.args) if plan.buffers[a].kind != WEIGHT]
             self.kernels[launch.kernel].run(
@@ -66,3 +70,11 @@ class ModelOnCpu:
                 late=changes if kernel.programmatic else (),
             )
         return {name: memory[o] for name, o in zip(plan.output_names, plan.outputs, strict=True)}
+
+
+def _part(array: np.ndarray, moved: Moving | None, step: int) -> np.ndarray:
+    """The bytes of ``array`` that a launch works on in a step of a loop, in place; all of it if it does not advance."""
+    if moved is None:
+        return array
+    at = moved.start + step * moved.advance
+    return array.reshape(-1).view(np.uint8)[at : at + abs(moved.advance)]
