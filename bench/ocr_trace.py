@@ -148,9 +148,10 @@ def text(name: str, times: Times, mine: Times) -> str:
     found, own = times.all, mine.all
     pages_s, lines_s = (sum(times.requests[model]) for model in (DETECTION, RECOGNITION))
     return (
-        f"{name:12} ready {times.ready:6.2f} s   {len(found)} requests {sum(found):7.3f} s "
-        f"(pages {pages_s:.3f}, lines {lines_s:.3f})   median {1e3 * np.median(found):6.2f} ms   99 % {1e3 * np.percentile(found, 99):7.2f} ms   worst {times.worst:7.1e}"
-        f"   over ours: total {sum(found) / sum(own):.2f}, 99 % {np.percentile(found, 99) / np.percentile(own, 99):.2f}"
+        f"{name:12} ready {times.ready:6.2f} s   {len(found)} requests {sum(found):7.3f} s (pages {pages_s:.3f}, "
+        f"lines {lines_s:.3f})   median {1e3 * np.median(found):6.2f} ms   99 % {1e3 * np.percentile(found, 99):7.2f} ms   "
+        f"worst {times.worst:7.1e}   over ours: total {sum(found) / sum(own):.2f}, "
+        f"99 % {np.percentile(found, 99) / np.percentile(own, 99):.2f}"
     )
 
 
