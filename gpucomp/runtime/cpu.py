@@ -346,7 +346,7 @@ class CpuProgram:
             assert self._runner is not None
             repeat = repeats.get(number)
             if repeat is not None:
-                self._loops.append(loop_of(plan, repeat, len(entries), work_ns))
+                self._loops.append(loop_of(plan, repeat, len(entries), work_ns, processor.second_cache()))
             kernel = plan.kernels[launch.kernel]
             entries.append((self._runner.image.address(f"{kernel.name}.call"), len(launch.args), kernel.groups[0]))
             arguments += launch.args
@@ -363,14 +363,17 @@ class CpuProgram:
         self._loop_table = LoopTable(len(entries), self._loops)
         self._table.loops = self._loop_table.address
         positions = np.array(arguments, np.int64)
-        self._starts = np.array(starts, np.uint64)
+        begins = np.array(starts, np.uint64)
+        self._starts: dict[int, np.ndarray] = {}  # of buffers of which a loop reads or writes the last slice first
         moving: dict[int, np.ndarray] = {}
         for position, memory in enumerate(self._memory):
             places = np.flatnonzero(positions == position)
             if memory is None:
                 moving[position] = places
+                if begins[places].any():
+                    self._starts[position] = begins[places]
             elif len(places):
-                self._table.arguments[places] = memory.ctypes.data + self._starts[places]
+                self._table.arguments[places] = memory.ctypes.data + begins[places]
         self._moving = moving
 
     def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -389,7 +392,7 @@ class CpuProgram:
             else:
                 array = aligned(buffer.shape, dtype)
             self._memory[position] = array
-            self._table.arguments[places] = address_of(array) + self._starts[places]
+            self._table.arguments[places] = address_of(array) + self._starts.get(position, 0)
 
     def _results(self) -> dict[str, np.ndarray]:
         results: dict[str, np.ndarray] = {}
