@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,27 +16,34 @@ from gpucomp.artifact.plan import Plan
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
-from gpucomp.frontend.onnx.loader import Source, read
+from gpucomp.frontend.onnx.loader import OpenGraph, Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
+from gpucomp.ir.conditions import assuming
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.graph import Graph, Value
+from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
+from gpucomp.ir.size import exemplified
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
-from gpucomp.planning import Rendered, make_plan, report
+from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
+from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import Pass
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import TensorSpec
+from gpucomp.runtime.open_program import OpenProgram
 from gpucomp.schedule.choose import TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
 from gpucomp.schedule.space import Schedule
 from gpucomp.schedule.standing import standing
+from gpucomp.schedule.variants import variants_of
 from gpucomp.stages import Progress, watched
 from gpucomp.targets.back_end import back_end
 
@@ -60,11 +68,12 @@ def compile(
     records: str | Path | Picks | None = None,
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
+    specialise_for: Sequence[Mapping[str, Any]] = (),
 ) -> Executable:
-    """As ``gpucomp.compile``, but never from the cache of models."""
+    """As ``gpucomp.compile``, but never from the cache of models, and nothing in the background."""
     if has_dims(shapes):
         options = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32, "records": picks_of(records)}
-        return _for_any_shape(model, targets.resolve(target), shapes or {}, options)
+        return _for_any_shape(model, targets.resolve(target), shapes or {}, options, specialise_for)
     with watched(progress or silent) as tell:
         device = targets.resolve(target)
         targets.require_compiler(device)
@@ -81,23 +90,94 @@ def _for_any_shape(
     device: Target,
     shapes: Mapping[str, Any],
     options: Mapping[str, Any],
+    specialise_for: Sequence[Mapping[str, Any]],
 ) -> Executable:
     """The executable for a range of shapes. The model is read once; it is translated here to tell what is wrong with it."""
     targets.require_compiler(device)
     narrow.require(options["precision"], device.features, device.name)
     proto, files = read(model)
     found = open_shapes(proto, shapes, options["constants"] or {})
+    declared = {tuple(one.values()): one for one in (found.sizes_from(g, "specialise_for") for g in specialise_for)}
     opened = frontend.load_open(Source(proto, files), found, options["constants"])
     inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
     if not opened.rest and opened.varying() == set(found.dims):
         values = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
         outputs = {name: (value.type.dtype.name, value.shape) for name, value in values}
 
-    def make(at: Mapping[str, object]) -> Executable:
-        return compile(Source(proto, files), target=device.name, shapes=at, **options)
+    def make(at: Mapping[str, object], progress: Progress | None = None) -> Executable:
+        return compile(Source(proto, files), target=device.name, shapes=at, progress=progress, **options)
 
+    program = _open_program(opened, device, options)
     ins, outs = (tuple(TensorSpec(name, *declared) for name, declared in some.items()) for some in (inputs, outputs))
-    return AnyShapeExecutable(device.name, found, ins, outs, make)
+    fixed = [(sizes, make(found.at(sizes))) for sizes in declared.values()]
+    return AnyShapeExecutable(device.name, found, ins, outs, make, program, fixed)
+
+
+def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any]) -> OpenProgram | Refusal:
+    """The program for all sizes that meet the conditions of ``opened``, or why there is none."""
+    precision, keep_fp32 = options["precision"], options["keep_fp32"]
+    if opened.rest:
+        return Refusal("shapes depend on values")
+    if not opened.varying():
+        return Refusal("everything in the model depends on the sizes")
+    try:
+        with targets.begin(device) as begun:
+            with assuming(opened.conditions):
+                graph = rewritten(nonempty(opened.graph), device, precision, keep_fp32)
+                steps = kernels_of(graph, device, precision, keep_fp32)
+                picks = picks_of(options["records"])
+                laid_out, rendered = render(steps, device, silent, picks, done=begun.start)
+                variants = _variants(steps, laid_out, rendered, opened, device, picks, begun.start)
+            plan, weights = make_open_plan(
+                graph, laid_out, rendered, device, precision, keep_fp32, opened.shapes, opened.conditions, variants
+            )
+            items = chain(rendered.values(), *(items for _, items in variants.values()))
+            sources = {item.source.name: item.source for item in items}
+            binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
+    except UnsupportedError as error:
+        return Refusal(error.message)
+    if refused:
+        return Refusal(next(iter(refused.values())).message)
+    texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
+    return OpenProgram(plan, texts, binaries, weights, opened.example)
+
+
+def _variants(
+    steps: Sequence[Step],
+    laid_out: Sequence[Step],
+    rendered: Mapping[KernelStep, Rendered],
+    opened: OpenGraph,
+    target: Target,
+    picks: Picks | None,
+    done: Callable[[KernelSource], None],
+) -> dict[str, RenderedVariants]:
+    """The variants of the kernels of ``steps``, by the names of their sources. ``done`` is called with each new source."""
+    tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
+    examples = [sizes for sizes in opened.shapes.spread(opened.example) if opened.conditions.hold_at(sizes)]
+    found: dict[str, RenderedVariants] = {}
+    for plain, step in zip(steps, laid_out, strict=True):
+        if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
+            continue
+        item = rendered[step]
+        name = item.source.name
+        if name in found:
+            continue
+        made = variants_of(plain.kernel, item.choice, partial(_choice, plain, target, tiers), examples, target.limits)
+        own = item.choice.schedule, dict(opened.example)
+        if made is None or [(v.schedule, v.example) for v in made.variants] == [own]:
+            continue
+        items = []
+        for number, variant in enumerate(made.variants):
+            if (variant.schedule, variant.example) == own:
+                items.append(item)
+                continue
+            choice = replace(item.choice, schedule=variant.schedule)
+            one = Scheduled(replace(plain, name=f"{name}_{number}"), choice, step.kernel)
+            with exemplified(variant.example):
+                items.append(_rendered(one, target))
+            done(items[-1].source)
+        found[name] = made, items
+    return found
 
 
 def finish(
@@ -291,7 +371,11 @@ def render(
 def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
     engines_of, _ = back_end(target.language)
     engines = engines_of(step.kernel, target.features)[which]
-    return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
+    if not engines:
+        raise UnsupportedError(
+            f"{step.name}: no engine computes this kernel for sizes that each run decides", code="GPC4014"
+        )
+    return choose(example_of(step.kernel), engines, target.limits, target.device, tiers=tiers)
 
 
 def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:

@@ -10,25 +10,47 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan, Repeat
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
+from gpucomp.artifact.plan import (
+    COUNTER,
+    INPUT,
+    NUMBERS,
+    OUTPUT,
+    TEMP,
+    WEIGHT,
+    Buffer,
+    CompiledKernel,
+    Launch,
+    Plan,
+    Repeat,
+)
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
-from gpucomp.ir.graph import Constant, Graph, Value
+from gpucomp.ir.conditions import Assumed, assuming
+from gpucomp.ir.dim import ANY
+from gpucomp.ir.dims import OpenShapes
+from gpucomp.ir.graph import Constant, Graph, Sizes, Value
+from gpucomp.ir.size import hint, is_zero, same, value_at
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step
+from gpucomp.openings import open_plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
+from gpucomp.schedule.variants import Variants
 
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
+WORSE = 1.02  # an arena that is so much larger than another one
 WHOLE_MODEL = "model.o"  # a CPU model is one object
 
 
@@ -38,6 +60,9 @@ class Rendered:
 
     source: KernelSource
     choice: Choice
+
+
+RenderedVariants = tuple[Variants, Sequence[Rendered]]  # one source for each variant
 
 
 @dataclass(eq=False)
@@ -61,6 +86,11 @@ class _Builder:
     def read(self, value: Value) -> int:
         """The buffer of a value that exists: an input, a constant, or the result of an earlier step."""
         if value not in self.position:
+            if value.op is Sizes:
+                self.position[value] = self.add(NUMBERS, f"n{len(self.buffers)}", value.type)
+                values = tuple(value.attrs["values"].reshape(-1))
+                self.buffers[-1] = replace(self.buffers[-1], numbers=values)
+                return self.position[value]
             assert value.op is Constant, f"{value!r} is read before it is written"
             array = value.attrs["value"]
             self.position[value] = self.add(WEIGHT, f"w{len(self.weights)}", value.type)
@@ -174,6 +204,113 @@ def make_plan(
     keep_fp32: Sequence[str] = (),
 ) -> tuple[Plan, dict[str, np.ndarray]]:
     """The plan of ``steps``, and its weights by the names of their buffers."""
+    plan, weights, _ = _planned(graph, steps, rendered, target, precision, keep_fp32)
+    return plan, weights
+
+
+def make_open_plan(
+    graph: Graph,
+    steps: Sequence[Step],
+    rendered: Mapping[KernelStep, Rendered],
+    target: Target,
+    precision: str,
+    keep_fp32: Sequence[str],
+    shapes: OpenShapes,
+    conditions: Assumed,
+    variants: Mapping[str, RenderedVariants],
+) -> tuple[OpenPlan, dict[str, np.ndarray]]:
+    """As ``make_plan``, of steps whose extents are sizes of ``shapes``: a plan for all sizes that meet ``conditions``.
+
+    ``variants`` has the variants of kernels by the names of their sources.
+    """
+    with assuming(conditions):
+        plan, weights, builder = _planned(graph, steps, rendered, target, precision, keep_fp32)
+    kernels, choices = list(plan.kernels), []
+    for name, (found, items) in variants.items():
+        if name not in builder.kernels:  # its results have no elements
+            continue
+        kernel, own = builder.kernels[name], []
+        for item in items:
+            own.append(kernel if item.source.name == name else len(kernels))
+            if item.source.name != name:
+                kernels.append(compiled_kernel(found.kernel, item))
+        starts = tuple(variant.start for variant in found.variants)
+        regrets = tuple((tuple(sizes[dim] for dim in shapes.dims), round(ratio, 3)) for sizes, ratio in found.regrets)
+        choices.append(Choices(kernel, cast(int, found.points), starts, tuple(own), regrets))
+    plan = replace(plan, kernels=tuple(kernels))
+    orders = _orders(builder, plan.buffers, shapes, target.alignment)
+    return open_plan(plan, shapes, conditions, orders, target.alignment, choices), weights
+
+
+def _orders(builder: _Builder, example: Sequence[Buffer], shapes: OpenShapes, alignment: int) -> tuple[Stacks, ...]:
+    """The order of the temporaries that is best in the example, and those that are much better at the ends of the ranges."""
+
+    dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
+
+    def stacks(offsets: Sequence[int]) -> Stacks:
+        return stacks_of({b: offsets[b] for b in builder.lives}, builder.lives, dying)
+
+    found = [stacks([b.offset for b in example])]
+    for end in (0, ANY):
+        sizes = {name: dim.nearest(end) for name, dim in shapes.dims.items()}
+        try:
+            nbytes = [max(int(value_at(b.nbytes, sizes)), 0) for b in builder.buffers]
+        except ZeroDivisionError:  # the ends need not meet the conditions
+            continue
+        arena = min(placed(order, nbytes, alignment)[1] for order in found)
+        buffers, least, _ = _lay_out(builder, alignment, nbytes)
+        if arena > WORSE * least:
+            found.append(stacks([b.offset for b in buffers]))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """A temporary buffer. ``inplace`` has the positions, among all of them, of those whose memory it can take over."""
+
+    nbytes: Any
+    first: int
+    last: int
+    inplace: tuple[int, ...]
+
+
+def arenas_of(
+    graph: Graph, steps: Sequence[KernelStep], shapes: OpenShapes, alignment: int
+) -> tuple[list[Temporary], tuple[Stacks, ...]]:
+    """The temporaries of ``steps``, without those that a kernel may need for itself, and the orders to place them in."""
+    builder = _Builder(graph)
+    for value in graph.inputs:
+        builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
+    for number, step in enumerate(steps):
+        fresh = [v for v in step.outputs if v not in builder.position]
+        builder._let_replace(step, builder._launch(number, step), fresh)
+    buffers, _, _ = _lay_out(builder, alignment)
+    rank = {b: k for k, b in enumerate(builder.lives)}
+    orders = _orders(builder, buffers, shapes, alignment)
+    found = [
+        Temporary(builder.buffers[b].nbytes, first, last, tuple(rank[o] for o in _dying(builder, b)))
+        for b, (first, last) in builder.lives.items()
+    ]
+    ranked = tuple(
+        tuple(replace(stack, buffers=tuple(rank[b] for b in stack.buffers)) for stack in order) for order in orders
+    )
+    return found, ranked
+
+
+def _dying(builder: _Builder, buffer: int) -> list[int]:
+    """The temporaries whose memory ``buffer`` can take over, because they die when it is made."""
+    lives = builder.lives
+    return [o for o in builder.replaceable.get(buffer, []) if o in lives and lives[o][1] == lives[buffer][0]]
+
+
+def _planned(
+    graph: Graph,
+    steps: Sequence[Step],
+    rendered: Mapping[KernelStep, Rendered],
+    target: Target,
+    precision: str,
+    keep_fp32: Sequence[str],
+) -> tuple[Plan, dict[str, np.ndarray], _Builder]:
     builder = _Builder(graph)
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
@@ -182,7 +319,7 @@ def make_plan(
             builder.begin_repeat(number, step)
         elif isinstance(step, HostStep):
             builder.add_host_step(number, step)
-        elif any(n == 0 for n in rendered[step].source.geometry.groups):
+        elif any(map(is_zero, rendered[step].source.geometry.groups)):
             builder.add_nothing(number, step)
         else:
             builder.add_kernel_step(number, step, rendered[step])
@@ -210,7 +347,7 @@ def make_plan(
         output_containers=dict(graph.output_containers),
         repeats=tuple(builder.repeats),
     )
-    return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
+    return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder
 
 
 def _results(step: Step) -> list[tuple[Value, TensorType]]:
@@ -236,9 +373,10 @@ def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
         schedule=dict(source.schedule),
         tensor_maps=source.tensor_maps,
         programmatic=source.programmatic,
-        operations=round(operations(kernel)),
-        traffic=round(traffic(kernel)),
+        operations=round(operations(example_of(kernel))),
+        traffic=round(traffic(example_of(kernel))),
         arithmetic=arithmetic(kernel),
+        numbers=source.sizes,  # type: ignore[arg-type]  # numbers once each run has decided them
     )
 
 
@@ -268,29 +406,26 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
         target = kernel.params[store.target]
         place = flatten(store.index, target.shape)
         for source, places in reads.items():
-            same = (
-                kernel.params[source].dtype.nbytes == target.dtype.nbytes and kernel.params[source].size == target.size
-            )
+            operand = kernel.params[source]
+            alike = operand.dtype.nbytes == target.dtype.nbytes and same(operand.size, target.size)
             apart = source not in inner and store.target not in again
-            if same and apart and places == {place} and len(kernel.stores) == 1:
+            if alike and apart and places == {place} and len(kernel.stores) == 1:
                 pairs.append((store.target, source))
     return pairs
 
 
-def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int, int]:
-    """Offsets for the temporaries; the arena's size and the largest live set, in bytes."""
+def _lay_out(
+    builder: _Builder, alignment: int, nbytes: Sequence[int] | None = None
+) -> tuple[tuple[Buffer, ...], int, int]:
+    """Offsets for the temporaries; the arena's size and the largest live set, in bytes. ``nbytes`` if not the example's."""
     order = list(builder.lives)
     rank = {buffer: k for k, buffer in enumerate(order)}
     lifetimes = [
         Lifetime(
-            builder.buffers[b].nbytes,
+            int(hint(builder.buffers[b].nbytes)) if nbytes is None else nbytes[b],
             builder.lives[b][0],
             builder.lives[b][1],
-            tuple(
-                rank[o]
-                for o in builder.replaceable.get(b, [])
-                if o in rank and builder.lives[o][1] == builder.lives[b][0]
-            ),
+            tuple(rank[o] for o in _dying(builder, b)),
         )
         for b in order
     ]

@@ -30,6 +30,7 @@ from gpucomp.expr.core import (
     var,
 )
 from gpucomp.expr.simplify import simplify
+from gpucomp.ir.size import is_one
 from gpucomp.ir.types import BOOL, F32, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import (
     Attention,
@@ -295,8 +296,8 @@ def depthwise(
     r, s = window
     (sy, sx), (dy, dx) = stride, dilation
     oh, ow = ((e + 2 * pad - d * (f - 1) - 1) // t + 1 for e, f, t, d in ((h, r, sy, dy), (w, s, sx, dx)))
-    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
-    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    to = tuple(var(f"i{d}", e) if not is_one(e) else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if not is_one(e) else index(0) for d, e in enumerate(window))
     y, x = to[1] * sy - pad + taps[0] * dy, to[2] * sx - pad + taps[1] * dx
     inside = both([y >= 0, y < h, x >= 0, x < w]) if pad else literal(True, BOOL)
     value = select(inside, call("max", cast(load(0, (to[0], y, x, to[3]), dtype), F32), -1.0), 0.0)
@@ -329,9 +330,9 @@ def separable(
     r, s = window
     (sy, sx), (dy, dx) = stride, dilation
     oh, ow = ((e + 2 * pad - d * (f - 1) - 1) // t + 1 for e, f, t, d in ((h, r, sy, dy), (w, s, sx, dx)))
-    m = tuple(var(f"m{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow)))
+    m = tuple(var(f"m{d}", e) if not is_one(e) else index(0) for d, e in enumerate((n, oh, ow)))
     k, o = var("k0", c), var("n0", out_channels)
-    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    taps = tuple(var(f"r{d}", e) if not is_one(e) else index(0) for d, e in enumerate(window))
     y, x = m[1] * sy - pad + taps[0] * dy, m[2] * sx - pad + taps[1] * dx
     inside = both([y >= 0, y < h, x >= 0, x < w]) if pad else literal(True, BOOL)
     value = select(inside, cast(load(0, (m[0], y, x, k), dtype), F32), 0.0)
@@ -436,8 +437,8 @@ def average_pool(
     """NHWC average pooling of doubled values, without counting padding; and the sums. Axes of extent 1 are left out."""
     n, h, w, c = image
     oh, ow = ((e + 2 * pad - f) // stride + 1 for e, f in zip((h, w), window, strict=True))
-    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
-    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    to = tuple(var(f"i{d}", e) if not is_one(e) else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if not is_one(e) else index(0) for d, e in enumerate(window))
     y, x = to[1] * stride - pad + taps[0], to[2] * stride - pad + taps[1]
     inside = both([y >= 0, y < h, x >= 0, x < w])
     value = simplify(select(inside, cast(load(0, (to[0], y, x, to[3]), dtype), F32) * 2.0, 0.0))

@@ -10,14 +10,30 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan, Repeat
+from gpucomp.artifact.open_plan import Place
+from gpucomp.artifact.plan import (
+    COUNTER,
+    INPUT,
+    NUMBERS,
+    OUTPUT,
+    TEMP,
+    WEIGHT,
+    Buffer,
+    CompiledKernel,
+    Launch,
+    Plan,
+    Repeat,
+)
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
+from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
 from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
 
 MAX_BYTES = 64 << 20  # size of the manifest
@@ -26,6 +42,7 @@ MAX_DEPTH = 16  # nested lists of an attribute
 MAX_SIZE = 1 << 48  # bytes of a buffer
 MAX_RANK = 32
 MAX_STRINGS = 1 << 24
+MAX_NUMBERS = 10_000  # that a run gives a kernel
 MAX_COUNT = (1 << 31) - 1  # steps of a loop
 MAX_REPEATED_ARGUMENTS = 64  # of a launch in a loop: the native runner keeps them on its stack
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
@@ -33,6 +50,7 @@ KINDS = ("cpu", "opencl", "cuda")
 LANGUAGES = ("llvm", "opencl", "cuda")
 
 Check = Callable[[Any, str], Any]
+_places: ContextVar[int] = ContextVar("places", default=0)  # of formulas that a plan may refer to
 
 
 def _refuse(where: str, what: str) -> NoReturn:
@@ -94,17 +112,40 @@ def _table(key: Check, element: Check) -> Check:
     return check
 
 
-def _record(fields: Mapping[str, Check], make: Callable[..., Any]) -> Check:
+def _record(fields: Mapping[str, Check], make: Callable[..., Any], later: Collection[str] = ()) -> Check:
+    """A table of ``fields``. Those in ``later`` are missing in older files, and then have their default."""
+
     def check(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             _refuse(where, f"a table expected, found {quote(value)}")
-        if missing := sorted(fields.keys() - value.keys()):
+        if missing := sorted(fields.keys() - value.keys() - set(later)):
             _refuse(where, f"field {missing[0]!r} is missing")
         if unknown := sorted(value.keys() - fields.keys()):
             _refuse(where, f"field {quote(unknown[0])} is unknown")
-        return make(**{name: check(value[name], f"{where}.{name}") for name, check in fields.items()})
+        return make(**{name: check(value[name], f"{where}.{name}") for name, check in fields.items() if name in value})
 
     return check
+
+
+def _sized(check: Check) -> Check:
+    """Also the place of a formula, ``{"place": 3}``, in a plan for any size."""
+
+    def sized(value: Any, where: str) -> Any:
+        match value:
+            case {"place": place, **rest} if not rest and _places.get():
+                return Place(_integer(0, _places.get() - 1)(place, where))
+        return check(value, where)
+
+    return sized
+
+
+def _numbers(value: Any, where: str) -> tuple[Any, ...]:
+    """What a run gives a kernel: numbers, or in a plan for any size pairs of a kind and a place."""
+    if not _places.get():
+        return tuple(_list(_integer(-(1 << 62), 1 << 62), most=MAX_NUMBERS)(value, where))
+    pairs = _list(_list(lambda one, _: one, length=2), most=MAX_NUMBERS)(value, where)
+    kind, place = _one_of(SIZE, MAGIC, SHIFT), _integer(0, _places.get() - 1)
+    return tuple((kind(first, where), place(second, where)) for first, second in pairs)
 
 
 def _attribute(value: Any, where: str, depth: int = 0) -> Any:
@@ -144,14 +185,16 @@ _SHAPE = _list(_SIZE, most=MAX_RANK)
 _TEXTS = _list(_text)
 _BUFFER = _record(
     {
-        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER),
+        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS),
         "name": _text,
         "dtype": _one_of(*NAMED),
-        "shape": _SHAPE,
+        "shape": _list(_sized(_SIZE), most=MAX_RANK),
         "nbytes": _SIZE,
         "offset": _integer(-1, MAX_SIZE),
+        "numbers": _list(_sized(_integer(-(1 << 62), 1 << 62)), most=MAX_NUMBERS),
     },
     Buffer,
+    later=("numbers",),
 )
 
 
@@ -178,7 +221,7 @@ _TENSOR_MAP = _record(
     },
     TensorMap,
 )
-_GRID = _list(_integer(0, (1 << 31) - 1), length=3)
+_GRID = _list(_sized(_integer(0, (1 << 31) - 1)), length=3)
 _KERNEL = _record(
     {
         "name": _key,
@@ -197,8 +240,10 @@ _KERNEL = _record(
         "operations": _SIZE,
         "traffic": _SIZE,
         "arithmetic": _one_of("", *DTYPES),
+        "numbers": _numbers,
     },
     CompiledKernel,
+    later=("numbers",),
 )
 _POSITIONS = _list(_integer(0, 10_000_000))
 _LAUNCH = _record(
@@ -219,8 +264,8 @@ _REPEAT = _record(
     {
         "first": _integer(0, 10_000_000),
         "last": _integer(0, 10_000_000),
-        "count": _integer(0, MAX_COUNT),
-        "advances": _list(_list(_integer(-MAX_SIZE, MAX_SIZE), most=MAX_REPEATED_ARGUMENTS)),
+        "count": _sized(_integer(0, MAX_COUNT)),
+        "advances": _list(_list(_sized(_integer(-MAX_SIZE, MAX_SIZE)), most=MAX_REPEATED_ARGUMENTS)),
     },
     Repeat,
 )
@@ -249,11 +294,35 @@ _PLAN = _record(
 )
 
 
-def plan_of(data: object) -> Plan:
-    """The plan that parsed JSON describes. Raises ``ArtifactError`` naming the first field that is wrong."""
-    plan: Plan = _PLAN({"repeats": [], **data} if isinstance(data, dict) else data, "plan")
-    check_plan(plan)
+def plan_of(data: object, *, places: int = 0) -> Plan:
+    """The plan that parsed JSON describes. Raises ``ArtifactError`` naming the first field that is wrong.
+
+    ``places`` is the number of formulas that it may refer to, see ``OpenPlan``.
+    """
+    token = _places.set(places)
+    try:
+        plan: Plan = _PLAN({"repeats": [], **data} if isinstance(data, dict) else data, "plan")
+    finally:
+        _places.reset(token)
+    check_plan(without_places(plan))
     return plan
+
+
+def without_places(plan: Plan) -> Plan:
+    """``plan`` with empty buffers and loops where these have formulas."""
+
+    def plain(n: Any) -> Any:
+        return 0 if isinstance(n, Place) else n
+
+    if not any(isinstance(n, Place) for b in plan.buffers for n in b.shape):
+        return plan
+    buffers = (replace(b, shape=tuple(map(plain, b.shape))) for b in plan.buffers)
+    repeats = (replace(r, count=0, advances=tuple(tuple(map(plain, row)) for row in r.advances)) for r in plan.repeats)
+    return replace(plan, buffers=tuple(buffers), repeats=tuple(repeats))
+
+
+# what ``open_model`` builds its checks from
+refuse, integer, list_of, POSITIONS = _refuse, _integer, _list, _POSITIONS
 
 
 def check_plan(plan: Plan) -> None:
@@ -263,6 +332,12 @@ def check_plan(plan: Plan) -> None:
         needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
         if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
             _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
+        if buffer.kind == NUMBERS and not NAMED[buffer.dtype].is_integer:
+            _refuse(where, f"whole numbers of type {buffer.dtype}")
+        if (buffer.kind == NUMBERS) != bool(buffer.numbers) or len(buffer.numbers) not in (0, math.prod(buffer.shape)):
+            _refuse(
+                where, f"{len(buffer.numbers)} numbers in a buffer of kind {buffer.kind} and shape {list(buffer.shape)}"
+            )
         if buffer.kind == TEMP and not 0 <= buffer.offset <= plan.arena_bytes - buffer.nbytes:
             _refuse(where, f"{buffer.nbytes} bytes at {buffer.offset} lie outside the arena of {plan.arena_bytes}")
     for k, launch in enumerate(plan.launches):
@@ -347,9 +422,9 @@ def data_of(plan: Plan) -> dict[str, object]:
         {name: value for name, value in _fields(plan).items() if name != "repeats"}
         | (repeats if plan.repeats else {})
         | {
-            "buffers": [_fields(b) for b in plan.buffers],
+            "buffers": [_with_numbers(b) for b in plan.buffers],
             "kernels": [
-                _fields(k)
+                _with_numbers(k)
                 | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
                 | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
                 for k in plan.kernels
@@ -359,6 +434,11 @@ def data_of(plan: Plan) -> dict[str, object]:
             "output_containers": dict(plan.output_containers),
         }
     )
+
+
+def _with_numbers(value: Any) -> dict[str, object]:
+    """The fields, without ``numbers`` where there are none: few have any, and earlier versions knew none."""
+    return {name: field for name, field in _fields(value).items() if name != "numbers" or field}
 
 
 def _fields(value: Any) -> dict[str, object]:
@@ -389,7 +469,13 @@ def _plain(value: object, where: str) -> object:
 
 def dumps(data: Mapping[str, object]) -> bytes:
     """JSON with sorted keys: equal manifests give equal bytes."""
-    return json.dumps(data, sort_keys=True, indent=1, allow_nan=False).encode("ascii") + b"\n"
+    return json.dumps(data, sort_keys=True, indent=1, allow_nan=False, default=_place).encode("ascii") + b"\n"
+
+
+def _place(value: object) -> dict[str, int]:
+    if isinstance(value, Place):
+        return {"place": value.number}
+    raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 def loads(data: bytes | memoryview) -> Any:

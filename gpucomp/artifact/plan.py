@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 
 from gpucomp.artifact.tensor_map import TensorMap
 
-INPUT, OUTPUT, WEIGHT, TEMP, COUNTER = "input", "output", "weight", "temp", "counter"
+INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS = "input", "output", "weight", "temp", "counter", "numbers"
 
 
 @dataclass(frozen=True)
 class Buffer:
     """A tensor in memory, row-major. ``offset`` is the byte offset in the arena, for ``temp`` buffers.
 
-    A ``counter`` is zeroed once, before the first run. Kernels leave it at zero.
+    A ``counter`` is zeroed once, before the first run. Kernels leave it at zero. A ``numbers`` buffer holds ``numbers``, which
+    follow from the sizes of the run.
 
     Inputs and outputs have the names of the model; other buffers have generated names (``w3``, ``t12``).
     """
@@ -28,6 +29,7 @@ class Buffer:
     shape: tuple[int, ...]
     nbytes: int
     offset: int = -1
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class CompiledKernel:
 
     ``groups``, ``items``, ``shared``: see ``kernel.geometry.Geometry``. ``binary`` names the member of the file that
     holds the machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value after the
-    buffers. A ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic dependent launch).
+    buffers. ``numbers`` are what a run gives a kernel for any size: the last pointer is to an array of them, as i64. A
+    ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic dependent launch).
 
     ``operations`` is the number of operations of one launch, on numbers of type ``arithmetic``. A multiply-add counts
     as two, and a convolution always as a direct convolution. ``traffic`` is the number of bytes that must be moved at
@@ -59,6 +62,7 @@ class CompiledKernel:
     operations: int = 0
     traffic: int = 0
     arithmetic: str = ""
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

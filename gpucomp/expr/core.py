@@ -19,6 +19,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gpucomp.expr.functions import FUNCTIONS
+from gpucomp.ir.polynomial import denominator
+from gpucomp.ir.size import Size, assumed, at_most, below, largest, smallest
 from gpucomp.ir.types import BOOL, I64, DType
 
 Number = int | float | bool
@@ -90,22 +92,22 @@ class Expr:
         return call("le", self, other)
 
     def __gt__(self, other: Expr | Number) -> Expr:
-        return call("lt", _coerce(other, self.dtype), self)
+        return call("lt", coerced(other, self.dtype), self)
 
     def __ge__(self, other: Expr | Number) -> Expr:
-        return call("le", _coerce(other, self.dtype), self)
+        return call("le", coerced(other, self.dtype), self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Const(Expr):
-    """A number. Floats keep NaN, infinities and the sign of zero."""
+    """A number. Floats keep NaN, infinities and the sign of zero. An I64 can be a ``Size``: each run has its own."""
 
     value: Number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Var(Expr):
-    """An index variable, ``0 <= v < extent``. Not interned: two variables are never the same."""
+    """An index variable, ``0 <= v < extent``, which can be a ``Size``. Not interned: two variables are never the same."""
 
     name: str
     extent: int
@@ -200,10 +202,13 @@ def _intern(cls: type[E], *fields: Any) -> E:
     return expr
 
 
-def literal(value: Number, dtype: DType) -> Const:
+def literal(value: Any, dtype: DType) -> Const:
     """A constant of ``dtype``. ``1``, ``1.0`` and ``True`` stay apart, as do 0.0 and -0.0."""
     key: tuple[Any, ...]
-    if dtype.is_float:
+    if isinstance(value, Size) and dtype is I64:
+        # what is simplified with one block's conditions must not be found in another: the block is in the key
+        key = (Const, dtype, "size", frozenset(value.terms.items()), assumed.get())
+    elif dtype.is_float:
         value = float(value)
         key = (Const, dtype, "float", np.float64(value).tobytes())
     elif dtype is BOOL:
@@ -219,14 +224,15 @@ def literal(value: Number, dtype: DType) -> Const:
     return const
 
 
-def index(value: int) -> Const:
+def index(value: int | Size) -> Const:
     """A constant for index arithmetic."""
     return literal(value, I64)
 
 
-def var(name: str, extent: int) -> Var:
+def var(name: str, extent: Any) -> Var:
     """A fresh index variable ``0 <= name < extent``."""
-    return Var(I64, name, int(extent))
+    kept: Any = extent if isinstance(extent, Size) else int(extent)
+    return Var(I64, name, kept)
 
 
 def axes_of(shape: Sequence[int], prefix: str = "i") -> tuple[Var, ...]:
@@ -239,10 +245,14 @@ def hole(name: str, dtype: DType) -> Hole:
 
 
 def load(source: int, indices: Iterable[Expr | int], dtype: DType) -> Load:
-    return _intern(Load, dtype, source, tuple(_coerce(i, I64) for i in indices))
+    return _intern(Load, dtype, source, tuple(coerced(i, I64) for i in indices))
 
 
-def _coerce(value: Expr | Number, dtype: DType) -> Expr:
+def coerced(value: Any, dtype: DType) -> Expr:
+    """A number or a size as an expression of ``dtype``; an expression as it is."""
+    if isinstance(value, Size) and dtype is not I64:
+        divisor = denominator(value.terms)
+        return cast(index(value * divisor), dtype) / divisor if divisor > 1 else cast(index(value), dtype)
     return value if isinstance(value, Expr) else literal(value, dtype)
 
 
@@ -253,7 +263,7 @@ def call(fn: str, *args: Expr | Number) -> Expr:
     """
     function = FUNCTIONS[fn]
     dtype = next(a.dtype for a in args if isinstance(a, Expr))
-    exprs = tuple(_coerce(a, dtype) for a in args)
+    exprs = tuple(coerced(a, dtype) for a in args)
     if len(exprs) != function.arity or any(e.dtype is not dtype for e in exprs):
         raise TypeError(f"{fn}({', '.join(str(e.dtype) for e in exprs)}): operands of one type expected")
     if not dtype.is_float and (folded := _fold_integers(fn, exprs, dtype)) is not None:
@@ -267,6 +277,8 @@ EXACT = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}  # on in
 def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None:
     values = [a.value if isinstance(a, Const) else None for a in args]
     if all(v is not None for v in values):
+        if any(isinstance(v, Size) for v in values):
+            return _fold_sizes(fn, *values)
         if dtype is I64 and fn in EXACT:
             exact = EXACT[fn](*values)
             if -(1 << 63) <= exact < 1 << 63:
@@ -281,14 +293,38 @@ def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None
     a, b = args
     identity = {"add": (0, 0), "mul": (1, 1), "sub": (None, 0), "div": (None, 1), "floordiv": (None, 1)}
     left, right = identity.get(fn, (None, None))
-    if left is not None and values[0] == left:
+    if left is not None and _is(values[0], left):
         return b
-    if right is not None and values[1] == right:
+    if right is not None and _is(values[1], right):
         return a
-    if fn == "mul" and 0 in values:
+    if fn == "mul" and any(v == 0 for v in values if not isinstance(v, Size)):
         return literal(0, dtype)
-    if fn == "mod" and values[1] == 1:
+    if fn == "mod" and _is(values[1], 1):
         return literal(0, dtype)
+    return None
+
+
+def _is(value: Any, number: int) -> bool:
+    """Whether a constant's value is ``number``. A size is none: it is another number in another run."""
+    return value is not None and not isinstance(value, Size) and value == number
+
+
+def _fold_sizes(fn: str, a: Any, b: Any = 0) -> Expr | None:
+    """The result of a function of sizes, if it is a formula, or a comparison that every run decides alike."""
+    if fn in EXACT:
+        return index(EXACT[fn](a, b))
+    if fn == "neg":
+        return index(-a)
+    if fn in {"min", "max"}:
+        return index((smallest if fn == "min" else largest)(a, b))
+    if fn in {"floordiv", "mod"} and below(0, b):
+        return index(a // b if fn == "floordiv" else a % b)
+    if fn in {"lt", "le"}:
+        less, more = (below, at_most) if fn == "lt" else (at_most, below)
+        verdict = True if less(a, b) else False if more(b, a) else None
+        return None if verdict is None else literal(verdict, BOOL)
+    if fn in {"eq", "ne"} and (below(a, b) or below(b, a)):
+        return literal(fn == "ne", BOOL)
     return None
 
 
@@ -302,7 +338,7 @@ def _fold_logic(fn: str, args: tuple[Expr, ...], values: list[Any]) -> Expr | No
 
 def select(condition: Expr, then: Expr | Number, otherwise: Expr | Number) -> Expr:
     dtype = then.dtype if isinstance(then, Expr) else otherwise.dtype  # type: ignore[union-attr]
-    a, b = _coerce(then, dtype), _coerce(otherwise, dtype)
+    a, b = coerced(then, dtype), coerced(otherwise, dtype)
     if a.dtype is not b.dtype or condition.dtype is not BOOL:
         raise TypeError(f"select({condition.dtype}, {a.dtype}, {b.dtype}): bool and two operands of one type expected")
     if isinstance(condition, Const):
@@ -313,7 +349,8 @@ def select(condition: Expr, then: Expr | Number, otherwise: Expr | Number) -> Ex
 def cast(value: Expr, dtype: DType) -> Expr:
     if value.dtype is dtype:
         return value
-    if isinstance(value, Const) and not dtype.is_float and not value.dtype.is_float:
+    sized = isinstance(value, Const) and isinstance(value.value, Size)
+    if isinstance(value, Const) and not sized and not dtype.is_float and not value.dtype.is_float:
         return literal(np.asarray(value.value).astype(dtype.numpy).item(), dtype)
     return _intern(Cast, dtype, value)
 

@@ -25,6 +25,7 @@ from gpucomp.expr.core import (
     literal,
     walk,
 )
+from gpucomp.ir.size import Size, is_zero
 from gpucomp.ir.types import DType
 
 
@@ -235,7 +236,7 @@ class Lowering:
 
     def _reduce(self, expr: Reduce, scope: _Scope) -> Operand:
         identity = literal(identity_of(expr.op, expr.dtype), expr.dtype)
-        if any(axis.extent == 0 for axis in expr.axes):
+        if any(is_zero(axis.extent) for axis in expr.axes):
             return identity
         result = self._fresh(expr.dtype)
         points = math.prod(axis.extent for axis in expr.axes)
@@ -243,7 +244,9 @@ class Lowering:
         for axis in expr.axes:
             name = f"{self._prefix}{self._counter}"
             self._counter += 1
-            loops.append(Loop(axis, name, Block(), unroll=points <= self._unroll_limit))
+            loops.append(
+                Loop(axis, name, Block(), unroll=not isinstance(points, Size) and points <= self._unroll_limit)
+            )
             inner = _Scope(inner, frozenset({axis}), loops[-1].body)
             inner.names[axis] = Ref(name, axis.dtype)
         value = self._lower(expr.body, inner)

@@ -46,7 +46,8 @@ def _spell(expr: Expr, text: dict[Expr, str]) -> str:
     operands = [text[operand] for operand in expr.operands]
     match expr:
         case Const():
-            return repr(expr.value)
+            text_of = repr(expr.value)
+            return f"({text_of})" if " " in text_of else text_of
         case Var() | Hole():
             return expr.name
         case Load():

@@ -10,11 +10,15 @@ Integer expressions become ``c0 + c1*t1 + c2*t2 ...`` with one coefficient per d
     (c*a + b) // (c*d)        ->  a // d           (0 <= b < c)
     (x % (a*b)) // a          ->  (x // a) % b
     comparisons decided by the operands' intervals become constants
+
+Coefficients, divisors and the ends of intervals can be sizes that each run decides. A rule then fires only if what it needs is
+proved for every run; it never notes a condition.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -34,36 +38,56 @@ from gpucomp.expr.core import (
     select,
     transform,
 )
+from gpucomp.ir.size import Size, at_most, below, divides, hint, is_one, is_zero, largest, same, smallest
+from gpucomp.ir.size import bounds as bounds_of_size
 from gpucomp.ir.types import BOOL, I64
 
 Interval = tuple[float, float]
+Ends = tuple[Any, Any]  # numbers, or sizes
 ANYTHING: Interval = (-math.inf, math.inf)
 
 
 def bounds(expr: Expr) -> Interval:
-    """Lowest and highest value of an integer expression (infinite where unknown). Every node keeps its own."""
-    found: Interval | None = expr.__dict__.get("_interval")
+    """Lowest and highest value of an integer expression, in any run (infinite where unknown)."""
+    return _numbers(ends(expr))
+
+
+def ends(expr: Expr) -> Ends:
+    """As ``bounds``, but the lowest and the highest value of each run, which can be sizes. Every node keeps its own."""
+    found: Ends | None = expr.__dict__.get("_interval")
     if found is None:
-        found = _bounds(expr)
+        found = _ends(expr)
         object.__setattr__(expr, "_interval", found)
     return found
 
 
-def _bounds(expr: Expr) -> Interval:
+def _numbers(interval: Ends) -> Interval:
+    low, high = interval
+    return (  # type: ignore[return-value]  # of whole numbers
+        bounds_of_size(low)[0] if isinstance(low, Size) else low,
+        bounds_of_size(high)[1] if isinstance(high, Size) else high,
+    )
+
+
+def _ends(expr: Expr) -> Ends:
     match expr:
         case Const(value=value):
             return (value, value)
         case Var(extent=extent):
-            return (0, max(extent - 1, 0))
+            return (0, largest(extent - 1, 0) if isinstance(extent, Size) else max(extent - 1, 0))
         case Select():
-            a, b = bounds(expr.then), bounds(expr.otherwise)
+            a, b = ends(expr.then), ends(expr.otherwise)
+            if _has_sizes(a, b):
+                return _sized_ends("min", a, b, expr)[0], _sized_ends("max", a, b, expr)[1]
             return (min(a[0], b[0]), max(a[1], b[1]))
         case Cast() if not expr.value.dtype.is_float and expr.dtype.bits >= 32:
-            return bounds(expr.value)
+            return ends(expr.value)
         case Call(fn=fn, args=(a, b)):
-            return _binary_bounds(fn, bounds(a), bounds(b), expr)
+            first, second = ends(a), ends(b)
+            which = _sized_ends if _has_sizes(first, second) else _binary_bounds
+            return which(fn, first, second, expr)
         case Call(fn="neg", args=(a,)):
-            low, high = bounds(a)
+            low, high = ends(a)
             return (-high, -low)
         case Load() if expr.dtype.is_integer:
             info = np.iinfo(expr.dtype.numpy) if not expr.dtype.storage_only else None
@@ -72,6 +96,32 @@ def _bounds(expr: Expr) -> Interval:
             info = np.iinfo(expr.dtype.numpy)
             return (int(info.min), int(info.max))
     return (0, 1) if expr.dtype is BOOL else ANYTHING
+
+
+def _has_sizes(*intervals: Ends) -> bool:
+    return any(isinstance(end, Size) for interval in intervals for end in interval)
+
+
+def _sized_ends(fn: str, a: Ends, b: Ends, expr: Expr) -> Ends:
+    """The ends of a function of two operands, of which at least one end is a size."""
+    if all(isinstance(end, Size | int) for end in (*a, *b)):
+        if fn == "add":
+            return (a[0] + b[0], a[1] + b[1])
+        if fn == "sub":
+            return (a[0] - b[1], a[1] - b[0])
+        if fn == "mul":
+            for x, y in ((a, b), (b, a)):
+                if at_most(0, x[0]) and (at_most(0, y[0]) or same(*x)):
+                    return (x[0] * y[0], x[1] * y[1])
+        if fn in {"min", "max"}:
+            pick = smallest if fn == "min" else largest
+            return (pick(a[0], b[0]), pick(a[1], b[1]))
+        if fn in {"floordiv", "mod"} and same(*b) and below(0, b[0]):
+            c = b[0]
+            if fn == "floordiv":
+                return (a[0] // c, a[1] // c)
+            return a if at_most(0, a[0]) and below(a[1], c) else (0, c - 1)
+    return _binary_bounds(fn, _numbers(a), _numbers(b), expr)
 
 
 def _product(x: float, y: float) -> float:
@@ -98,19 +148,19 @@ def _binary_bounds(fn: str, a: Interval, b: Interval, expr: Expr) -> Interval:
     return (0, 1) if expr.dtype is BOOL else ANYTHING
 
 
-Terms = dict[Expr, int]
+Terms = dict[Expr, Any]  # of int or Size
 
 
-def linear(expr: Expr) -> tuple[int, Terms]:
+def linear(expr: Expr) -> tuple[Any, Terms]:
     """``expr`` as constant + sum of coefficient * term. Terms are variables, quotients, remainders, loads ..."""
-    constant = 0
+    constant: Any = 0
     terms: Terms = {}
-    stack: list[tuple[Expr, int]] = [(expr, 1)]
+    stack: list[tuple[Expr, Any]] = [(expr, 1)]
     while stack:
         node, factor = stack.pop()
         match node:
             case Const(value=value):
-                constant += factor * int(value)
+                constant = constant + factor * _whole(value)
             case Call(fn="add", args=(a, b)):
                 stack += [(b, factor), (a, factor)]
             case Call(fn="sub", args=(a, b)):
@@ -118,29 +168,50 @@ def linear(expr: Expr) -> tuple[int, Terms]:
             case Call(fn="neg", args=(a,)):
                 stack.append((a, -factor))
             case Call(fn="mul", args=(a, Const(value=c))) | Call(fn="mul", args=(Const(value=c), a)):
-                stack.append((a, factor * int(c)))
+                stack.append((a, factor * _whole(c)))
             case _:
                 terms[node] = terms.get(node, 0) + factor
-    return constant, {t: c for t, c in terms.items() if c}
+    return constant, _without_zeros(terms)
 
 
-def from_linear(constant: int, terms: Terms) -> Expr:
+def _whole(value: Any) -> Any:
+    return value if isinstance(value, Size) else int(value)
+
+
+def _without_zeros(terms: Terms) -> Terms:
+    return {t: c for t, c in terms.items() if not is_zero(c)}
+
+
+def _sign(factor: Any) -> bool:
+    """Whether ``factor`` is spelt with a plus: a size that is positive in the example is."""
+    return bool(hint(factor) > 0)
+
+
+def _order(item: tuple[Expr, Any]) -> Any:
+    factor: Any = hint(item[1])
+    return -abs(factor)
+
+
+def from_linear(constant: Any, terms: Terms) -> Expr:
     """The canonical spelling of a linear form: terms by falling coefficient, constant last."""
     result: Expr | None = None
-    for term, factor in sorted(terms.items(), key=lambda tc: -abs(tc[1])):
-        part = term if abs(factor) == 1 else call("mul", term, abs(factor))
-        if result is None:
-            result = part if factor > 0 else call("neg", part)
-        else:
-            result = call("add" if factor > 0 else "sub", result, part)
+    for term, factor in sorted(terms.items(), key=_order):
+        positive = _sign(factor)
+        size = factor if positive else -factor
+        part = term if is_one(size) else call("mul", term, size)
+        if result is not None:
+            part = call("add" if positive else "sub", result, part)
+        elif not positive:
+            part = call("neg", part)
+        result = part
     if result is None:
         return index(constant)
-    if constant == 0:
+    if is_zero(constant):
         return result
-    return call("add", result, constant) if constant > 0 else call("sub", result, -constant)
+    return call("add", result, constant) if _sign(constant) else call("sub", result, -constant)
 
 
-def _join_quotients(constant: int, terms: Terms) -> tuple[int, Terms]:
+def _join_quotients(constant: Any, terms: Terms) -> tuple[Any, Terms]:
     """q*c*(x // q) + c*(x % q)  ->  c*x"""
     for node, factor in list(terms.items()):
         match node:
@@ -149,12 +220,12 @@ def _join_quotients(constant: int, terms: Terms) -> tuple[int, Terms]:
                 match x:  # (y // a) // q is spelt y // (a*q)
                     case Call(fn="floordiv", args=(y, Const(value=a))):
                         quotient = call("floordiv", y, a * q)
-                if terms.get(quotient) == factor * q:
+                if quotient in terms and same(terms[quotient], factor * q):
                     del terms[node], terms[quotient]
                     inner_constant, inner = linear(x)
                     for t, c in inner.items():
                         terms[t] = terms.get(t, 0) + c * factor
-                    return _join_quotients(constant + inner_constant * factor, {t: c for t, c in terms.items() if c})
+                    return _join_quotients(constant + inner_constant * factor, _without_zeros(terms))
     return constant, terms
 
 
@@ -164,10 +235,10 @@ def simplify(expr: Expr) -> Expr:
 
 
 def _step(node: Expr) -> Expr | None:
-    if isinstance(node, Var) and node.extent == 1:
+    if isinstance(node, Var) and is_one(node.extent):
         return index(0)
-    if isinstance(node, Reduce) and any(a.extent == 1 for a in node.axes):
-        return reduce(node.op, tuple(a for a in node.axes if a.extent != 1), node.body)
+    if isinstance(node, Reduce) and any(is_one(a.extent) for a in node.axes):
+        return reduce(node.op, tuple(a for a in node.axes if not is_one(a.extent)), node.body)
     if isinstance(node, Select) and not isinstance(node.condition, Const):
         return _select(node)
     if not isinstance(node, Call):
@@ -179,52 +250,68 @@ def _step(node: Expr) -> Expr | None:
     if node.fn in {"add", "sub", "neg", "mul"}:
         constant, terms = linear(node)
         return from_linear(*_join_quotients(constant, dict(terms)))
-    if node.fn in {"floordiv", "mod"} and isinstance(node.args[1], Const) and node.args[1].value > 0:
-        quotient, rest = _divide(node.args[0], int(node.args[1].value))
+    if node.fn in {"floordiv", "mod"} and isinstance(node.args[1], Const) and below(0, node.args[1].value):
+        quotient, rest = _divide(node.args[0], _whole(node.args[1].value))
         return quotient if node.fn == "floordiv" else rest
     if node.fn in {"min", "max"}:
         return _extremum(node)
     return None
 
 
-def _divide(x: Expr, c: int) -> tuple[Expr, Expr]:
+def _divide(x: Expr, c: Any) -> tuple[Expr, Expr]:
     """``x // c`` and ``x % c``."""
     constant, terms = linear(x)
-    whole = {t: f // c for t, f in terms.items() if f % c == 0}
-    part = {t: f for t, f in terms.items() if f % c}
-    rest = from_linear(constant % c, part)
-    low, high = bounds(rest)
-    if math.isfinite(low) and math.isfinite(high) and low // c == high // c:
+    whole: Terms = {}
+    part: Terms = {}
+    for t, f in terms.items():
+        if divides(c, f):
+            whole[t] = f // c
+        else:
+            part[t] = f
+    if isinstance(c, Size) and not divides(c, constant):
+        shared, constant = 0, constant  # by how often a constant holds a size is no simpler
+    else:
+        shared, constant = constant // c, constant % c
+    rest = from_linear(constant, part)
+    low, high = ends(rest)
+    if isinstance(c, Size) or _has_sizes((low, high)):
+        if at_most(0, low) and below(high, c):
+            return from_linear(shared, whole), rest
+    elif math.isfinite(low) and math.isfinite(high) and low // c == high // c:
         k = int(low // c)
-        quotient = from_linear(constant // c + k, whole)
+        quotient = from_linear(shared + k, whole)
         constant_rest, part_rest = linear(rest)
         return quotient, from_linear(constant_rest - k * c, part_rest)
     divisor = 0
-    for f in part.values():
-        divisor = math.gcd(divisor, f)
-    divisor = math.gcd(divisor, c)
-    if divisor > 1 and low >= 0:  # (d*x + k) // (d*c) -> x // c when 0 <= k < d
-        k = (constant % c) % divisor
-        inner = from_linear((constant % c) // divisor, {t: f // divisor for t, f in part.items()})
+    if isinstance(c, int) and isinstance(constant, int) and all(isinstance(f, int) for f in part.values()):
+        divisor = math.gcd(c, *part.values())
+    if divisor > 1 and at_most(0, low):  # (d*x + k) // (d*c) -> x // c when 0 <= k < d
+        k = constant % divisor
+        inner = from_linear(constant // divisor, {t: f // divisor for t, f in part.items()})
         q, r = _divide(inner, c // divisor)
         scaled = linear(call("mul", r, divisor))
-        return _add(whole, constant // c, q), from_linear(scaled[0] + k, scaled[1])
-    if (grouped := _divide_groups(constant % c, part, c)) is not None:
+        return _add(whole, shared, q), from_linear(scaled[0] + k, scaled[1])
+    if (grouped := _divide_groups(constant, part, c)) is not None:
         q, r = grouped
-        return _add(whole, constant // c, q), r
+        return _add(whole, shared, q), r
     q, r = _atom(rest, c)
-    return _add(whole, constant // c, q), r
+    return _add(whole, shared, q), r
 
 
-def _divide_groups(constant: int, terms: Terms, c: int) -> tuple[Expr, Expr] | None:
+def _group_sizes(terms: Terms, c: Any) -> list[Any]:
+    if isinstance(c, int) and all(isinstance(f, int) for f in terms.values()):
+        return [g for g in sorted({math.gcd(f, c) for f in terms.values()}, reverse=True) if g not in (1, c)]
+    sizes = {str(f): f for f in terms.values() if below(0, f) and divides(f, c) and not is_one(f) and not same(f, c)}
+    return sorted(sizes.values(), key=hint, reverse=True)
+
+
+def _divide_groups(constant: Any, terms: Terms, c: Any) -> tuple[Expr, Expr] | None:
     """(g*a + b) // (g*h) -> a // h, and the remainder g*(a % h) + b, when 0 <= b < g"""
-    for g in sorted({math.gcd(f, c) for f in terms.values()}, reverse=True):
-        if g in (1, c):
-            continue
-        coarse = {t: f // g for t, f in terms.items() if f % g == 0}
-        fine = from_linear(constant, {t: f for t, f in terms.items() if f % g})
-        low, high = bounds(fine)
-        if low < 0 or high >= g:
+    for g in _group_sizes(terms, c):
+        coarse = {t: f // g for t, f in terms.items() if divides(g, f)}
+        fine = from_linear(constant, {t: f for t, f in terms.items() if t not in coarse})
+        low, high = ends(fine)
+        if not (at_most(0, low) and below(high, g)):
             continue
         q, r = _divide(from_linear(0, coarse), c // g)
         scaled, inner = linear(call("mul", r, g)), linear(fine)
@@ -235,22 +322,22 @@ def _divide_groups(constant: int, terms: Terms, c: int) -> tuple[Expr, Expr] | N
     return None
 
 
-def _add(terms: Terms, constant: int, extra: Expr) -> Expr:
+def _add(terms: Terms, constant: Any, extra: Expr) -> Expr:
     extra_constant, extra_terms = linear(extra)
     total = dict(terms)
     for t, f in extra_terms.items():
         total[t] = total.get(t, 0) + f
-    return from_linear(constant + extra_constant, {t: f for t, f in total.items() if f})
+    return from_linear(constant + extra_constant, _without_zeros(total))
 
 
-def _atom(x: Expr, c: int) -> tuple[Expr, Expr]:
+def _atom(x: Expr, c: Any) -> tuple[Expr, Expr]:
     match x:
         case Call(fn="floordiv", args=(inner, Const(value=a))):
-            q, _ = _divide(inner, int(a) * c)
+            q, _ = _divide(inner, _whole(a) * c)
             return q, call("mod", x, c)
-        case Call(fn="mod", args=(inner, Const(value=a))) if int(a) % c == 0:
+        case Call(fn="mod", args=(inner, Const(value=a))) if divides(c, _whole(a)):
             q, r = _divide(inner, c)
-            return _divide(q, int(a) // c)[1], r
+            return _divide(q, _whole(a) // c)[1], r
     return call("floordiv", x, c), call("mod", x, c)
 
 
@@ -259,21 +346,22 @@ def _compare(node: Call) -> Expr | None:
     if a.dtype is not I64:
         return None
     constant, terms = linear(call("sub", a, b))
-    low, high = bounds(from_linear(constant, terms))
+    low, high = ends(from_linear(constant, terms))
+    zero, apart = is_zero(low) and is_zero(high), below(high, 0) or below(0, low)
     verdict = {
-        "lt": (high < 0, low >= 0),
-        "le": (high <= 0, low > 0),
-        "eq": (low == high == 0, high < 0 or low > 0),
-        "ne": (high < 0 or low > 0, low == high == 0),
+        "lt": (below(high, 0), at_most(0, low)),
+        "le": (at_most(high, 0), below(0, low)),
+        "eq": (zero, apart),
+        "ne": (apart, zero),
     }[node.fn]
     return literal(verdict[0], BOOL) if any(verdict) else None
 
 
 def _extremum(node: Call) -> Expr | None:
-    (a_low, a_high), (b_low, b_high) = bounds(node.args[0]), bounds(node.args[1])
-    if a_high <= b_low:
+    (a_low, a_high), (b_low, b_high) = ends(node.args[0]), ends(node.args[1])
+    if at_most(a_high, b_low):
         return node.args[0] if node.fn == "min" else node.args[1]
-    if b_high <= a_low:
+    if at_most(b_high, a_low):
         return node.args[1] if node.fn == "min" else node.args[0]
     return None
 
@@ -286,7 +374,7 @@ def _select(node: Select) -> Expr | None:
     return None
 
 
-def flatten(indices: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
+def flatten(indices: tuple[Expr, ...], shape: tuple[Any, ...]) -> Expr:
     """The row-major offset, in elements, of ``indices`` in ``shape``."""
     offset: Expr = index(0)
     for i, extent in zip(indices, shape, strict=True):
@@ -294,11 +382,11 @@ def flatten(indices: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
     return simplify(offset)
 
 
-def unflatten(offset: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
+def unflatten(offset: Expr, shape: tuple[Any, ...]) -> tuple[Expr, ...]:
     """The indices in ``shape`` of a row-major offset."""
     result: list[Expr] = []
     for extent in reversed(shape):
-        extent = max(extent, 1)
+        extent = largest(extent, 1)
         result.append(call("mod", offset, extent) if len(result) + 1 < len(shape) else offset)
         offset = call("floordiv", offset, extent)
     return tuple(simplify(i) for i in reversed(result))
@@ -309,4 +397,5 @@ def coefficient(offset: Expr, variable: Var) -> int | None:
     _, terms = linear(offset)
     if any(variable in t.free for t in terms if t is not variable):
         return None
-    return terms.get(variable, 0)
+    step: int = terms.get(variable, 0)
+    return step

@@ -42,7 +42,7 @@ class Condition:
         return self.text()
 
 
-@dataclass
+@dataclass(eq=False)
 class Assumed:
     """What was decided for the example only: each condition, and whether it holds there.
 

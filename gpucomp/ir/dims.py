@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
-from gpucomp.errors import InputError, quote
+from gpucomp.errors import InputError, UsageError, quote, several
 from gpucomp.ir.dim import Dim
 
 Extent = int | Dim
@@ -62,7 +63,8 @@ class OpenShapes:
         dims = self.dims
         if unknown := [name for name in sizes if name not in dims]:
             raise InputError(
-                f"there is no dimension {quote(unknown[0])}; there are {', '.join(map(quote, dims))}", code="GPC2111"
+                f"the model has no dimension {quote(unknown[0])}; its dimensions are {', '.join(map(quote, dims))}",
+                code="GPC2111",
             )
         for name, dim in dims.items():
             if name not in sizes or sizes[name] not in dim:
@@ -71,6 +73,32 @@ class OpenShapes:
                     f"dimension {quote(name)} {found}, {dim.range} expected, as {self.said[name]} says", code="GPC2111"
                 )
         return {name: sizes[name] for name in dims}
+
+    def sizes_from(self, given: object, where: str) -> dict[str, int]:
+        """The sizes in a mapping of dimensions to sizes (``{"n": 3}``), or of inputs to shapes (``{"x": (3, 80)}``).
+
+        Raises ``UsageError`` (GPC2035) for anything else, and as ``sizes`` and ``checked``. ``where`` is said first.
+        """
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            names = ", ".join(map(quote, self.dims))
+            raise UsageError(
+                f"{where}: an object with a size for each of {names} expected, found {quote(given)}", code="GPC2035"
+            )
+        if all(type(size) is int for size in given.values()):
+            return self.checked(given)
+        for name, shape in self.shapes.items():
+            one, rank = given.get(name), len(shape)
+            if not isinstance(one, list | tuple) or len(one) != rank or not all(type(size) is int for size in one):
+                raise UsageError(
+                    f"{where}: a list of {several(rank, 'size')} for input {quote(name)} expected", code="GPC2035"
+                )
+            for axis, (wanted, size) in enumerate(zip(shape, one, strict=True)):
+                if not isinstance(wanted, Dim) and wanted != size:
+                    raise UsageError(
+                        f"{where}: dimension {axis} of input {quote(name)} is {wanted}, found {size}", code="GPC2035"
+                    )
+        found = self.sizes({name: given[name] for name in self.shapes})
+        return {name: found[name] for name in self.dims}
 
     def at(self, sizes: Mapping[str, object]) -> dict[str, object]:
         """The shapes of all inputs at ``sizes``, as ``compile`` takes them."""
@@ -83,8 +111,27 @@ class OpenShapes:
     def smallest(self) -> dict[str, int]:
         return {name: dim.nearest(0) for name, dim in self.dims.items()}
 
+    def spread(self, example: Sizes) -> Iterator[dict[str, int]]:
+        """Sizes to choose schedules for: ``example``, then small and large ones, each with all dimensions alike."""
+        yield dict(example)
+        for share in (0.15, 0.9):
+            yield {
+                name: dim.nearest(round(max(dim.low, 1) ** (1 - share) * dim.high**share))
+                for name, dim in self.dims.items()
+            }
+
     def examples(self) -> Iterator[dict[str, int]]:
-        """Sizes to try a model with: first such as no other size is equal to, then usual ones. Not all fit every model."""
+        """Sizes to try a model with: the middles of the ranges, then small ones that no other size is equal to, then usual ones.
+
+        Not all fit every model. What decides only speed is decided for the first that does.
+        """
+        middles: dict[str, int] = {}
+        for name, dim in self.dims.items():
+            middle = dim.nearest(math.isqrt(max(dim.low, 1) * dim.high))
+            while middle in middles.values() and middle + dim.multiple in dim:
+                middle += dim.multiple
+            middles[name] = middle
+        yield middles
         for step in (1, 16, 32):
             yield {name: dim.nearest(size * step) for (name, dim), size in zip(self.dims.items(), cycle(APART))}
         for size in USUAL:

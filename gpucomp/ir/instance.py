@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.errors import UnsupportedError
 from gpucomp.ir.graph import Constant, Graph, Input, Sizes, Value, constant, input_value
-from gpucomp.ir.size import value_at
+from gpucomp.ir.size import Size, value_at
 from gpucomp.ir.types import TensorType
 
 
@@ -41,6 +42,15 @@ def instance(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         graph.input_containers,
         graph.output_containers,
     )
+
+
+def nonempty(graph: Graph) -> Graph:
+    """``graph``, in a block that from now on assumes of every size of a value that it is at least 1."""
+    extents = {str(n): n for node in graph.nodes() for type in node.types for n in type.shape if isinstance(n, Size)}
+    for extent in extents.values():
+        if extent < 1:
+            raise UnsupportedError(f"a value of {extent} elements is empty in the example", code="GPC4014")
+    return graph
 
 
 def _at(attribute: Any, sizes: Mapping[str, int]) -> Any:

@@ -11,8 +11,10 @@ as a plain number, for example in ``range``, is such a condition too.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
@@ -42,6 +44,7 @@ from gpucomp.ir.polynomial import (
 
 Operand = Union["Size", Exact]
 MOST_ATOMS = 2000  # of a formula
+MOST_CORNERED = 4  # atoms whose ranges' corners are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +155,8 @@ class Size:
     def _bounds_now(self) -> Interval:
         (low, high), (least, most) = interval(self.terms), interval(_spread(self.terms))
         low, high = max(low, least), min(high, most)
+        if (corners := _at_corners(self.terms)) is not None:
+            low, high = max(low, corners[0]), min(high, corners[1])
         if all(isinstance(c, int) for c in self.terms.values()):
             return math.ceil(low), math.floor(high)
         return low, high
@@ -178,11 +183,11 @@ class Size:
     def __neg__(self) -> Any:
         return made({monomial: -c for monomial, c in self.terms.items()})
 
-    def __sub__(self, other: Operand) -> Any:
-        return self + -other if isinstance(other, Size | int | Fraction) else NotImplemented
+    def __sub__(self, other: Operand | float) -> Any:
+        return self + -other if isinstance(other, Size | int | Fraction | float) else NotImplemented
 
-    def __rsub__(self, other: Operand) -> Any:
-        return -self + other if isinstance(other, Size | int | Fraction) else NotImplemented
+    def __rsub__(self, other: Operand | float) -> Any:
+        return -self + other if isinstance(other, Size | int | Fraction | float) else NotImplemented
 
     def __mul__(self, other: Operand | float) -> Any:
         if isinstance(other, float) and math.isfinite(other):  # for example the scale of a resize
@@ -448,8 +453,30 @@ def cost(size: Operand) -> int:
 
 
 def hint(size: Operand) -> Exact:
-    """The value at the example sizes."""
-    return size.hint if isinstance(size, Size) else size
+    """The value at the example sizes, or at those of the innermost ``exemplified`` block."""
+    if not isinstance(size, Size):
+        return size
+    instead = _instead.get()
+    return size.hint if instead is None else cast(Exact, value_at(size, dict(instead)))
+
+
+Example = tuple[tuple[str, int], ...]
+_instead: ContextVar[Example | None] = ContextVar("instead", default=None)
+
+
+@contextmanager
+def exemplified(sizes: Mapping[str, int]) -> Iterator[None]:
+    """In this block, what only decides speed is decided for ``sizes``. Conditions are still those of the example."""
+    token = _instead.set(tuple(sizes.items()))
+    try:
+        yield
+    finally:
+        _instead.reset(token)
+
+
+def example_now() -> Example | None:
+    """The sizes of the innermost ``exemplified`` block."""
+    return _instead.get()
 
 
 def same_shape(first: Sequence[Operand], second: Sequence[Operand]) -> bool:
@@ -457,9 +484,40 @@ def same_shape(first: Sequence[Operand], second: Sequence[Operand]) -> bool:
     return len(first) == len(second) and all(map(same, first, second))
 
 
-def is_one(size: Operand) -> bool:
+def is_one(size: Operand | None) -> bool:
     """Whether ``size`` is 1 in every run. A size that can also be greater is not: what holds for any size holds for 1."""
     return not isinstance(size, Size) and size == 1
+
+
+def is_zero(size: Operand | None) -> bool:
+    """Whether ``size`` is 0 in every run, by its formula."""
+    return not isinstance(size, Size) and size == 0
+
+
+def at_most(first: Operand | float, second: Operand | float) -> bool:
+    """Whether ``first <= second`` is proved for every run. No condition is noted if it is not."""
+    if isinstance(first, Size) or isinstance(second, Size):
+        return _least_difference(first, second) >= 0
+    return first <= second
+
+
+def below(first: Operand | float, second: Operand | float) -> bool:
+    """Whether ``first < second`` is proved for every run. No condition is noted if it is not."""
+    if isinstance(first, Size) or isinstance(second, Size):
+        return _least_difference(first, second) > 0
+    return first < second
+
+
+def _least_difference(first: Operand | float, second: Operand | float) -> Exact | float:
+    """The least value of ``second - first``, or a number below it. One of them can be infinite."""
+    if isinstance(first, float) or isinstance(second, float):
+        return bounds(second)[0] - bounds(first)[1]  # type: ignore[arg-type]
+    return bounds(second - first)[0]
+
+
+def divides(divisor: Operand, size: Operand) -> bool:
+    """Whether ``size`` is proved to be a multiple of ``divisor``, which is positive. No condition is noted if it is not."""
+    return below(0, divisor) and is_zero(size % divisor)
 
 
 def value_at(size: Any, sizes: Mapping[str, int]) -> Any:
@@ -593,6 +651,22 @@ def _spread(terms: Terms) -> Terms:
                 expanded = product(expanded, {(atom,): 1})
         result = added(result, expanded)
     return {monomial: c for monomial, c in result.items() if c}
+
+
+def _at_corners(terms: Terms) -> Interval | None:
+    """The least and the greatest value if the atoms are independent: at ends of their ranges, as none has a power.
+
+    ``None`` where ``interval`` is as good: if no product has several terms, or for many atoms.
+    """
+    atoms = list(dict.fromkeys(atom for monomial in terms for atom in monomial))
+    products = [monomial for monomial in terms if len(monomial) > 1]
+    if not products or len(terms) == 1 or len(atoms) > MOST_CORNERED or any(len(set(m)) < len(m) for m in products):
+        return None
+    values = [
+        sum(c * math.prod(at[atom] for atom in monomial) for monomial, c in terms.items())
+        for at in (dict(zip(atoms, ends, strict=True)) for ends in itertools.product(*(atom.bounds for atom in atoms)))
+    ]
+    return min(values), max(values)
 
 
 def _within(size: Operand) -> str:

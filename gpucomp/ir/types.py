@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from gpucomp.ir.size import Size
+from gpucomp.ir.size import Size, same_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,31 @@ def dtype_of(numpy_dtype: object) -> DType:
         raise TypeError(f"element type {dtype} is not supported; supported are {', '.join(DTYPES)}") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorType:
-    """Element type and shape; printed ``f16[1,64,56,56]``. Compared by value."""
+    """Element type and shape; printed ``f16[1,64,56,56]``. Compared by value, and sizes by their formulas.
+
+    Types that differ can have the same shape in some runs; no condition is noted that they have.
+    """
 
     dtype: DType
     shape: tuple[int, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorType) and self.dtype is other.dtype and same_shape(self.shape, other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape))
+
+    def agrees(self, other: TensorType) -> bool:
+        """Whether both are one type in every run that is assumed, also if their formulas differ."""
+        same_rank = self.dtype is other.dtype and self.rank == other.rank
+        return self == other or (same_rank and all(a == b for a, b in zip(self.shape, other.shape, strict=True)))
+
+    @cached_property
+    def has_sizes(self) -> bool:
+        """Whether a run decides an extent."""
+        return any(isinstance(extent, Size) for extent in self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"

@@ -33,5 +33,5 @@ def verify(graph: Graph) -> None:
         for body in node.attrs.values():
             if isinstance(body, Graph):
                 verify(body)
-        if expected != node.types:
+        if len(expected) != len(node.types) or not all(map(TensorType.agrees, expected, node.types)):
             raise VerifyError(f"{node!r}: its type rule gives {', '.join(map(str, expected))}")

@@ -35,7 +35,8 @@ from gpucomp.expr.core import (
     walk,
 )
 from gpucomp.expr.simplify import simplify
-from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
+from gpucomp.ir.graph import Constant, Graph, Input, Node, Sizes, Value
+from gpucomp.ir.size import hint, is_one, is_zero, same_shape
 from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel.recognise_scatter import scatter_of
 
@@ -141,7 +142,7 @@ class Grouping:
     def algorithm(self, value: Value) -> Algorithm | None:
         if value not in self.algorithms:
             node = value.node
-            if node.op in (Input, Constant) or on_host(node):
+            if node.op in (Input, Constant, Sizes) or on_host(node):
                 self.algorithms[value] = None
             else:
                 assert node.op.algorithm is not None
@@ -171,7 +172,7 @@ class Grouping:
 
     def run(self) -> list[Group]:
         for node in self.nodes:
-            if node.op in (Input, Constant):
+            if node.op in (Input, Constant, Sizes):
                 continue
             for value in node.values:
                 if value in self.live:
@@ -270,7 +271,9 @@ class Grouping:
             return self._pushes(value, group, inside)
         if self._scatters(group.anchor):
             return f"the results of {group.anchor.op} are final only after its last update"
-        if len(value.node.types) > 1 or any(v.shape != value.shape for v in value.inputs if self.group.get(v) is group):
+        if len(value.node.types) > 1 or any(
+            not same_shape(v.shape, value.shape) for v in value.inputs if self.group.get(v) is group
+        ):
             return f"{value.op} has another shape"
         if len({self.place[value.inputs[k]] for k in inside}) > 1:
             return f"{value.op} reads elements of this kernel at different indices"
@@ -310,7 +313,7 @@ class Grouping:
         if value.op.push is None or len(value.inputs) < 2 or len(set(value.inputs)) < len(value.inputs):
             return False
         owners = [self.group.get(v) for v in value.inputs]
-        if any(g is None for g in owners) or value.type.size == 0:
+        if any(g is None for g in owners) or is_zero(value.type.size):
             return False
         for operand, owner in zip(value.inputs, owners, strict=True):
             assert owner is not None
@@ -414,21 +417,21 @@ class Grouping:
             return "it has too many nested selects to be inlined"
         if len(footprint.reads) > 1 and not footprint.computes and self._read_by_contraction(value):
             return f"{value.op} gathers from several places"
-        if value.type.size >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
+        if hint(value.type.size) >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
             return "cheaper to store than to select between its parts again for each tap or column"
         if not footprint.computes:
             return "" if len(readers) <= 4 else "read by many"
         if len(readers) > 1:
             return "read by several kernels"
         (reader,) = readers
-        largest = max(v.type.size for v in reader.values)
+        largest = max(hint(v.type.size) for v in reader.values)
         for result in reader.values:
             if not self.reduces(result):
-                grows = footprint.expensive and largest > 4 * value.type.size
+                grows = footprint.expensive and largest > 4 * hint(value.type.size)
                 return "cheaper to store than to compute again" if grows else ""
             if self._is_contraction(result) and not self.policy.prologues:
                 return "the contraction reads plain memory on this target"
-            if value.type.size >= MANY_CODES and _reads_again(reader) and _quantizes(value):
+            if hint(value.type.size) >= MANY_CODES and _reads_again(reader) and _quantizes(value):
                 return "cheaper to store as codes than to quantize again"
             if footprint.expensive and self._rereads(result):
                 return "cheaper to store than to compute again"
@@ -459,7 +462,7 @@ class Grouping:
 
     def _rereads(self, value: Value) -> bool:
         """Whether each element of an operand is read for many results, as in sliding windows and contractions."""
-        return self._is_contraction(value) or value.type.size * 2 > max(v.type.size for v in value.inputs)
+        return self._is_contraction(value) or hint(value.type.size) * 2 > max(hint(v.type.size) for v in value.inputs)
 
 
 def _reads_again(reader: Node) -> bool:
@@ -484,12 +487,13 @@ def _touches_data(expr: Expr) -> bool:
 
 
 def _identity(algorithm: Algorithm) -> tuple[Expr, ...]:
-    return tuple(index(0) if a.extent == 1 else a for a in algorithm.axes)
+    return tuple(index(0) if is_one(a.extent) else a for a in algorithm.axes)
 
 
 def is_scalar(value: Value) -> bool:
-    array = constant_value(value)
-    return array is not None and array.size == 1 and not value.type.dtype.storage_only
+    """Whether ``value`` is one number that is known before a run, or that follows from the run's sizes."""
+    known = value.op in (Constant, Sizes)
+    return known and is_one(value.type.size) and not value.type.dtype.storage_only
 
 
 def pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -12,7 +12,7 @@ from gpucomp.expr.core import (
     Expr,
     Load,
     Select,
-    literal,
+    coerced,
     load,
     transform,
     walk,
@@ -38,9 +38,10 @@ class _Composer:
 
     def element(self, value: Value, at: Sequence[Expr]) -> Expr:
         """``value[at]`` in terms of the kernel's parameters."""
-        array = constant_value(value)
-        if array is not None and is_scalar(value):
-            return literal(array.reshape(-1)[0].item(), value.type.dtype)
+        if is_scalar(value):
+            array = constant_value(value)
+            known = value.attrs["values"].reshape(-1)[0] if array is None else array.reshape(-1)[0].item()
+            return coerced(known, value.type.dtype)
         if value not in self.groups.inlined:
             source = self.inputs.setdefault(value, len(self.inputs))
             return load(source, at, value.type.dtype)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.device.limits import HEAD_LIMIT
 from gpucomp.expr.core import (
@@ -38,6 +39,7 @@ from gpucomp.expr.core import (
     walk,
 )
 from gpucomp.expr.simplify import coefficient, flatten, linear, simplify
+from gpucomp.ir.size import at_most, divides, is_one, is_zero, same, same_shape
 from gpucomp.ir.types import F32, I32, TensorType
 from gpucomp.kernel import (
     Attention,
@@ -70,7 +72,7 @@ class Composed:
 def recognise(composed: Composed, label: str = "") -> Kernel:
     """The kernel that computes ``composed``, with canonical names for its variables."""
     stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in composed.stores)
-    domain = tuple(v for v in composed.domain if v.extent != 1)
+    domain = tuple(v for v in composed.domain if not is_one(v.extent))
     for attempt in (_attention, _contraction, _scatter, _window, _scan, _rowwise):
         if found := attempt(domain, stores, composed.params):
             family, body, stores = found
@@ -82,6 +84,11 @@ def recognise(composed: Composed, label: str = "") -> Kernel:
 
 
 Found = tuple[str, Body, tuple[Store, ...]]
+
+
+def _is_empty(axes: Sequence[Var]) -> bool:
+    """Whether a domain has no points in any run. Kernels of other families than ``loops`` are not for such."""
+    return any(is_zero(axis.extent) for axis in axes)
 
 
 def _all_reduces(stores: Sequence[Store]) -> list[Reduce]:
@@ -126,8 +133,9 @@ def _attention(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple
     values = tuple(a for a in domain if a in v.free and a not in score.free)
     rows = tuple(a for a in domain if a in score.free and a not in v.free and a not in k.free)
     batch = tuple(a for a in domain if a not in values and a not in rows)
-    sizes = [math.prod(a.extent for a in axes) for axes in (domain, cols, depth, values)]
-    if 0 in sizes or max(sizes[2:]) > HEAD_LIMIT or any(a not in mean.free for a in batch):
+    sizes = [math.prod(a.extent for a in axes) for axes in (depth, values)]
+    empty = _is_empty((*domain, *cols, *depth, *values))
+    if empty or not all(at_most(size, HEAD_LIMIT) for size in sizes) or any(a not in mean.free for a in batch):
         return None
     for axis in batch:
         if split := _group_split(axis, call("mul", k, v)):  # query heads that share keys become rows of one head
@@ -156,7 +164,7 @@ def _is_same(a: Expr, a_axes: tuple[Var, ...], b: Expr, b_axes: tuple[Var, ...])
     pairs = [(a_axes, b_axes), *((x.axes, y.axes) for x, y in zip(reduces(a), reduces(b), strict=False))]
     names: dict[Var, Var] = {}
     for ours, theirs in pairs:
-        if [v.extent for v in ours] != [v.extent for v in theirs]:
+        if not same_shape([v.extent for v in ours], [v.extent for v in theirs]):
             return False
         names |= dict(zip(ours, theirs, strict=True))
     return rename(a, names) is b
@@ -167,7 +175,7 @@ def _is_same(a: Expr, a_axes: tuple[Var, ...], b: Expr, b_axes: tuple[Var, ...])
 
 def _contraction(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
     found = _all_reduces(stores)
-    if len(found) != 1 or found[0].op != "sum" or 0 in [v.extent for v in (*domain, *found[0].axes)]:
+    if len(found) != 1 or found[0].op != "sum" or _is_empty((*domain, *found[0].axes)):
         return None
     sum_ = found[0]
     match sum_.body:
@@ -220,9 +228,9 @@ def _group_split(axis: Var, factor: Expr) -> tuple[Var, Var] | None:
     }
     if len(quotients) != 1:
         return None
-    q = int(quotients.pop())
+    q: Any = quotients.pop()
     rest = substitute(factor, {call("floordiv", axis, q): index(0)})
-    if axis in rest.free or axis.extent % q:
+    if axis in rest.free or not divides(q, axis.extent):
         return None
     return var("g", axis.extent // q), var("o", q)
 
@@ -236,10 +244,10 @@ def _contiguous_in(factor: Expr, axis: Var, params: tuple[TensorType, ...]) -> b
 
 def _window(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
     found = _all_reduces(stores)
-    if len(found) != 1 or math.prod(a.extent for a in found[0].axes) > WINDOW_LIMIT:
+    if len(found) != 1 or not at_most(math.prod(a.extent for a in found[0].axes), WINDOW_LIMIT):
         return None
     (reduction,) = found
-    if 0 in [v.extent for v in (*domain, *reduction.axes)] or not _slides(reduction, domain):
+    if _is_empty((*domain, *reduction.axes)) or not _slides(reduction, domain):
         return None
     match _unwrap(reduction.body):
         case Call(fn="mul", args=(a, b)) if loads(a) and loads(b):
@@ -269,7 +277,7 @@ def _scatter(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
 def _scan(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
     """op over k of select(k <= i, x[k], identity), where i is an axis of the result of the same extent as k"""
     found = _all_reduces(stores)
-    if len(found) != 1 or len(found[0].axes) != 1 or 0 in [v.extent for v in domain]:
+    if len(found) != 1 or len(found[0].axes) != 1 or _is_empty(domain):
         return None
     (reduction,) = found
     (k,) = reduction.axes
@@ -281,7 +289,7 @@ def _scan(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[Tens
         case _:
             return None
     axis = b if a is k else a
-    if k not in (a, b) or axis not in domain or axis.extent != k.extent or axis in value.free:
+    if k not in (a, b) or axis not in domain or not same(axis.extent, k.extent) or axis in value.free:
         return None
     if nothing is not literal(identity_of(reduction.op, reduction.dtype), reduction.dtype) or not loads(value):
         return None
@@ -293,17 +301,17 @@ def _scan(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[Tens
 
 def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
     found = _all_reduces(stores)
-    if not found or 0 in [v.extent for v in (*domain, *(a for r in found for a in r.axes))]:
+    if not found or _is_empty((*domain, *(a for r in found for a in r.axes))):
         return None
     extents = [a.extent for a in found[0].axes]
-    if any([a.extent for a in r.axes] != extents for r in found):
+    if any(not same_shape([a.extent for a in r.axes], extents) for r in found):
         return None
     if any(_slides(r, domain) for r in found):
         return None  # depthwise convolution: neighbouring results share what they read
     places = set(domain)
     rows = tuple(v for v in domain if any(v in r.free for r in found))
     rest = tuple(v for v in domain if v not in rows)
-    if rest and [v.extent for v in rest] != extents:
+    if rest and not same_shape([v.extent for v in rest], extents):
         return None
     if any(r.free - places for r in found):
         return None  # a reduction inside another that depends on its axis
@@ -359,7 +367,7 @@ def _walks_as_one(outer: Var, inner: Var, stores: Sequence[Store], params: tuple
         _, terms = linear(offset)
         if any(t.free & pair for t in terms if t not in pair):
             return False
-        if terms.get(outer, 0) != terms.get(inner, 0) * inner.extent:
+        if not same(terms.get(outer, 0), terms.get(inner, 0) * inner.extent):
             return False
     return not any(_uses_outside_loads(store.value, pair) for store in stores)
 

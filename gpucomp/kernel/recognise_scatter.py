@@ -33,6 +33,7 @@ from gpucomp.expr.core import (
     substitute,
 )
 from gpucomp.expr.simplify import flatten, simplify
+from gpucomp.ir.size import is_zero
 from gpucomp.ir.types import BOOL, I64, DType
 from gpucomp.kernel import Scatter
 
@@ -51,7 +52,7 @@ def scatter_of(domain: Sequence[Var], value: Expr) -> Scatter | None:
 
     Sums and products of 16-bit floats do not become scatters: each update would store, and so round, its result.
     """
-    if len(reduces(value)) != 1 or 0 in [v.extent for v in domain]:
+    if len(reduces(value)) != 1 or any(is_zero(v.extent) for v in domain):
         return None
     guard: Expr = literal(True, BOOL)
     acc = hole("acc", value.dtype)
@@ -65,7 +66,7 @@ def scatter_of(domain: Sequence[Var], value: Expr) -> Scatter | None:
         if read is None or read.initial is not otherwise or loads(guard):
             return None
     search, axes = read.search, set(domain)
-    if 0 in [v.extent for v in search.axes]:
+    if any(is_zero(v.extent) for v in search.axes):
         return None
     match search.body:
         case Select(condition=hit):

@@ -6,12 +6,22 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NamedTuple
 
 from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.run_sizes import RunSize
 
 COMMENTS = ("//", ";")  # how comment lines begin in C and in LLVM IR
 SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}  # by language
+
+
+class Emitted(NamedTuple):
+    """The text of a CPU kernel, its number of tasks, and the numbers that each run gives it."""
+
+    text: str
+    tasks: Any  # a number, or a size
+    sizes: tuple[RunSize, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,8 @@ class KernelSource:
     launched before earlier kernels end: it waits for them itself (programmatic dependent launch).
 
     The entry point of an ``llvm`` kernel is ``void name(ptr, ..., i64 first_task, i64 last_task)``.
+
+    If there are ``sizes``, the last pointer is to an array of i64 with these numbers of the run.
     """
 
     name: str
@@ -33,6 +45,7 @@ class KernelSource:
     engine: str = ""
     tensor_maps: tuple[TensorMap, ...] = ()
     programmatic: bool = False
+    sizes: tuple[RunSize, ...] = ()
 
     @cached_property
     def digest(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpucomp.errors import VerifyError
 from gpucomp.expr.core import Load, walk
-from gpucomp.ir.graph import Constant, Graph, Input, Value
+from gpucomp.ir.graph import Constant, Graph, Input, Sizes, Value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Store
 from gpucomp.kernel.ir import FusedLayers, Kernel
@@ -24,7 +24,7 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
     seen: dict[Value, TensorType] = {}
     for number, step in enumerate(steps):
         for value in step.inputs:
-            if value.op not in (Constant, Input) and last.get(value, number) >= number:
+            if value.op not in (Constant, Input, Sizes) and last.get(value, number) >= number:
                 raise VerifyError(f"{step.name} reads a value that earlier steps have not written completely")
         if isinstance(step, HostStep):
             continue
@@ -41,7 +41,7 @@ def verify_steps(steps: Sequence[Step], graph: Graph) -> None:
             if seen.setdefault(value, type).dtype is not type.dtype:
                 raise VerifyError(f"{step.name}: parameter {type} is bound to a value that is {seen[value]} elsewhere")
     for name, value in zip(graph.output_names, graph.outputs, strict=True):
-        if value not in last and value.op not in (Constant, Input):
+        if value not in last and value.op not in (Constant, Input, Sizes):
             raise VerifyError(f"no step writes output {name!r}")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, Var, axes_of, both, call, cast, identity_of, index, load, reduce, select
 from gpucomp.expr.simplify import flatten, unflatten
+from gpucomp.ir.size import Size, at_most, below
 from gpucomp.ir.types import I64, TensorType, dtype_of
 from gpucomp.ops.registry import compute_type, expect, op
 
@@ -21,7 +22,10 @@ def _check(
     if layout not in {"NCHW", "NHWC"}:
         raise ValueError(f"layout NCHW or NHWC expected, got {layout!r}")
     if rank < 1 or not len(kernel) == len(strides) == len(dilations) == len(out) == rank or len(pads) != 2 * rank:
-        raise ValueError(f"attributes for {max(rank, 0)} spatial axes expected, kernel {list(kernel)} given")
+        raise ValueError(
+            f"kernel_shape, strides and dilations of {max(rank, 0)} numbers and pads of {2 * max(rank, 0)} expected for {x}, "
+            f"got {list(kernel)}, {list(strides)}, {list(dilations)} and {list(pads)}"
+        )
     if any(v < 1 for v in (*kernel, *strides, *dilations)) or any(v < 0 for v in (*pads, *out)):
         raise ValueError("kernel, strides and dilations of at least 1, and pads and out of at least 0 expected")
     if layout == "NCHW":
@@ -240,7 +244,11 @@ def _count(place: Expr, kernel: int, stride: int, dilation: int, first: int, end
     def taps(p: int) -> int:
         return sum(first <= p * stride + t * dilation < end for t in range(kernel))
 
-    distinct = {taps(p) for p in range(out)}
+    if isinstance(out, Size) or isinstance(end, Size):
+        inside = at_most(first, 0) and below((out - 1) * stride + (kernel - 1) * dilation, end)
+        distinct = {kernel} if inside else {0, kernel}
+    else:
+        distinct = {taps(p) for p in range(out)}
     if len(distinct) <= 1:
         return distinct.pop() if distinct else 0
     start = place * stride

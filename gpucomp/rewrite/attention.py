@@ -12,6 +12,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.device.limits import HEAD_LIMIT
 from gpucomp.ir.graph import Node, Value, constant, constant_value
+from gpucomp.ir.size import at_most, below, is_one, is_zero, same
 from gpucomp.ir.types import BOOL, F64
 from gpucomp.ops.registry import broadcast
 from gpucomp.rewrite.match import either_way, is_constant, like, splat
@@ -101,11 +102,12 @@ def _fits(node: Node) -> bool:
     scores = broadcast(q.shape[:-2], k.shape[:-2])
     return (
         q.type.dtype is not F64
-        and 0 not in sizes
-        and 1 < k.shape[-1] <= HEAD_LIMIT
-        and v.shape[-1] <= HEAD_LIMIT
-        and k.shape[-2] > 1
-        and math.prod(scores) == math.prod(node.types[0].shape[:-2])
+        and not any(map(is_zero, sizes))
+        and below(1, k.shape[-1])
+        and at_most(k.shape[-1], HEAD_LIMIT)
+        and at_most(v.shape[-1], HEAD_LIMIT)
+        and not is_one(k.shape[-2])
+        and same(math.prod(scores), math.prod(node.types[0].shape[:-2]))
     )
 
 

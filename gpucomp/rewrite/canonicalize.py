@@ -9,6 +9,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.ir.size import at_most, is_one
 from gpucomp.ir.types import BF16, BOOL, F8E8M0, F16, F32, DType
 from gpucomp.rewrite.concat import WIDEST
 from gpucomp.rewrite.match import (
@@ -113,7 +114,7 @@ def drop_slice(node: Node) -> Value | None:
     """slice(x) that keeps all elements in order  ->  x"""
     x = node.inputs[0]
     steps = zip(node.attrs["steps"], x.shape, strict=True)
-    return x if keeps_type(node, x) and all(step == 1 or extent <= 1 for step, extent in steps) else None
+    return x if keeps_type(node, x) and all(step == 1 or at_most(extent, 1) for step, extent in steps) else None
 
 
 @rule(ops.Pad)
@@ -135,7 +136,7 @@ def decided_where(node: Node) -> Value | None:
 def reduce_nothing(node: Node) -> Value | None:
     """sum, mean, max, min or product over axes of extent 1  ->  reshape(x)"""
     x = node.inputs[0]
-    if all(x.shape[axis] == 1 for axis in node.attrs["axes"]):
+    if all(is_one(x.shape[axis]) for axis in node.attrs["axes"]):
         return ops.Reshape(x, shape=node.types[0].shape)
     return None
 

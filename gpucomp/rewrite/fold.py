@@ -22,7 +22,7 @@ SMALL = 1 << 16  # bytes: a result up to this size is never wasteful
 @rule()
 def fold(node: Node, uses: Uses) -> tuple[Value, ...] | None:
     """f(c1, c2, ...)  ->  a constant, unless that is large and only repeats or duplicates stored numbers"""
-    if not node.inputs or any(v.op is not ops.Constant for v in node.inputs):
+    if not node.inputs or any(v.op is not ops.Constant for v in node.inputs) or any(t.has_sizes for t in node.types):
         return None
     size = sum(t.nbytes for t in node.types)
     if size > config.current().fold_limit or work(node) > WORK_LIMIT or _is_wasteful(node, size, uses):

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Op, Value, constant, constant_value
+from gpucomp.ir.size import Size, is_one
 from gpucomp.ir.types import DType
 
 # fmt: off
@@ -159,7 +160,7 @@ def inverse(perm: Sequence[int]) -> tuple[int, ...]:
 
 def moves_nothing(shape: Sequence[int], perm: Sequence[int]) -> bool:
     """Whether transposing ``shape`` by ``perm`` keeps all elements in order: only axes of extent 1 move."""
-    moved = [p for p in perm if shape[p] != 1]
+    moved = [p for p in perm if not is_one(shape[p])]
     return moved == sorted(moved)
 
 
@@ -178,7 +179,9 @@ def along_axis(array: np.ndarray, shape: Sequence[int], axis: int) -> np.ndarray
     if array.ndim > len(shape):
         return None
     full = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
-    if any(n != 1 for d, n in enumerate(full.shape) if d != axis) or full.shape[axis] not in (1, shape[axis]):
+    if any(n != 1 for d, n in enumerate(full.shape) if d != axis) or isinstance(shape[axis], Size):
+        return None
+    if full.shape[axis] not in (1, shape[axis]):
         return None
     return np.broadcast_to(full.reshape(-1), (shape[axis],))
 

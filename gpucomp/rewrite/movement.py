@@ -12,6 +12,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.ir.size import Size, below, hint, is_one, is_zero, same
 from gpucomp.ops.registry import broadcast
 from gpucomp.rewrite.layout import to_first
 from gpucomp.rewrite.match import (
@@ -68,13 +69,13 @@ def _undone(values: Sequence[Value], perm: Perm, *, broadcasts: bool = True) -> 
         full = (1,) * (len(perm) - value.type.rank) + value.shape
         if value.op is ops.Transpose and value.attrs["perm"] == perm:
             undone.append(value.inputs[0])
-        elif value.type.size == 1 and broadcasts:
+        elif is_one(value.type.size) and broadcasts:
             undone.append(value)
         elif is_constant(value):
             undone.append(ops.Transpose(broadcast_rank(value, len(perm)), perm=back))
         elif moves_nothing(full, back):
             undone.append(ops.Reshape(value, shape=tuple(full[axis] for axis in back)))
-        elif value.op in BINARY and all(v.type.size == 1 or is_constant(v) for v in value.inputs):
+        elif value.op in BINARY and all(is_one(v.type.size) or is_constant(v) for v in value.inputs):
             operands = _undone(value.inputs, perm)
             assert operands is not None
             undone.append(value.op(*operands, **value.node.attrs))
@@ -187,25 +188,29 @@ Groups = list[tuple[list[int], list[int]]]
 def reshape_groups(before: Sequence[int], after: Sequence[int]) -> Groups | None:
     """Groups of axes of ``before`` and the axes of ``after`` that they become, as fine as possible, without extents of 1.
 
-    ``None`` if there are no elements.
+    ``None`` if there are no elements, or if sizes of runs are divided in another way than their formulas show.
     """
-    if 0 in before:
+    if any(map(is_zero, before)):
         return None
-    left, right = [d for d, n in enumerate(before) if n != 1], [d for d, n in enumerate(after) if n != 1]
+    left, right = ([d for d, n in enumerate(shape) if not is_one(n)] for shape in (before, after))
     groups: Groups = []
     i = j = 0
     while i < len(left):
+        if j == len(right):
+            return None
         ins, outs, size, made = [left[i]], [right[j]], before[left[i]], after[right[j]]
         i, j = i + 1, j + 1
-        while size != made:
-            if size < made:
+        while not same(size, made):
+            if hint(size) == hint(made) or (i == len(left) if hint(size) < hint(made) else j == len(right)):
+                return None
+            if hint(size) < hint(made):
                 ins.append(left[i])
                 size, i = size * before[left[i]], i + 1
             else:
                 outs.append(right[j])
                 made, j = made * after[right[j]], j + 1
         groups.append((ins, outs))
-    return groups
+    return groups if j == len(right) else None
 
 
 @rule(ops.Reshape)
@@ -227,7 +232,7 @@ def transpose_after_reshape(node: Node) -> Value | None:
 
 def _places(axes: Sequence[int], perm: Perm, shape: Sequence[int]) -> list[int]:
     """The positions of ``axes`` of a transpose's result among those axes of the operand that have an extent above 1."""
-    solid = [d for d, n in enumerate(shape) if n != 1]
+    solid = [d for d, n in enumerate(shape) if not is_one(n)]
     return [solid.index(perm[axis]) for axis in axes]
 
 
@@ -238,11 +243,11 @@ def _reshaped(x: Value, solid: Sequence[int], shape: tuple[int, ...]) -> Value:
     """
     order: list[int] = []
     for axis, extent in enumerate(shape):
-        if extent == 1 and all(n == 1 for n in shape[:axis]):
+        if is_one(extent) and all(map(is_one, shape[:axis])):
             order.append(axis)
     for axis in solid:
         order.append(axis)
-        while axis + 1 < len(shape) and shape[axis + 1] == 1:
+        while axis + 1 < len(shape) and is_one(shape[axis + 1]):
             axis += 1
             order.append(axis)
     return ops.Transpose(ops.Reshape(x, shape=tuple(shape[axis] for axis in order)), perm=inverse(order))
@@ -266,7 +271,7 @@ def shuffle_channels_last(node: Node) -> Value | None:
 
 
 def _reshaped_in(x: Value, moved: Value, perm: Perm, order: Groups, shape: tuple[int, ...]) -> Value:
-    units = [axis for axis, extent in enumerate(moved.shape) if extent == 1]
+    units = [axis for axis, extent in enumerate(moved.shape) if is_one(extent)]
     axes = units + [axis for ins, _ in order for axis in ins]
     together = ops.Transpose(x, perm=tuple(perm[axis] for axis in axes))
     return _reshaped(together, [axis for _, outs in order for axis in outs], shape)
@@ -301,7 +306,7 @@ def flatten_into_rows(node: Node) -> Value | None:
 
 
 def _keeps_last(x: Value, shape: Sequence[int]) -> bool:
-    return bool(x.shape) and bool(shape) and x.shape[-1] == shape[-1] and x.shape[-1] != 1
+    return bool(x.shape) and bool(shape) and same(x.shape[-1], shape[-1]) and not is_one(x.shape[-1])
 
 
 @rule(ops.MatMul)
@@ -320,9 +325,9 @@ def reshape_after_constant(node: Node) -> Value | None:
     match node.inputs:
         case (Value(ops.Reshape, (x,), {"shape": shape}), c) if is_constant(c) and node.types[0].shape == shape:
             along_last = c.type.size == c.shape[-1] if c.shape else True
-            if x.type.rank == 0 or not (c.type.size == 1 or (along_last and _keeps_last(x, shape))):
+            if x.type.rank == 0 or not (is_one(c.type.size) or (along_last and _keeps_last(x, shape))):
                 return None
-            vector = ops.Reshape(c, shape=()) if c.type.size == 1 else constant(c.attrs["value"].reshape(-1))
+            vector = ops.Reshape(c, shape=()) if is_one(c.type.size) else constant(c.attrs["value"].reshape(-1))
             return ops.Reshape(node.op(x, vector, name=node.name, **node.attrs), shape=shape)
     return None
 
@@ -394,9 +399,11 @@ def gather_of_progression(node: Node) -> Value | None:
     match node:
         case Node(_, (x, Value(ops.Constant, (), {"value": i})), {"axis": axis}) if i.ndim <= 1 and i.size:
             extent = x.shape[axis]
+            if isinstance(extent, Size) and (i < 0).any():
+                return None
             places = np.where(i < 0, i + extent, i).astype(np.int64).reshape(-1)
             steps = np.diff(places)
-            if places.min() < 0 or places.max() >= extent or (steps.size and (steps != steps[0]).any()):
+            if places.min() < 0 or not below(int(places.max()), extent) or (steps.size and (steps != steps[0]).any()):
                 return None
             step = int(steps[0]) if steps.size else 1
             if step == 0:

@@ -105,8 +105,9 @@ def take_out_zero_point(node: Node) -> Value | None:
     weights = _array(w)
     if weights is None or not _is_one_a_row(zero, x, node) or FARTHEST * _largest_sum(weights, node) >= ROOM:
         return None
-    sums = _sums_of_windows(weights, node) if node.op is ops.Conv else weights.sum(axis=-2, keepdims=True)
-    return ops.Sub(node.op(codes, w, **node.attrs), ops.Mul(zero, constant(sums.astype(np.int32))))
+    matrix = weights.sum(axis=-2, keepdims=True).astype(np.int32) if node.op is ops.MatMul else None
+    sums = _sums_of_windows(weights, node) if matrix is None else constant(matrix)
+    return ops.Sub(node.op(codes, w, **node.attrs), ops.Mul(zero, sums))
 
 
 @rule(ops.MatMul, ops.Conv)
@@ -182,16 +183,21 @@ def _fit_a_byte(weights: np.ndarray) -> bool:
     return any(np.iinfo(t.numpy).min <= weights.min() and weights.max() <= np.iinfo(t.numpy).max for t in BYTES)
 
 
-def _sums_of_windows(weights: np.ndarray, node: Node) -> np.ndarray:
-    """The result of ``node`` for an image of ones: one number per channel if nothing is padded, as all windows are whole."""
+def _sums_of_windows(weights: np.ndarray, node: Node) -> Value:
+    """The result of ``node`` for an image of ones: one number per channel if nothing is padded, as all windows are whole.
+
+    Sums at the edges of an image whose size each run decides are computed by each run.
+    """
     attrs = dict(node.attrs, group=1)
     rank, pads = weights.ndim - 2, node.attrs["pads"]
     taps = weights.sum(axis=1, keepdims=True, dtype=np.int32)
     if not any(pads):
         sums = np.asarray(taps.sum(axis=tuple(range(2, 2 + rank)), keepdims=True, dtype=np.int32))
-        return sums.reshape(1, -1, *[1] * rank)
-    image = np.ones((1, 1, *node.inputs[0].shape[2:]), np.int32)
-    return np.asarray(ops.Conv.reference(image, taps, **attrs))
+        return constant(sums.reshape(1, -1, *[1] * rank))
+    shape = (1, 1, *node.inputs[0].shape[2:])
+    if node.inputs[0].type.has_sizes:
+        return ops.Conv(ops.Expand(constant(np.ones((), np.int32)), shape=shape), constant(taps), **attrs)
+    return constant(np.asarray(ops.Conv.reference(np.ones(shape, np.int32), taps, **attrs)))
 
 
 def _codes(value: Value) -> tuple[Value, int, np.float32] | None:
@@ -278,7 +284,7 @@ def _array(value: Value, steps: int = STEPS) -> np.ndarray | None:
     if array is not None or not steps or not value.inputs:
         return array
     arrays = [_array(v, steps - 1) for v in value.inputs]
-    if any(a is None for a in arrays) or len(value.node.types) > 1:
+    if any(a is None for a in arrays) or len(value.node.types) > 1 or value.type.has_sizes:
         return None
     with np.errstate(all="ignore"):
         return np.asarray(value.op.reference(*arrays, **value.attrs))

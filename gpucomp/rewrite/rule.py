@@ -17,6 +17,7 @@ from inspect import signature
 from gpucomp.errors import VerifyError
 from gpucomp.ir.graph import Graph, Node, Op, Value
 from gpucomp.ir.trail import tell
+from gpucomp.ir.types import TensorType
 
 Result = Value | Sequence[Value] | None
 Uses = Callable[[Value], int]
@@ -187,7 +188,7 @@ class _Rewriter:
             busiest = ", ".join(name for name, _ in self.fired.most_common(4))
             raise VerifyError(f"no fixed point after {self._limit} rewrites; these fired most: {busiest}")
         types = tuple(v.type for v in results)
-        if types != node.types:
+        if len(types) != len(node.types) or not all(map(TensorType.agrees, types, node.types)):
             raise VerifyError(
                 f"rule {fired.name} replaces {node!r} by {', '.join(map(str, types))}: other types than before"
             )

@@ -23,7 +23,7 @@ import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.elf import Image
-from gpucomp.artifact.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
@@ -149,12 +149,50 @@ class _Segment:
     shared_ns: float = 0.0
 
 
+class _Costs:
+    """``estimated_ns`` of all launches of a program at once, for plans that differ in sizes only."""
+
+    def __init__(self, plan: Plan, launches: Sequence[int]) -> None:
+        arguments = [list(dict.fromkeys(plan.launches[number].args)) for number in launches]
+        most = max(map(len, arguments), default=0)
+        nothing = len(plan.buffers)  # the position of a buffer without bytes
+        padded = [a + [nothing] * (most - len(a)) for a in arguments]
+        self._arguments = np.array(padded, np.int64).reshape(len(launches), most)
+        self._itemsizes = np.array([*(max(NAMED[b.dtype].nbytes, 1) for b in plan.buffers), 1])
+        kernels = [plan.kernels[plan.launches[number].kernel] for number in launches]
+        self._contractions = np.array([k for k, kernel in enumerate(kernels) if kernel.family == "contraction"], int)
+
+    def of(self, plan: Plan, tasks: Sequence[int]) -> np.ndarray:
+        """About the nanoseconds of each launch that threads can share, 0 for one of a single task."""
+        nbytes = np.array([*(b.nbytes for b in plan.buffers), 0], float)
+        costs = nbytes[self._arguments].sum(axis=1) / BYTES_A_NS
+        if len(self._contractions):
+            elements = (nbytes / self._itemsizes)[self._arguments[self._contractions]]
+            products = np.sort(elements, axis=1)[:, -3:].prod(axis=1)
+            costs[self._contractions] = np.maximum(costs[self._contractions], np.sqrt(products) / MULTIPLY_ADDS_A_NS)
+        return np.where(np.array(tasks) > 1, costs, 0.0)
+
+
+class _Arena:
+    """Memory for the temporaries of one run at a time. It grows to what the largest program needs that shares it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.memory = aligned((0,), np.dtype(np.uint8))
+
+    def of(self, nbytes: int) -> np.ndarray:
+        if len(self.memory) < nbytes:
+            self.memory = aligned((nbytes,), np.dtype(np.uint8))
+        return self.memory
+
+
 class CpuProgram:
     """A plan with its machine code and memory. ``run`` may be called from several threads: they take turns.
 
     binaries   one member, the model's object file
     weights    an array for every ``weight`` buffer of the plan, by name; ``large_pages`` replaces those that it moves
     threads    0 for ``GPUCOMP_THREADS``, or as many as the process may use if that is not set
+    like       a program of the same model for other sizes: code, weights and the arena are shared, and runs of both take turns
     """
 
     def __init__(
@@ -165,32 +203,48 @@ class CpuProgram:
         weights: MutableMapping[str, np.ndarray],
         *,
         threads: int = 0,
+        like: CpuProgram | None = None,
     ) -> None:
         self.plan = plan
-        self.threads = min(threads, LARGEST_POOL) or available_threads()
-        self._lock = threading.Lock()
-        check_host(plan)
-        self._arena = aligned((plan.arena_bytes,), np.dtype(np.uint8))
-        large_pages.gather(weights)
-        self._memory: list[np.ndarray | None] = [self._fixed(b, weights) for b in plan.buffers]
-        processor.require(plan.features, plan.arch)
-        self._runner = _runner(plan, binaries)
-        self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
-        self._context_address = address_of(self._context)
-        self._build_table()
-        words = 3 if plan.repeats else 2
-        self._clocks = np.zeros(
-            (self.threads, len(self._table), words), np.int64
-        )  # never freed: a late thread may write
-        self._notes = tuple(address_of(clocks) for clocks in self._clocks)
+        if like is None:
+            self.threads = min(threads, LARGEST_POOL) or available_threads()
+            check_host(plan)
+            large_pages.gather(weights)
+            self._kept = {
+                k: self._loaded(b, weights) for k, b in enumerate(plan.buffers) if b.kind in (WEIGHT, COUNTER)
+            }
+            self._arena = _Arena()
+            self._arena.of(plan.arena_bytes)  # too large is told before what else is wrong
+            processor.require(plan.features, plan.arch)
+            self._runner = _runner(plan, binaries)
+            self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
+            self._context_address = address_of(self._context)
+        else:
+            self.threads, self._kept, self._arena = like.threads, like._kept, like._arena
+            self._runner, self._context, self._context_address = like._runner, like._context, like._context_address
+        self._memory: list[np.ndarray | None] = [self._kept.get(k) for k in range(len(plan.buffers))]
+        for k, buffer in enumerate(plan.buffers):
+            if buffer.kind == NUMBERS:
+                self._memory[k] = (
+                    np.array(buffer.numbers, np.int64).astype(NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+                )
+        self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
+        if like is not None and not plan.repeats:
+            self._take_table(like)
+        else:  # how often a loop runs is in its table
+            self._build_table()
+        if like is None:
+            self.reset()
+        self._bind_arena()
+        self._clocks = np.zeros((0, 0, 2), np.int64)
+        self._notes: Notes = ()
         self._tick = 0.0
         self._epoch = 0
-        self.reset()
         _programs.add(self)
 
     def reset(self) -> None:
         """Make fresh locks, for a process that was forked."""
-        self._lock = threading.Lock()
+        self._arena.lock = threading.Lock()
         self._context[:] = 0
         words = self._context.view(np.uint64)
         system = ctypes.CDLL(None)
@@ -200,7 +254,7 @@ class CpuProgram:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` are complete, C-contiguous and of the plan's types."""
-        with self._lock:
+        with self._arena.lock:
             self._bind(inputs)
             for segment in self._segments:
                 self._run_segment(segment)
@@ -218,11 +272,16 @@ class CpuProgram:
         """Measure this machine in some tenths of a second; ``None`` for a plan without kernels."""
         if self._runner is None:
             return None
-        with self._lock:
+        with self._arena.lock:
             return ceilings.measure(self, self._runner.image)
 
     def _timed(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
-        with self._lock:
+        with self._arena.lock:
+            if not self._notes:
+                # never freed: a late thread may write
+                words = 3 if self.plan.repeats else 2
+                self._clocks = np.zeros((self.threads, len(self._table), words), np.int64)
+                self._notes = tuple(address_of(clocks) for clocks in self._clocks)
             warm = self._run_timed(inputs)
             if not self._tick and len(self._table):
                 time.sleep(CALIBRATION_S)
@@ -281,7 +340,7 @@ class CpuProgram:
         ``warm=False`` leaves the warm-up out, for a caller that has run the program before.
         """
         seconds = []
-        with self._lock:
+        with self._arena.lock:
             self._bind(inputs)
             for _ in range(count + warm):
                 begin = time.perf_counter()
@@ -293,18 +352,14 @@ class CpuProgram:
 
     # memory
 
-    def _fixed(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The memory of a buffer that has the same address in every run; ``None`` for inputs and outputs."""
+    @staticmethod
+    def _loaded(buffer: Buffer, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The memory of a weight or a counter: it has the same address in every run."""
         dtype = NAMED[buffer.dtype].numpy
-        if buffer.dtype == STRING.name:
-            return weights[buffer.name] if buffer.kind == WEIGHT else np.full(buffer.shape, "", object)
-        if buffer.kind == TEMP:
-            if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
-                raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
-            nbytes = math.prod(buffer.shape) * dtype.itemsize  # ``buffer.nbytes`` may be larger
-            return self._arena[buffer.offset : buffer.offset + nbytes].view(dtype).reshape(buffer.shape)
         if buffer.kind == WEIGHT:
             weight = weights[buffer.name]
+            if buffer.dtype == STRING.name:
+                return weight
             if weight.dtype != dtype or weight.shape != buffer.shape:
                 raise ArtifactError(
                     f"weight {buffer.name!r}: {buffer.dtype}{list(buffer.shape)} expected", code="GPC7020"
@@ -314,19 +369,18 @@ class CpuProgram:
             copy = aligned(buffer.shape, dtype)
             copy[...] = weight
             return copy
-        if buffer.kind == COUNTER:
-            counter = aligned(buffer.shape, dtype)
-            counter[...] = 0
-            return counter
-        return None
+        counter = aligned(buffer.shape, dtype)
+        counter[...] = 0
+        return counter
 
     def _build_table(self) -> None:
         """Build the launch table of the native runner, and note which of its arguments change from run to run."""
         plan = self.plan
+        self._costs: _Costs | None = None
         self._segments: list[_Segment] = []
         self._launch_numbers: list[int] = []
         entries: list[tuple[int, int, int]] = []
-        arguments: list[int] = []
+        arguments: list[int] = []  # positions of buffers; -1 - k for the numbers of kernel k
         starts: list[int] = []  # of the arguments in their buffers
         self._loops: list[Loop] = []
         counts, repeats = plan.counts(), {r.first: r for r in plan.repeats}
@@ -348,10 +402,13 @@ class CpuProgram:
             if repeat is not None:
                 self._loops.append(loop_of(plan, repeat, len(entries), work_ns, processor.second_cache()))
             kernel = plan.kernels[launch.kernel]
-            entries.append((self._runner.image.address(f"{kernel.name}.call"), len(launch.args), kernel.groups[0]))
-            arguments += launch.args
+            numbers = (-1 - launch.kernel,) if kernel.numbers else ()
+            code, count = self._runner.image.address(f"{kernel.name}.call"), len(launch.args) + len(numbers)
+            entries.append((code, count, kernel.groups[0]))
+            arguments += (*launch.args, *numbers)
             loop = self._loops[-1] if number in advances else None
             starts += [loop.repeat.start(a) for a in advances[number]] if loop else [0] * len(launch.args)
+            starts += [0] * len(numbers)
             self._launch_numbers.append(number)
             shared = 0.0 if loop and loop.alone else counts[number] * work_ns(number)
             if self._segments and self._segments[-1].host is None:
@@ -360,39 +417,116 @@ class CpuProgram:
             else:
                 self._segments.append(_Segment(len(entries) - 1, len(entries), None, shared))
         self._table = Table(entries, self.threads)
-        self._loop_table = LoopTable(len(entries), self._loops)
+        self._loop_table = LoopTable([count for _, count, _ in entries], self._loops)
         self._table.loops = self._loop_table.address
-        positions = np.array(arguments, np.int64)
-        begins = np.array(starts, np.uint64)
-        self._starts: dict[int, np.ndarray] = {}  # of buffers of which a loop reads or writes the last slice first
-        moving: dict[int, np.ndarray] = {}
-        for position, memory in enumerate(self._memory):
-            places = np.flatnonzero(positions == position)
-            if memory is None:
-                moving[position] = places
-                if begins[places].any():
-                    self._starts[position] = begins[places]
-            elif len(places):
-                self._table.arguments[places] = memory.ctypes.data + begins[places]
-        self._moving = moving
+        self._starts = np.array(starts, np.uint64)
+        places: dict[int, list[int]] = {}
+        for place, position in enumerate(arguments):
+            places.setdefault(position, []).append(place)
+        for position, where in places.items():
+            memory = self._memory[position] if position >= 0 else None
+            if memory is not None:
+                self._table.arguments[where] = address_of(memory) + self._starts[where]
+        given = [(place, -1 - k) for k, where in places.items() if k < 0 for place in where]
+        self._number_places, self._number_kernels = np.array(given, np.int64).reshape(-1, 2).T
+        self._filled = {k: places.get(k, []) for k, b in enumerate(plan.buffers) if b.kind == NUMBERS}
+        self._give_numbers()
+        temporary = [(place, k) for k, b in enumerate(plan.buffers) if b.kind == TEMP for place in places.get(k, [])]
+        self._temporary_places, self._temporary_of = np.array(temporary, np.int64).reshape(-1, 2).T
+        on_host = {p for launch in plan.launches if launch.kernel < 0 for p in launch.args}
+        self._temporary = [k for k, b in enumerate(plan.buffers) if b.kind == TEMP]
+        self._seen = [k for k in self._temporary if k in on_host or k in plan.inputs or k in plan.outputs]
+        moving = (k for k, b in enumerate(plan.buffers) if b.kind in (INPUT, OUTPUT))
+        self._moving = {k: np.array(places.get(k, []), np.int64) for k in moving}
+        # of buffers of which a loop reads or writes the last slice first
+        self._late = {k: self._starts[where] for k, where in self._moving.items() if self._starts[where].any()}
+
+    def _take_table(self, like: CpuProgram) -> None:
+        """What ``_build_table`` makes, from a program whose plan differs in sizes only, and has no loops."""
+        plan = self.plan
+        self._launch_numbers, self._temporary, self._seen = like._launch_numbers, like._temporary, like._seen
+        self._temporary_places, self._temporary_of = like._temporary_places, like._temporary_of
+        self._number_places, self._number_kernels = like._number_places, like._number_kernels
+        self._filled, self._starts, self._loops, self._loop_table = like._filled, like._starts, [], like._loop_table
+        self._late = like._late
+        self._moving, self._costs = like._moving, like._costs or _Costs(plan, like._launch_numbers)
+        tasks = [plan.kernels[plan.launches[number].kernel].groups[0] for number in self._launch_numbers]
+        self._table = like._table.with_tasks(tasks)
+        for row, number in enumerate(self._launch_numbers):
+            kernel = plan.launches[number].kernel
+            if (name := plan.kernels[kernel].name) != like.plan.kernels[kernel].name:  # another variant
+                assert self._runner is not None
+                self._table.set_code(row, self._runner.image.address(f"{name}.call"))
+        self._give_numbers()
+        costs = self._costs.of(plan, tasks)
+        self._segments = [
+            segment
+            if segment.host is not None
+            else _Segment(segment.first, segment.last, None, float(costs[segment.first : segment.last].sum()))
+            for segment in like._segments
+        ]
+        like._costs = self._costs
+        if any(segment.host is not None for segment in self._segments):
+            check_host(plan)
+
+    def _give_numbers(self) -> None:
+        """Let the launches point to the numbers of this plan: those of their kernels, and whole buffers of them."""
+        self._numbers = np.array([n for kernel in self.plan.kernels for n in kernel.numbers], np.int64)
+        if len(self._number_places):
+            starts = np.cumsum([0, *(len(kernel.numbers) for kernel in self.plan.kernels)])
+            self._table.arguments[self._number_places] = address_of(self._numbers) + 8 * starts[self._number_kernels]
+        for position, places in self._filled.items():
+            memory = self._memory[position]
+            assert memory is not None
+            self._table.arguments[places] = address_of(memory) + self._starts[places]
+
+    def _bind_arena(self) -> None:
+        """Let temporaries lie in the arena, which may have been replaced by a larger one since the last run."""
+        memory = self._arena.of(self.plan.arena_bytes)
+        if memory is self._bound_to:
+            return
+        self._bound_to, base = memory, address_of(memory)
+        for position in self._temporary:
+            buffer = self.plan.buffers[position]
+            if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
+                raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
+        if len(self._temporary_places):
+            offsets = np.array([buffer.offset for buffer in self.plan.buffers], np.int64)
+            starts = self._starts[self._temporary_places]
+            self._table.arguments[self._temporary_places] = base + offsets[self._temporary_of] + starts
+        for position in self._seen:
+            buffer = self.plan.buffers[position]
+            dtype = NAMED[buffer.dtype].numpy
+            nbytes = math.prod(buffer.shape) * dtype.itemsize  # ``buffer.nbytes`` may be larger
+            if buffer.dtype == STRING.name:
+                self._memory[position] = np.full(buffer.shape, "", object)
+            else:
+                part = memory[buffer.offset : buffer.offset + nbytes]
+                self._memory[position] = part.view(dtype).reshape(buffer.shape)
 
     def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind this run's inputs, used where they are, and fresh outputs. An input that lies in the arena is copied there."""
+        self._bind_arena()
         for position in self.plan.inputs:
             memory = self._memory[position]
             if position not in self._moving and memory is not None:
                 memory[...] = inputs[self.plan.buffers[position].name]
         for position, places in self._moving.items():
             buffer = self.plan.buffers[position]
-            dtype = NAMED[buffer.dtype].numpy
             if position in self.plan.inputs:
                 array = np.ascontiguousarray(inputs[buffer.name]).reshape(buffer.shape)
                 if not array.flags.aligned:
                     array = array.copy()
             else:
-                array = aligned(buffer.shape, dtype)
+                array = self._fresh(buffer)
             self._memory[position] = array
-            self._table.arguments[places] = address_of(array) + self._starts.get(position, 0)
+            self._table.arguments[places] = address_of(array) + self._late.get(position, 0)
+
+    @staticmethod
+    def _fresh(buffer: Buffer) -> np.ndarray:
+        if buffer.dtype == STRING.name:
+            return np.full(buffer.shape, "", object)
+        return aligned(buffer.shape, NAMED[buffer.dtype].numpy)
 
     def _results(self) -> dict[str, np.ndarray]:
         results: dict[str, np.ndarray] = {}

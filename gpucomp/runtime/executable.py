@@ -125,6 +125,34 @@ class KernelInfo:
     arithmetic: str = ""
 
 
+def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
+    """Every launch of a plan, in order."""
+    infos = []
+    for launch, count in zip(plan.launches, plan.counts(), strict=True):
+        if launch.kernel < 0:
+            name = launch.name or launch.host
+            infos.append(KernelInfo(name, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why))
+            continue
+        kernel = plan.kernels[launch.kernel]
+        infos.append(
+            KernelInfo(
+                launch.name or kernel.name,
+                kernel.family,
+                launch.ops,
+                launch.nodes,
+                kernel.schedule,
+                kernel.tier,
+                kernel.label if count == 1 else f"{kernel.label or kernel.name} x{count}",
+                launch.why,
+                kernel.name,
+                kernel.operations * count,
+                kernel.traffic * count,
+                kernel.arithmetic,
+            )
+        )
+    return tuple(infos)
+
+
 class Executable:
     """A compiled model. ``run`` opens the device on its first call and may be called from several threads.
 
@@ -143,11 +171,15 @@ class Executable:
         weights: Mapping[str, np.ndarray],
         dynamic_model: bytes = b"",
         open_dynamic: Callable[[Plan, bytes], DynamicRunner] | None = None,
+        like: Executable | None = None,
     ) -> None:
+        """``like`` is an executable of the same model for other sizes, whose machine code and weights this one shares."""
         self.plan = plan
+        self._like = like
         self.sources = sources
         self.binaries = binaries
-        self.weights = dict(weights)  # a copy: a program may replace arrays in it
+        # a copy, as a program may replace arrays in it
+        self.weights: dict[str, np.ndarray] = dict(weights) if like is None else like.weights
         self.dynamic_model = dynamic_model
         self._open_dynamic = open_dynamic
         self._program: Program | None = None
@@ -217,33 +249,7 @@ class Executable:
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Every launch of a run, in order, host operators included."""
-        infos = []
-        for launch, count in zip(self.plan.launches, self.plan.counts(), strict=True):
-            if launch.kernel < 0:
-                infos.append(
-                    KernelInfo(
-                        launch.name or launch.host, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why
-                    )
-                )
-                continue
-            kernel = self.plan.kernels[launch.kernel]
-            infos.append(
-                KernelInfo(
-                    launch.name or kernel.name,
-                    kernel.family,
-                    launch.ops,
-                    launch.nodes,
-                    kernel.schedule,
-                    kernel.tier,
-                    kernel.label if count == 1 else f"{kernel.label or kernel.name} x{count}",
-                    launch.why,
-                    kernel.name,
-                    kernel.operations * count,
-                    kernel.traffic * count,
-                    kernel.arithmetic,
-                )
-            )
-        return tuple(infos)
+        return kernels_of(self.plan)
 
     @property
     def peak_bytes(self) -> int:
@@ -262,7 +268,10 @@ class Executable:
         """
         arrays = self._checked(inputs)
         with self._lock:
-            results = self._opened().run(arrays)
+            try:
+                results = self._opened().run(arrays)
+            except MemoryError:
+                raise self._no_memory() from None
         found = gathered(results, self.plan.output_containers)
         return self._dynamic.run(found) if self.dynamic_model else found
 
@@ -291,23 +300,31 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the model as one ``.gpuc`` file, completely or not at all; ``gpucomp.load`` reads it."""
-        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.dynamic_model))
+        artifact.save(path, self.contents())
+
+    def contents(self) -> Contents:
+        """What a file holds."""
+        return Contents(self.plan, self.sources, self.binaries, self.weights, self.dynamic_model)
 
     def open(self) -> None:
         """Open the device now rather than on the first run. Raises ``DeviceError`` if it cannot run the model."""
         with self._lock:
             self._opened()
 
+    def _no_memory(self) -> DeviceError:
+        return DeviceError(
+            f"{self.plan.target}: the model needs {self.peak_bytes} bytes of memory, which are not available",
+            code="GPC5013",
+        )
+
     def _opened(self) -> Program:
         if self._program is None:
             module, name = PROGRAMS[self.plan.kind]
             program = getattr(importlib.import_module(module), name)
             try:
-                self._program = program(self.plan, self.sources, self.binaries, self.weights)
+                shared = {} if self._like is None else {"like": self._like._opened()}
+                self._program = program(self.plan, self.sources, self.binaries, self.weights, **shared)
             except MemoryError:
-                raise DeviceError(
-                    f"{self.plan.target}: the model needs {self.peak_bytes} bytes of memory, which are not available",
-                    code="GPC5013",
-                ) from None
+                raise self._no_memory() from None
         assert self._program is not None
         return self._program

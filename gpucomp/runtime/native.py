@@ -33,19 +33,40 @@ class Table:
 
         ``threads`` is the largest number of threads that may run it.
         """
-        self.arguments = np.zeros(sum(count for _, count, _ in entries), np.uint64)
-        self._tasks = np.array([tasks for _, _, tasks in entries], np.uint64)
+        codes, counts, tasks = np.array(entries, np.uint64).reshape(-1, 3).T
+        self.arguments = np.zeros(int(counts.sum()), np.uint64)
+        self._tasks = tasks
         self._threads = threads
         self._parts: dict[int, np.ndarray] = {}
         self._states = aligned((len(entries), threads, STATE_WORDS), np.dtype(np.uint64))
-        self._rows = np.zeros((len(entries), 4), np.uint64)
-        first = 0
-        for row, (entry, count, tasks) in enumerate(entries):
-            state = self._states.ctypes.data + 8 * STATE_WORDS * threads * row
-            self._rows[row] = (entry, self.arguments.ctypes.data + 8 * first, tasks, state)
-            first += count
-        self.address: int = self._rows.ctypes.data
+        ends = np.cumsum(counts, dtype=np.uint64)
+        self._rows = np.empty((len(entries), 4), np.uint64)
+        self._rows[:, 0] = codes
+        self._rows[:, 1] = np.uint64(address_of(self.arguments)) + np.uint64(8) * (ends - counts)
+        self._rows[:, 2] = tasks
+        self._rows[:, 3] = np.uint64(address_of(self._states)) + np.arange(len(entries), dtype=np.uint64) * np.uint64(
+            8 * STATE_WORDS * threads
+        )
+        self.address: int = address_of(self._rows)
         self.loops = 0  # the address of a ``LoopTable``, which the caller keeps
+
+    def with_tasks(self, tasks: Sequence[int]) -> Table:
+        """The same launches with these numbers of tasks, and with arguments of their own."""
+        made = object.__new__(Table)
+        made.arguments = self.arguments.copy()
+        made._tasks = np.array(tasks, np.uint64)
+        made._threads, made._parts = self._threads, {}
+        made._states = aligned(self._states.shape, self._states.dtype)
+        made._rows = self._rows.copy()
+        made._rows[:, 1] += np.uint64((address_of(made.arguments) - address_of(self.arguments)) % (1 << 64))
+        made._rows[:, 2] = made._tasks
+        made._rows[:, 3] += np.uint64((address_of(made._states) - address_of(self._states)) % (1 << 64))
+        made.address, made.loops = address_of(made._rows), 0
+        return made
+
+    def set_code(self, row: int, address: int) -> None:
+        """Let launch ``row`` run other code, with the same arguments."""
+        self._rows[row, 0] = address
 
     def __len__(self) -> int:
         return len(self._rows)

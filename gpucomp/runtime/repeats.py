@@ -93,16 +93,16 @@ def loop_of(plan: Plan, repeat: Repeat, first: int, work_ns: Callable[[int], flo
 
 
 class LoopTable:
-    """``address`` of an array with, for each of ``rows`` launches, the address of its loop, or 0."""
+    """``address`` of an array with the address of its loop, or 0, for each launch. ``arguments`` are the numbers of theirs."""
 
-    def __init__(self, rows: int, loops: Sequence[Loop]) -> None:
-        self._pointers = np.zeros(rows, np.uint64)
+    def __init__(self, arguments: Sequence[int], loops: Sequence[Loop]) -> None:
+        self._pointers = np.zeros(len(arguments), np.uint64)
         self._words: list[np.ndarray] = []
         for loop in loops:
             for row, advances in zip(range(loop.first, loop.last), loop.repeat.advances, strict=True):
-                words = np.zeros(ADVANCES + len(advances), np.int64)
-                words[:ADVANCES] = loop.first, loop.last, loop.repeat.count, loop.alone + 2 * loop.turns, len(advances)
-                words[ADVANCES:] = advances
+                words = np.zeros(ADVANCES + arguments[row], np.int64)  # what is no buffer does not advance
+                words[:ADVANCES] = loop.first, loop.last, loop.repeat.count, loop.alone + 2 * loop.turns, arguments[row]
+                words[ADVANCES : ADVANCES + len(advances)] = advances
                 self._pointers[row] = address_of(words)
                 self._words.append(words)
         self.address = address_of(self._pointers) if loops else 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.example import example_of
 from gpucomp.schedule.choose import CLEAR_GAIN, choose, expected_us
 from gpucomp.schedule.space import Family
 
@@ -27,8 +28,11 @@ class Expected:
     def us(self, kernel: Kernel) -> float | None:
         """The predicted time of a launch, in microseconds; ``None`` if the model cannot rank the kernel's engines."""
         if kernel.digest not in self._known:
-            target, engines = self.target, self.engines_of(kernel, self.target.features)
-            self._known[kernel.digest] = expected_us(kernel, engines, target.limits, target.device) if engines else None
+            example, target = example_of(kernel), self.target
+            engines = self.engines_of(example, target.features)
+            self._known[kernel.digest] = (
+                expected_us(example, engines, target.limits, target.device) if engines else None
+            )
         return self._known[kernel.digest]
 
     def total_us(self, kernels: Sequence[Kernel]) -> float:
@@ -42,7 +46,7 @@ class Expected:
 
     def estimated_us(self, kernel: Kernel) -> float | None:
         """The estimate of the engine that computes ``kernel``, in microseconds; ``None`` if it has no estimate."""
-        target = self.target
+        target, kernel = self.target, example_of(kernel)
         choice = choose(kernel, self.engines_of(kernel, target.features), target.limits, target.device)
         if choice.family.estimate is None:
             return None

@@ -36,7 +36,7 @@ IN_THE_SOURCES = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.envi
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 EXTRAS = set(tomllib.loads(PROJECT)["project"]["optional-dependencies"])
 
-ONE_TRIAL = ("--trials", "1")
+ONE_TRIAL = ("--trials", "1", "--budget", "3s")  # too short for a final: tests/tuning has these
 
 # Programs by the words that a command begins with; the longest match counts. These run, with less to do:
 SMALLER: dict[str, tuple[str, ...]] = {
@@ -68,6 +68,7 @@ NOT_HERE = {
     "bench.gpu probe": "needs a GPU",
     "bench.gpu tune": "needs a GPU",
     "bench.kills": "takes a minute: tests/bench/test_kills.py runs it with less to do",
+    "bench.new_shapes": "takes minutes: tests/bench/test_new_shapes.py runs it with less to do",
     "bench.tune_models": "takes minutes: tests/bench/test_tune_models.py runs it with less to do",
     "gpucomp tune model.onnx --budget 20m": "docs/how-to/tune.md has this with --records, and its test runs it",
     "bench.tuning_lab": "needs Kernel Tuner, from the network: tests/bench/test_tuning_lab.py runs the rest",

@@ -27,6 +27,7 @@ from gpucomp.codegen.llvm.windows import space as windows
 from gpucomp.codegen.llvm.winograd import space as winograd
 from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Contraction, FusedLayers, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel.example import has_sizes
 from gpucomp.schedule.space import Family
 
 # A row is one engine. First the fields that all have: kernel family, kind of body, parameters, problem, objections, derive,
@@ -34,46 +35,46 @@ from gpucomp.schedule.space import Family
 # fmt: off
 ELEMENTWISE = Family(
     "loops", Loops, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
-    emit=emit_elementwise,
+    emit=emit_elementwise, any_size=True,
 )
 WINDOWS_OF_LOOPS = Family(
     "loops", Loops, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
-    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows, any_size=True,
 )
 BYTE_WINDOWS = Family(
     "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
     byte_windows.default,
-    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
+    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows, any_size=True,
 )
 POOL = Family(
     "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
-    emit=emit_pool,
+    emit=emit_pool, any_size=True,
 )
 WINDOWS_OF_POOL = Family(
     "pool", Window, windows.WindowSchedule, windows.problem, windows.objections, nothing, geometry, windows.default,
-    engine="windows", accepts=emit.accepts, emit=emit.emit_windows,
+    engine="windows", accepts=emit.accepts, emit=emit.emit_windows, any_size=True,
 )
 ROWWISE = Family(
     "rowwise", Rowwise, loops.RowwiseSchedule, loops.rowwise_problem, loops.objections, nothing, geometry,
     loops.rowwise_default,
-    emit=emit_rowwise,
+    emit=emit_rowwise, any_size=True,
 )
 SCAN = Family(
     "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
-    emit=emit_scan,
+    emit=emit_scan, any_size=True,
 )
 SCATTER = Family(
     "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry,
     loops.scatter_default,
-    emit=emit_scatter,
+    emit=emit_scatter, any_size=True,
 )
 AMX = Family(
     "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
-    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx,
+    engine="amx", accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_amx, any_size=True,
 )
 VNNI = Family(
     "contraction", Contraction, amx.VnniSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
-    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
+    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni, any_size=True,
 )
 PAIRS = Family(
     "contraction", Contraction, amx.VnniSchedule, pairs.pairs_problem, vnni.objections, nothing, geometry, vnni.default,
@@ -83,21 +84,21 @@ WINOGRAD = Family(
     "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
     winograd.geometry, winograd.default,
     engine="winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
-    emit=emit_winograd,
+    emit=emit_winograd, any_size=True,
 )
 REGISTER_BLOCKS = Family(
     "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
     nothing, geometry, contraction.default,
-    estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
+    estimate=contraction.estimate, packing=contraction.packing, elsewhere=contraction.elsewhere, emit=emit_in_form, any_size=True,
 )
 DECODE = Family(
     "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,
-    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode,
+    engine="decode", accepts=decode.accepts, estimate=decode.estimate, emit=emit_decode, any_size=True,
 )
 ATTENTION = Family(
     "attention", Attention, attention.AttentionSchedule, attention.problem, attention.objections, nothing, geometry,
     attention.default,
-    estimate=attention.estimate, emit=emit_attention,
+    accepts=attention.accepts, estimate=attention.estimate, emit=emit_attention, any_size=True,
 )
 DEPTH_FIRST = Family(
     "fused_layers", FusedLayers, depth_first.FusedLayersSchedule, depth_first.problem, depth_first.objections, nothing, geometry,
@@ -122,7 +123,8 @@ ENGINES: dict[type, tuple[Family, ...]] = {
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
     """The engines that can compute ``kernel`` on a processor with ``features``, in order of preference."""
-    return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
+    able = [family for family in ENGINES[type(kernel.body)] if family.any_size or not has_sizes(kernel)]
+    return tuple(family for family in able if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpucomp.expr.core import Call, Const, Expr, Select, Var
 from gpucomp.expr.simplify import linear
+from gpucomp.ir.size import at_most, same
 from gpucomp.kernel import Attention
 
 HIDDEN = -1e30  # scores up to this are masked: exp of their difference to any other score is 0
 NOT_CAUSAL = -1
 
 
-def causal_offset(body: Attention) -> int:
+def causal_offset(body: Attention) -> Any:
     """The ``offset`` for which row i gives no weight to columns after i + offset, else ``NOT_CAUSAL``.
 
-    i counts along the last axis of the rows. ``offset`` is not negative, so a row always gives weight to column i.
+    i counts along the last axis of the rows. ``offset`` is not negative, so a row always gives weight to column i. It can be
+    a size that each run decides.
     """
     match body.score:
         case Select(condition=Call(fn="le", args=(low, high)), otherwise=Const(value=value)) if value <= HIDDEN:
@@ -23,11 +27,12 @@ def causal_offset(body: Attention) -> int:
     return NOT_CAUSAL
 
 
-def _offset(low: Expr, high: Expr, strictly: int, body: Attention) -> int:
+def _offset(low: Expr, high: Expr, strictly: int, body: Attention) -> Any:
     """The offset if the comparison of ``low`` and ``high`` is ``column <= row + offset``, else ``NOT_CAUSAL``."""
     if len(body.cols) != 1:
         return NOT_CAUSAL
     constant, terms = linear(high - low)
     wanted: dict[Var, int] = {body.cols[0]: -1} | dict.fromkeys(body.rows[-1:], 1)
     offset = constant - strictly
-    return offset if terms == wanted and offset >= 0 else NOT_CAUSAL
+    found = terms.keys() == wanted.keys() and all(same(terms[axis], factor) for axis, factor in wanted.items())
+    return offset if found and at_most(0, offset) else NOT_CAUSAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.expr.core import (
     Call,
@@ -20,6 +21,7 @@ from gpucomp.expr.core import (
     walk,
 )
 from gpucomp.expr.simplify import coefficient, flatten, from_linear, linear, simplify
+from gpucomp.ir.size import Size, is_one, is_zero, same
 from gpucomp.ir.types import F32, F64, I64, DType
 from gpucomp.kernel import Kernel, Loops, Store, Window
 from gpucomp.kernel.forms.access import Rewriter, is_aligned, vector_loads
@@ -38,14 +40,15 @@ class Slide:
     dilation: int = 1
 
     @property
-    def outputs(self) -> int:
+    def outputs(self) -> Any:
+        """Their number; it can be a size that each run decides, unlike ``taps``."""
         return self.out.extent if self.out else 1
 
     @property
     def taps(self) -> int:
         return self.tap.extent if self.tap else 1
 
-    def reach(self, outputs: int) -> int:
+    def reach(self, outputs: Any) -> Any:
         """The extent, in places, that ``outputs`` adjacent outputs read."""
         return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
@@ -96,7 +99,7 @@ def depthwise_of(kernel: Kernel, dtypes: tuple[DType, ...] = (F32, F64)) -> Slid
     if channel not in weight.free:
         return Refusal("the innermost axis is not a channel of both factors")
     if any(_steps(kernel, weight, channel)):
-        return Refusal("channels are not contiguous in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share a channel")
     return _sliding(kernel, body.domain, total.axes, image, total, "sum", weight)
 
 
@@ -120,12 +123,14 @@ def _sliding(
     channel = domain[-1]
     if any(isinstance(n, Reduce) for e in (image, weight) if e for n in walk(e)) or not 1 <= len(taps) <= 2:
         return Refusal("a window of one or two axes is expected")
-    if any(r.extent == 0 for r in (*taps, *domain)):
+    if any(is_zero(r.extent) for r in (*taps, *domain)):
         return Refusal("there is nothing to compute")
+    if any(isinstance(r.extent, Size) for r in (*taps, channel)):
+        return Refusal("the window or the number of channels differs from run to run")
     if channel not in image.free:
         return Refusal("the innermost axis is not a channel of the image")
     if any(_steps(kernel, image, channel)):
-        return Refusal("channels are not contiguous in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share a channel")
     slides = [_slide(image, tap, domain) for tap in taps]
     if None in slides:
         return Refusal("the window does not slide over one axis of the image")
@@ -139,7 +144,7 @@ def _sliding(
         place = var(name, slide.reach(slide.outputs))
         image = _on_places(image, slide, place)
         if {v for v in (slide.out, slide.tap) if v} & image.free:
-            return Refusal("the image depends on the tap or the output other than by their place")
+            return Refusal("the image is not read at the sum of an output's place and a tap's place")
     lead = tuple(v for v in domain[:-1] if v not in used)
     return Sliding(lead, y, x, channel, total, op, image, weight)
 
@@ -147,7 +152,8 @@ def _sliding(
 def _steps(kernel: Kernel, value: Expr, channel: Var) -> list[Load]:
     """The loads that depend on the channel and are not contiguous along it."""
     moving = [ld for ld in loads(value) if channel in ld.free]
-    return [ld for ld in moving if coefficient(flatten(ld.index, kernel.params[ld.source].shape), channel) != 1]
+    steps = [coefficient(flatten(ld.index, kernel.params[ld.source].shape), channel) for ld in moving]
+    return [ld for ld, step in zip(moving, steps, strict=True) if not is_one(step)]
 
 
 def _slide(image: Expr, tap: Var, domain: tuple[Var, ...]) -> Slide | None:
@@ -160,7 +166,7 @@ def _slide(image: Expr, tap: Var, domain: tuple[Var, ...]) -> Slide | None:
             if tap not in terms or len(along) > 1 or domain[-1] in along:
                 return None
             stride, dilation = (terms[along[0]] if along else 0), terms[tap]
-            if stride < 0 or dilation < 1:
+            if isinstance(stride, Size) or isinstance(dilation, Size) or stride < 0 or dilation < 1:
                 return None
             common = math.gcd(stride, dilation)
             return Slide(along[0] if along else None, tap, stride // common or 1, dilation // common)
@@ -177,7 +183,9 @@ def _on_places(image: Expr, slide: Slide, place: Var) -> Expr:
         by_out, by_tap = (terms.pop(slide.out, 0) if slide.out else 0), terms.pop(slide.tap, 0)
         factor, rest = divmod(by_tap, slide.dilation)
         apart = any({slide.out, slide.tap} & t.free for t in terms)
-        if factor and not rest and not apart and (slide.out is None or by_out == factor * slide.stride):
+        if is_zero(factor) or not is_zero(rest) or apart:
+            continue
+        if slide.out is None or same(by_out, factor * slide.stride):
             known[node] = from_linear(constant, {**terms, place: factor})
     return transform(image, lambda node: None, known)
 

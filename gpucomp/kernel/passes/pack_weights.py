@@ -25,6 +25,7 @@ from gpucomp.expr.simplify import flatten, simplify, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, kernel_of
+from gpucomp.kernel.example import is_fixed
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.splice import parameters
 from gpucomp.kernel.step import KernelStep
@@ -84,10 +85,10 @@ class Packed:
 
 
 def packable(kernel: Kernel[Contraction], operand: str) -> bool:
-    """Whether ``operand`` (``a`` or ``b``) of a contraction reads only constants."""
+    """Whether ``operand`` (``a`` or ``b``) of a contraction reads only constants, the same elements in every run."""
     body = kernel.body
     sources = {ld.source for ld in loads(body.a if operand == "a" else body.b)}
-    return bool(sources) and sources <= kernel.constants
+    return bool(sources) and sources <= kernel.constants and is_fixed(body, operand)
 
 
 def pack(kernel: Kernel, packing: Packing) -> Packed:

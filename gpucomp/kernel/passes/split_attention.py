@@ -19,6 +19,8 @@ from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, 
 from gpucomp.ir.graph import Op, Value
 from gpucomp.ir.types import BF16, F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Store
+from gpucomp.kernel.example import example_of
+from gpucomp.kernel.ir import kernel_of
 from gpucomp.kernel.pipeline import Expected, Setting
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.splice import parameters
@@ -66,7 +68,8 @@ def split(steps: Sequence[Step], at: Setting) -> list[Step]:
             continue
         kernel = step.kernel
         if kernel.digest not in chosen:
-            chosen[kernel.digest] = three_us(kernel, target, expected) < one_us(kernel, target, expected)
+            example = kernel_of(example_of(kernel), Attention)
+            chosen[kernel.digest] = three_us(example, target, expected) < one_us(example, target, expected)
         found += in_three(step) if chosen[kernel.digest] else [step]
     return found
 

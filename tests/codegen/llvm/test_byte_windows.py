@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from gpucomp.codegen.llvm.windows import bytes_emit as byte_windows
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var, both, call, cast, index, literal, load, reduce, select, var
 from gpucomp.expr.simplify import simplify
+from gpucomp.ir.size import is_one
 from gpucomp.ir.types import BOOL, F32, I8, I16, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernel.interpreter import expected
@@ -38,7 +40,7 @@ class Drawn:
     inputs: list[np.ndarray]
 
 
-def depthwise(
+def kernel_of(
     image: tuple[int, int, int, int],
     window: tuple[int, int],
     *,
@@ -50,18 +52,18 @@ def depthwise(
     zero: int = 0,
     y: tuple[DType, int] = (U8, 0),
     residual: bool = False,
-) -> Drawn:
+) -> Kernel:
     """Codes of a depthwise convolution of (x - zero) by w, and its sums; NHWC, [R, S, 1, C] weights.
 
     ``pad`` is top, left, bottom, right; ``y`` is the result's type and zero point. Each channel has a multiplier and a
-    bias, and a third of the codes saturate. The domain has no axes of extent 1, as after recognition.
+    bias. The domain has no axes of extent 1, as after recognition.
     """
     n, h, wide, c = image
     (sy, sx), (dy, dx), (top, left, bottom, right) = stride, dilation, pad
     oh = (h + top + bottom - dy * (window[0] - 1) - 1) // sy + 1
     ow = (wide + left + right - dx * (window[1] - 1) - 1) // sx + 1
-    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
-    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    to = tuple(var(f"i{d}", e) if not is_one(e) else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if not is_one(e) else index(0) for d, e in enumerate(window))
     py, px = to[1] * sy - top + taps[0] * dy, to[2] * sx - left + taps[1] * dx
     inside = both([py >= 0, py < h, px >= 0, px < wide]) if any(pad) else literal(True, BOOL)
     element: Expr = cast(load(0, (to[0], py, px, to[3]), x), I32)
@@ -84,8 +86,17 @@ def depthwise(
     stores = tuple(Store(t, tuple(map(simplify, to)), simplify(v)) for t, v in ((first, code), (first + 1, total)))
     domain = tuple(v for v in to if isinstance(v, Var))
     label = f"{x} {w} {image} {window} stride {stride} pad {pad}"
-    kernel = Kernel("loops", tuple(params), 2, Loops(domain), stores, label=label, constants=frozenset({1, 2, 3}))
-    rng = np.random.default_rng([*image, *window])
+    return Kernel("loops", tuple(params), 2, Loops(domain), stores, label=label, constants=frozenset({1, 2, 3}))
+
+
+def depthwise(image: tuple[int, int, int, int], window: tuple[int, int], **options: Any) -> Drawn:
+    """``kernel_of`` and its inputs. A third of the codes saturate."""
+    kernel = kernel_of(image, window, **options)
+    return Drawn(kernel, inputs_of(kernel, [*image, *window]))
+
+
+def inputs_of(kernel: Kernel, seed: list[int]) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
     inputs = []
     for number, type in enumerate(kernel.params[: kernel.inputs]):
         if type.dtype is F32:
@@ -96,7 +107,7 @@ def depthwise(
             info = np.iinfo(type.dtype.numpy)
             low, high = (-255, 255) if type.dtype is I16 else (info.min, info.max)
             inputs.append(rng.integers(low, high, type.shape, endpoint=True).astype(type.dtype.numpy))
-    return Drawn(kernel, inputs)
+    return inputs
 
 
 CASES = [

@@ -24,6 +24,7 @@ from gpucomp.codegen.llvm.amx.operands import image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.amx.rows import CopiedLines, CopiedRows, RowsInPlace, word_of
 from gpucomp.codegen.llvm.amx.space import (
     COLUMNS,
+    COPIED,
     IN_PLACE,
     LINE,
     LINES,
@@ -31,6 +32,8 @@ from gpucomp.codegen.llvm.amx.space import (
     NarrowSchedule,
     TileSchedule,
     derive,
+    has_taps,
+    of_any_size,
     packing,
     problem,
     registers,
@@ -44,8 +47,11 @@ from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Cast, Expr, Load, substitute, var
 from gpucomp.expr.simplify import simplify
+from gpucomp.ir.size import Size, hint, is_one, is_zero
 from gpucomp.ir.types import BF16, U8
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Contraction, Kernel, kernel_of
+from gpucomp.kernel.example import example_of, has_sizes
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 AHEAD_BYTES = 64 << 10  # distance at which columns are prefetched, if each is read once
@@ -73,11 +79,14 @@ class Tiles:
         narrow = narrow_of(kernel)
         assert narrow is not None
         self.narrow, self.ops, self.acc = narrow, narrow.ops, kernel.body.acc
-        self.s, self.p = s, problem(kernel)
-        self.d = derive(self.s, self.p)
+        example = problem(kernel_of(example_of(kernel), Contraction))
+        self.any_size = has_sizes(kernel)
+        self.s, self.p = s, problem(kernel) if self.any_size else example
+        self.way = self._way(kernel)
+        self.d = of_any_size(s, self.p, example, self.way) if self.any_size else derive(s, self.p)
         self.bound: dict[Expr, LaneValue] = {}
         self.vector = Type(storage.register_scalar(self.acc.dtype), COLUMNS)
-        self.columns = _packed_columns(kernel, self.s, self.p)
+        self.columns = _packed_columns(kernel, self.s, example)
         if self.columns is None:
             self.b_program = lower([self.ops.b], [self.ops.batch, self.ops.ki, self.ops.n])
             self.b_room = self.code.stack(f"[{self.d.panel_bytes} x i8]", LINE)
@@ -88,7 +97,7 @@ class Tiles:
         exprs = [simplify(substitute(e, column)) for s in self.ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [self.ops.batch, self.ops.m, self.tile, self.lane, self.acc])
         self.light = operations([s.value for s in self.ops.stores]) <= LIGHT_EPILOGUE
-        self.sums = self.code.stack(f"[{self.s.tiles_m * self.d.tiles_n * self.d.rows * COLUMNS} x i32]", LINE)
+        self.sums = self.code.stack(f"[{self.s.tiles_m * self.d.tiles_n * self.d.most_rows * COLUMNS} x i32]", LINE)
         self.late = self._late()
 
     def _late(self) -> Late | None:
@@ -97,12 +106,21 @@ class Tiles:
             return None
         return Late(*(self.code.slot(I64) for _ in range(3)))
 
-    def _rows_of(self, kernel: Kernel) -> RowsInPlace | CopiedRows | CopiedLines:
-        if self.s.pack_a == IN_PLACE:
+    def _way(self, kernel: Kernel[Contraction]) -> int:
+        """How rows are read: as the schedule says. With sizes they are copied where that says the same of the columns."""
+        way = self.s.pack_a
+        if not self.any_size:
+            return way
+        image = image_of(kernel) if way == LINES else None
+        read = (way == IN_PLACE and straight_rows(self.narrow)) or (image is not None and has_taps(image))
+        return way if read else COPIED
+
+    def _rows_of(self, kernel: Kernel[Contraction]) -> RowsInPlace | CopiedRows | CopiedLines:
+        if self.way == IN_PLACE:
             straight = straight_rows(self.narrow)
             assert straight is not None
             return RowsInPlace(self.entry, self.narrow, straight, self.d, self.bound)
-        if self.s.pack_a == LINES:
+        if self.way == LINES:
             image = image_of(kernel)
             assert image is not None
             return CopiedLines(self.entry, image, self.d, self.p, self.bound)
@@ -110,14 +128,17 @@ class Tiles:
 
     # the nest
 
-    def emit(self) -> tuple[str, int]:
+    def emit(self) -> Emitted:
         code, d, p = self.code, self.d, self.p
         n_tasks = -(-d.panel_count // d.panels)
         self._begin_program()
+        if self.any_size and isinstance(self.rows, CopiedLines):
+            self._find_tiles_of_lines()
+            self.rows.find_steps()
         with code.loop(self.entry.first, self.entry.last) as task:
             batch, n_task, m_task = self.entry.decompose(task, [p.batch, n_tasks, d.m_tasks])
             self.bound[self.ops.batch] = batch
-            count = self._begin_lines(m_task) if self.s.pack_a == LINES else self._begin_rows(m_task)
+            count = self._begin_lines(m_task) if self.way == LINES else self._begin_rows(m_task)
             first = n_task * d.panels
             last = code.minimum(first + d.panels, d.panel_count)
             whole = d.n_tiles // d.tiles_n
@@ -131,7 +152,7 @@ class Tiles:
                     self._panel(code.integer(whole), count, d.n_tiles % d.tiles_n)
                     self._catch_up(d.n_tiles % d.tiles_n)
         self._end_program()
-        return self.entry.text(), p.batch * n_tasks * d.m_tasks
+        return self.entry.emitted(p.batch * n_tasks * d.m_tasks)
 
     def _end_program(self) -> None:
         self.code.emit("call void @llvm.x86.tilerelease()")  # tiles in use make saving a thread's registers slow
@@ -144,14 +165,26 @@ class Tiles:
         d, nbytes = self.d, self.narrow.dtype.nbytes
         sums = self.s.tiles_m * d.tiles_n
         rows = registers(self.s)[0]
-        shapes = [(d.rows, LINE)] * sums + [(d.rows, d.depth * nbytes)] * rows
+        shapes = [(d.most_rows, LINE)] * sums + [(d.most_rows, d.depth * nbytes)] * rows
         shapes += [(d.depth // d.group, LINE)] * (8 - len(shapes))
         table = [1] + [0] * 63
         for tile, (count, width) in enumerate(shapes):
             table[16 + 2 * tile], table[48 + tile] = width, count
         self.row_tiles = list(range(sums, sums + rows))
         self.column_tiles = list(range(sums + rows, 8))
-        self.code.emit(f"call void @llvm.x86.ldtilecfg(ptr {self.code.table('shapes', table, 'i8').text})")
+        shapes_at = self.code.table("shapes", table, "i8")
+        if isinstance(d.rows, Size):
+            shapes_at = self._with_rows(shapes_at, sums + rows)
+        self.code.emit(f"call void @llvm.x86.ldtilecfg(ptr {shapes_at.text})")
+
+    def _with_rows(self, shapes: Value, tiles: int) -> Value:
+        """A copy of ``shapes`` in which the first ``tiles`` tiles have this run's number of rows."""
+        code, whole = self.code, Type("i8", LINE)
+        copy = code.stack(f"[{LINE} x i8]", LINE)
+        code.store(code.load(shapes, whole), copy)
+        for tile in range(tiles):
+            code.store(code.const(self.d.rows, Type("i8")), code.gep(copy, 48 + tile, "i8"))
+        return copy
 
     def _begin_rows(self, m_task: Value) -> Value:
         code, d, m = self.code, self.d, self.p.m
@@ -174,9 +207,10 @@ class Tiles:
         self.skip = (part * d.lines - line) * p.out_x
         self.first_row = (image * p.out_y + line) * p.out_x
         self.rows.begin(self.bound[self.ops.batch], image, line)
-        starts = [self._line_tile(tile) for tile in range(d.tiles)]
-        self.starts = code.table("starts", starts, "i32")
-        self.places = code.table("places", self._places(starts), "i32")
+        if not self.any_size:
+            starts = [self._line_tile(tile) for tile in range(d.tiles)]
+            self.starts = code.table("starts", starts, "i32")
+            self.places = code.table("places", self._places(starts), "i32")
         return code.integer(d.tiles)
 
     def _line_tile(self, tile: int) -> int:
@@ -199,20 +233,50 @@ class Tiles:
             places.append(line * out_x + x if inside else -1)
         return places
 
+    def _find_tiles_of_lines(self) -> None:
+        """``starts`` and ``places`` of this run, for all of its tasks."""
+        code, d, out_x = self.code, self.d, self.p.out_x
+        self.starts, self.places = (code.stack(f"[{d.most_places} x i32]", LINE) for _ in range(2))
+        with code.loop(0, d.tiles) as tile:
+            if is_zero(d.along):
+                fresh = tile * d.rows
+                start = code.minimum(fresh, d.flat - d.rows) if self.s.even else fresh
+            else:
+                line = self._divided(tile, d.along)
+                first = line * d.width
+                part = (tile - line * d.along) * d.rows
+                fresh, start = first + part, first + code.minimum(part, out_x - d.rows)
+            code.store(code.convert("trunc", start, "i32"), code.gep(self.starts, tile, "i32"))
+            with code.loop(0, d.rows) as i:
+                row = start + i
+                line = self._divided(row, d.width)
+                x = row - line * d.width
+                inside = (x < out_x) & (row >= fresh) & (line < d.lines)
+                place = code.select(inside, line * out_x + x, -1)
+                code.store(code.convert("trunc", place, "i32"), code.gep(self.places, tile * d.rows + i, "i32"))
+
+    def _divided(self, value: Value, by: int) -> Value:
+        return self.code.divided(value, by) if isinstance(by, Size) else value.integer_op("udiv", by)
+
     def _panel(self, panel: Value, count: Value, columns: int) -> None:
-        code, d = self.code, self.d
         if self.columns is None:
             self._copy_columns(panel, columns)
             start = self.b_room
         else:
             start = self._packed_panel(panel)
+        self._tiles(panel, start, count, columns)
+
+    def _tiles(self, panel: Value, start: Value, count: Value, columns: int) -> None:
+        """All tiles of rows of a task, ``count`` of them, by a panel at ``start``."""
+        code, d = self.code, self.d
         tiles_m = self.s.tiles_m
         whole = count - count.integer_op("urem", tiles_m)
         if not count.text.startswith("%"):
             whole = code.integer(int(count.text) // tiles_m * tiles_m)
         with code.loop(0, whole, tiles_m) as tile:
             self._register_block(panel, start, tile, tiles_m, columns)
-        for rest in sorted({d.task_tiles % tiles_m, (d.tiles % d.task_tiles) % tiles_m} - {0}):
+        rests = range(tiles_m) if self.any_size else {d.task_tiles % tiles_m, (d.tiles % d.task_tiles) % tiles_m}
+        for rest in sorted({*rests} - {0}):
             with code.when((count - whole).equals(rest)):
                 self._register_block(panel, start, whole, rest, columns)
 
@@ -249,7 +313,7 @@ class Tiles:
         stride = code.integer(columns * LINE)
         for i in range(len(pointers)):
             for v in range(columns):
-                to = code.gep(self.sums, (i * d.rows * columns + v) * COLUMNS, "i32")
+                to = code.gep(self.sums, code.integer(d.rows) * (i * columns * COLUMNS) + v * COLUMNS, "i32")
                 code.emit(f"call void @llvm.x86.tilestored64(i8 {i * columns + v}, ptr {to.text}, i64 {stride.text})")
 
     @contextmanager
@@ -272,13 +336,15 @@ class Tiles:
     def _first_row_of(self, tile: Value) -> Value:
         """The first row of a tile of the task, in the numbering of ``self.rows``."""
         code, d = self.code, self.d
-        if self.s.pack_a == LINES:
+        if self.way == LINES:
             return code.convert("sext", code.load(code.gep(self.starts, tile, "i32"), Type("i32")), "i64")
         row = (self.first_tile + tile) * d.rows
         return code.minimum(row, self.p.m - d.rows) - self.first_row
 
     def _step_table(self) -> Value | None:
         """Offsets of the steps of k, if they are not multiples of the first."""
+        if isinstance(self.rows, CopiedLines) and self.rows.steps_at is not None:
+            return self.rows.steps_at
         steps = self.rows.steps
         if len(steps) < 2 or all(at == i * steps[1] for i, at in enumerate(steps)):
             return None
@@ -327,7 +393,7 @@ class Tiles:
         d, p = self.d, self.p
         assert self.columns is not None
         at = panel * d.panel_bytes
-        if p.b_batched and p.batch > 1:
+        if p.b_batched and not is_one(p.batch):
             batch = self.bound[self.ops.batch]
             assert isinstance(batch, Value)
             at = at + batch * (d.panel_bytes * d.panel_count)
@@ -339,7 +405,7 @@ class Tiles:
 
     def _blocks(self) -> int:
         """The number of register blocks of a task that read a panel."""
-        return -(-self.d.task_tiles // self.s.tiles_m)
+        return int(hint(-(-self.d.task_tiles // self.s.tiles_m)))
 
     def _next_panel(self, start: Value, tile: Value) -> Value | None:
         if not self.s.ahead or self.columns is None:
@@ -432,13 +498,13 @@ class Tiles:
     def _place(self, row: Value) -> tuple[Value, Value | None]:
         """The row of the result of a row of the task's tiles, and whether this tile stores it."""
         code, d = self.code, self.d
-        if self.s.pack_a == LINES:
+        if self.way == LINES:
             at = code.load(code.gep(self.places, row, "i32"), Type("i32"))
             place = code.convert("sext", at, "i64")
             return self.first_row + place, place >= self.skip
         m = self.first_tile * d.rows + row
         twice = d.tiles * d.rows - self.p.m  # rows that the last tile shares with the one before
-        if not twice:
+        if is_zero(twice):
             return m, None
         last = (d.tiles - 1) * d.rows
         return code.select(m < last, m, m - twice), (m < last) | (m >= last + twice)
@@ -490,6 +556,6 @@ def _packed_columns(kernel: Kernel[Contraction], s: NarrowSchedule, p: NarrowPro
     return b.source
 
 
-def emit_amx(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_amx(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
     """The function's text and its number of tasks. Raises ``ScheduleError`` where the columns are not packed."""
     return Tiles(kernel, TileSchedule(**schedule), name, target).emit()

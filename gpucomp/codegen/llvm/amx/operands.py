@@ -16,6 +16,7 @@ from gpucomp.codegen.llvm.contraction.operands import Operands, operands_of
 from gpucomp.codegen.llvm.loops.nest import Flattener, collapse, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, literal, select, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify
+from gpucomp.ir.size import is_one, is_zero
 from gpucomp.ir.types import BF16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -68,7 +69,7 @@ def narrow_of(kernel: Kernel[Contraction]) -> Narrow | None:
     """The contraction as ``Narrow``; ``None`` if an operand is too wide, or if nothing is multiplied."""
     c = kernel.body
     acc = c.acc.dtype
-    if acc not in ELEMENTS or any(axis.extent == 0 for axis in (*c.domain, *c.k)):
+    if acc not in ELEMENTS or any(is_zero(axis.extent) for axis in (*c.domain, *c.k)):
         return None
     if element_of(c.a, acc) is None or element_of(c.b, acc) is None:
         return None
@@ -101,9 +102,11 @@ def straight_rows(narrow: Narrow) -> Straight | None:
     at = ops.a.index[0]
     row = coefficient(at, ops.m)
     steps = [coefficient(at, axis) for axis in ops.ko]
-    if ops.m.extent == 1:
+    if is_one(ops.m.extent):
         row = 1  # the only one
-    if coefficient(at, ops.ki) != 1 or row is None or row <= 0 or None in steps:
+    if not is_one(coefficient(at, ops.ki)) or not isinstance(row, int) or row <= 0:
+        return None
+    if not all(isinstance(step, int) for step in steps):
         return None
     zero: dict[Expr, Expr] = {axis: index(0) for axis in (ops.m, ops.ki, *ops.ko)}
     points = [0]
@@ -151,7 +154,7 @@ def image_of(kernel: Kernel[Contraction]) -> Image | None:
     y = _slide(element, c.m[-2], [t for t in taps if t is not x.tap], flat, "line") if len(c.m) > 1 else None
     slides = [x] if y is None else [y, x]
     order = [slide.tap for slide in slides if slide.tap is not None]
-    if [t for t in taps if t.extent > 1] != order:
+    if [t for t in taps if not is_one(t.extent)] != order:
         return None  # taps along another axis, or in an order that differs from the packed filters'
     line = var("line", 1) if y is None else y.place
     moved = x.moved if y is None else y.moved
@@ -160,7 +163,7 @@ def image_of(kernel: Kernel[Contraction]) -> Image | None:
     moved = simplify(substitute(moved, {**parts, **ones}))
     if any(axis in moved.free for axis in c.m):
         return None
-    planes = any(coefficient(o, channel) != 1 for o in offsets([moved])) and channel.extent > 1
+    planes = any(not is_one(coefficient(o, channel)) for o in offsets([moved])) and not is_one(channel.extent)
     return Image(
         element=moved,
         batch=batch,
@@ -194,7 +197,7 @@ class _Slide:
 
 def _slide(element: Expr, axis: Var, taps: Sequence[Var], flat: Flattener, name: str) -> _Slide:
     for tap in taps:
-        if tap.extent == 1:
+        if is_one(tap.extent):
             continue
         for stride in STRIDES:
             place = var(name, (axis.extent - 1) * stride + tap.extent)

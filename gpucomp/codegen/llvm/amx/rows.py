@@ -20,6 +20,7 @@ from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.expr.core import Expr, Select, Var, substitute, var, walk
 from gpucomp.expr.simplify import simplify
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import DType
 
 Bound = dict[Expr, LaneValue]
@@ -64,7 +65,7 @@ class _Copy:
             found = simplify(substitute(element, {axis: part + start}))
             vectors = -(-(stop - start) // width)
             chooses = any(isinstance(node, Select) and part in node.condition.free for node in walk(found))
-            if vectors > 1 and chooses:
+            if chooses and not isinstance(stop, Size) and vectors > 1:
                 middle = start + vectors // 2 * width
                 cut(start, middle)
                 cut(middle, stop)
@@ -73,11 +74,14 @@ class _Copy:
 
         cut(0, axis.extent)
 
-    def value(self, part: int, at: Value, lanes: int) -> Value:
+    def value(self, part: int, at: Value, lanes: int | Value) -> Value:
         """The elements of one part from ``at`` on in the first ``lanes`` lanes, zero in the others."""
         _, axis, program = self.parts[part]
         self.bound[axis] = Affine(at, 1)
-        mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
+        if isinstance(lanes, Value):
+            mask: Value | None = self.entry.first_lanes(lanes, self.width)
+        else:
+            mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
         printer = self.entry.printer(program, self.bound, self.width, mask)
         value = storage.to_memory(printer.lanes(program.results[0]), self.dtype)
         return value if mask is None else self.code.select(mask, value, 0)
@@ -119,7 +123,7 @@ class CopiedRows:
         self.steps = [step * d.depth * self.nbytes for step in range(d.steps)]
         ops = self.ops
         self.copy = _Copy(entry, ops.a, [ops.batch, *ops.ko, ops.m], ops.ki, bound, _vector(ops.ki.extent))
-        self.room = entry.code.stack(f"[{d.task_tiles * d.rows * d.row_bytes + 4 * LINE} x i8]", LINE)
+        self.room = entry.code.stack(f"[{d.task_tiles * d.most_rows * d.row_bytes + 4 * LINE} x i8]", LINE)
 
     def begin(self, m: Value, rows: Value) -> None:
         code, ops = self.code, self.ops
@@ -152,19 +156,33 @@ class CopiedLines:
         self.line_bytes = d.pitch * self.pixel_bytes
         self.counts = line_counts(d, p)
         firsts = [sum(self.counts[:phase]) for phase in range(len(self.counts))]
-        taps = [firsts[tap % image.stride_y] + tap // image.stride_y for tap in range(image.taps_y)]
+        taps = [(firsts[tap % image.stride_y], tap // image.stride_y) for tap in range(image.taps_y)]
         part = d.depth * dtype.nbytes
         if d.taps_inside:
-            points = [line * self.line_bytes + x * self.pixel_bytes for line in taps for x in range(image.taps_x)]
-            self.steps = [at + step * part for step in range(d.parts) for at in points]
+            points = [(tap, x * self.pixel_bytes) for tap in taps for x in range(image.taps_x)]
+            self.places = [(tap, at + step * part) for step in range(d.parts) for tap, at in points]
         else:
-            self.steps = [line * self.line_bytes + step * part for line in taps for step in range(d.parts)]
+            self.places = [(tap, step * part) for tap in taps for step in range(d.parts)]
+        self.steps = [(first + further) * self.line_bytes + at for (first, further), at in self.places]
+        self.steps_at: Value | None = None
         i = image
         self.across = i.planes and i.channel.extent <= MOST_PLANES
         axis, other = (i.pixel, i.channel) if self.across else (i.channel, i.pixel)
         width = PIXELS if self.across else _vector(axis.extent)
         self.copy = _Copy(entry, i.element, [i.batch, i.image, i.line, other], axis, bound, width)
-        self.room = entry.code.stack(f"[{sum(self.counts) * self.line_bytes + 8 * LINE} x i8]", LINE)
+        past = d.most_rows * self.row_bytes  # a tile may go on behind the last line
+        room = d.most_bytes + past if d.most_bytes else sum(self.counts) * self.line_bytes + 8 * LINE
+        self.room = entry.code.stack(f"[{room} x i8]", LINE)
+
+    def find_steps(self) -> None:
+        """A table of this run's ``steps``, if they are not the same in all."""
+        code = self.code
+        if not any(isinstance(at, Size) for at in self.steps):
+            return
+        self.steps_at = code.stack(f"[{len(self.steps)} x i64]", LINE)
+        for step, ((first, further), at) in enumerate(self.places):
+            distance = (code.integer(first) + further) * self.line_bytes + at
+            code.store(distance, code.gep(self.steps_at, step, "i64"))
 
     def begin(self, batch: LaneValue, image: Value, line: Value) -> None:
         """Starts a task of lines of the result from ``line`` on."""
@@ -192,7 +210,7 @@ class CopiedLines:
         """Interleaves a vector of pixels of every channel to words of a pixel."""
         code, i = self.code, self.image
 
-        def put(number: int, start: int, at: Value, lanes: int) -> None:
+        def put(number: int, start: int, at: Value, lanes: int | Value) -> None:
             planes = []
             for channel in range(i.channel.extent):
                 self.bound[i.channel] = code.integer(channel)
@@ -210,7 +228,11 @@ class CopiedLines:
             rest = axis.extent % PIXELS
             with code.loop(0, axis.extent - rest, PIXELS) as at:
                 put(number, start, at, PIXELS)
-            if rest:
+            if isinstance(rest, Size):
+                left = code.integer(rest)
+                with code.when(left.differs(0)):
+                    put(number, start, code.integer(axis.extent - rest), left)
+            elif rest:
                 put(number, start, code.integer(axis.extent - rest), rest)
 
     def row(self, at: Value) -> Value:

@@ -11,10 +11,11 @@ import itertools
 from collections.abc import Iterator
 from typing import ClassVar
 
-from gpucomp.codegen.llvm.amx.operands import WORD, image_of, narrow_of, straight_rows
+from gpucomp.codegen.llvm.amx.operands import WORD, Image, Narrow, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.contraction.operands import k_contiguous
 from gpucomp.codegen.llvm.core_space import FEW_THREADS, microseconds
 from gpucomp.device.limits import Limits
+from gpucomp.ir.size import Size, bounds, largest, smallest
 from gpucomp.ir.types import BF16
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
@@ -29,6 +30,7 @@ FEATURES = {BF16: ("amx-tile", "amx-bf16")}
 BYTE_FEATURES = ("amx-tile", "amx-int8")
 DEEP_PIXEL = 1024  # bytes
 STACK_BYTES = 3 << 19  # most scratch of one call
+LINES_BYTES = STACK_BYTES * 3 // 4  # of it for lines of images of any size
 MOST_PLANES = 16  # most channels that are interleaved by unrolled shuffles
 TASK_ROWS = (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024)
 
@@ -48,6 +50,7 @@ class TileBlock(Tunables):
     """The register block of tile registers."""
 
     rows: ClassVar[int] = ROWS  # most rows of a tile
+    even: ClassVar[bool] = True  # all tiles have the same number of rows, which each run decides
     tiles_m: int = tunable((1, 2, 3, 4), "tiles of rows of the register block")
     tiles_n: int = tunable((1, 2, 3, 4, 6), "tiles of columns of the register block")
 
@@ -56,6 +59,7 @@ class DotsBlock(Tunables):
     """The register block of dot-product instructions. Its rows take the place of a tile's."""
 
     tiles_m: ClassVar[int] = 1
+    even: ClassVar[bool] = False
     rows: int = tunable((1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), "rows of the register block")
     tiles_n: int = tunable((1, 2, 3, 4), "16 columns each, of the register block")
 
@@ -104,6 +108,7 @@ class RowTiles(Sizes):
     parts: int  # tiles per run
     runs: int
     rows: int  # rows per tile
+    most_rows: int  # ... in any run
     tiles: int  # tiles of rows: in all, or in a task that copies lines
     task_tiles: int  # tiles of rows in a task
     m_tasks: int  # tasks along the rows
@@ -117,6 +122,8 @@ class RowTiles(Sizes):
     width: int = 0  # rows from one line of the result to the next
     flat: int = 0  # rows of a task, counted along copied lines
     along: int = 0  # tiles per line; 0 if tiles continue in the next line
+    most_bytes: int = 0  # of copied lines, and rows of their tiles, in any run; 0 without sizes
+    most_places: int = 0
 
 
 class NarrowSizes(RowTiles):
@@ -139,9 +146,28 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
         return "an operand is wider than bf16, or than a byte for sums in i32"
     if missing := [f for f in FEATURES.get(narrow.dtype, BYTE_FEATURES) if f not in features]:
         return f"the processor has no {' and no '.join(missing)}"
-    if not packable(kernel, "b") and narrow.ops.ko:
+    return unreadable_columns(kernel, narrow)
+
+
+def unreadable_columns(kernel: Kernel[Contraction], narrow: Narrow) -> str:
+    """Why panels of columns cannot be made; empty if they can."""
+    ops = narrow.ops
+    if not packable(kernel, "b") and ops.ko:
         return "columns that are not constant have several axes of k"
+    if any(isinstance(axis.extent, Size) for axis in (ops.n, ops.ki, *ops.ko)):
+        return "the columns or the depth are not the same in every run"
+    image = image_of(kernel)
+    if image is not None and has_taps(image) and isinstance(image.out_x, Size):
+        p = problem(kernel)
+        pixel_bytes = _up(p.channels * p.nbytes, 2 * LINE) + LINE
+        if _most_line_bytes(p, 1, pixel_bytes) > LINES_BYTES:
+            return "the lines of the largest image do not fit the stack"
     return ""
+
+
+def has_taps(image: Image) -> bool:
+    """Whether windows overlap, so that copied lines are smaller than copied rows."""
+    return image.taps_x * image.taps_y > 1
 
 
 def problem(kernel: Kernel[Contraction]) -> NarrowProblem:
@@ -249,6 +275,7 @@ def _tiles_of_lines(s: NarrowSchedule, p: NarrowProblem) -> RowTiles:
         parts=parts,
         runs=p.taps_y * p.taps_x // run,
         rows=rows,
+        most_rows=rows,
         tiles=tiles,
         task_tiles=tiles,
         m_tasks=p.images * -(-p.out_y // lines),
@@ -280,10 +307,99 @@ def _tiles_of_rows(s: NarrowSchedule, p: NarrowProblem) -> RowTiles:
         parts=parts,
         runs=runs,
         rows=rows,
+        most_rows=rows,
         tiles=tiles,
         task_tiles=task_tiles,
         m_tasks=-(-tiles // task_tiles),
     )
+
+
+def of_any_size(s: NarrowSchedule, p: NarrowProblem, example: NarrowProblem, way: int) -> NarrowSizes:
+    """As ``derive``, of a problem with sizes whose rows are read in this ``way``: ``IN_PLACE``, ``COPIED`` or ``LINES``.
+
+    What the layout of columns depends on is as in the example. Tasks have fewer rows if those of some run would not fit
+    the stack.
+    """
+    d = derive(s, example)
+    if way == LINES:
+        return d.replace(**_lines_of_any_size(s, p, d).numbers)
+    tiles = -(-p.m // s.rows)
+    task_tiles = min(_up(max(1, s.tile_m // s.rows), s.tiles_m), int(bounds(tiles)[1]))
+    if way == COPIED:
+        task_tiles = min(task_tiles, max(1, STACK_BYTES // 2 // (s.rows * d.row_bytes)))
+    return d.replace(
+        rows=largest(-(-p.m // largest(tiles, 1)), 1) if s.even else s.rows,
+        most_rows=s.rows,
+        tiles=tiles,
+        task_tiles=task_tiles,
+        m_tasks=-(-tiles // task_tiles),
+    )
+
+
+class _LineTiles(Sizes):
+    """The fields of ``RowTiles`` that depend on the sizes of an image."""
+
+    rows: int
+    most_rows: int
+    tiles: int
+    task_tiles: int
+    m_tasks: int
+    lines: int
+    pitch: int
+    width: int
+    flat: int
+    along: int
+    most_bytes: int
+    most_places: int
+
+
+def _lines_of_any_size(s: NarrowSchedule, p: NarrowProblem, d: NarrowSizes) -> _LineTiles:
+    tile_m = s.tile_m
+    while tile_m > 1 and _most_line_bytes(p, tile_m, d.pixel_bytes) > LINES_BYTES:
+        tile_m //= 2
+    lines = largest(smallest((2 * tile_m + p.out_x) // (2 * p.out_x), p.out_y), 1)
+    pitch = _up((p.out_x - 1) * p.stride_x + p.taps_x, p.stride_x)
+    width = pitch // p.stride_x
+    flat = (lines - 1) * width + p.out_x
+    if s.across or not s.even:  # tiles of a fixed number of rows would waste many of them at the end of each line
+        along, tiles = 0, -(-flat // s.rows)
+        rows = -(-flat // tiles)
+    else:
+        along = -(-p.out_x // s.rows)
+        rows, tiles = -(-p.out_x // along), along * lines
+    return _LineTiles(
+        rows=rows if s.even else s.rows,
+        most_rows=s.rows,
+        tiles=tiles,
+        task_tiles=tiles,
+        m_tasks=p.images * -(-p.out_y // lines),
+        lines=lines,
+        pitch=pitch,
+        width=width,
+        flat=flat,
+        along=along,
+        most_bytes=_most_line_bytes(p, tile_m, d.pixel_bytes),
+        most_places=_most_places(p, tile_m),
+    )
+
+
+def _most_line_bytes(p: NarrowProblem, tile_m: int, pixel_bytes: int) -> int:
+    """The most bytes of the copied lines of a task of about ``tile_m`` rows, in any run."""
+
+    def most(x: int) -> float:  # is greatest at an end of x: it is convex
+        lines = max(tile_m / x - 0.5, 0) * p.stride_y + p.taps_y
+        return lines * (x * p.stride_x + p.taps_x) * pixel_bytes
+
+    return int(max(most(max(int(x), 1)) for x in bounds(p.out_x))) + 8 * LINE
+
+
+def _most_places(p: NarrowProblem, tile_m: int) -> int:
+    """The most rows of a task's tiles of lines, in any run."""
+
+    def most(x: int) -> float:
+        return (tile_m / x + 1.5) * (x + p.taps_x + ROWS + 1) + 2 * ROWS
+
+    return int(max(most(max(int(x), 1)) for x in bounds(p.out_x)))
 
 
 def line_counts(d: NarrowSizes, p: NarrowProblem) -> list[int]:

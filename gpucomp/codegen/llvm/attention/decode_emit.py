@@ -28,9 +28,11 @@ from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
+from gpucomp.ir.size import is_zero, same, smallest
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 
@@ -42,8 +44,8 @@ class _Few(Scratch):
         self.d = derive(s, problem(kernel))
         parts, d = self.parts, self.d
         self.m, self.n = parts.rows.extent, parts.cols.extent
-        if parts.causal != NOT_CAUSAL:
-            self.n = min(self.n, min(self.m, parts.last_rows) + parts.causal)
+        if not same(parts.causal, NOT_CAUSAL):
+            self.n = smallest(self.n, min(self.m, parts.last_rows) + parts.causal)
         self.bound: dict[Expr, LaneValue] = {}
         self.queries, self.sums = self._room(self.m * d.head), self._room(self.m * d.means)
         self.weights = self._room(self.m * d.pitch)
@@ -63,14 +65,14 @@ class _Few(Scratch):
         """The mask of the first ``rest`` lanes; ``None`` if these are all."""
         return None if rest >= self.lanes else self.entry.prefix_mask(rest, self.lanes)
 
-    def emit(self) -> tuple[str, int]:
+    def emit(self) -> Emitted:
         code, parts, entry = self.code, self.parts, self.entry
         with code.loop(entry.first, entry.last) as batch:
             self.bound = {parts.batch: batch}
             self._start()
             with code.loop(0, self.n, self.d.tile_n) as n0:
                 count = code.integer(self.d.tile_n)
-                if self.n % self.d.tile_n:
+                if not is_zero(self.n % self.d.tile_n):
                     count = code.minimum(code.integer(self.n) - n0, self.d.tile_n)
                 self._dots(n0, count)
                 with code.loop(0, self.m) as row:
@@ -80,7 +82,7 @@ class _Few(Scratch):
                 at = row * self.d.means + c
                 self._store(self._load(self.sums, at) * code.splat(self._inverse(row), self.lanes), self.sums, at)
             store_means(entry, parts, self.bound, self.lanes, self.sums, self.d.means, code.integer(0), self.m)
-        return entry.text(), parts.batch.extent
+        return entry.emitted(parts.batch.extent)
 
     def _inverse(self, row: Value) -> Value:
         return self.code.const(1.0, Type("float")) / self.code.load(self._at(self.totals, row), Type("float"))
@@ -107,10 +109,10 @@ class _Few(Scratch):
         code, parts, lanes = self.code, self.parts, self.lanes
         depth = parts.depth.extent
         with code.loop(0, count, lanes) as j, code.loop(0, self.m) as row:
-            columns = []
+            columns, whole = [], is_zero(self.n % lanes)
             for lane in range(lanes):
                 column = n0 + j + lane
-                columns.append(code.minimum(column, parts.cols.extent - 1) if self.n % lanes else column)
+                columns.append(column if whole else code.minimum(column, parts.cols.extent - 1))
             dots = [code.slot(self.vector) for _ in columns]
             for dot in dots:
                 dot.set(code.const(0.0, self.vector))
@@ -170,7 +172,7 @@ class _Few(Scratch):
         code = self.code
         with code.loop(0, count, self.lanes) as j:
             mask = None
-            if self.n % self.lanes:
+            if not is_zero(self.n % self.lanes):
                 left = code.convert("trunc", code.integer(self.n) - n0 - j, "i32")
                 mask = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
             yield row * self.d.pitch + j, n0 + j, mask
@@ -226,6 +228,6 @@ def sums_of(vectors: Sequence[Value]) -> Value:
     return vectors[0]
 
 
-def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_decode(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     return _Few(kernel, DecodeSchedule(**schedule), name, target).emit()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
+from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of, varies
 from gpucomp.codegen.llvm.core_space import STACK_BYTES, TASK, THREADS, microseconds, span
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import loads
+from gpucomp.ir.size import Size
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import too_wide
@@ -40,7 +41,9 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     """Why the engine cannot compute the kernel; empty if it can."""
     body = kernel.body
     rows = math.prod(v.extent for v in body.rows)
-    return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
+    if isinstance(rows, Size):
+        return "the number of rows differs from run to run"
+    return varies(kernel) if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
 
 
 def problem(kernel: Kernel) -> DecodeProblem:

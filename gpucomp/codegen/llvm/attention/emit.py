@@ -19,12 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from gpucomp.codegen.llvm.attention.parts import Parts, Scratch, parts_of
-from gpucomp.codegen.llvm.attention.space import AttentionSchedule, derive, problem
+from gpucomp.codegen.llvm.attention.space import AttentionSchedule, derive, fitted, problem, widths_of
 from gpucomp.codegen.llvm.contraction.operands import Rows
 from gpucomp.codegen.llvm.contraction.panels import transpose
-from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Stream
+from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Row, Stream
 from gpucomp.codegen.llvm.ir import arithmetic
 from gpucomp.codegen.llvm.ir import math as vector_math
 from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
@@ -32,12 +33,15 @@ from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var
+from gpucomp.ir.size import Size, is_one, is_zero, same
 from gpucomp.ir.types import BOOL, F32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 UNROLL = 4  # points of depth, and keys, that are unrolled in the innermost loops
+LEFT = 2  # sizes of a block for the keys after whole blocks, if these differ from run to run
 
 
 class _Tile(Scratch):
@@ -46,8 +50,9 @@ class _Tile(Scratch):
     It computes ``V`` vectors of rows from ``row`` on.
     """
 
-    def __init__(self, kernel: Kernel, s: AttentionSchedule, vectors: int, name: str, target: Target) -> None:
-        self.entry = Entry(kernel, f"{name}.{vectors}", target)
+    def __init__(self, kernel: Kernel, s: AttentionSchedule, vectors: int, caller: Entry) -> None:
+        self.entry = Entry(kernel, f"{caller.name}.{vectors}", caller.target)
+        self.entry.code.share_sizes(caller.code)
         super().__init__(self.entry.code, Type("float", s.lanes))
         self.batch, self.row = self.entry.first, self.entry.last
         self.parts, self.vectors, self.lanes = parts_of(kernel), vectors, s.lanes
@@ -70,9 +75,8 @@ class _Tile(Scratch):
 
     def emit(self) -> str:
         code = self.code
-        rest = self.m % self.lanes
         self.masks: list[Value | None] = [None] * self.vectors
-        if rest:
+        if not is_zero(self.m % self.lanes):
             left = code.convert("trunc", code.integer(self.m) - self.row - (self.rows - self.lanes), "i32")
             self.masks[-1] = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
         self._turn_queries()
@@ -80,8 +84,11 @@ class _Tile(Scratch):
             top.set(code.const(-math.inf, self.vector))
             total.set(code.const(0.0, self.vector))
         limit = self._limit()
-        if self.d.blocks == 1:
+        if is_one(self.d.blocks):
             self._keys(code.integer(0), limit, first=True)
+        elif isinstance(self.d.blocks, Size):
+            with code.loop(0, limit, self.d.tile_n) as n0:
+                self._keys(n0, limit, first=n0.equals(0))
         else:
             zero = code.const(0.0, self.vector)
             with code.loop(0, self.parts.values.extent * self.rows, self.lanes) as at:
@@ -110,29 +117,32 @@ class _Tile(Scratch):
             self.entry.chunks(0, parts.depth.extent, self.lanes, square, parts.depth.extent)
 
     def _inside(self, row: Value) -> Value:
-        return self.code.minimum(row, self.m - 1) if self.m % self.lanes else row
+        return row if is_zero(self.m % self.lanes) else self.code.minimum(row, self.m - 1)
 
     def _limit(self) -> Value:
         """The columns that some row of the tile may attend to, rounded up to whole register blocks."""
         code, parts = self.code, self.parts
-        if parts.causal == NOT_CAUSAL:
+        if not self._is_causal():
             return code.integer(self.n)
         last = code.minimum(self.row + self.rows, self.m) - 1
-        if parts.last_rows < self.m:  # a tile that continues in the next rows contains their largest index
+        if not same(parts.last_rows, self.m):  # a tile that continues in the next rows contains their largest index
             begins, ends = (at.integer_op("udiv", parts.last_rows) for at in (self.row, last))
             index = last.integer_op("urem", parts.last_rows)
             last = code.select(begins.equals(ends), index, code.integer(parts.last_rows - 1))
         blocks = (last + (parts.causal + self.d.block_keys)).integer_op("udiv", self.d.block_keys)
         return code.minimum(blocks * self.d.block_keys, self.n)
 
+    def _is_causal(self) -> bool:
+        return not same(self.parts.causal, NOT_CAUSAL)
+
     # a block of keys
 
-    def _keys(self, n0: Value, limit: Value, *, first: bool) -> None:
+    def _keys(self, n0: Value, limit: Value, *, first: bool | Value) -> None:
         """Handles the keys from ``n0`` to ``limit``, at most ``tile_n``. ``first``: there are no keys before these."""
         code, d = self.code, self.d
         count = limit - n0
-        if not first:
-            even = self.n % d.tile_n == 0 and self.parts.causal == NOT_CAUSAL
+        if first is not True:
+            even = is_zero(self.n % d.tile_n) and not self._is_causal()
             count = code.integer(d.tile_n) if even else code.minimum(count, d.tile_n)
         if self.copied_keys is not None:
             self._copy(self.parts.k, self.parts.depth, n0, count, self.copied_keys, d.head)
@@ -141,12 +151,15 @@ class _Tile(Scratch):
         for number in range(len(self.turned)):
             self._turn(number, n0, count)
         before = [top.get() for top in self.top]
-        self._blocks(
-            count, d.block_keys, self.n % d.block_keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r)
-        )
+        rest = self.n % d.block_keys
+        if isinstance(rest, Size):
+            self._some_blocks(count, d.block_keys, lambda j, keys, sure: self._scores(n0, j, keys, count, sure))
+        else:
+            last = (n0 + count).equals(self.n)
+            self._blocks(count, d.block_keys, rest, last, lambda j, keys: self._scores(n0, j, keys, count, keys))
         shrunk = self._weigh(before, count, first=first)
         values = self.parts.values.extent
-        means = partial(self._means, n0, count, shrunk)
+        means = partial(self._means, n0, count, shrunk, None if isinstance(first, bool) else first)
         self._blocks(code.integer(values), d.columns, values % d.columns, None, means)
 
     def _blocks(
@@ -165,6 +178,22 @@ class _Tile(Scratch):
                 body(whole, rest)
         elif rest:
             body(whole, rest)
+
+    def _some_blocks(self, count: Value, size: int, body: Callable[[Value, int, int], None]) -> None:
+        """Writes ``body(position, size, size)`` for whole blocks of ``count``, then a block for what is left.
+
+        That is ``body(position, most, sure)`` for what are at least ``sure`` keys and at most ``most``, one of a few sizes.
+        """
+        code = self.code
+        whole = count - count.integer_op("urem", size)
+        with code.loop(0, whole, size) as at:
+            body(at, size, size)
+        left, sure, step = count - whole, 1, -(-size // LEFT)
+        while sure < size:
+            most = min(sure + step, size) - 1
+            with code.when((left >= sure) & (left <= most)):
+                body(whole, most, sure)
+            sure = most + 1
 
     def _copy(self, value: Expr, inner: Var, n0: Value, count: Value, room: Value, pitch: int) -> None:
         parts = self.parts
@@ -187,7 +216,7 @@ class _Tile(Scratch):
         with code.loop(0, self.vectors) as v, code.loop(0, count, self.lanes) as j:
             first, column = self.row + v * self.lanes, n0 + j
             mask = None
-            if self.n % self.lanes or self.d.tile_n % self.lanes:
+            if not is_zero(self.n % self.lanes) or self.d.tile_n % self.lanes:
                 left = code.convert("trunc", code.integer(self.n) - column, "i32")
                 mask = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
             loaded = []
@@ -204,21 +233,26 @@ class _Tile(Scratch):
             return self._load(self.turned[number], at)
         return self.code.load(self._at(self.turned[number], at), self.vector.integer, 4).differs(0)
 
-    def _scores(self, n0: Value, j: Value, keys: int) -> None:
+    def _scores(self, n0: Value, j: Value, keys: int, count: Value, sure: int) -> None:
+        """Scores of ``keys`` keys from ``j`` on. Those after the first ``sure`` repeat the last one of ``count``."""
         code, parts = self.code, self.parts
+        last = {i: code.minimum(j + i, count - 1) for i in range(sure, keys)}
         sums = self._slots(keys)
         for slot in (slot for line in sums for slot in line):
             slot.set(code.const(0.0, self.vector))
         start, row, step = self._read(parts.key_rows, self.copied_keys, self.d.head, n0, j)
         columns = Stream(self.queries, F32, self.rows, None, None)
-        self.block.sum([(start, i * row) for i in range(keys)], step, columns, code.integer(parts.depth.extent), sums)
+        rows = [
+            self._beside(start, i, row) if i < sure else (self._at(start, (last[i] - j) * row), 0) for i in range(keys)
+        ]
+        self.block.sum(rows, step, columns, code.integer(parts.depth.extent), sums)
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
-                at = (j + i) * self.rows + v * self.lanes
+                at = last.get(i, j + i) * self.rows + v * self.lanes
                 bound: dict[Expr, LaneValue] = {
                     **self.bound,
                     parts.rows: Affine(self.row + v * self.lanes, 1),
-                    parts.cols: n0 + j + i,
+                    parts.cols: n0 + j + i if i < sure else n0 + last[i],
                     parts.dot: slot.get(),
                 }
                 bound |= {name: self._turned_at(number, at) for number, (name, _) in enumerate(parts.turned)}
@@ -227,12 +261,18 @@ class _Tile(Scratch):
                 self.top[v].set(code.select(score > top, score, top))
                 self._store(score, self.weights, at)
 
+    def _beside(self, start: Value, number: int, distance: Any) -> Row:
+        """Row ``number`` after ``start``: a constant offset from it, or an address, if the distance is a size."""
+        if isinstance(distance, Size):
+            return self._at(start, self.code.integer(distance) * number), 0
+        return start, number * distance
+
     def _slots(self, count: int) -> list[list[Slot]]:
         return [[self.code.slot(self.vector) for _ in range(self.vectors)] for _ in range(count)]
 
     def _read(
         self, place: Rows | None, copied: Value | None, pitch: int, n0: Value, j: Value | int
-    ) -> tuple[Value, int, int]:
+    ) -> tuple[Value, Any, Any]:
         """The address of row ``n0 + j`` of keys or values, the distance between rows, and the distance within a row."""
         if place is None:
             assert copied is not None
@@ -243,13 +283,13 @@ class _Tile(Scratch):
         offset = self.entry.printer(program, bound, 0, None).value(program.results[0])
         return self._at(self.entry.params[place.source], offset), place.row, place.step
 
-    def _weigh(self, before: Sequence[Value], count: Value, *, first: bool) -> list[Value]:
+    def _weigh(self, before: Sequence[Value], count: Value, *, first: bool | Value) -> list[Value]:
         """Turns scores into weights. Returns the factors by which earlier sums shrink."""
         code = self.code
         tops = [top.get() for top in self.top]
         tops = [code.select(top.equals(-math.inf), 0.0, top) for top in tops]  # -inf - -inf would be NaN, and stay so
         shrunk = []
-        if not first:
+        if first is not True:  # what is -inf before the first key shrinks to 0
             shrunk = [vector_math.exp(old - top) for old, top in zip(before, tops, strict=True)]
             for total, factor in zip(self.total, shrunk, strict=True):
                 total.set(total.get() * factor)
@@ -261,21 +301,29 @@ class _Tile(Scratch):
                 self.total[v].set(self.total[v].get() + weight)
         return shrunk
 
-    def _means(self, n0: Value, count: Value, shrunk: Sequence[Value], c: Value, columns: int) -> None:
+    def _means(
+        self, n0: Value, count: Value, shrunk: Sequence[Value], first: Value | None, c: Value, columns: int
+    ) -> None:
         """Adds values times weights, for ``columns`` values from ``c`` on.
 
-        ``shrunk`` is empty for the first block of keys.
+        ``shrunk`` is empty for the first block of keys. If only the run knows which that is, ``first`` says so.
         """
         code = self.code
         sums = self._slots(columns)
         places = [[(c + i) * self.rows + v * self.lanes for v in range(self.vectors)] for i in range(columns)]
         for line, at in zip(sums, places, strict=True):
             for v, slot in enumerate(line):
-                slot.set(self._load(self.sums, at[v]) * shrunk[v] if shrunk else code.const(0.0, self.vector))
+                known = bool(shrunk) and first is None
+                slot.set(self._load(self.sums, at[v]) * shrunk[v] if known else code.const(0.0, self.vector))
+        if first is not None:
+            with code.when(~first):
+                for line, at in zip(sums, places, strict=True):
+                    for v, slot in enumerate(line):
+                        slot.set(self._load(self.sums, at[v]) * shrunk[v])
         start, row, step = self._read(self.parts.value_rows, self.copied_values, self.d.means, n0, 0)
         start = self._at(start, c * step)
         weights = Stream(self.weights, F32, self.rows, None, None)
-        self.block.sum([(start, i * step) for i in range(columns)], row, weights, count, sums)
+        self.block.sum([self._beside(start, i, step) for i in range(columns)], row, weights, count, sums)
         for line, at in zip(sums, places, strict=True):
             for v, slot in enumerate(line):
                 self._store(slot.get(), self.sums, at[v])
@@ -293,7 +341,8 @@ class _Tile(Scratch):
                 turned = transpose([self._load(self.sums, at) * inverse[v] for at in places])
                 for lane, mean in enumerate(turned):
                     self._store(mean, self.weights, c + (lane + v * self.lanes) * pitch)
-        rows = code.minimum(code.integer(self.m) - self.row, self.rows) if self.m % self.lanes else self.rows
+        whole = is_zero(self.m % self.lanes)
+        rows = self.rows if whole else code.minimum(code.integer(self.m) - self.row, self.rows)
         store_means(self.entry, parts, self.bound, self.lanes, self.weights, pitch, self.row, rows)
 
 
@@ -324,20 +373,27 @@ def store_means(
         entry.chunks(0, parts.values.extent, lanes, chunk, parts.values.extent)
 
 
-def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
     """The functions' text and the number of tasks."""
-    s = AttentionSchedule(**schedule)
-    d = derive(s, problem(kernel))
+    p = problem(kernel)
+    s = fitted(AttentionSchedule(**schedule), p)
+    d = derive(s, p)
     parts, entry = parts_of(kernel), Entry(kernel, name, target)
     code = entry.code
     arguments = "".join(f"ptr {p.text}, " for p in entry.params)
-    widths = [d.base + 1] * (d.wider > 0) + [d.base] * (d.base > 0)
+    functions, given = [], {}
+    widths = widths_of(s, p)
+    for width in widths:
+        functions.append(_Tile(kernel, s, width, entry).emit())
+        given[width] = arguments + ("ptr %sizes, " if code.sizes else "")
     with code.loop(entry.first, entry.last) as task:
         batch, tile = entry.decompose(task, [parts.batch.extent, d.tiles])
         row = (tile * d.base + code.minimum(tile, d.wider)) * s.lanes
         for width in widths:
-            wide = tile < d.wider if width > d.base else tile >= d.wider
+            if isinstance(d.base, Size) or isinstance(d.wider, Size):
+                wide = (code.select(tile < d.wider, 1, code.integer(0)) + d.base).equals(width)
+            else:
+                wide = tile < d.wider if width > d.base else tile >= d.wider
             with code.when(wide):
-                code.emit(f"call void @{name}.{width}({arguments}i64 {batch.text}, i64 {row.text})")
-    functions = [_Tile(kernel, s, width, name, target).emit() for width in widths]
-    return "\n".join([*functions, entry.text()]), parts.batch.extent * d.tiles
+                code.emit(f"call void @{name}.{width}({given[width]}i64 {batch.text}, i64 {row.text})")
+    return entry.emitted(parts.batch.extent * d.tiles, functions)

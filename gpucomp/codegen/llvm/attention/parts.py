@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from gpucomp.codegen.llvm.contraction.operands import Operands, Rows, rows_in_place
 from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
 from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse
-from gpucomp.expr.core import Expr, Hole, Load, Var, hole, substitute, walk
-from gpucomp.expr.simplify import bounds, coefficient, simplify
+from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, substitute, walk
+from gpucomp.expr.simplify import coefficient, ends, simplify
+from gpucomp.ir.size import Size, at_most, below, is_one, is_zero
 from gpucomp.ir.types import BOOL, F32, TensorType
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.causal import causal_offset
@@ -33,6 +35,8 @@ class Parts:
     score        in terms of ``dot`` and the holes of ``turned``
     turned       loads of the score that run along columns instead of rows, and the holes in their place
     causal       see ``causal_offset``; ``last_rows`` is the extent of the axis that it refers to
+
+    Batch, rows, columns, ``causal`` and ``last_rows`` can be sizes that each run decides.
     """
 
     batch: Var
@@ -50,8 +54,8 @@ class Parts:
     acc: Hole
     turned: tuple[tuple[Hole, Load], ...]
     stores: tuple[FlatStore, ...]
-    causal: int
-    last_rows: int
+    causal: Any
+    last_rows: Any
 
     @property
     def extents(self) -> AttentionExtents:
@@ -81,6 +85,12 @@ class Scratch:
 
     def _store(self, value: Value, room: Value, offset: Value | int) -> None:
         self.code.store(value, self._at(room, offset), 4)
+
+
+def varies(kernel: Kernel[Attention]) -> str:
+    """Why the engines cannot compute the kernel: what its tiles are made of differs from run to run. Empty if they can."""
+    inner = [axis.extent for axis in (*kernel.body.depth, *kernel.body.values)]
+    return "the size of a head differs from run to run" if any(isinstance(n, Size) for n in inner) else ""
 
 
 @lru_cache(maxsize=32)
@@ -121,6 +131,8 @@ def parts_of(kernel: Kernel[Attention]) -> Parts:
 
 
 def _in_place(value: Expr, batch: Var, cols: Var, inner: Var) -> Rows | None:
+    if isinstance(value, Select):
+        return None
     found = rows_in_place(Operands(batch, cols, inner, (), inner, value, value, ()), F32)
     return found if found is not None and found.row is not None and found.guard is None else None
 
@@ -134,12 +146,14 @@ def _turned(score: Expr, rows: Var, cols: Var, params: Sequence[TensorType]) -> 
     for node in walk(score):
         if not isinstance(node, Load) or any(isinstance(part, Load) for part in walk(node.index[0])):
             continue
-        low, high = bounds(node.index[0])
+        low, high = ends(node.index[0])
+        down = coefficient(node.index[0], rows)
         if (
             (node.dtype is BOOL or (node.dtype.is_float and node.dtype.nbytes <= 4))
-            and coefficient(node.index[0], cols) == 1
-            and coefficient(node.index[0], rows) not in (0, 1)
-            and 0 <= low <= high < params[node.source].size
+            and is_one(coefficient(node.index[0], cols))
+            and not (is_zero(down) or is_one(down))
+            and at_most(0, low)
+            and below(high, params[node.source].size)
         ):
             found.append(node)
     return found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of
+from gpucomp.codegen.llvm.attention.parts import AttentionExtents, parts_of, varies
 from gpucomp.codegen.llvm.core_space import (
     BLOCK,
     FAR_BYTE,
@@ -17,7 +18,8 @@ from gpucomp.codegen.llvm.core_space import (
     step,
 )
 from gpucomp.device.limits import Limits
-from gpucomp.kernel import Kernel
+from gpucomp.ir.size import Size, bounds, largest
+from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import can_run, remembered, too_wide
 
@@ -40,7 +42,7 @@ class AttentionProblem(AttentionExtents):
 
 
 class AttentionSizes(Sizes):
-    """What follows from a schedule and a problem."""
+    """What follows from a schedule and a problem. Tiles, ``base``, ``wider`` and blocks can be sizes that each run decides."""
 
     tiles: int  # tiles of rows: the first ``wider`` have ``base + 1`` vectors, the others ``base``
     base: int
@@ -52,6 +54,11 @@ class AttentionSizes(Sizes):
     blocks: int
     head: int  # elements of ``depth``, rounded up to vectors
     means: int  # elements of ``values``, rounded up to vectors
+
+
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
+    """Why the engine cannot compute the kernel; empty if it can."""
+    return varies(kernel)
 
 
 def problem(kernel: Kernel) -> AttentionProblem:
@@ -70,15 +77,15 @@ def problem(kernel: Kernel) -> AttentionProblem:
 def derive(s: AttentionSchedule, p: AttentionProblem) -> AttentionSizes:
     count = -(-p.m // s.lanes)
     tiles = -(-count // s.vectors)
-    base, wider = divmod(count, tiles)
-    keys = min(s.keys, p.n)
-    tile_n = -(-min(s.tile_n, p.n) // keys) * keys
+    base, wider = divmod(count, largest(tiles, 1) if isinstance(tiles, Size) else tiles)
+    keys = min(s.keys, _most(p.n))
+    tile_n = -(-min(s.tile_n, _most(p.n)) // keys) * keys
     head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
     return AttentionSizes(
         tiles=tiles,
         base=base,
         wider=wider,
-        widest=base + (wider > 0),
+        widest=min(s.vectors, _most(count)) if isinstance(count, Size) else base + (wider > 0),
         block_keys=keys,
         columns=min(s.keys, p.values),
         tile_n=tile_n,
@@ -86,6 +93,35 @@ def derive(s: AttentionSchedule, p: AttentionProblem) -> AttentionSizes:
         head=head,
         means=means,
     )
+
+
+def widths_of(s: AttentionSchedule, p: AttentionProblem) -> list[int]:
+    """The numbers of vectors of tiles, the widest first, in any run."""
+    d = derive(s, p)
+    if not isinstance(d.base, Size):
+        return [d.base + 1] * (d.wider > 0) + [d.base] * (d.base > 0)
+    least, most = (int(end) for end in bounds(-(-p.m // s.lanes)))
+    found = set()
+    for count in range(max(least, 1), min(most, max(least, 1) + s.vectors * s.vectors) + 1):  # then they repeat
+        base, wider = divmod(count, -(-count // s.vectors))
+        found |= {base, base + (wider > 0)}
+    return sorted(found, reverse=True)
+
+
+def _most(size: Any) -> int:
+    return int(bounds(size)[1]) if isinstance(size, Size) else int(size)
+
+
+def fitted(s: AttentionSchedule, p: AttentionProblem) -> AttentionSchedule:
+    """``s`` with smaller tiles if those of the greatest sizes do not fit the stack. It fits for the example's."""
+    numbers = {name: _most(number) for name, number in p.numbers.items()}
+    if any(isinstance(number, Size) for number in p.numbers.values()):
+        p = AttentionProblem(**numbers)
+        while scratch_bytes(s, p) > STACK_BYTES and s.tile_n > 16:
+            s = s.replace(tile_n=s.tile_n // 2)
+        while scratch_bytes(s, p) > STACK_BYTES and s.vectors > 1:
+            s = s.replace(vectors=s.vectors - 1)
+    return s
 
 
 def scratch_bytes(s: AttentionSchedule, p: AttentionProblem) -> int:

@@ -15,6 +15,7 @@ from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir.builder import Code, Value
 from gpucomp.expr.core import Expr, Load, walk
 from gpucomp.expr.simplify import coefficient
+from gpucomp.ir.size import is_one, is_zero
 from gpucomp.ir.types import TensorType
 
 
@@ -43,7 +44,9 @@ def touched_by(ops: Operands, params: Sequence[TensorType]) -> list[Touched]:
     found = []
     for source, offset, written in dict.fromkeys(places):
         row = coefficient(offset, ops.m)
-        if row and coefficient(offset, ops.n) == 1 and not any(isinstance(node, Load) for node in walk(offset)):
+        if row is None or is_zero(row):
+            continue
+        if is_one(coefficient(offset, ops.n)) and not any(isinstance(node, Load) for node in walk(offset)):
             found.append(Touched(source, offset, row * params[source].dtype.nbytes, written))
     return found
 

@@ -8,13 +8,16 @@ from gpucomp.codegen.llvm.loops.loops import emit_loops
 from gpucomp.codegen.llvm.loops.rowwise import emit_rows
 from gpucomp.device.target import Target
 from gpucomp.expr.core import cast, reduce
-from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, kernel_of
+from gpucomp.kernel.example import example_of
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 
-def emit_in_form(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
-    form, c = contraction_form(kernel), kernel.body
+def emit_in_form(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
+    c = kernel.body
+    form = contraction_form(kernel_of(example_of(kernel), Contraction))  # each form is right for every size
     if form == "gemm" and schedule["lanes"]:
         return emit_contraction(kernel, schedule, name, target)
     product = cast(c.a, c.acc.dtype) * cast(c.b, c.acc.dtype)

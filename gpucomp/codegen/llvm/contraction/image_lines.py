@@ -20,6 +20,7 @@ from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, Flattener, collapse, lower, offsets
 from gpucomp.expr.core import Expr, Load, Var, call, index, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify
+from gpucomp.ir.size import Size, bounds, is_one
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -55,6 +56,18 @@ class Windows:
     def line_elements(self) -> int:
         return self.ops.outer * self.row
 
+    def room(self, tile_m: int) -> int:
+        """Elements of the lines that ``tile_m`` consecutive rows touch, at most."""
+        if not isinstance(self.span, Size):
+            return most_lines(tile_m, self.span) * self.line_elements
+        overlap = bounds(self.pixel.extent - self.stride * self.span)[1]
+        each = self.ops.outer * self.channel.extent
+
+        def most(span: int) -> int:  # is greatest at an end: it is a sum of span and 1 / span
+            return math.ceil(((tile_m - 1) / span + 2) * (self.stride * span + max(overlap, 0))) * each
+
+        return max(most(max(int(span), 1)) for span in self.span.bounds)
+
 
 @lru_cache(maxsize=32)
 def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
@@ -63,7 +76,7 @@ def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     if not c.m or len(c.k) < 2 or any(isinstance(e, Load) for o in _indices(c.a) for e in walk(o)):
         return None
     x, tap, channel = c.m[-1], c.k[-2], c.k[-1]
-    if x.extent == 1 or tap.extent == 1:
+    if is_one(x.extent) or is_one(tap.extent) or any(isinstance(axis.extent, Size) for axis in c.k):
         return None
     flat = Flattener(kernel.params)
     found = None
@@ -83,11 +96,12 @@ def windows_of(kernel: Kernel[Contraction]) -> Windows | None:
     ki = var("run", tap.extent * channel.extent)
     split: dict[Expr, Expr] = {tap: call("floordiv", ki, channel.extent), channel: call("mod", ki, channel.extent)}
     b = flat(substitute(c.b, {**batch_parts, **n_parts, **split}))
-    ko = tuple(axis for axis in c.k[:-2] if axis.extent > 1)
-    single: dict[Expr, Expr] = {axis: index(0) for axis in c.k[:-2] if axis.extent == 1}
+    ko = tuple(axis for axis in c.k[:-2] if not is_one(axis.extent))
+    single: dict[Expr, Expr] = {axis: index(0) for axis in c.k[:-2] if is_one(axis.extent)}
     element = flat(substitute(moved, {**batch_parts, **line_parts, **single}))
     b = simplify(substitute(b, single))
-    planes = any(coefficient(o, channel) not in (1, None) for o in offsets([element]))
+    steps = [coefficient(o, channel) for o in offsets([element])]
+    planes = any(step is not None and not is_one(step) for step in steps)
     if planes and channel.extent > MOST_PLANES:
         return None
     names: dict[Expr, Expr] = {plain.batch: batch, plain.n: n}
@@ -111,8 +125,8 @@ class Lines:
         self.entry, self.code, self.windows, self.bound = entry, entry.code, windows, bound
         self.dtype, self.width = dtype, width
         self.scalar = storage.register_scalar(dtype)
-        lines, slack = most_lines(tile_m, windows.span), width * MOST_PLANES
-        self.copy = self.code.stack(f"[{lines * windows.line_elements + slack} x {self.scalar}]", 64)
+        room = windows.room(tile_m) + width * MOST_PLANES
+        self.copy = self.code.stack(f"[{room} x {self.scalar}]", 64)
         w = windows
         self.both = var("both", w.row)
         element = w.element

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse, merge_axes, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, substitute, var, walk
-from gpucomp.expr.simplify import bounds, coefficient, simplify
+from gpucomp.expr.simplify import coefficient, ends, simplify
+from gpucomp.ir.size import Size, at_most, below, bounds, is_one, largest, same
 from gpucomp.ir.types import BF16, F16, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -54,7 +56,7 @@ def operands_of(kernel: Kernel[Contraction], shortest: int) -> Operands:
     a = flat(substitute(c.a, {**batch_parts, **m_parts}))
     b = flat(substitute(c.b, {**batch_parts, **n_parts}))
     k, (a, b) = merge_axes(c.k, [a, b])
-    while len(k) > 1 and k[-1].extent < shortest:
+    while len(k) > 1 and below(k[-1].extent, shortest):
         joined, exprs = merge_axes(k[-2:], [a, b], only_offsets=True)
         if len(joined) == 2:
             break
@@ -70,8 +72,8 @@ def operands_of(kernel: Kernel[Contraction], shortest: int) -> Operands:
 
 def k_contiguous(expr: Expr, ops: Operands, other: Var) -> bool:
     """Whether loads run along k rather than along ``other``."""
-    along_k = sum(coefficient(o, ops.ki) == 1 for o in offsets([expr]))
-    along_other = sum(coefficient(o, other) == 1 for o in offsets([expr]))
+    along_k = sum(is_one(coefficient(o, ops.ki)) for o in offsets([expr]))
+    along_other = sum(is_one(coefficient(o, other)) for o in offsets([expr]))
     return along_k > along_other
 
 
@@ -122,8 +124,9 @@ def rows_in_place(ops: Operands, dtype: DType) -> Rows | None:
     start = simplify(substitute(offset, {ops.ki: index(0)}))
     row = None if ops.ko or guard is not None else coefficient(start, ops.m)
     if row is None:
-        reach = ops.ki.extent * max(abs(step), 1)
-        if (ops.ko and ops.ki.extent < SHORTEST_RUN) or (guard is not None and (step < 0 or reach > LARGEST_ZEROS)):
+        if ops.ko and below(ops.ki.extent, SHORTEST_RUN):
+            return None
+        if guard is not None and not (at_most(0, step) and at_most(ops.ki.extent * largest(step, 1), LARGEST_ZEROS)):
             return None
     return Rows(read.source, start, guard, step, row)
 
@@ -146,7 +149,7 @@ class Columns:
     padded: bool
 
 
-def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int]) -> Columns | None:
+def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[Any]) -> Columns | None:
     """How ``b`` is read in panels of ``nr`` columns; ``sizes`` are the numbers of elements of the parameters."""
     read = ops.b
     while isinstance(read, Cast) and read.value.dtype is dtype:
@@ -158,45 +161,66 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int])
     panel, lane = var("panel", -(-ops.n.extent // nr)), var("lane", nr)
     offset = simplify(substitute(read.index[0], {ops.n: panel * nr + lane}))
     step = coefficient(offset, ops.ki)
-    if coefficient(offset, lane) != 1 or step is None or (panel.extent > 1 and coefficient(offset, panel) is None):
+    if step is None or not is_one(coefficient(offset, lane)):
+        return None
+    if coefficient(offset, panel) is None and not at_most(panel.extent, 1):
         return None
     inner = ops.ki.extent
     for axis in reversed(ops.ko):
-        if coefficient(offset, axis) != step * inner:
+        along = coefficient(offset, axis)
+        if along is None or not same(along, step * inner):
             return None
         inner *= axis.extent
     zero: dict[Expr, Expr] = {axis: index(0) for axis in (lane, ops.ki, *ops.ko)}
     start = simplify(substitute(offset, zero))
-    end = bounds(start)[1] + (ops.k - 1) * step + nr  # a slice may go through batches or panels backwards
-    return Columns(read.source, read.dtype, start, panel, step, step >= 0 and end <= sizes[read.source])
+    first = ends(start)[1]  # of any batch and panel: a slice may go through them backwards
+    known = not isinstance(first, float)  # it is not infinite
+    padded = known and at_most(0, step) and at_most(first + (ops.k - 1) * step + nr, sizes[read.source])
+    return Columns(read.source, read.dtype, start, panel, step, padded)
 
 
 @dataclass(frozen=True)
 class KBlocks:
     """k in blocks: ``group`` points of the outer axes, with ``chunk`` points of the inner one each.
 
-    ``length`` is the most points of a block.
+    inside  whether the inner axis is divided, in ``chunks`` parts
     """
 
-    count: int
-    group: int
-    chunk: int
-    chunks: int
+    count: Any
+    group: Any
+    chunk: Any
+    chunks: Any
+    inside: bool
 
     @property
-    def length(self) -> int:
+    def length(self) -> Any:
+        """The most points of a block."""
         return self.group * self.chunk
+
+    @property
+    def room(self) -> int:
+        """The most points of a block, in any run."""
+        return int(bounds(self.group)[1] * bounds(self.chunk)[1])
 
 
 def block_k(ko: int, ki: int, kc: int, width: int) -> KBlocks:
-    """Blocks of about equal length. None is longer than ``kc``, except by rounding a chunk up to whole vectors."""
-    if ko * ki <= kc:
-        return KBlocks(1, ko, ki, 1)
-    if ki > kc:
-        chunks = -(-ki // kc)
-        chunk = math.ceil(ki / chunks / width) * width
-        chunks = -(-ki // chunk)
-        return KBlocks(ko * chunks, 1, chunk, chunks)
-    group = max(1, kc // ki)
+    """Blocks of about equal length. None is longer than ``kc``, except by rounding a chunk up to whole vectors.
+
+    Those of sizes have a fixed length, so that the scratch of a block has one.
+    """
+    if at_most(ko * ki, kc):
+        return KBlocks(1, ko, ki, 1, False)
+    if not at_most(ki, kc):
+        if isinstance(ki, Size):
+            chunk = -(-kc // width) * width
+            chunks = largest(-(-ki // chunk), 1)
+        else:
+            chunks = -(-ki // kc)
+            chunk = math.ceil(ki / chunks / width) * width
+            chunks = -(-ki // chunk)
+        return KBlocks(ko * chunks, 1, chunk, chunks, True)
+    group = max(1, kc // int(bounds(ki)[1]))
+    if isinstance(ko, Size):
+        return KBlocks(largest(-(-ko // group), 1), group, ki, 1, False)
     group = -(-ko // -(-ko // group))
-    return KBlocks(-(-ko // group), group, ki, 1)
+    return KBlocks(-(-ko // group), group, ki, 1, False)

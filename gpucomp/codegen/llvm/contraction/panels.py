@@ -16,6 +16,7 @@ from gpucomp.codegen.llvm.ir.builder import Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import Entry, lower
 from gpucomp.expr.core import Expr
+from gpucomp.ir.size import hint
 from gpucomp.ir.types import DType
 
 
@@ -29,6 +30,19 @@ class Part:
     start: Value
     stop: Value
     length: Value
+
+
+@dataclass(frozen=True)
+class Span:
+    """The columns of a panel: ``count`` of them, in ``vectors`` vectors. ``masks`` has ``None`` for whole vectors."""
+
+    count: int | Value
+    vectors: int
+    masks: tuple[Value | None, ...]
+
+    @property
+    def cut(self) -> bool:
+        return any(mask is not None for mask in self.masks)
 
 
 class Panels:
@@ -52,18 +66,18 @@ class Panels:
         self.ops, self.dtype, self.width, self.blocks = ops, dtype, width, blocks
         self.tile_m, self.nr, self.bound = tile_m, nr, bound
         self.scalar = storage.register_scalar(dtype)
-        self.a_along_k = k_contiguous(ops.a, ops, ops.m) or ops.m.extent < width
+        self.a_along_k = k_contiguous(ops.a, ops, ops.m) or hint(ops.m.extent) < width
         self.b_along_k = k_contiguous(ops.b, ops, ops.n)
-        self.a_row = -(-blocks.length // width) * width + width
+        self.a_row = -(-blocks.room // width) * width + width
 
     def room_for_rows(self) -> None:
         self.a_program = lower([self.ops.a], [self.ops.batch, *self.ops.ko, self.ops.ki, self.ops.m])
-        room = self.tile_m * self.a_row if self.a_along_k else (self.blocks.length + 1) * (self.tile_m + self.width)
+        room = self.tile_m * self.a_row if self.a_along_k else (self.blocks.room + 1) * (self.tile_m + self.width)
         self.a_pack = self.code.stack(f"[{room} x {self.scalar}]", 64)
 
     def room_for_columns(self) -> None:
         self.b_program = lower([self.ops.b], [self.ops.batch, *self.ops.ko, self.ops.ki, self.ops.n])
-        room = (self.blocks.length + self.width) * self.nr
+        room = (self.blocks.room + self.width) * self.nr
         self.b_pack = self.code.stack(f"[{room} x {self.scalar}]", 64)
 
     def rows_from(self, row: Value) -> tuple[Value, int, int]:
@@ -114,8 +128,8 @@ class Panels:
     def _k_chunks(self, part: Part, body: Callable[[Value, Value | None], None]) -> None:
         """Vectors of the inner k axis. A short axis is unrolled, so that its masks are constants."""
         extent = self.ops.ki.extent
-        if self.blocks.chunks == 1:
-            if extent <= 4 * self.width:
+        if not self.blocks.inside:
+            if isinstance(extent, int) and extent <= 4 * self.width:
                 for at in range(0, extent, self.width):
                     cut = extent - at
                     body(self.code.integer(at), None if cut >= self.width else self.entry.prefix_mask(cut, self.width))
@@ -134,7 +148,7 @@ class Panels:
             mask = code.vector(list(range(self.width)), "i32").compare("slt", rest)
             body(whole, mask)
 
-    def copy_columns(self, part: Part, panel: Value, columns: int) -> None:
+    def copy_columns(self, part: Part, panel: Value, columns: Span) -> None:
         code, ops = self.code, self.ops
         with code.loop(0, part.groups) as q:
             self._outer_k(part, q)
@@ -144,14 +158,12 @@ class Panels:
             else:
                 self._copy_b(part, base, panel, columns)
 
-    def _copy_b(self, part: Part, base: Value, panel: Value, columns: int) -> None:
+    def _copy_b(self, part: Part, base: Value, panel: Value, columns: Span) -> None:
         code = self.code
         with code.loop(part.start, part.stop) as k:
             self.bound[self.ops.ki] = k
             at = (base + (k - part.start)) * self.nr
-            for v in range(-(-columns // self.width)):
-                rest = columns - v * self.width
-                mask = None if rest >= self.width else self.entry.prefix_mask(rest, self.width)
+            for v, mask in enumerate(columns.masks):
                 self.bound[self.ops.n] = Affine(panel + v * self.width, 1)
                 place = code.gep(self.b_pack, at + v * self.width, self.scalar)
                 code.store(self._b_value(mask), place, self.dtype.nbytes)
@@ -160,18 +172,17 @@ class Panels:
         printer = self.entry.printer(self.b_program, self.bound, self.width, mask)
         return arithmetic.cast(printer.lanes(self.b_program.results[0]), self.ops.b.dtype, self.dtype)
 
-    def _transpose_b(self, part: Part, base: Value, panel: Value, columns: int) -> None:
+    def _transpose_b(self, part: Part, base: Value, panel: Value, columns: Span) -> None:
         """Transposes vectors along k, for as many columns, to vectors along n, in registers."""
         code, ops = self.code, self.ops
-        vectors = -(-columns // self.width)
 
         def square(at: Value, mask: Value | None) -> None:
-            with code.loop(0, vectors) as v:
+            with code.loop(0, columns.vectors) as v:
                 first = panel + v * self.width
                 rows = []
                 for lane in range(self.width):
                     column = first + lane
-                    if columns % self.width:  # columns past the end repeat the last one; they are never stored
+                    if columns.cut:  # columns past the end repeat the last one; they are never stored
                         column = code.minimum(column, ops.n.extent - 1)
                     self.bound[ops.n], self.bound[ops.ki] = column, Affine(at, 1)
                     rows.append(self._b_value(mask))
@@ -179,7 +190,7 @@ class Panels:
                 for lane, row in enumerate(transpose(rows)):
                     code.store(row, code.gep(self.b_pack, place + lane * self.nr, self.scalar), self.dtype.nbytes)
 
-        if self.blocks.chunks == 1:
+        if not self.blocks.inside:
             self.entry.chunks(0, ops.ki.extent, self.width, square, ops.ki.extent)
         else:
             self.entry.chunks(part.start, part.stop, self.width, square, ops.ki.extent)

@@ -22,6 +22,7 @@ from gpucomp.codegen.llvm.loops.nest import Entry
 from gpucomp.codegen.llvm.windows.emit import emit_windows
 from gpucomp.device.target import Target
 from gpucomp.kernel import HANDED, FusedLayers, Kernel
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 
@@ -55,7 +56,7 @@ class _Emitter:
         self.functions: list[str] = []
         self.tasks: list[int] = []  # tasks in a row of each layer
         for number, (layer, rows) in enumerate(zip(fused.layers, self.layers, strict=True)):
-            text, count = self._function(rows, layer.schedule, f"{name}.{number}", target)
+            text, count, _ = self._function(rows, layer.schedule, f"{name}.{number}", target)
             self.functions.append(text)
             calls = 1 if rows.row is not None else rows.result.shape[IMAGE] * rows.result.shape[ROW]
             assert count % calls == 0, f"{count} tasks of {calls} rows"
@@ -66,12 +67,12 @@ class _Emitter:
         ]
 
     @staticmethod
-    def _function(layer: LayerRows, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    def _function(layer: LayerRows, schedule: Schedule, name: str, target: Target) -> Emitted:
         if layer.row is None:
             return emit_windows(layer.kernel, schedule, name, target)
         return emit_contraction(layer.row, schedule, name, target)
 
-    def emit(self) -> tuple[str, int]:
+    def emit(self) -> Emitted:
         code, entry = self.code, self.entry
         with code.loop(entry.first, entry.last) as task:
             image, part = entry.decompose(task, [self.images, self.parts])
@@ -80,7 +81,7 @@ class _Emitter:
             first = task.equals(entry.first)
             with code.loop(begin, end, self.rows) as y:
                 self._band(image, y, end, (first & y.equals(begin)) | y.equals(0))
-        return "\n".join([*self.functions, entry.text()]), self.images * self.parts
+        return entry.emitted(self.images * self.parts, self.functions)
 
     def _band(self, image: Value, y: Value, end: Value, anew: Value) -> None:
         code = self.code
@@ -142,6 +143,6 @@ class _Emitter:
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 
 
-def emit_depth_first(kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_depth_first(kernel: Kernel[FusedLayers], schedule: Schedule, name: str, target: Target) -> Emitted:
     """The functions' text and the number of tasks."""
     return _Emitter(kernel, schedule, name, target).emit()

@@ -24,6 +24,7 @@ from gpucomp.codegen.llvm.depth_first.layers import IMAGE, ROW, LayerRows, layer
 from gpucomp.device.limits import Limits
 from gpucomp.ir.graph import Value
 from gpucomp.kernel import HANDED, Contraction, FusedLayer, FusedLayers, is_kernel_of
+from gpucomp.kernel.example import has_sizes
 from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import Splice
@@ -88,7 +89,7 @@ def fuse(steps: Sequence[Step], at: Setting) -> list[Step]:
     writers = Counter(value for step in steps for value in step.outputs)
     ending: dict[Value, list[_Candidate]] = {}  # fused layers by their result so far
     for step in steps:
-        if not isinstance(step, KernelStep):
+        if not isinstance(step, KernelStep) or has_sizes(step.kernel):
             continue
         best = _extended(step, ending, uses, target.limits) or _first(step, target.limits)
         if best is not None and len(step.outputs) == 1 and writers[step.outputs[0]] == 1:

@@ -16,6 +16,7 @@ from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
 from gpucomp.codegen.llvm.ir.storage import register_scalar, round_to, wrap
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import Number
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, DType
 
 
@@ -361,8 +362,10 @@ def apply(fn: str, dtype: DType, args: Sequence[Value]) -> Value:
     return round_to(result, dtype) if fn in ROUNDS else result
 
 
-def constant(code: Code, value: Number, dtype: DType, lanes: int = 0) -> Value:
+def constant(code: Code, value: Number | Size, dtype: DType, lanes: int = 0) -> Value:
     """A literal of ``dtype``, rounded to it."""
+    if isinstance(value, Size):
+        return code.const(value, Type("i64", lanes))
     if dtype in (F16, BF16) or (dtype.is_float and dtype.storage_only):
         value = float(dtype.numpy.type(value))
     if dtype.is_integer:

@@ -2,6 +2,9 @@
 
 A ``Value`` is a scalar or a vector of lanes. An operation on both kinds first splats the scalar. Mutable variables are
 stack slots, which LLVM's SROA turns back into registers.
+
+A size that each run decides (``Size``) can stand where a whole number can. The function then has one more argument, ``sizes``:
+an array of i64 with what ``Code.sizes`` lists. Each is loaded once, in the entry block.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from gpucomp.ir.size import Size
+from gpucomp.kernel.run_sizes import MAGIC, SHIFT, SIZE, RunSize
 
 FLOATS = {"float": 32, "double": 64, "half": 16}
 SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
@@ -54,7 +60,7 @@ class Type:
 I1, I8, I32, I64, PTR = Type("i1"), Type("i8"), Type("i32"), Type("i64"), Type("ptr")
 F32, F64 = Type("float"), Type("double")
 
-Number = int | float | bool
+Number = int | float | bool | Size
 
 
 def spell(value: Number, scalar: str) -> str:
@@ -243,6 +249,8 @@ class Code:
         self.native_half, self.native_scale = native_half, native_scale
         self.native_bf16 = False
         self._tables: set[str] = set()
+        self._sizes: dict[RunSize, Value] = {}
+        self._numbers: dict[RunSize, int] = {}
         self._lines: list[str] = []
         self._entry: list[str] = []
         self._counter = 0
@@ -264,13 +272,51 @@ class Code:
     def argument(self, name: str, type: Type) -> Value:
         return Value(self, f"%{name}", type)
 
+    @property
+    def sizes(self) -> tuple[RunSize, ...]:
+        """What the array ``sizes`` has to hold."""
+        return tuple(self._numbers)
+
+    def share_sizes(self, caller: Code) -> None:
+        """Reads sizes from the array that ``caller`` is given."""
+        self._numbers = caller._numbers
+
+    def size(self, size: Size, kind: str = SIZE) -> Value:
+        """A size of the run, or a number of its ``kind``, as an i64."""
+        wanted = RunSize(size, kind)
+        if wanted not in self._sizes:
+            number = self._numbers.setdefault(wanted, len(self._numbers))
+            self._entry += [
+                f"  %size{number}.at = getelementptr i64, ptr %sizes, i64 {number}",
+                f"  %size{number} = load i64, ptr %size{number}.at, !invariant.load !{{}}",
+            ]
+            self._sizes[wanted] = Value(self, f"%size{number}", I64)
+        return self._sizes[wanted]
+
+    def divided(self, value: Value, divisor: Size) -> Value:
+        """``value`` divided by a positive size, rounded down. ``value`` is at least 0 and less than 2**31.
+
+        A product and a shift: both numbers are arguments, see ``RunSize``.
+        """
+        wide = self.convert("zext" if value.type.bits < 64 else "sext", value, "i64")
+        factor = self.size(divisor, MAGIC) & 0xFFFFFFFF  # tells LLVM that a product of 32-bit numbers is enough
+        quotient = ((wide & 0x7FFFFFFF) * factor).integer_op("lshr", self.size(divisor, SHIFT))
+        return self.convert("trunc", quotient, value.type.scalar)
+
     def const(self, value: Number, type: Type) -> Value:
+        if isinstance(value, Size):
+            scalar = self.size(value)
+            if type.is_float:
+                scalar = self.convert("sitofp", scalar, type.scalar)
+            elif type.bits < 64:
+                scalar = self.convert("trunc", scalar, type.scalar)
+            return self.splat(scalar, type.lanes) if type.lanes else scalar
         text = spell(value, type.scalar)
         if type.lanes:
             text = f"splat ({type.scalar} {text})"
         return Value(self, text, type)
 
-    def integer(self, value: int) -> Value:
+    def integer(self, value: int | Size) -> Value:
         return self.const(value, I64)
 
     def vector(self, values: Sequence[Number], scalar: str) -> Value:
@@ -326,7 +372,7 @@ class Code:
 
     # memory
 
-    def gep(self, base: Value, offset: Value | int, scalar: str) -> Value:
+    def gep(self, base: Value, offset: Value | int | Size, scalar: str) -> Value:
         """``base + offset`` elements of ``scalar``; a vector of offsets gives a vector of pointers."""
         at = offset if isinstance(offset, Value) else self.integer(offset)
         type = Type("ptr", at.type.lanes)
@@ -418,6 +464,10 @@ class Code:
             hidden = self.let(f"trunc {register} {hidden.text} to {bits}", bits)
         return self.let(f"bitcast {bits} {hidden.text} to {mask.type}", mask.type)
 
+    def opaque(self, pointer: Value) -> Value:
+        """``pointer`` as a value that LLVM knows nothing of: it keeps it in a register instead of computing it from others."""
+        return self.let(f'call ptr asm "", "=r,0"(ptr {pointer.text})', PTR)
+
     def prefetch(self, address: Value, *, far: bool = False, write: bool = False) -> None:
         """Prefetches the cache line at ``address``, which may be outside the program's memory.
 
@@ -442,10 +492,11 @@ class Code:
         self.emit(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
 
     @contextmanager
-    def loop(self, start: Value | int, stop: Value | int, step: int = 1) -> Iterator[Value]:
+    def loop(self, start: Value | int | Size, stop: Value | int | Size, step: int | Size = 1) -> Iterator[Value]:
         """``for (i = start; i < stop; i += step)`` on i64."""
         first = start if isinstance(start, Value) else self.integer(start)
         last = stop if isinstance(stop, Value) else self.integer(stop)
+        by = self.integer(step)
         name = self._name("l")
         before = self.block
         enter = first < last
@@ -456,7 +507,7 @@ class Code:
         self._lines.append("")  # for the phi, whose second source is known at the end
         yield counter
         latch = self.block
-        self.emit(f"%{name}.next = add nuw nsw i64 {counter.text}, {step}")
+        self.emit(f"%{name}.next = add nuw nsw i64 {counter.text}, {by.text}")
         following = Value(self, f"%{name}.next", I64)
         again = following < last
         self._lines[place] = f"  {counter.text} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{latch} ]"
@@ -512,7 +563,7 @@ class Code:
             return mask
         return self.let(f"call i1 @llvm.vector.reduce.or.{mask.type.suffix}({mask.type} {mask.text})", I1)
 
-    def minimum(self, a: Value, b: Value | int) -> Value:
+    def minimum(self, a: Value, b: Value | int | Size) -> Value:
         return a.intrinsic("smin", b)
 
     def function(self, header: str) -> str:

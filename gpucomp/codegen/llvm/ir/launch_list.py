@@ -47,7 +47,7 @@ define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread
 define void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
     ptr %loops) #1 {
 entry:
-  %moved = alloca [64 x i64], align 64
+  %moved = alloca [72 x i64], align 64
   %unused = alloca i64
   %began = alloca i64
   %leader = icmp eq i64 %thread, 0

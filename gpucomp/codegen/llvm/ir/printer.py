@@ -18,6 +18,7 @@ from gpucomp.codegen.llvm.ir.quantize import code_of, quantizer_of
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Operand, Start
 from gpucomp.expr.simplify import Interval, bounds
+from gpucomp.ir.size import Size, below
 from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
 
 INT32 = (-(2**31), 2**31 - 1)
@@ -171,9 +172,13 @@ class Printer:
             return moved
         narrow = expr.dtype is BOOL or _fits(bounds(expr))
         args = self._index_operands(expr.args, operands, narrow)
-        low = bounds(expr.args[0])[0]
+        low, high = bounds(expr.args[0])
         divisor = expr.args[-1]
-        if fn in {"floordiv", "mod", "div", "fmod"} and low >= 0 and isinstance(divisor, Const) and divisor.value > 0:
+        if fn in {"floordiv", "mod"} and isinstance(divisor, Const) and isinstance(divisor.value, Size):
+            if low >= 0 and high <= INT32[1] and below(0, divisor.value):
+                quotient = self.code.divided(args[0], divisor.value)
+                return quotient if fn == "floordiv" else args[0] - quotient * args[1]
+        elif fn in {"floordiv", "mod", "div", "fmod"} and low >= 0 and isinstance(divisor, Const) and divisor.value > 0:
             return args[0].integer_op("udiv" if fn in {"floordiv", "div"} else "urem", args[1])
         return arithmetic.apply(fn, I64, args)
 

@@ -21,13 +21,15 @@ from gpucomp.codegen.llvm.loops.nest import (
 )
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var, reduce
+from gpucomp.ir.size import is_one
 from gpucomp.kernel import Kernel, Loops, Window
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 
 def emit_loops(
     kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], schedule: Schedule, name: str, target: Target
-) -> tuple[str, int]:
+) -> Emitted:
     """The function's text and its number of tasks. ``values`` replaces holes."""
     flat = Flattener(kernel.params)
     stores = flat.stores(kernel, values)
@@ -63,20 +65,20 @@ def emit_loops(
         with entry.nested(tasks.inner, bound):
             if vector is None:
                 point(code.integer(0), None)
-            elif tasks.blocks == 1:
+            elif is_one(tasks.blocks):
                 entry.chunks(0, extent, width, point, extent)
             else:
                 start = parts[-1] * tasks.block
                 entry.chunks(start, code.minimum(start + tasks.block, extent), width, point, extent)
-    return entry.text(), tasks.count
+    return entry.emitted(tasks.count)
 
 
-def emit_elementwise(kernel: Kernel[Loops], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_elementwise(kernel: Kernel[Loops], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     return emit_loops(kernel, kernel.body.domain, {}, schedule, name, target)
 
 
-def emit_pool(kernel: Kernel[Window], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_pool(kernel: Kernel[Window], schedule: Schedule, name: str, target: Target) -> Emitted:
     """A pool as loops; its window is a reduction within each of its stores."""
     window = kernel.body
     values: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}

@@ -6,15 +6,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.llvm.ir.builder import I64, PTR, Code, Value
-from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue, Printer
+from gpucomp.codegen.llvm.ir.printer import INT32, Affine, LaneValue, Printer
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, substitute, transform, var, walk
 from gpucomp.expr.lower import Block, Lowering, Operand
 from gpucomp.expr.simplify import coefficient, flatten, simplify
+from gpucomp.ir.size import Size, at_most, below, hint, is_one, is_zero, largest, same
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.source import Emitted
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def merge_axes(
     ``only_offsets`` allows divisions outside the offsets of loads (in guards).
     """
     axes, exprs = list(axes), list(exprs)
-    ones: dict[Expr, Expr] = {axis: index(0) for axis in axes if axis.extent == 1}
+    ones: dict[Expr, Expr] = {axis: index(0) for axis in axes if is_one(axis.extent)}
     if ones:
         exprs = [simplify(substitute(e, ones)) for e in exprs]
         axes = [a for a in axes if a not in ones]
@@ -99,8 +102,8 @@ def collapse(axes: Sequence[Var], name: str) -> tuple[Var, dict[Expr, Expr]]:
     inner = 1
     for axis in reversed(axes):
         quotient = call("floordiv", flat, inner)
-        parts[axis] = call("mod", quotient, axis.extent) if inner * axis.extent < extent else quotient
-        if axis.extent == 1:
+        parts[axis] = quotient if same(inner * axis.extent, extent) else call("mod", quotient, axis.extent)
+        if is_one(axis.extent):
             parts[axis] = index(0)
         inner *= axis.extent
     return flat, parts
@@ -112,9 +115,10 @@ def vector_score(axis: Var, stores: Sequence[Expr], reads: Sequence[Expr], width
     for weight, group in ((3.0, stores), (1.0, reads)):
         for offset in group:
             step = coefficient(offset, axis)
-            score += weight * (1.0 if step == 1 else 0.6 if step == 0 else -1.0)
-    full = -(-axis.extent // width) * width
-    return score * axis.extent / full if score > 0 else score
+            score += weight * (1.0 if is_one(step) else 0.6 if is_zero(step) else -1.0)
+    extent = hint(axis.extent)
+    full = -(-extent // width) * width
+    return float(score * extent / full) if score > 0 else score
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,13 @@ class Entry:
 
     def text(self) -> str:
         arguments = [f"ptr %p{i}" for i in range(len(self.params))]
+        arguments += ["ptr %sizes"] if self.code.sizes else []
         header = f"define void @{self.name}({', '.join([*arguments, 'i64 %first', 'i64 %last'])}) #0"
         return self.code.function(header)
+
+    def emitted(self, tasks: Any, before: Sequence[str] = ()) -> Emitted:
+        """This function after the functions that it calls, with its number of tasks."""
+        return Emitted("\n".join([*before, self.text()]), tasks, self.code.sizes)
 
     def printer(self, program: Program, values: dict[Expr, LaneValue], width: int, mask: Value | None) -> Printer:
         """A printer that has run ``program`` with ``values``."""
@@ -174,6 +183,11 @@ class Entry:
         """
         code = self.code
         rest = extent % width
+        if isinstance(rest, Size):
+            self._chunks_and_rest(start, stop, width, body, extent, rest)
+            return
+        if isinstance(stop, Size):
+            stop = code.integer(stop)
         if isinstance(stop, int):
             whole: Value | int = stop - stop % width
         else:
@@ -189,6 +203,25 @@ class Entry:
                 with code.when(stop.equals(extent)):
                     body(code.integer(extent - rest), mask)
 
+    def _chunks_and_rest(
+        self, start: Any, stop: Any, width: int, body: Callable[[Value, Value | None], None], extent: Size, rest: Size
+    ) -> None:
+        """``chunks`` of an extent that may or may not be cut."""
+        code = self.code
+        ends_here = isinstance(stop, Size)  # it is the extent
+        whole = code.integer(extent - rest)
+        with code.loop(start, whole if ends_here else code.minimum(stop, whole), width) as position:
+            body(position, None)
+        left = code.integer(rest)
+        cut = left.differs(0)
+        with code.when(cut if ends_here else cut & stop.equals(extent)):
+            body(whole, self.first_lanes(left, width))
+
+    def first_lanes(self, count: Value, width: int) -> Value:
+        """A mask of the first ``count`` of ``width`` lanes."""
+        lanes = self.code.vector(range(width), "i32")
+        return lanes < self.code.splat(self.code.convert("trunc", count, "i32"), width)
+
     @contextmanager
     def nested(self, axes: Sequence[Var], values: dict[Expr, LaneValue]) -> Iterator[None]:
         """Loops over ``axes``; their variables are bound in ``values``."""
@@ -203,9 +236,15 @@ class Entry:
     def decompose(self, flat: Value, extents: Sequence[int]) -> list[Value]:
         """The row-major indices, in an array of shape ``extents``, of the flat index ``flat``."""
         result = []
+        short = at_most(math.prod(extents), INT32[1])
         for position in range(len(extents) - 1, -1, -1):
+            extent = extents[position]
             if position == 0:
                 result.append(flat)
+            elif short and isinstance(extent, Size) and below(0, extent):
+                above = self.code.divided(flat, extent)
+                result.append(flat - above * extent)
+                flat = above
             else:
                 result.append(flat.integer_op("urem", extents[position]))
                 flat = flat.integer_op("udiv", extents[position])
@@ -216,7 +255,7 @@ def narrowed(width: int, axis: Var | None) -> int:
     """How many of ``width`` lanes are used for ``axis``: half of them if these cover it; none without an axis."""
     if axis is None:
         return 0
-    while width > 2 and axis.extent <= width // 2:
+    while width > 2 and at_most(axis.extent, width // 2):
         width //= 2
     return width
 
@@ -243,18 +282,22 @@ def cut(axes: Sequence[Var], extent: int, width: int, wanted: int, work: float) 
     """Divides a loop nest into ``wanted`` tasks if there is enough work.
 
     Leading axes are divided first, then the vector axis, into blocks. ``work`` estimates the operations of one element.
-    A task has at least ``SMALLEST_TASK`` operations.
+    A task has at least ``SMALLEST_TASK`` operations. How often sizes are divided is decided for the example.
     """
-    points = math.prod(a.extent for a in axes) * max(extent, 1)
+    points = math.prod(hint(a.extent) for a in axes) * max(hint(extent), 1)
     wanted = max(1, min(wanted, int(points * work / SMALLEST_TASK)))
     count, taken = 1, 0
     while taken < len(axes) and count < wanted:
-        count *= axes[taken].extent
+        count *= int(hint(axes[taken].extent))
         taken += 1
-    blocks = max(1, min(-(-wanted // count), -(-extent // (4 * max(width, 1)))))
-    block = -(-extent // blocks)
-    block = -(-block // max(width, 1)) * max(width, 1)
-    return Tasks(tuple(axes[:taken]), tuple(axes[taken:]), block, -(-extent // block) if block else 1)
+    width = max(width, 1)
+    parts = max(1, min(-(-wanted // max(count, 1)), -(-int(hint(extent)) // (4 * width))))
+    block = -(-extent // parts)
+    block = largest(-(-block // width) * width, width if isinstance(block, Size) else 0)
+    blocks = -(-extent // block) if block else 1
+    if isinstance(extent, Size) and parts == 1:
+        blocks = 1
+    return Tasks(tuple(axes[:taken]), tuple(axes[taken:]), block, blocks)
 
 
 SMALLEST_TASK = 30_000
@@ -272,7 +315,7 @@ def operations(exprs: Sequence[Expr]) -> float:
             elif isinstance(node, Call):
                 total += 12 if node.fn in costly and node.dtype.is_float else 1
             elif isinstance(node, Reduce):
-                total += memo.setdefault(node, cost(node.body, memo) * math.prod(a.extent for a in node.axes))
+                total += memo.setdefault(node, cost(node.body, memo) * math.prod(hint(a.extent) for a in node.axes))
         return total
 
     memo: dict[Expr, float] = {}

@@ -28,8 +28,10 @@ from gpucomp.codegen.llvm.loops.nest import (
 )
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, transform, walk
+from gpucomp.ir.size import at_most, bounds, hint, is_one, is_zero
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel, Rowwise, Statistic
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow"})  # functions that cost more than a store and a load
@@ -65,7 +67,7 @@ class _Rows:
         self.row_stores = [s for i, s in enumerate(renewed) if i in body.row_stores]
         self.stores = [s for i, s in enumerate(renewed) if i not in body.row_stores]
         self.exprs, self.schedule = exprs, schedule
-        self.empty = any(a.extent == 0 for a in body.cols)
+        self.empty = any(is_zero(a.extent) for a in body.cols)
         self.bound: dict[Expr, LaneValue] = {}
 
     @property
@@ -103,7 +105,7 @@ class _Kept:
 
 def _keep(work: _Rows, width: int) -> _Kept | None:
     """Space for the value of the last statistic that is costly and used by the stores, if a row fits the stack."""
-    if len(work.cols) != 1 or work.cols[0].extent > KEPT_ELEMENTS:
+    if len(work.cols) != 1 or not at_most(work.cols[0].extent, KEPT_ELEMENTS):
         return None
     used = {node for store in work.stores for node in walk(store.value)}
     for number in reversed(range(len(work.statistics))):
@@ -111,7 +113,7 @@ def _keep(work: _Rows, width: int) -> _Kept | None:
         if isinstance(value, Call) and value.fn in COSTLY and value.dtype is F32 and value in used:
             kept = hole("kept", F32)
             work.stores = [FlatStore(s.target, s.offset, substitute(s.value, {value: kept})) for s in work.stores]
-            room = work.code.stack(f"[{work.cols[0].extent + width} x float]", 64)
+            room = work.code.stack(f"[{bounds(work.cols[0].extent)[1] + width} x float]", 64)
             return _Kept(number, kept, room)
     return None
 
@@ -149,7 +151,7 @@ class _Columns:
         self.work, self.entry, self.code, self.bound = work, work.entry, work.code, work.bound
         *self.outer, self.inner = work.cols
         self.width = narrowed(width, self.inner)
-        self.copies = max(1, min(work.schedule["copies"], self.inner.extent // self.width))
+        self.copies = max(1, min(work.schedule["copies"], int(hint(self.inner.extent)) // self.width))
         axes = [*work.rows, *work.cols]
         self.programs = [work.program([s.value], axes, work.holes[:i]) for i, s in enumerate(work.statistics)]
         self.reciprocals = _multiplied(work, _at_least_one(work))
@@ -161,8 +163,8 @@ class _Columns:
     def emit(self) -> int:
         """Writes the loops and returns the number of tasks."""
         work = self.work
-        columns = math.prod(axis.extent for axis in self.outer) * max(1, self.inner.extent)
-        effort = operations(work.exprs) * columns / self.width
+        columns = math.prod(hint(axis.extent) for axis in self.outer) * max(1, hint(self.inner.extent))
+        effort = float(operations(work.exprs) * columns / self.width)
         tasks = cut(work.rows, 1, 1, work.schedule["tasks"], effort)
         with self.code.loop(self.entry.first, self.entry.last) as task:
             parts = self.entry.decompose(task, [a.extent for a in tasks.axes])
@@ -201,7 +203,7 @@ class _Columns:
 
         with self.entry.nested(self.outer, self.bound):
             several = extent - extent % (width * self.copies) if self.copies > 1 else 0
-            if several:
+            if not is_zero(several):
                 with code.loop(0, several, width * self.copies) as at:
                     for copy, slot in enumerate(slots):
                         add(slot, at + copy * width, None)
@@ -233,7 +235,7 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
     width = narrowed(width, lanes)
     outer = [a for a in work.rows if a is not lanes]
     extent = lanes.extent if lanes is not None else 1
-    columns = math.prod(axis.extent for axis in work.cols)
+    columns = float(math.prod(hint(axis.extent) for axis in work.cols))
     tasks = cut(outer, extent, width, work.schedule["tasks"], operations(work.exprs) * columns / max(width, 1))
     programs = [
         work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
@@ -265,7 +267,7 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
         with entry.nested(tasks.inner, bound):
             if lanes is None:
                 row(code.integer(0), None)
-            elif tasks.blocks == 1:
+            elif is_one(tasks.blocks):
                 entry.chunks(0, extent, width, row, extent)
             else:
                 start = parts[-1] * tasks.block
@@ -273,13 +275,13 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
     return tasks.count
 
 
-def emit_rowwise(kernel: Kernel[Rowwise], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_rowwise(kernel: Kernel[Rowwise], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     return emit_rows(kernel, kernel.body, schedule, name, target)
 
 
-def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     work = _Rows(kernel, body, schedule, name, target)
     width = schedule["lanes"]
     reads = offsets(work.exprs)
@@ -290,10 +292,10 @@ def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, targ
         columns = vector_score(work.cols[-1], element_stores, reads, width)
     if width and work.rows:
         # a row's stores count only if columns cannot be the lanes or are few; otherwise its loads dominate
-        few = columns <= 0 or math.prod(a.extent for a in work.cols) < width
+        few = columns <= 0 or math.prod(hint(a.extent) for a in work.cols) < width
         rows = vector_score(work.rows[-1], element_stores + (row_stores if few else []), reads, width)
     if columns > 0 and columns >= rows:
         count = _Columns(work, width).emit()
     else:
         count = _over_rows(work, work.rows[-1] if rows > 0 else None, width)
-    return work.entry.text(), count
+    return work.entry.emitted(count)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from gpucomp.codegen.llvm.amx.operands import WORD, narrow_of
 from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, VnniSchedule
 from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
-from gpucomp.codegen.llvm.vnni.emit import Dots
+from gpucomp.codegen.llvm.vnni.emit import Dots, Line
 from gpucomp.codegen.llvm.vnni.space import PairsProblem, problem
 from gpucomp.codegen.llvm.vnni.space import estimate as dots_estimate
 from gpucomp.device.limits import Limits
@@ -18,6 +18,7 @@ from gpucomp.device.target import Target
 from gpucomp.ir.types import BF16, I8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 INTEGER = 3.0  # times as long as a multiplication of floats; measured with AVX2 and AVX-512
@@ -52,7 +53,9 @@ class _Pairs(Dots):
         self.signed = self.ops.a.dtype is I8, self.ops.b.dtype is I8
         self.halves = Type("i16", 2 * self.lanes)
 
-    def _word(self, row: Value, columns: Value, word: Value, sums: list[list[Slot]], totals: list[Slot]) -> None:
+    def _word(
+        self, rows: Sequence[Line], columns: Value, word: Value, sums: list[list[Slot]], totals: list[Slot]
+    ) -> None:
         code, type = self.code, Type("i32", self.lanes)
         tile_bytes = self.d.depth * COLUMNS * self.narrow.dtype.nbytes
         loaded = []
@@ -60,8 +63,8 @@ class _Pairs(Dots):
             tile, part = divmod(v, self.parts)
             at = word * LINE + (tile * tile_bytes + part * self.lanes * WORD)
             loaded.append(self._split(code.load(code.gep(columns, at, "i8"), type, 4), signed=self.signed[1]))
-        for i, line in enumerate(sums):
-            factor = code.load(code.gep(row, word * WORD + i * self.rows.row_bytes, "i8"), I32, 1)
+        for (row, further), line in zip(rows, sums, strict=True):
+            factor = code.load(code.gep(row, word * WORD + further, "i8"), I32, 1)
             factors = self._split(code.splat(factor, self.lanes), signed=self.signed[0])
             for slot, halves in zip(line, loaded, strict=True):
                 for ours, theirs in zip(factors, halves, strict=True):
@@ -84,6 +87,6 @@ class _Pairs(Dots):
         return self.code.let(f"call {type} @llvm.x86.{NAMES[self.lanes]}({inner})", type)
 
 
-def emit_pairs(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_pairs(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     return _Pairs(kernel, VnniSchedule(**schedule), name, target).emit()

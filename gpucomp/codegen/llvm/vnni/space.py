@@ -26,7 +26,6 @@ from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Packing
-from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.schedule.space import can_run
 
 SPARE = 2  # registers besides those of the sums, of a word of the columns and of a word of the rows
@@ -52,8 +51,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     narrow = narrow_of(kernel)
     if narrow is None:
         return "an operand is wider than bf16, or than a byte for sums in i32"
-    if not packable(kernel, "b") and narrow.ops.ko:
-        return "columns that are not constant have several axes of k"
+    if reason := amx.unreadable_columns(kernel, narrow):
+        return reason
     if narrow.dtype is BF16:
         return "" if "avx512bf16" in features else "the processor has no avx512bf16"
     if narrow.ops.a.dtype is U8 and narrow.ops.b.dtype is U8:

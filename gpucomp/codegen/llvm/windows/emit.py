@@ -3,7 +3,8 @@
 Lanes run over channels. A tile is some neighbouring outputs of one row by one or a few vectors of channels. Each
 element of the image is loaded once per tile and is used for every output that it belongs to. Halos are handled
 separately: rows of the window outside the image are branched over, and tiles with columns outside are unrolled at a
-fixed place, so that tiles in between need no checks. A skipped padding adds nothing to a sum. It is not multiplied by
+fixed place, so that tiles in between need no checks. If the width differs from run to run, tiles at the right edge check each
+column at run time, and each output. A skipped padding adds nothing to a sum. It is not multiplied by
 its weight, because an infinite weight would make that NaN.
 """
 
@@ -13,22 +14,27 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Const, Expr, Load, Select, Var, call, hole, identity_of, var
 from gpucomp.expr.simplify import linear
+from gpucomp.ir.size import Size, bounds, hint, is_zero, largest, smallest
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
+from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.kernel.forms.convolution import conjuncts
 from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
+from gpucomp.kernel.source import Emitted
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
-FEW_TAPS = 16
+FEW_TAPS = 16  # loops compute their addresses anew for every tap, which is slower if strides are sizes
 MOST_TAPS = 49  # most taps of a window that is unrolled
 MOST_EDGE_TILES = 4  # most tiles that are unrolled at a fixed place
 WIDEST_TILE = 8
@@ -40,13 +46,13 @@ class Windows:
     """``sliding`` with the padding removed from its image.
 
     rows      the condition on ``place_y`` under which ``image`` may be read; ``None`` if it always may
-    columns   the places along x where it may be read: from .. to (exclusive)
+    columns   the places along x where it may be read: from .. to (exclusive); each run can have its own
     """
 
     sliding: Sliding
     image: Expr
     rows: Expr | None
-    columns: tuple[int, int]
+    columns: tuple[Any, Any]
 
     @property
     def taps(self) -> int:
@@ -84,11 +90,11 @@ def framed(found: Sliding, image: Expr) -> Windows | Refusal:
         limits = _limits(part)
         if names != {"place_x"} or limits is None:
             return Refusal("the padding is not a frame around the image")
-        low, high = max(low, limits[0]), min(high, limits[1])
-    return Windows(found, image.then, rows, (low, max(low, high)))
+        low, high = largest(low, limits[0]), smallest(high, limits[1])
+    return Windows(found, image.then, rows, (low, largest(low, high)))
 
 
-def _limits(part: Expr) -> tuple[int, int] | None:
+def _limits(part: Expr) -> tuple[Any, Any] | None:
     """The integers, from .. to (exclusive), for which a comparison of one variable holds."""
     match part:
         case Call(fn="le" | "lt" as fn, args=(a, b)):
@@ -98,6 +104,8 @@ def _limits(part: Expr) -> tuple[int, int] | None:
     if len(terms) != 1 or not isinstance(next(iter(terms)), Var):
         return None
     (factor,) = terms.values()
+    if isinstance(factor, Size):
+        return None
     rest = constant - (fn == "lt")  # factor * place + rest >= 0
     if factor > 0:
         return -(rest // factor), 1 << 62
@@ -129,20 +137,88 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = windows_of(kernel)
     if isinstance(found, Refusal):
         return found.reason
-    if found.sliding.weight is None and found.taps <= FEW_TAPS:
+    if found.sliding.weight is None and found.taps <= FEW_TAPS and not has_sizes(kernel):
         return f"plain loops unroll up to {FEW_TAPS} taps of a pool and are as fast"
-    if all(len(edge_tiles(found.sliding.x, found.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
+    small = required(windows_of(example_of(kernel)))
+    if all(len(edge_tiles(small.sliding.x, small.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
         return "the padding reaches too far into the image"
     return ""
 
 
-@dataclass
-class _Tile:
+@dataclass(frozen=True)
+class Tile:
     """Where a tile is: its first output, the number of outputs, and whether its columns are known to be inside."""
 
     start: Value
     width: int
     fixed: int | None  # the first output as a number, for a tile whose columns may lie outside
+    checked: bool = False  # columns may lie outside, and there may be fewer outputs
+
+    def is_inside(self, place: int, x: Slide, columns: tuple[Any, Any]) -> bool:
+        """Whether a column of a tile at a fixed place is in the image. In a row that is wide enough, none is after it."""
+        if self.fixed is None:
+            return True
+        low, high = columns
+        column = self.fixed * x.stride + place
+        return bool(low <= column) and (isinstance(high, Size) or bool(column < high))
+
+    def reads(self, place: int, x: Slide, columns: tuple[Any, Any]) -> Value:
+        """Whether a column of a tile that is checked is in the image."""
+        low, high = columns
+        column: Value = self.start * x.stride - low + place
+        return column.compare("ult", high - low)
+
+
+@dataclass(frozen=True)
+class AnyTiles:
+    """The tiles of a row if its outputs or columns differ from run to run: those inside are ``first .. end``.
+
+    left   the first outputs of tiles before ``first`` that can be unrolled at their places, if the row is wide enough
+    stop   where the other outputs end, if those inside are left out
+    """
+
+    first: int
+    end: Any
+    left: tuple[int, ...]
+    stop: Any
+
+    @staticmethod
+    def of(x: Slide, columns: tuple[Any, Any], tile: int) -> AnyTiles | None:
+        """``None`` if all runs have the same tiles."""
+        low, high = columns
+        if not any(isinstance(n, Size) for n in (x.outputs, low, high)):
+            return None
+        first = -(-bounds(low)[1] // (x.stride * tile)) * tile
+        last = smallest(x.outputs, (high - 1 - (x.taps - 1) * x.dilation) // x.stride + 1) - tile
+        end = first + largest((last - first) // tile + 1, 0) * tile
+        fixed = not isinstance(low, Size) and first <= tile * MOST_EDGE_TILES
+        left = tuple(range(0, first, tile)) if fixed else ()
+        return AnyTiles(first, end, left, -(-x.outputs // tile) * tile - (end - first))
+
+    def _is_wide(self, code: Code, x: Slide, columns: tuple[Any, Any]) -> Value:
+        """Whether the tiles of ``left`` are whole and have no columns past the image."""
+        whole: Value = code.integer(x.outputs) >= self.first
+        last = (self.first - 1) * x.stride + (x.taps - 1) * x.dilation
+        return whole & (code.integer(columns[1]) > last)
+
+    def each(self, code: Code, x: Slide, columns: tuple[Any, Any], tile: int, body: Callable[[Tile], None]) -> None:
+        """Writes ``body`` for the tiles of a row."""
+        begin: Value | int = 0
+        if self.left:
+            wide = self._is_wide(code, x, columns)
+            with code.when(wide):
+                for first in self.left:
+                    body(Tile(code.integer(first), tile, first))
+            begin = code.select(wide, self.first, code.integer(0))
+        with code.loop(self.first, self.end, tile) as at:
+            body(Tile(at, tile, None))
+        with code.loop(begin, self.stop, tile) as at:
+            body(Tile(self._other(at), tile, None, checked=True))
+
+    def _other(self, at: Value) -> Value:
+        """The first output of the tile at ``at``, if those inside are left out."""
+        inside = at.code.integer(self.end - self.first)
+        return at + (at.code.select(at < self.first, 0, inside) if self.first else inside)
 
 
 class _Element:
@@ -152,13 +228,14 @@ class _Element:
     """
 
     def __init__(self, value: Expr, axes: Sequence[Expr], axis: Var | None) -> None:
-        self.axis, self.step = axis, 0
+        self.axis = axis
+        self.step: Any = 0
         self.program = lower([value], axes, 16)
         match value:
             case Load(source=source, index=(offset,), dtype=dtype) if dtype is F32 and axis is not None:
                 _, terms = linear(offset)
                 step = terms.pop(axis, 0)
-                if step and not any(axis in term.free for term in terms):
+                if not is_zero(step) and not any(axis in term.free for term in terms):
                     self.step, self.source = step, source
                     self.address = lower([offset], axes, 16)
 
@@ -171,7 +248,7 @@ class _Element:
                 work.bound[self.axis] = start + n
             return entry.printer(self.program, work.bound, work.lanes, mask).lanes(self.program.results[0])
 
-        if not self.step:
+        if is_zero(self.step):
             return printed
         assert self.axis is not None
         work.bound[self.axis] = start
@@ -182,7 +259,7 @@ class _Element:
         type = Type("float", work.lanes)
 
         def beside(n: int) -> Value:
-            at = code.gep(base, n * self.step, "float") if n else base
+            at = code.gep(base, code.integer(self.step) * n, "float") if n else base
             return code.load(at, type, 4) if mask is None else code.masked_load(at, type, mask)
 
         return beside
@@ -215,7 +292,7 @@ class _Emitter:
         )
         self.bound: dict[Expr, LaneValue] = {}
 
-    def text(self) -> tuple[str, int]:
+    def text(self) -> Emitted:
         code, s, entry = self.code, self.s, self.entry
         tile, vectors = self.schedule["tile_x"], self.schedule["vectors"]
         step = self.lanes * vectors
@@ -224,7 +301,8 @@ class _Emitter:
         rows = [*s.lead, *([s.y.out] if s.y.out is not None else [])]
         count = math.prod(a.extent for a in rows)
         blocks, block = self._channel_blocks(count, whole, step)
-        edges, inside = edge_tiles(s.x, self.found.columns, tile)
+        several = AnyTiles.of(s.x, self.found.columns, tile)
+        edges, inside = edge_tiles(s.x, self.found.columns, tile) if several is None else ([], [])
         with code.loop(entry.first, entry.last) as task:
             parts = entry.decompose(task, [*(a.extent for a in rows), blocks])
             self.bound.update(zip(rows, parts, strict=False))
@@ -232,23 +310,26 @@ class _Emitter:
             stop: Value | int = code.minimum(parts[-1] * block + block, whole) if blocks > 1 else whole
             last = None if blocks == 1 else parts[-1].equals(blocks - 1)
             for first in edges:
-                at = _Tile(code.integer(first), min(tile, s.x.outputs - first), first)
+                at = Tile(code.integer(first), min(tile, s.x.outputs - first), first)
                 self._channels(at, start, stop, last, vectors)
             if inside:
                 with code.loop(inside[0], inside[-1] + tile, tile) as x:
-                    self._channels(_Tile(x, tile, None), start, stop, last, vectors)
-        return entry.text(), count * blocks
+                    self._channels(Tile(x, tile, None), start, stop, last, vectors)
+            if several is not None:
+                each = partial(self._channels, start=start, stop=stop, last=last, vectors=vectors)
+                several.each(code, s.x, self.found.columns, tile, each)
+        return entry.emitted(count * blocks)
 
-    def _channel_blocks(self, rows: int, whole: int, step: int) -> tuple[int, int]:
+    def _channel_blocks(self, rows: Any, whole: int, step: int) -> tuple[int, int]:
         """The number of parts of the channels, and the channels in each, if rows make too few tasks."""
-        s = self.s
-        work = s.x.outputs * s.channel.extent * self.found.taps * rows / self.lanes
+        s, rows = self.s, max(1, int(hint(rows)))
+        work = hint(s.x.outputs) * s.channel.extent * self.found.taps * rows / self.lanes
         wanted = max(1, min(self.schedule["tasks"], int(4 * work / SMALLEST_TASK)))
         blocks = max(1, min(-(-wanted // rows), whole // step))
         block = -(-whole // step // blocks) * step if whole else 0
         return (-(-whole // block), block) if block else (1, 0)
 
-    def _channels(self, at: _Tile, start: Value | int, stop: Value | int, last: Value | None, vectors: int) -> None:
+    def _channels(self, at: Tile, start: Value | int, stop: Value | int, last: Value | None, vectors: int) -> None:
         """The tile for channels ``start .. stop``, and, with ``last``, for the channels that do not fill a vector."""
         code, step, channels = self.code, self.lanes * vectors, self.s.channel.extent
         whole = channels - channels % self.lanes
@@ -272,7 +353,7 @@ class _Emitter:
             with self.code.when(condition):
                 yield
 
-    def _tile(self, at: _Tile, channel: Value, vectors: int, mask: Value | None) -> None:
+    def _tile(self, at: Tile, channel: Value, vectors: int, mask: Value | None) -> None:
         code, s = self.code, self.s
         neutral = arithmetic.constant(code, identity_of(s.op, F32), F32, self.lanes)
         type = Type(storage.register_scalar(F32), self.lanes)
@@ -289,10 +370,12 @@ class _Emitter:
             if self.rows is not None:
                 inside = self.entry.printer(self.rows, self.bound, 0, None).value(self.rows.results[0])
             with self._if(inside):
-                self._row(at, channel, sums, mask)
+                (self._checked_row if at.checked else self._row)(at, channel, sums, mask)
         if at.width == 1 or len(self.epilogue.block.statements) <= SHORT_EPILOGUE:
             for i, row in enumerate(sums):
-                self._store(at.start + i, channel, [slot.get() for slot in row], mask)
+                exists = at.start + i < s.x.outputs if at.checked and i else None
+                with self._if(exists):
+                    self._store(at.start + i, channel, [slot.get() for slot in row], mask)
             return
         # many statements: a loop over sums in memory
         size = self.lanes * 4
@@ -300,7 +383,8 @@ class _Emitter:
         for i, row in enumerate(sums):
             for k, slot in enumerate(row):
                 code.store(slot.get(), code.gep(room, (i * vectors + k) * size, "i8"))
-        with code.loop(0, at.width) as output:
+        count = code.minimum(code.integer(s.x.outputs) - at.start, at.width) if at.checked else at.width
+        with code.loop(0, count) as output:
             here = code.gep(room, output * (vectors * size), "i8")
             loaded = [code.load(code.gep(here, k * size, "i8"), type) for k in range(vectors)]
             self._store(at.start + output, channel, loaded, mask)
@@ -316,14 +400,11 @@ class _Emitter:
             for number, store in enumerate(self.stores):
                 printer.store(store.target, *self.epilogue.results[2 * number : 2 * number + 2])
 
-    def _row(self, at: _Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
+    def _row(self, at: Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
         """One row of the window: applies each column of the image that the tile reads to the outputs it belongs to."""
         code, s = self.code, self.s
         uses = s.x.uses(at.width)
-        low, high = self.found.columns
-        if at.fixed is not None:
-            first = at.fixed * s.x.stride
-            uses = {place: found for place, found in uses.items() if low <= first + place < high}
+        uses = {place: found for place, found in uses.items() if at.is_inside(place, s.x, self.found.columns)}
         for k in range(len(sums[0])):
             self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
             columns = self.image.along(self, at.start * s.x.stride, mask)
@@ -342,13 +423,37 @@ class _Emitter:
             for row, total in zip(sums, totals, strict=True):
                 row[k].set(total)
 
+    def _checked_row(self, at: Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
+        """``_row`` for a tile whose columns can be outside of the image: each is branched over."""
+        code, s = self.code, self.s
+        uses = s.x.uses(at.width)
+        images, weights = [], []
+        for k in range(len(sums[0])):
+            self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
+            images.append(self.image.along(self, at.start * s.x.stride, mask))
+            taps = self.weight.along(self, code.integer(0), mask) if self.weight is not None else None
+            weights.append([taps(tap) for tap in range(s.x.taps)] if taps is not None else None)
+        for place in sorted(uses):
+            with code.when(at.reads(place, s.x, self.found.columns)):
+                for k, (columns, taken) in enumerate(zip(images, weights, strict=True)):
+                    self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
+                    element = columns(place)
+                    for i, tap in uses[place]:
+                        self._add(sums[i][k], element, None if taken is None else taken[tap])
+
+    def _add(self, total: Slot, element: Value, weight: Value | None) -> None:
+        if weight is None:
+            total.set(arithmetic.apply(REDUCTIONS[self.s.op], F32, [total.get(), element]))
+        else:
+            total.set(element.muladd(weight, total.get()))
+
     def _output(self, slide: Slide) -> Value:
         found = self.bound[slide.out] if slide.out is not None else self.code.integer(0)
         assert isinstance(found, Value)
         return found
 
 
-def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    """The function's text and its number of tasks."""
+def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> Emitted:
+    """The function and its number of tasks."""
     found = required(windows_of(kernel))
     return _Emitter(kernel, found, schedule, name, target).text()

@@ -1,0 +1,296 @@
+"""A plan for every size in a range: where a plan has a number that each run decides, this has the place of a formula.
+
+``OpenPlan.at`` makes the plan of one set of sizes. It does arithmetic only: nothing is compiled and no memory is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar, cast
+
+from gpucomp.artifact.formulas import Formulas, damaged
+from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan, Repeat
+from gpucomp.ir.run_numbers import number_of
+from gpucomp.ir.types import NAMED
+
+OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
+MOST_BYTES = 1 << 48  # of a buffer, and of the arena
+MOST_GROUPS = MOST_STEPS = (1 << 31) - 1
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Stands for a whole number of a plan: the one at this place among ``OpenPlan.formulas``."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Temporary buffers of one size that share one offset, one after the other. They lie above all stacks ``above``."""
+
+    buffers: tuple[int, ...]
+    above: tuple[int, ...]  # positions of earlier stacks
+
+
+Stacks = tuple[Stack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Kernels for parts of the range: each run launches one of ``kernels`` where the plan says ``kernel``.
+
+    Nothing else launches ``kernels``. It is the last whose start is at most the number at place ``points``. ``starts`` rise
+    from 0. ``regrets`` are for people: at some sizes of the dimensions, the predicted ratio to the fastest schedule that is
+    known for them.
+    """
+
+    kernel: int
+    points: int
+    starts: tuple[int, ...]
+    kernels: tuple[int, ...]
+    regrets: tuple[tuple[tuple[int, ...], float], ...] = ()
+
+
+@dataclass(frozen=True)
+class OpenPlan:
+    """A plan with formulas, which is right for sizes that meet ``conditions``.
+
+    plan        shapes and bytes of buffers, task counts of kernels and their ``numbers`` can be a ``Place``. A number of a
+                kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
+    conditions  (place, relation, truth): whether the number at the place is in this relation to 0
+    orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one
+                of them, any two that live at the same time are in a fixed order, whatever their sizes. A plan takes the
+                smallest
+    alignment   of the offsets, in bytes
+    choices     kernels that have variants. All of them are in the plan
+    """
+
+    plan: Plan
+    formulas: Formulas
+    conditions: tuple[tuple[int, str, bool], ...]
+    orders: tuple[Stacks, ...]
+    alignment: int
+    choices: tuple[Choices, ...] = ()
+
+    def numbers(self, sizes: Mapping[str, int]) -> list[int] | None:
+        """What the formulas give at ``sizes``; ``None`` if the plan is not for these sizes."""
+        try:
+            numbers = self.formulas.at(sizes)
+        except ArithmeticError:  # only sizes that meet the conditions have all numbers
+            return None
+        return numbers if self._broken(numbers) is None else None
+
+    def _broken(self, numbers: Sequence[int]) -> tuple[int, str, bool] | None:
+        """The first condition that does not hold."""
+        for condition in self.conditions:
+            place, relation, truth = condition
+            value = numbers[place]
+            if (value == 0 if relation == "==" else value < 0 if relation == "<" else value <= 0) != truth:
+                return condition
+        return None
+
+    def objection(self, sizes: Mapping[str, int]) -> tuple[str, tuple[str, ...]] | None:
+        """The first condition that ``sizes`` do not meet, for people, and the dimensions in it; ``None`` if all are met."""
+        try:
+            broken = self._broken(self.formulas.at(sizes))
+        except ArithmeticError as error:
+            return f"other sizes ({error})", self.formulas.dims
+        return None if broken is None else (self.condition_text(*broken), self.formulas.dims_in(broken[0]))
+
+    def condition_text(self, place: int, relation: str, truth: bool) -> str:
+        return self.formulas.comparison(place, relation if truth else OPPOSITES[relation])
+
+    def at(self, sizes: Mapping[str, int]) -> Plan | None:
+        """The plan for ``sizes``; ``None`` if this plan is not for them. Raises ``ArtifactError`` for absurd numbers."""
+        numbers = self.numbers(sizes)
+        if numbers is None:
+            return None
+        t, plan = self._template, self.plan
+        if min(itemgetter(*t.extents)(numbers)) < 0:
+            raise damaged(f"an extent below 0 at {dict(sizes)}")
+        values = numbers + t.constants
+        shapes = [shape(values) for shape in t.shapes]
+        bytes_of = [math.prod(shape) * nbytes for shape, nbytes in zip(shapes, t.itemsizes, strict=True)]
+        buffers, nbytes = list(plan.buffers), t.nbytes.copy()
+        for position, which in t.open_buffers:
+            nbytes[position] = bytes_of[which]
+        offsets, arena = placed(self.orders[0], nbytes, self.alignment)
+        for order in self.orders[1:]:
+            others, other = placed(order, nbytes, self.alignment)
+            if other < arena:
+                offsets, arena = others, other
+        if max(bytes_of, default=0) > MOST_BYTES or arena > MOST_BYTES:
+            raise damaged(f"more than {MOST_BYTES} bytes at {dict(sizes)}")
+        for position, which in t.open_buffers:
+            fields = vars(buffers[position]).copy()
+            fields["shape"], fields["nbytes"], fields["offset"] = shapes[which], bytes_of[which], offsets[position]
+            buffers[position] = _made(Buffer, fields)
+        for position, told in t.numbered:
+            buffers[position] = _made(Buffer, vars(buffers[position]) | {"numbers": told(values)})
+        for position in t.fixed_temporaries:
+            buffers[position] = _made(Buffer, vars(buffers[position]) | {"offset": offsets[position]})
+        if max(itemgetter(*t.groups)(values)) > MOST_GROUPS:
+            raise damaged(f"more than {MOST_GROUPS} groups at {dict(sizes)}")
+        given = [number_of(kind, values[place]) for kind, place in t.given]
+        kernels = list(plan.kernels)
+        for choice in self.choices:  # what is not launched is in the plan too, as what is
+            which = choice.kernels[max(bisect_right(choice.starts, values[choice.points]) - 1, 0)]
+            for position in (choice.kernel, *choice.kernels):
+                kernels[position] = plan.kernels[which]
+        made: dict[int, CompiledKernel] = {}
+        for position, kernel in enumerate(kernels):
+            one = made.get(id(kernel))
+            if one is None and (how := t.open_kernels.get(id(kernel))) is not None:
+                fields = vars(kernel).copy()
+                fields["groups"], fields["numbers"] = how[0](values), how[1](given)
+                one = made[id(kernel)] = _made(CompiledKernel, fields)
+            kernels[position] = one or kernel
+        changed: dict[str, Any] = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        if plan.repeats:
+            changed["repeats"] = tuple(self._loop(repeat, numbers, buffers, sizes) for repeat in plan.repeats)
+        return _made(Plan, vars(plan) | changed)
+
+    def _loop(
+        self, repeat: Repeat, numbers: Sequence[int], buffers: Sequence[Buffer], sizes: Mapping[str, int]
+    ) -> Repeat:
+        """The loop at ``sizes``. Raises ``ArtifactError`` if it would leave a buffer."""
+
+        def plain(n: Any) -> Any:
+            return numbers[n.number] if isinstance(n, Place) else n
+
+        count, advances = plain(repeat.count), tuple(tuple(map(plain, row)) for row in repeat.advances)
+        if not 0 <= count <= MOST_STEPS:
+            raise damaged(f"{count} steps of a loop at {dict(sizes)}")
+        for launch, row in zip(self.plan.launches[repeat.first : repeat.last], advances, strict=True):
+            for position, advance in zip(launch.args, row, strict=True):
+                if count * abs(advance) > buffers[position].nbytes:
+                    raise damaged(f"a loop of {count} steps leaves buffer {buffers[position].name!r} at {dict(sizes)}")
+        return Repeat(repeat.first, repeat.last, count, advances)
+
+    @cached_property
+    def _template(self) -> _Template:
+        return _Template(self.plan, len(self.formulas))
+
+
+def placed(stacks: Stacks, nbytes: Sequence[int], alignment: int) -> tuple[list[int], int]:
+    """The offsets of buffers of these bytes, -1 for those that are not in the arena, and the bytes of the arena."""
+    ends: list[int] = []
+    offsets = [-1] * len(nbytes)
+    for stack in stacks:
+        start, most = 0, 0
+        for below in stack.above:
+            if ends[below] > start:
+                start = ends[below]
+        for position in stack.buffers:
+            offsets[position] = start
+            if nbytes[position] > most:
+                most = nbytes[position]
+        ends.append((start + most + alignment - 1) // alignment * alignment)
+    return offsets, max(ends, default=0)
+
+
+class _Template:
+    """What of a plan changes from one set of sizes to another, so that ``OpenPlan.at`` changes nothing else.
+
+    A number is found by its position among those of the formulas, with ``constants`` behind them.
+    """
+
+    def __init__(self, plan: Plan, count: int) -> None:
+        places: dict[int, int] = {}  # of constants
+
+        def where(n: Any) -> int:
+            return n.number if isinstance(n, Place) else places.setdefault(n, count + len(places))
+
+        def getter(items: Sequence[Any]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+            return _getter([where(n) for n in items])
+
+        shapes: dict[tuple[Any, ...], int] = {}
+        self.open_buffers: list[tuple[int, int]] = []  # position, and that of its shape
+        for position, b in enumerate(plan.buffers):
+            if any(isinstance(n, Place) for n in b.shape):
+                self.open_buffers.append((position, shapes.setdefault((NAMED[b.dtype].nbytes, *b.shape), len(shapes))))
+        self.numbered = [
+            (position, getter(b.numbers))
+            for position, b in enumerate(plan.buffers)
+            if any(isinstance(n, Place) for n in b.numbers)
+        ]
+        self.shapes = [getter(shape) for _, *shape in shapes]
+        self.itemsizes = [itemsize for itemsize, *_ in shapes]
+        self.nbytes = [b.nbytes for b in plan.buffers]
+        changed = {position for position, _ in self.open_buffers}
+        self.fixed_temporaries = [
+            position for position, b in enumerate(plan.buffers) if b.kind == TEMP and position not in changed
+        ]
+        given: dict[Any, int] = {}
+        self.open_kernels = {  # by the kernels' identities, which last as long as the plan
+            id(one): (
+                getter(one.groups),
+                _getter([given.setdefault(pair, len(given)) for pair in cast(tuple[Any, ...], one.numbers)]),
+            )
+            for one in plan.kernels
+            if one.numbers or any(isinstance(n, Place) for n in one.groups)
+        }
+        self.given: list[tuple[str, int]] = list(given)
+        extents: Iterator[Any] = chain(*(b.shape for b in plan.buffers), *(k.groups for k in plan.kernels))
+        self.extents = _at_least_two({n.number for n in extents if isinstance(n, Place)})
+        counts: Iterator[Any] = chain(*(k.groups for k in plan.kernels))
+        self.groups = _at_least_two({n.number for n in counts if isinstance(n, Place)})
+        self.constants = list(places)
+
+
+def _at_least_two(places: set[int]) -> tuple[int, ...]:
+    """``places`` for ``itemgetter``, which gives a tuple of several only."""
+    return tuple(sorted(places)) if len(places) > 1 else (*places, *places) or (0, 0)
+
+
+def _getter(positions: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """The numbers at ``positions``, as a tuple of any length."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return lambda numbers: tuple(numbers[k] for k in positions)
+
+
+def _made(kind: type[Made], fields: dict[str, Any]) -> Made:
+    """An object of a frozen dataclass with these ``fields``, in a fifth of the time of its constructor."""
+    made = object.__new__(kind)
+    object.__setattr__(made, "__dict__", fields)
+    return made
+
+
+def stacks_of(
+    offsets: Mapping[int, int], lives: Mapping[int, Sequence[int]], takes_over: Mapping[int, Sequence[int]]
+) -> Stacks:
+    """The order in which temporary buffers lie above each other in an arena, from the ``offsets`` of an example.
+
+    ``lives`` has the first and the last step of each buffer, ``takes_over`` the dying buffers of its size whose memory it
+    may use. At other sizes, a stack starts where the highest of those below it ends that live at the same time. At the
+    example's sizes that is at most as high as there, and if all sizes grow alike, the arena does too.
+    """
+    stacks: dict[int, list[int]] = {}
+    of: dict[int, list[int]] = {}
+    for b in sorted(lives, key=lambda b: (lives[b][0], b)):
+        dying = (d for d in takes_over.get(b, ()) if offsets[d] == offsets[b] and lives[d][1] == lives[b][0] and d != b)
+        before = next(dying, None)
+        if before is not None and of[before][-1] == before:
+            of[b] = of[before]
+            of[b].append(b)
+        else:
+            of[b] = stacks[b] = [b]
+    order = sorted(stacks.values(), key=lambda members: (offsets[members[0]], lives[members[0]][0], members[0]))
+    found: list[Stack] = []
+    reached: list[set[int]] = []  # for each stack, all stacks that are below it for sure
+    for number, members in enumerate(order):
+        first, last = lives[members[0]][0], lives[members[-1]][1]
+        together = [n for n in range(number) if lives[order[n][0]][0] <= last and lives[order[n][-1]][1] >= first]
+        implied = set().union(*(reached[n] for n in together))
+        found.append(Stack(tuple(members), tuple(n for n in together if n not in implied)))
+        reached.append(implied | set(together))
+    return tuple(found)

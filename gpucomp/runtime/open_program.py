@@ -1,0 +1,38 @@
+"""A program for every size in a range: machine code and weights once, and a plan for each set of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gpucomp.artifact.open_plan import OpenPlan
+from gpucomp.runtime.executable import Executable
+
+
+class OpenProgram:
+    """``open_plan`` with what its kernels need, as for ``Executable``."""
+
+    def __init__(
+        self,
+        open_plan: OpenPlan,
+        sources: Mapping[str, str],
+        binaries: Mapping[str, bytes],
+        weights: Mapping[str, np.ndarray],
+        example: Mapping[str, int],
+    ) -> None:
+        """``example`` has the sizes for which everything was decided that decides only speed."""
+        self.open_plan, self.example = open_plan, example
+        self.sources, self.binaries, self.weights = sources, binaries, weights
+        self._first: Executable | None = None
+
+    def at(self, sizes: Mapping[str, int]) -> Executable | None:
+        """The executable for ``sizes``, ready in well under a millisecond; ``None`` if the plan is not for these sizes."""
+        plan = self.open_plan.at(sizes)
+        if plan is None:
+            return None
+        made = Executable(plan, self.sources, self.binaries, self.weights, like=self._first)
+        if self._first is None:
+            self._first = made
+            self.weights = made.weights  # where its program keeps them
+        return made
