@@ -419,7 +419,11 @@ class CpuProgram:
         self._table = Table(entries, self.threads)
         self._loop_table = LoopTable([count for _, count, _ in entries], self._loops)
         self._table.loops = self._loop_table.address
-        self._starts = np.array(starts, np.uint64)
+        self._place_arguments(arguments, np.array(starts, np.uint64))
+
+    def _place_arguments(self, arguments: Sequence[int], starts: np.ndarray) -> None:
+        """Note where in the table the address of each buffer goes, and how far behind its beginning it points."""
+        plan, self._starts = self.plan, starts
         places: dict[int, list[int]] = {}
         for place, position in enumerate(arguments):
             places.setdefault(position, []).append(place)
