@@ -398,7 +398,7 @@ class CpuProgram:
             assert self._runner is not None
             repeat = repeats.get(number)
             if repeat is not None:
-                self._loops.append(loop_of(plan, repeat, len(entries), work_ns))
+                self._loops.append(loop_of(plan, repeat, len(entries), work_ns, processor.second_cache()))
             kernel = plan.kernels[launch.kernel]
             numbers = (-1 - launch.kernel,) if kernel.numbers else ()
             code, count = self._runner.image.address(f"{kernel.name}.call"), len(launch.args) + len(numbers)
@@ -417,7 +417,11 @@ class CpuProgram:
         self._table = Table(entries, self.threads)
         self._loop_table = LoopTable([count for _, count, _ in entries], self._loops)
         self._table.loops = self._loop_table.address
-        self._starts = np.array(starts, np.uint64)
+        self._place_arguments(arguments, np.array(starts, np.uint64))
+
+    def _place_arguments(self, arguments: Sequence[int], starts: np.ndarray) -> None:
+        """Note where in the table the address of each buffer goes, and how far behind its beginning it points."""
+        plan, self._starts = self.plan, starts
         places: dict[int, list[int]] = {}
         for place, position in enumerate(arguments):
             places.setdefault(position, []).append(place)
@@ -436,6 +440,8 @@ class CpuProgram:
         self._seen = [k for k in self._temporary if k in on_host or k in plan.inputs or k in plan.outputs]
         moving = (k for k, b in enumerate(plan.buffers) if b.kind in (INPUT, OUTPUT))
         self._moving = {k: np.array(places.get(k, []), np.int64) for k in moving}
+        # of buffers of which a loop reads or writes the last slice first
+        self._late = {k: self._starts[where] for k, where in self._moving.items() if self._starts[where].any()}
 
     def _take_table(self, like: CpuProgram) -> None:
         """What ``_build_table`` makes, from a program whose plan differs in sizes only, and has no loops."""
@@ -444,6 +450,7 @@ class CpuProgram:
         self._temporary_places, self._temporary_of = like._temporary_places, like._temporary_of
         self._number_places, self._number_kernels = like._number_places, like._number_kernels
         self._filled, self._starts, self._loops, self._loop_table = like._filled, like._starts, [], like._loop_table
+        self._late = like._late
         self._moving, self._costs = like._moving, like._costs or _Costs(plan, like._launch_numbers)
         tasks = [plan.kernels[plan.launches[number].kernel].groups[0] for number in self._launch_numbers]
         self._table = like._table.with_tasks(tasks)
@@ -515,7 +522,7 @@ class CpuProgram:
             else:
                 array = self._fresh(buffer)
             self._memory[position] = array
-            self._table.arguments[places] = address_of(array) + self._starts[places]
+            self._table.arguments[places] = address_of(array) + self._late.get(position, 0)
 
     @staticmethod
     def _fresh(buffer: Buffer) -> np.ndarray:
