@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -25,6 +26,7 @@ from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
 from testing.any_size import AnySize
 from testing.kernels import conv, grouped_conv, matmul
+from testing.tolerance import assert_matches
 from tests.native import HERE
 
 Build = Callable[..., Kernel[Contraction]]
@@ -151,7 +153,7 @@ def test_the_other_forms_take_any_size(build: Build, dims: Mapping[str, Dim], fo
 
     assert contraction_form(example_of(kernel.plain)) == form
     for size in (1, 5, 97, 512):
-        kernel.check(**dict.fromkeys(dims, size))
+        kernel.check(**dict.fromkeys(dims, size), compare=partial(assert_matches, terms=900))  # sums in f16 too
 
 
 def test_deep_blocks_are_shortened_to_fit_the_stack() -> None:
@@ -183,13 +185,13 @@ def test_constants_of_any_size_have_no_layout() -> None:
 
 
 def test_a_rest_of_rows_has_a_block_that_is_not_much_larger() -> None:
-    assert heights_of_rest(8, 3) == [7, 5, 3, 2]
-    assert heights_of_rest(1, 4) == []
+    assert heights_of_rest(8, lowest=3) == [7, 4, 2]
+    assert heights_of_rest(1, lowest=1) == []
     for mr in (2, 4, 6, 12, 14):
-        for vectors in (1, 2, 3, 4):
-            heights = heights_of_rest(mr, vectors)
-            assert heights[0] == mr - 1
-            assert all(small < large for large, small in pairwise(heights))
+        heights = heights_of_rest(mr, lowest=1)
+        assert heights[0] == mr - 1
+        assert heights[-1] == 1
+        assert all(small < large <= 2 * small for large, small in pairwise(heights))
 
 
 def test_a_multiple_of_the_block_has_no_rest() -> None:
