@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from gpucomp.ir.dims import has_dims
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
+from gpucomp.ir.size import exemplified
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import example_of
 from gpucomp.kernel.passes import precision as narrow
@@ -29,7 +31,7 @@ from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.lowering import SCHEDULED_PASSES, kernels_of, rewritten, scheduled
-from gpucomp.planning import Rendered, make_open_plan, make_plan, report
+from gpucomp.planning import Rendered, RenderedVariants, make_open_plan, make_plan, report
 from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import Pass
 from gpucomp.runtime.any_shape import AnyShapeExecutable
@@ -41,6 +43,7 @@ from gpucomp.schedule.records import Picks, picks_of
 from gpucomp.schedule.scheduled import Program, Scheduled, run_scheduled_passes
 from gpucomp.schedule.space import Schedule
 from gpucomp.schedule.standing import standing
+from gpucomp.schedule.variants import variants_of
 from gpucomp.stages import Progress, watched
 from gpucomp.targets.back_end import back_end
 
@@ -118,18 +121,59 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
             with assuming(opened.conditions):
                 graph = rewritten(nonempty(opened.graph), device, precision, keep_fp32)
                 steps = kernels_of(graph, device, precision, keep_fp32)
-                laid_out, rendered = render(steps, device, silent, picks_of(options["records"]), done=begun.start)
+                picks = picks_of(options["records"])
+                laid_out, rendered = render(steps, device, silent, picks, done=begun.start)
+                variants = _variants(steps, laid_out, rendered, opened, device, picks, begun.start)
             plan, weights = make_open_plan(
-                graph, laid_out, rendered, device, precision, keep_fp32, tuple(opened.shapes.dims), opened.conditions
+                graph, laid_out, rendered, device, precision, keep_fp32, opened.shapes, opened.conditions, variants
             )
-            sources = {item.source.name: item.source for item in rendered.values()}
+            items = chain(rendered.values(), *(items for _, items in variants.values()))
+            sources = {item.source.name: item.source for item in items}
             binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
     except UnsupportedError as error:
         return Refusal(error.message)
     if refused:
         return Refusal(next(iter(refused.values())).message)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.plan.kernels}
-    return OpenProgram(plan, texts, binaries, weights)
+    return OpenProgram(plan, texts, binaries, weights, opened.example)
+
+
+def _variants(
+    steps: Sequence[Step],
+    laid_out: Sequence[Step],
+    rendered: Mapping[KernelStep, Rendered],
+    opened: OpenGraph,
+    target: Target,
+    picks: Picks | None,
+    done: Callable[[KernelSource], None],
+) -> dict[str, RenderedVariants]:
+    """The variants of the kernels of ``steps``, by the names of their sources. ``done`` is called with each new source."""
+    tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
+    examples = list(opened.shapes.spread(opened.example))
+    found: dict[str, RenderedVariants] = {}
+    for plain, step in zip(steps, laid_out, strict=True):
+        if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
+            continue
+        item = rendered[step]
+        name = item.source.name
+        if name in found:
+            continue
+        made = variants_of(plain.kernel, item.choice, partial(_choice, plain, target, tiers), examples, target.limits)
+        own = item.choice.schedule, dict(opened.example)
+        if made is None or [(v.schedule, v.example) for v in made.variants] == [own]:
+            continue
+        items = []
+        for number, variant in enumerate(made.variants):
+            if (variant.schedule, variant.example) == own:
+                items.append(item)
+                continue
+            choice = replace(item.choice, schedule=variant.schedule)
+            one = Scheduled(replace(plain, name=f"{name}_{number}"), choice, step.kernel)
+            with exemplified(variant.example):
+                items.append(_rendered(one, target))
+            done(items[-1].source)
+        found[name] = made, items
+    return found
 
 
 def finish(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp.ir.dims import has_dims
-from gpucomp.model_cache import entry_for
+from gpucomp.errors import InputError, quote
+from gpucomp.model_cache import ModelCache, entry_for
+from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 
 if TYPE_CHECKING:
@@ -55,24 +57,27 @@ def compile(
     records that cannot be read.
     """
     arguments = {"shapes": shapes, "constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    kept = observer is None and not has_dims(shapes)
-    entry = entry_for(model, target, arguments, records) if kept else None
+    entry = entry_for(model, target, arguments, records) if observer is None else None
     found = entry.find() if entry is not None else None
+    if isinstance(found, AnyShapeExecutable) and entry is not None:
+        found.compile_with(partial(_again, model, entry, arguments | {"target": target, "records": records}))
     if found is not None:
         return found
     from gpucomp import compiler  # takes longer to import than most models take to read
 
-    exe = compiler.compile(
-        model,
-        target=target,
-        shapes=shapes,
-        constants=constants,
-        precision=precision,
-        keep_fp32=keep_fp32,
-        records=records,
-        progress=progress,
-        observer=observer,
-    )
+    exe = compiler.compile(model, target=target, records=records, progress=progress, observer=observer, **arguments)  # type: ignore[arg-type]
     if entry is not None:
         entry.keep(exe)
     return exe
+
+
+def _again(model: Any, entry: ModelCache, arguments: Mapping[str, Any], shapes: Mapping[str, object]) -> Executable:
+    """The model of a cached executable, compiled for the concrete ``shapes`` that its program is not for."""
+    if entry.has_changed():
+        raise InputError(
+            f"sizes that need a compilation, but {quote(model)} was written again since; call gpucomp.compile again",
+            code="GPC2113",
+        )
+    from gpucomp import compiler
+
+    return compiler.compile(model, **(dict(arguments) | {"shapes": shapes}))

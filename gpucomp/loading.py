@@ -7,18 +7,22 @@ from pathlib import Path
 
 from gpucomp.artifact.plan import Plan
 from gpucomp.runtime import artifact
+from gpucomp.runtime.any_shape import loaded
 from gpucomp.runtime.executable import DynamicRunner, Executable
 
 
 def load(path: str | Path, *, trusted: bool = True) -> Executable:
     """Read a compiled model that ``Executable.save`` wrote. ``run`` opens the device.
 
-    This needs no compiler, and no onnx unless the model has a dynamic part.
+    This needs no compiler, and no onnx unless the model has a dynamic part. A model that was compiled for any sizes runs
+    at all that its file is for.
 
     The file holds native code. ``trusted=False`` ignores that code and builds it again from the sources inside, which needs
     the target's compiler. Raises ``ArtifactError`` for a damaged or foreign file.
     """
     contents = artifact.load(path, rebuild=None if trusted else _rebuild)
+    if contents.open is not None:
+        return loaded(contents)
     return Executable(
         contents.plan,
         contents.sources,

@@ -31,10 +31,13 @@ import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact import cache as files
+from gpucomp.artifact.plan import Plan
 from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, GpucompError
 from gpucomp.loading import load
+from gpucomp.refusal import Refusal
 from gpucomp.runtime import artifact
+from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
 
 FORMAT = 1
@@ -91,12 +94,22 @@ class ModelCache:
         except (OSError, ValueError, ArtifactError, MemoryError):
             return None
 
+    def has_changed(self) -> bool:
+        """Whether the model's file is gone or was written again since the call."""
+        try:
+            return self._state() != self._before
+        except OSError:
+            return True
+
     def keep(self, exe: Executable) -> None:
         """Store the compiled model, unless one of the files that it was made from changed in the meantime."""
-        if any(kernel.tier == "smaller" for kernel in exe.plan.kernels):
+        if isinstance(exe, AnyShapeExecutable) and isinstance(exe.program, Refusal):
+            return
+        contents = exe.contents()
+        if any(kernel.tier == "smaller" for kernel in contents.plan.kernels):
             return  # the device refused a kernel; the next compilation has to warn again
         limit = config.current().cache_bytes
-        if sum(array.nbytes for array in exe.weights.values()) > limit // 2:
+        if sum(array.nbytes for array in contents.weights.values()) > limit // 2:
             return
         try:
             data = {name: self._digest(name) for name in self._data_files()}
@@ -105,20 +118,19 @@ class ModelCache:
             if self._state() != self._before or _fingerprint() != _code():
                 return
             self.artefact.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            contents = artifact.Contents(exe.plan, exe.sources, exe.binaries, exe.weights, exe.dynamic_model)
             artifact.save(self.artefact, contents, durable=False)
             os.chmod(self.artefact, 0o644)
             known = {"key": self.key, "data": {name: digest for name, (digest, _) in data.items()}}
-            files.write(self.description, json.dumps(known | {"about": self._about(exe)}).encode())
+            files.write(self.description, json.dumps(known | {"about": self._about(exe, contents.plan)}).encode())
             files.trim(self.folder, limit)
         except (OSError, ArtifactError, LookupError) as error:
             log.warning("the compiled model is not cached: %s: %s", self.folder, error)
 
-    def _about(self, exe: Executable) -> dict[str, object]:
+    def _about(self, exe: Executable, plan: Plan) -> dict[str, object]:
         """What ``gpucomp cache list`` shows."""
-        name = exe.plan.model if self._path is None else self._path.name
+        name = plan.model if self._path is None else self._path.name
         shapes = {spec.name[:100]: [str(extent) for extent in spec.shape] for spec in exe.inputs[:8]}
-        return {"model": name[:200], "target": exe.target, "precision": exe.plan.precision, "inputs": shapes}
+        return {"model": name[:200], "target": exe.target, "precision": plan.precision, "inputs": shapes}
 
     def _state(self) -> tuple[int, ...]:
         """What tells whether the model's file was written again."""

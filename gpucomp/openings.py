@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from gpucomp.artifact.formulas import GREATEST, LEAST, QUOTIENT, SUM, Formulas, Step
-from gpucomp.artifact.open_plan import OpenPlan, Place, Stack
-from gpucomp.artifact.plan import Plan
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Place, Stack
+from gpucomp.artifact.plan import INPUT, Buffer, Plan
 from gpucomp.ir.conditions import Assumed
+from gpucomp.ir.dim import Dim
+from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.polynomial import Atom, Symbol, denominator
 from gpucomp.ir.size import Choice, Operand, Quotient, Size, terms_of
 
@@ -20,34 +23,30 @@ class _Recorder:
 
     def __init__(self, dims: Sequence[str]) -> None:
         self.dims = {name: number for number, name in enumerate(dims)}
-        self.units = [1] * len(dims)
         self.steps: list[Step] = []
         self._places: dict[Any, int] = {}
 
     def place(self, size: Operand) -> int:
         """The place of ``size``, which is a whole number in every run."""
-        terms = terms_of(size)
+        terms = {
+            m: Fraction(c) / math.prod(atom.step for atom in m if isinstance(atom, Symbol))
+            for m, c in terms_of(size).items()
+        }
         if len(terms) == 1:
             ((monomial, factor),) = terms.items()
             if len(monomial) == 1 and factor == 1:
                 return self._of(monomial[0])
-        divisor = denominator(terms)
-        parts, start = [], 0
-        for monomial, c in terms.items():
-            factor = int(c * divisor)
-            if monomial:
-                parts.append((factor, tuple(self._of(atom) for atom in monomial)))
-            else:
-                start = factor
-        return self._step((SUM, start, tuple(parts), divisor))
+        divisor = math.lcm(*(c.denominator for c in terms.values()))
+        parts = tuple((int(c * divisor), tuple(map(self._of, m))) for m, c in terms.items() if m)
+        return self._step((SUM, int(terms.get((), 0) * divisor), parts, divisor))
 
     def _of(self, atom: Atom) -> int:
+        """The place of an atom; of a symbol that of its dimension."""
+        if isinstance(atom, Symbol):
+            return self.dims[atom.name]
         if atom in self._places:
             return self._places[atom]
         match atom:
-            case Symbol():
-                found = self.dims[atom.name]
-                self.units[found] = atom.step
             case Quotient():
                 scale = math.lcm(*(denominator(terms_of(end)) for end in (atom.top, atom.bottom)))
                 found = self._step((QUOTIENT, self.place(atom.top * scale), self.place(atom.bottom * scale)))
@@ -67,22 +66,34 @@ class _Recorder:
 
 
 def open_plan(
-    plan: Plan, dims: Sequence[str], conditions: Assumed, stacks: tuple[Stack, ...], alignment: int
+    plan: Plan,
+    shapes: OpenShapes,
+    conditions: Assumed,
+    stacks: tuple[Stack, ...],
+    alignment: int,
+    choices: Sequence[Choices] = (),
 ) -> OpenPlan:
-    """``plan`` for every size that meets ``conditions``. ``stacks``: see ``OpenPlan``."""
+    """``plan`` for every size of ``shapes`` that meets ``conditions``. ``stacks``, ``choices``: see ``OpenPlan``.
+
+    The points of ``choices`` are sizes; here they become places.
+    """
+    dims = tuple(shapes.dims)
     recorder = _Recorder(dims)
 
     def told(value: Any) -> Any:
         return Place(recorder.place(value)) if isinstance(value, Size) else value
 
+    def shape_of(b: Buffer) -> tuple[Any, ...]:
+        if b.kind == INPUT and b.name in shapes.shapes:  # as it is declared: conditions can say the same otherwise
+            return tuple(Place(dims.index(n.name)) if isinstance(n, Dim) else n for n in shapes.shapes[b.name])
+        return tuple(map(told, b.shape))
+
+    def nbytes_of(b: Buffer, shape: tuple[Any, ...]) -> int:
+        return 0 if any(isinstance(n, Place) for n in shape) else int(b.nbytes)
+
+    shaped = [(b, shape_of(b)) for b in plan.buffers]
     buffers = tuple(
-        replace(
-            b,
-            shape=tuple(map(told, b.shape)),
-            nbytes=0 if isinstance(b.nbytes, Size) else b.nbytes,
-            numbers=tuple(map(told, b.numbers)),
-        )
-        for b in plan.buffers
+        replace(b, shape=shape, nbytes=nbytes_of(b, shape), numbers=tuple(map(told, b.numbers))) for b, shape in shaped
     )
     kernels = tuple(
         replace(
@@ -92,6 +103,10 @@ def open_plan(
         )
         for k in plan.kernels
     )
-    noted = tuple((recorder.place(c.size), c.relation, truth) for c, truth in conditions.conditions.items())
-    formulas = Formulas(tuple(dims), tuple(recorder.units), tuple(recorder.steps))
-    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, stacks, alignment)
+    noted = tuple(
+        (recorder.place(c.size * denominator(c.size.terms)), c.relation, truth)
+        for c, truth in conditions.conditions.items()
+    )
+    decided = tuple(replace(one, points=recorder.place(one.points)) for one in choices)
+    formulas = Formulas(dims, tuple(recorder.steps))
+    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, stacks, alignment, decided)

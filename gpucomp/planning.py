@@ -10,17 +10,19 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
-from gpucomp.artifact.open_plan import OpenPlan, stacks_of
+from gpucomp.artifact.open_plan import Choices, OpenPlan, stacks_of
 from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.conditions import Assumed, assuming
+from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.graph import Constant, Graph, Sizes, Value
 from gpucomp.ir.size import hint, is_zero, same
 from gpucomp.ir.types import I8, TensorType
@@ -32,6 +34,7 @@ from gpucomp.kernel.step import HostStep, KernelStep, Step
 from gpucomp.openings import open_plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
+from gpucomp.schedule.variants import Variants
 
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
 WHOLE_MODEL = "model.o"  # a CPU model is one object
@@ -43,6 +46,9 @@ class Rendered:
 
     source: KernelSource
     choice: Choice
+
+
+RenderedVariants = tuple[Variants, Sequence[Rendered]]  # one source for each variant
 
 
 @dataclass(eq=False)
@@ -159,16 +165,33 @@ def make_open_plan(
     target: Target,
     precision: str,
     keep_fp32: Sequence[str],
-    dims: Sequence[str],
+    shapes: OpenShapes,
     conditions: Assumed,
+    variants: Mapping[str, RenderedVariants],
 ) -> tuple[OpenPlan, dict[str, np.ndarray]]:
-    """As ``make_plan``, of steps whose extents are sizes of ``dims``: a plan for all sizes that meet ``conditions``."""
+    """As ``make_plan``, of steps whose extents are sizes of ``shapes``: a plan for all sizes that meet ``conditions``.
+
+    ``variants`` has the variants of kernels by the names of their sources.
+    """
     with assuming(conditions):
         plan, weights, builder = _planned(graph, steps, rendered, target, precision, keep_fp32)
+    kernels, choices = list(plan.kernels), []
+    for name, (found, items) in variants.items():
+        if name not in builder.kernels:  # its results have no elements
+            continue
+        kernel, own = builder.kernels[name], []
+        for item in items:
+            own.append(kernel if item.source.name == name else len(kernels))
+            if item.source.name != name:
+                kernels.append(compiled_kernel(found.kernel, item))
+        starts = tuple(variant.start for variant in found.variants)
+        regrets = tuple((tuple(sizes[dim] for dim in shapes.dims), round(ratio, 3)) for sizes, ratio in found.regrets)
+        choices.append(Choices(kernel, cast(int, found.points), starts, tuple(own), regrets))
+    plan = replace(plan, kernels=tuple(kernels))
     offsets = {b: plan.buffers[b].offset for b in builder.lives}
     dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
     stacks = stacks_of(offsets, builder.lives, dying)
-    return open_plan(plan, dims, conditions, stacks, target.alignment), weights
+    return open_plan(plan, shapes, conditions, stacks, target.alignment, choices), weights
 
 
 def _planned(

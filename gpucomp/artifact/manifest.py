@@ -11,13 +11,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
+from gpucomp.artifact.open_plan import Place
 from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
+from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
 from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
 
 MAX_BYTES = 64 << 20  # size of the manifest
@@ -32,6 +36,7 @@ KINDS = ("cpu", "opencl", "cuda")
 LANGUAGES = ("llvm", "opencl", "cuda")
 
 Check = Callable[[Any, str], Any]
+_places: ContextVar[int] = ContextVar("places", default=0)  # of formulas that a plan may refer to
 
 
 def _refuse(where: str, what: str) -> NoReturn:
@@ -108,6 +113,27 @@ def _record(fields: Mapping[str, Check], make: Callable[..., Any], later: Collec
     return check
 
 
+def _sized(check: Check) -> Check:
+    """Also the place of a formula, ``{"place": 3}``, in a plan for any size."""
+
+    def sized(value: Any, where: str) -> Any:
+        match value:
+            case {"place": place, **rest} if not rest and _places.get():
+                return Place(_integer(0, _places.get() - 1)(place, where))
+        return check(value, where)
+
+    return sized
+
+
+def _numbers(value: Any, where: str) -> tuple[Any, ...]:
+    """What a run gives a kernel: numbers, or in a plan for any size pairs of a kind and a place."""
+    if not _places.get():
+        return tuple(_list(_integer(-(1 << 62), 1 << 62), most=MAX_NUMBERS)(value, where))
+    pairs = _list(_list(lambda one, _: one, length=2), most=MAX_NUMBERS)(value, where)
+    kind, place = _one_of(SIZE, MAGIC, SHIFT), _integer(0, _places.get() - 1)
+    return tuple((kind(first, where), place(second, where)) for first, second in pairs)
+
+
 def _attribute(value: Any, where: str, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         _refuse(where, "lists nested too deep")
@@ -148,10 +174,10 @@ _BUFFER = _record(
         "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER, NUMBERS),
         "name": _text,
         "dtype": _one_of(*NAMED),
-        "shape": _SHAPE,
+        "shape": _list(_sized(_SIZE), most=MAX_RANK),
         "nbytes": _SIZE,
         "offset": _integer(-1, MAX_SIZE),
-        "numbers": _list(_integer(-(1 << 62), 1 << 62), most=MAX_NUMBERS),
+        "numbers": _list(_sized(_integer(-(1 << 62), 1 << 62)), most=MAX_NUMBERS),
     },
     Buffer,
     later=("numbers",),
@@ -181,7 +207,7 @@ _TENSOR_MAP = _record(
     },
     TensorMap,
 )
-_GRID = _list(_integer(0, (1 << 31) - 1), length=3)
+_GRID = _list(_sized(_integer(0, (1 << 31) - 1)), length=3)
 _KERNEL = _record(
     {
         "name": _key,
@@ -200,7 +226,7 @@ _KERNEL = _record(
         "operations": _SIZE,
         "traffic": _SIZE,
         "arithmetic": _one_of("", *DTYPES),
-        "numbers": _list(_integer(-(1 << 62), 1 << 62), most=MAX_NUMBERS),
+        "numbers": _numbers,
     },
     CompiledKernel,
     later=("numbers",),
@@ -244,11 +270,30 @@ _PLAN = _record(
 )
 
 
-def plan_of(data: object) -> Plan:
-    """The plan that parsed JSON describes. Raises ``ArtifactError`` naming the first field that is wrong."""
-    plan: Plan = _PLAN(data, "plan")
-    check_plan(plan)
+def plan_of(data: object, *, places: int = 0) -> Plan:
+    """The plan that parsed JSON describes. Raises ``ArtifactError`` naming the first field that is wrong.
+
+    ``places`` is the number of formulas that it may refer to, see ``OpenPlan``.
+    """
+    token = _places.set(places)
+    try:
+        plan: Plan = _PLAN(data, "plan")
+    finally:
+        _places.reset(token)
+    check_plan(without_places(plan))
     return plan
+
+
+def without_places(plan: Plan) -> Plan:
+    """``plan`` with empty buffers where their shapes are formulas."""
+    if not any(isinstance(n, Place) for b in plan.buffers for n in b.shape):
+        return plan
+    buffers = (replace(b, shape=tuple(0 if isinstance(n, Place) else n for n in b.shape)) for b in plan.buffers)
+    return replace(plan, buffers=tuple(buffers))
+
+
+# what ``open_model`` builds its checks from
+refuse, integer, list_of, POSITIONS = _refuse, _integer, _list, _POSITIONS
 
 
 def check_plan(plan: Plan) -> None:
@@ -360,7 +405,13 @@ def _plain(value: object, where: str) -> object:
 
 def dumps(data: Mapping[str, object]) -> bytes:
     """JSON with sorted keys: equal manifests give equal bytes."""
-    return json.dumps(data, sort_keys=True, indent=1, allow_nan=False).encode("ascii") + b"\n"
+    return json.dumps(data, sort_keys=True, indent=1, allow_nan=False, default=_place).encode("ascii") + b"\n"
+
+
+def _place(value: object) -> dict[str, int]:
+    if isinstance(value, Place):
+        return {"place": value.number}
+    raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 def loads(data: bytes | memoryview) -> Any:

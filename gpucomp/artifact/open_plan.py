@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar, cast
 
-from gpucomp.artifact.formulas import Formulas
-from gpucomp.artifact.plan import Buffer, Plan
+from gpucomp.artifact.formulas import Formulas, damaged
+from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan
+from gpucomp.ir.run_numbers import number_of
 from gpucomp.ir.types import NAMED
-from gpucomp.kernel.run_sizes import number_of
 
-RELATIONS = ("==", "<", "<=")  # of a number to 0
+OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
+MOST_BYTES = 1 << 48  # of a buffer, and of the arena
+MOST_GROUPS = (1 << 31) - 1
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,21 @@ class Stack:
     above: tuple[int, ...]  # positions of earlier stacks
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Kernels for parts of the range: each run launches one of ``kernels`` where the plan says ``kernel``.
+
+    It is the last whose start is at most the number at place ``points``. ``starts`` rise from 0. ``regrets`` are for people: at
+    some sizes of the dimensions, the predicted ratio to the fastest schedule that is known for them.
+    """
+
+    kernel: int
+    points: int
+    starts: tuple[int, ...]
+    kernels: tuple[int, ...]
+    regrets: tuple[tuple[tuple[int, ...], float], ...] = ()
+
+
 @dataclass(frozen=True)
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
@@ -44,6 +65,7 @@ class OpenPlan:
     stacks      how temporaries lie in the arena, in an order in which their offsets can be computed. Any two that live at
                 the same time are in a fixed order there, whatever their sizes
     alignment   of the offsets, in bytes
+    choices     kernels that have variants. All of them are in the plan
     """
 
     plan: Plan
@@ -51,6 +73,7 @@ class OpenPlan:
     conditions: tuple[tuple[int, str, bool], ...]
     stacks: tuple[Stack, ...]
     alignment: int
+    choices: tuple[Choices, ...] = ()
 
     def numbers(self, sizes: Mapping[str, int]) -> list[int] | None:
         """What the formulas give at ``sizes``; ``None`` if the plan is not for these sizes."""
@@ -58,62 +81,151 @@ class OpenPlan:
             numbers = self.formulas.at(sizes)
         except ArithmeticError:  # only sizes that meet the conditions have all numbers
             return None
-        for place, relation, truth in self.conditions:
+        return numbers if self._broken(numbers) is None else None
+
+    def _broken(self, numbers: Sequence[int]) -> tuple[int, str, bool] | None:
+        """The first condition that does not hold."""
+        for condition in self.conditions:
+            place, relation, truth = condition
             value = numbers[place]
             if (value == 0 if relation == "==" else value < 0 if relation == "<" else value <= 0) != truth:
-                return None
-        return numbers
+                return condition
+        return None
+
+    def objection(self, sizes: Mapping[str, int]) -> tuple[str, tuple[str, ...]] | None:
+        """The first condition that ``sizes`` do not meet, for people, and the dimensions in it; ``None`` if all are met."""
+        try:
+            broken = self._broken(self.formulas.at(sizes))
+        except ArithmeticError as error:
+            return f"other sizes ({error})", self.formulas.dims
+        return None if broken is None else (self.condition_text(*broken), self.formulas.dims_in(broken[0]))
+
+    def condition_text(self, place: int, relation: str, truth: bool) -> str:
+        return self.formulas.comparison(place, relation if truth else OPPOSITES[relation])
 
     def at(self, sizes: Mapping[str, int]) -> Plan | None:
-        """The plan for ``sizes``; ``None`` if this plan is not for them.."""
+        """The plan for ``sizes``; ``None`` if this plan is not for them. Raises ``ArtifactError`` for absurd numbers."""
         numbers = self.numbers(sizes)
         if numbers is None:
             return None
-        plan = self.plan
-        buffers = list(plan.buffers)
-        for position in self._open_buffers:
-            buffer = buffers[position]
-            shape = tuple(numbers[n.number] if isinstance(n, Place) else n for n in buffer.shape)
-            nbytes = math.prod(shape) * NAMED[buffer.dtype].nbytes
-            told = tuple(numbers[n.number] if isinstance(n, Place) else n for n in buffer.numbers)
-            buffers[position] = Buffer(buffer.kind, buffer.name, buffer.dtype, shape, nbytes, buffer.offset, told)
-        top = self._place(buffers)
+        t, plan = self._template, self.plan
+        if min(itemgetter(*t.extents)(numbers)) < 0:
+            raise damaged(f"an extent below 0 at {dict(sizes)}")
+        values = numbers + t.constants
+        shapes = [shape(values) for shape in t.shapes]
+        bytes_of = [math.prod(shape) * nbytes for shape, nbytes in zip(shapes, t.itemsizes, strict=True)]
+        buffers, nbytes = list(plan.buffers), t.nbytes.copy()
+        for position, which in t.open_buffers:
+            nbytes[position] = bytes_of[which]
+        offsets, arena = self._place(nbytes)
+        if max(bytes_of, default=0) > MOST_BYTES or arena > MOST_BYTES:
+            raise damaged(f"more than {MOST_BYTES} bytes at {dict(sizes)}")
+        for position, which in t.open_buffers:
+            fields = vars(buffers[position]).copy()
+            fields["shape"], fields["nbytes"], fields["offset"] = shapes[which], bytes_of[which], offsets[position]
+            buffers[position] = _made(Buffer, fields)
+        for position, told in t.numbered:
+            buffers[position] = _made(Buffer, vars(buffers[position]) | {"numbers": told(values)})
+        for position in t.fixed_temporaries:
+            buffers[position] = _made(Buffer, vars(buffers[position]) | {"offset": offsets[position]})
+        given = [number_of(kind, values[place]) for kind, place in t.given]
         kernels = list(plan.kernels)
-        for position in self._open_kernels:
-            kernel = kernels[position]
-            tasks = kernel.groups[0]
-            if isinstance(tasks, Place):
-                tasks = numbers[tasks.number]
-            given = cast(tuple[tuple[str, int], ...], kernel.numbers)
-            kernels[position] = replace(
-                kernel,
-                groups=(tasks, *kernel.groups[1:]),
-                numbers=tuple(number_of(kind, numbers[where]) for kind, where in given),
-            )
-        return replace(plan, buffers=tuple(buffers), kernels=tuple(kernels), arena_bytes=top)
+        for position, groups, own in t.open_kernels:
+            found = groups(values)
+            if max(found) > MOST_GROUPS:
+                raise damaged(f"{max(found)} groups at {dict(sizes)}")
+            fields = vars(kernels[position]).copy()
+            fields["groups"], fields["numbers"] = found, own(given)
+            kernels[position] = _made(CompiledKernel, fields)
+        for choice in self.choices:
+            which = bisect_right(choice.starts, values[choice.points]) - 1
+            kernels[choice.kernel] = kernels[choice.kernels[max(which, 0)]]
+        changed = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        return _made(Plan, vars(plan) | changed)
 
     @cached_property
-    def _open_buffers(self) -> list[int]:
-        found = enumerate(self.plan.buffers)
-        return [k for k, b in found if any(isinstance(n, Place) for n in (*b.shape, *b.numbers))]
+    def _template(self) -> _Template:
+        return _Template(self.plan, len(self.formulas))
 
-    @cached_property
-    def _open_kernels(self) -> list[int]:
-        found = enumerate(self.plan.kernels)
-        return [k for k, one in found if one.numbers or any(isinstance(n, Place) for n in one.groups)]
-
-    def _place(self, buffers: list[Buffer]) -> int:
-        """Give the temporaries of ``buffers`` their offsets. Returns the bytes of the arena."""
+    def _place(self, nbytes: Sequence[int]) -> tuple[list[int], int]:
+        """The offsets of buffers of these bytes, -1 for those that are not in the arena, and the bytes of the arena."""
         ends: list[int] = []
+        offsets = [-1] * len(nbytes)
+        alignment = self.alignment
         for stack in self.stacks:
-            start = max([ends[below] for below in stack.above], default=0)
-            most = 0
+            start, most = 0, 0
+            for below in stack.above:
+                if ends[below] > start:
+                    start = ends[below]
             for position in stack.buffers:
-                b = buffers[position]
-                most = max(most, b.nbytes)
-                buffers[position] = Buffer(b.kind, b.name, b.dtype, b.shape, b.nbytes, start)
-            ends.append((start + most + self.alignment - 1) // self.alignment * self.alignment)
-        return max(ends, default=0)
+                offsets[position] = start
+                if nbytes[position] > most:
+                    most = nbytes[position]
+            ends.append((start + most + alignment - 1) // alignment * alignment)
+        return offsets, max(ends, default=0)
+
+
+class _Template:
+    """What of a plan changes from one set of sizes to another, so that ``OpenPlan.at`` changes nothing else.
+
+    A number is found by its position among those of the formulas, with ``constants`` behind them.
+    """
+
+    def __init__(self, plan: Plan, count: int) -> None:
+        places: dict[int, int] = {}  # of constants
+
+        def where(n: Any) -> int:
+            return n.number if isinstance(n, Place) else places.setdefault(n, count + len(places))
+
+        def getter(items: Sequence[Any]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+            return _getter([where(n) for n in items])
+
+        shapes: dict[tuple[Any, ...], int] = {}
+        self.open_buffers: list[tuple[int, int]] = []  # position, and that of its shape
+        for position, b in enumerate(plan.buffers):
+            if any(isinstance(n, Place) for n in b.shape):
+                self.open_buffers.append((position, shapes.setdefault((NAMED[b.dtype].nbytes, *b.shape), len(shapes))))
+        self.numbered = [
+            (position, getter(b.numbers))
+            for position, b in enumerate(plan.buffers)
+            if any(isinstance(n, Place) for n in b.numbers)
+        ]
+        self.shapes = [getter(shape) for _, *shape in shapes]
+        self.itemsizes = [itemsize for itemsize, *_ in shapes]
+        self.nbytes = [b.nbytes for b in plan.buffers]
+        changed = {position for position, _ in self.open_buffers}
+        self.fixed_temporaries = [
+            position for position, b in enumerate(plan.buffers) if b.kind == TEMP and position not in changed
+        ]
+        given: dict[Any, int] = {}
+        self.open_kernels = [
+            (
+                position,
+                getter(one.groups),
+                _getter([given.setdefault(pair, len(given)) for pair in cast(tuple[Any, ...], one.numbers)]),
+            )
+            for position, one in enumerate(plan.kernels)
+            if one.numbers or any(isinstance(n, Place) for n in one.groups)
+        ]
+        self.given: list[tuple[str, int]] = list(given)
+        extents: Iterator[Any] = chain(*(b.shape for b in plan.buffers), *(k.groups for k in plan.kernels))
+        found = sorted({n.number for n in extents if isinstance(n, Place)})
+        self.extents = (*found, *([*found, 0, 0][:2])) if len(found) < 2 else tuple(found)
+        self.constants = list(places)
+
+
+def _getter(positions: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """The numbers at ``positions``, as a tuple of any length."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return lambda numbers: tuple(numbers[k] for k in positions)
+
+
+def _made(kind: type[Made], fields: dict[str, Any]) -> Made:
+    """An object of a frozen dataclass with these ``fields``, in a fifth of the time of its constructor."""
+    made = object.__new__(kind)
+    object.__setattr__(made, "__dict__", fields)
+    return made
 
 
 def stacks_of(

@@ -19,6 +19,7 @@ from gpucomp.cli import cache, compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import (
+    compiled_already,
     costs_of,
     fixed_inputs,
     lowered_model,
@@ -105,7 +106,7 @@ def compile(
     if output.suffix != ".gpuc":
         raise UsageError(f"--output {quote(output)}: a name that ends in .gpuc expected", code="GPC2008")
     if how.model.suffix == ".gpuc":
-        raise UsageError(f"{quote(how.model)} is compiled already", code="GPC2007")
+        raise compiled_already(how.model)
     start = time.perf_counter()
     exe = open_model(how)
     seconds = time.perf_counter() - start
@@ -142,7 +143,7 @@ def run(
     if not reference:
         refuse_export("give --compare too")
     _check_early(files, reference)
-    exe = open_model(how, files, runs=True)
+    exe = open_model(how, files, runs=True, needs_inputs=True)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -293,6 +294,13 @@ def compare_(
     help="Profile, and write one run to FILE as a trace for Perfetto.",
 )
 @page("Profile, and draw each kernel's time and its least possible time (floor) as one HTML page.")
+@click.option(
+    "--shapes-from",
+    "trace_file",
+    type=click.Path(path_type=Path),
+    metavar="TRACE.jsonl",
+    help="Run a model for any size once for each line: a JSON object of sizes or of shapes. Prints total and percentiles.",
+)
 @exported("csv")
 def bench(
     how: ModelOptions,
@@ -307,11 +315,20 @@ def bench(
     profiled: bool,
     trace: Path | None,
     output: Path | None,
+    trace_file: Path | None,
 ) -> None:
     """Measure the latency of MODEL (.onnx or .gpuc). Inputs without --input are random."""
     profiled = profiled or trace is not None or output is not None
+    if trace_file is not None:
+        if static or profiled or files:
+            others = "--static, --profile, --trace, --output and --input"
+            raise UsageError(f"--shapes-from runs many sizes on random inputs: it excludes {others}", code="GPC2028")
+        _bench_trace(how, trace_file, report)
+        return
     if static and profiled:
-        raise UsageError("--static measures nothing: it excludes --profile, --trace and --output", code="GPC2002")
+        raise UsageError(
+            "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
+        )
     if static:
         _bench_static(how, report)
         return
@@ -349,6 +366,38 @@ def bench(
     text = json.dumps(data, indent=1)
     lines = ["=== Performance summary ===", *measure.summary(latency, percentiles), method]
     _tell(lines, text, report, found)
+
+
+def _bench_trace(how: ModelOptions, path: Path, report: Path | None) -> None:
+    """Measure the sizes of a trace."""
+    from gpucomp.cli import trace as traces
+    from gpucomp.runtime.any_shape import AnyShapeExecutable
+
+    if how.model.suffix != ".gpuc" and not has_dims(tensors.parse_shapes(how.shapes)):
+        raise UsageError(
+            "--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}", code="GPC2028"
+        )
+    exe = open_model(how, runs=True)
+    if not isinstance(exe, AnyShapeExecutable):
+        raise UsageError(
+            f"{quote(how.model)} is compiled for one set of sizes, too late for --shapes-from: compile the .onnx model for any "
+            "size, with --shapes such as x:{n:1..8}x3x{h}",
+            code="GPC2007",
+        )
+    found = traces.read(path, exe)
+    with progress("measuring"):
+        latency = traces.measure(found, exe)
+    method = measure.method(latency, exe.target, "inputs random (seed 0)")
+    data = {
+        "model": str(how.model),
+        "target": exe.target,
+        "gpucomp": package.__version__,
+        "method": method,
+        "machine": measure.machine(),
+        **traces.as_json(found, latency),
+        **measure.as_json(latency, (99,)),
+    }
+    _tell(["=== Performance summary ===", *traces.summary(found, latency), method], json.dumps(data, indent=1), report)
 
 
 def _tell(lines: list[str], text: str, report: Path | None, found: Profile | None = None) -> None:
@@ -423,7 +472,7 @@ def _percentiles(text: str) -> tuple[float, ...]:
     except ValueError:
         found = (-1.0,)
     if not all(0 < p <= 100 for p in found):
-        raise UsageError(f"--percentile {quote(text)}: numbers above 0 and up to 100 expected", code="GPC2002")
+        raise UsageError(f"--percentile {quote(text)}: numbers above 0 and up to 100 expected", code="GPC2027")
     return found
 
 
@@ -439,7 +488,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
     from gpucomp.frontend import onnx as frontend
 
     if model.suffix == ".gpuc":
-        raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
+        raise compiled_already(model)
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
         sizes, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)

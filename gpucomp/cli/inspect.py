@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +18,13 @@ from gpucomp.cli.tables import exported
 from gpucomp.errors import UsageError, plain, quote, several
 from gpucomp.extras import install
 from gpucomp.files import write
+from gpucomp.runtime.any_shape import AnyShapeExecutable
+from gpucomp.runtime.executable import kernels_of
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
     from gpucomp.device.target import Target
     from gpucomp.report.journey import Journey
-    from gpucomp.runtime.executable import Executable
 
 GRAPHS = ("before", "after", "kernels")
 
@@ -81,7 +83,7 @@ def inspect(
     Without an option it prints a summary.
     """
     if (graph == "kernels") != (output is not None):
-        raise UsageError("the page of kernels needs both --graph and a file: give --graph -o FILE.html", code="GPC2002")
+        raise UsageError("the page of kernels needs both --graph and a file: give --graph -o FILE.html", code="GPC2028")
     if output is not None:
         _draw_graph(how, output)
         if not (kernels or passes or why or spaces) and sources is None and node is None:
@@ -117,19 +119,21 @@ def inspect(
         if not kernels and sources is None:
             return
     exe, choices = model_to_show(how)
-    if kernels:
+    if kernels and isinstance(exe, AnyShapeExecutable):
+        click.echo("\n".join([*show.open_kernels(exe), *show.open_summary(exe)]))
+    elif kernels:
         click.echo("\n".join([*show.kernels(exe.kernels), *show.without_record(choices), *show.memory(exe)]))
     elif sources is None:
         click.echo("\n".join(show.summary(exe)))
     if sources is not None:
-        _write_sources(exe, sources)
+        _write_sources(exe.contents().sources, exe.target, sources)
 
 
-def _write_sources(exe: Executable, folder: Path) -> None:
-    for name, text in sorted(exe.sources.items()):  # names are generated: none can be a path
+def _write_sources(texts: Mapping[str, str], target: str, folder: Path) -> None:
+    for name, text in sorted(texts.items()):  # names are generated: none can be a path
         write(folder / name, text)
-    click.echo(f"{len(exe.sources)} sources -> {folder}")
-    if exe.target.startswith("cuda"):
+    click.echo(f"{len(texts)} sources -> {folder}")
+    if target.startswith("cuda"):
         from gpucomp.targets import cuda
 
         write(folder / cuda.PRELUDE, cuda.prelude())
@@ -173,19 +177,19 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
 def _show_compiled_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
     """The kernels and host operators that compute a node, which is all that a compiled model knows of it."""
     exe = open_model(how)
-    launches = [
-        (k, info) for k, info in enumerate(exe.kernels, start=1) if any(fnmatchcase(n, pattern) for n in info.nodes)
-    ]
+    contents = exe.contents()
+    infos = kernels_of(contents.plan)
+    launches = [(k, info) for k, info in enumerate(infos, start=1) if any(fnmatchcase(n, pattern) for n in info.nodes)]
     hosted = [(operator, name) for operator, name in exe.dynamic_operators if fnmatchcase(name, pattern)]
     if not launches and not hosted:
         lost = needs_model(how, "node that was folded or rewritten", f"inspect MODEL.onnx --node {quote(pattern)}")
         raise UsageError(
             f"--node {quote(pattern)}: no kernel computes a node of this name; {lost.message}", code="GPC2013"
         )
-    files = {kernel.name: kernel.source for kernel in exe.plan.kernels}
+    files = {kernel.name: kernel.source for kernel in contents.plan.kernels}
     for k, info in launches:
-        text = exe.sources.get(files.get(info.entry, ""), "") if source else ""
-        click.echo("\n".join(show.launch(k, len(exe.kernels), info, text)))
+        text = contents.sources.get(files.get(info.entry, ""), "") if source else ""
+        click.echo("\n".join(show.launch(k, len(infos), info, text)))
     for operator, name in hosted:
         click.echo(f"{plain(operator)} at node {quote(name)} runs on the host: its shapes depend on values")
 

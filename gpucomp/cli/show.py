@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpucomp.artifact.open_plan import Place
 from gpucomp.artifact.plan import WEIGHT
 from gpucomp.cli.tables import Figure, table
 from gpucomp.errors import plain, quote, several
+from gpucomp.ir.run_numbers import SIZE
 from gpucomp.ir.types import type_of
-from gpucomp.runtime.executable import Executable, KernelInfo
+from gpucomp.runtime.any_shape import AnyShapeExecutable
+from gpucomp.runtime.executable import Executable, KernelInfo, kernels_of
 
 if TYPE_CHECKING:
     from gpucomp.cli.compare import Distance, Tolerance
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from gpucomp.frontend.onnx.loader import OpenGraph
     from gpucomp.ir.passes import PassRecord
     from gpucomp.schedule.choose import Choice
+
+FORMULA = 60  # characters of a formula in a table
 
 
 def size(nbytes: int) -> str:
@@ -113,6 +118,8 @@ def memory(exe: Executable) -> list[str]:
 
 def summary(exe: Executable) -> list[str]:
     """The compiled model in about a dozen lines."""
+    if isinstance(exe, AnyShapeExecutable):
+        return open_summary(exe)
     infos = exe.kernels
     families = counted(info.family for info in infos)
     host = [info for info in infos if info.family == "host"]
@@ -133,6 +140,59 @@ def summary(exe: Executable) -> list[str]:
             f"{counted(op for op, _ in exe.dynamic_operators)}"
         )
     return lines
+
+
+def open_summary(exe: AnyShapeExecutable) -> list[str]:
+    """A compiled model for any sizes: its dimensions, and the conditions that sizes must meet."""
+    contents = exe.contents()
+    assert contents.open is not None
+    plan, opened = contents.plan, contents.open.plan
+    infos = kernels_of(plan)
+    weights = sum(b.nbytes for b in plan.buffers if b.kind == WEIGHT)
+    at = ", ".join(f"{plain(name)}={size}" for name, size in contents.open.example.items())
+    where = dict.fromkeys(opened.condition_text(*condition) for condition in opened.conditions)
+    return [
+        f"model     {quote(plan.model)}",
+        f"target    {exe.target} ({plan.arch})",
+        *([f"precision {plan.precision}"] if plan.precision != "fp32" else []),
+        *(f"size      {plain(name)}: {dim.range}, says {exe.said(name)}" for name, dim in exe.dims.items()),
+        *(f"where     {plain(condition)}" for condition in where),
+        *(f"input     {plain(spec)}" for spec in exe.inputs),
+        *(f"output    {plain(spec)}" for spec in exe.outputs),
+        f"kernels   {len(infos)}: {counted(info.family for info in infos)}" if infos else "kernels   0",
+        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes) at {at}",
+        f"weights   {size(weights)} ({weights} bytes)",
+    ]
+
+
+def open_kernels(exe: AnyShapeExecutable) -> list[str]:
+    """The rows of ``kernels``, each with how many tasks there are and the numbers that a run gives it, then the long formulas."""
+    contents = exe.contents()
+    assert contents.open is not None
+    plan, formulas = contents.plan, contents.open.plan.formulas
+    texts = [text if len(text) <= FORMULA else f"#{k}" for k, text in enumerate(formulas.texts)]
+
+    def told(number: Any) -> str:
+        return texts[number.number] if isinstance(number, Place) else str(number)
+
+    rows = []
+    for number, (launch, info) in enumerate(zip(plan.launches, kernels_of(plan), strict=True), start=1):
+        kernel = plan.kernels[launch.kernel] if launch.kernel >= 0 else None
+        pairs: Any = kernel.numbers if kernel else ()
+        given = dict.fromkeys(f"{'' if kind == SIZE else kind + ' '}{texts[place]}" for kind, place in pairs)
+        rows.append(
+            (
+                number,
+                info.label or info.entry or info.name,
+                info.family,
+                counted(info.ops) or "-",
+                " x ".join(told(n) for n in kernel.groups if n != 1) or "1" if kernel else "-",
+                "; ".join(given) or "-",
+            )
+        )
+    lines = table(("#", "kernel", "family", "operators", "tasks", "numbers of a run"), rows, "kernels")
+    long = [f"#{k} = {plain(text)}" for k, text in enumerate(formulas.texts) if len(text) > FORMULA]
+    return [*lines, *long]
 
 
 def free_sizes(opened: OpenGraph) -> list[str]:
@@ -159,11 +219,16 @@ def dynamic_operators(model: DynamicModel) -> list[str]:
     behind = list(model.operators)
     lines = []
     for op, name in model.first:
-        lines.append(f"{op} at node {quote(name)}: the shape of its result depends on values")
+        what = "which branch runs" if op == "If" else "the shape of its result"
+        lines.append(f"{op} at node {quote(name)}: {what} depends on values")
         behind.remove((op, name))
     if behind:
         lines.append(f"operators that read such results ({len(behind)}): {counted(op for op, _ in behind)}")
-    return [*lines, "all these run on the host, in numpy, because their shapes differ from run to run"]
+    return [
+        *lines,
+        "all these run on the host, in numpy, because their shapes differ from run to run",
+        "if only an input decides them, fix its value with --constants NAME=VALUE",
+    ]
 
 
 FEW = 3  # texts of a tensor that are printed

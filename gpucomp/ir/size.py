@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
@@ -452,8 +453,30 @@ def cost(size: Operand) -> int:
 
 
 def hint(size: Operand) -> Exact:
-    """The value at the example sizes."""
-    return size.hint if isinstance(size, Size) else size
+    """The value at the example sizes, or at those of the innermost ``exemplified`` block."""
+    if not isinstance(size, Size):
+        return size
+    instead = _instead.get()
+    return size.hint if instead is None else cast(Exact, value_at(size, dict(instead)))
+
+
+Example = tuple[tuple[str, int], ...]
+_instead: ContextVar[Example | None] = ContextVar("instead", default=None)
+
+
+@contextmanager
+def exemplified(sizes: Mapping[str, int]) -> Iterator[None]:
+    """In this block, what only decides speed is decided for ``sizes``. Conditions are still those of the example."""
+    token = _instead.set(tuple(sizes.items()))
+    try:
+        yield
+    finally:
+        _instead.reset(token)
+
+
+def example_now() -> Example | None:
+    """The sizes of the innermost ``exemplified`` block."""
+    return _instead.get()
 
 
 def same_shape(first: Sequence[Operand], second: Sequence[Operand]) -> bool:

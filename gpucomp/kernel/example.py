@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpucomp.expr.core import Const, Expr, Reduce, Var, index, loads, reduce, transform, var
-from gpucomp.ir.size import Size, hint
+from gpucomp.ir.size import Example, Size, example_now, hint
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Contraction
 from gpucomp.kernel.ir import FusedLayers, Kernel
@@ -23,12 +23,16 @@ def has_sizes(kernel: Kernel) -> bool:
     return any(isinstance(extent, Size) for extents in (shapes, axes) for extent in extents)
 
 
-@lru_cache(maxsize=1024)
 def example_of(kernel: Kernel) -> Kernel:
-    """``kernel`` with every size replaced by its value in the example; itself if it has none.
+    """``kernel`` with every size replaced by its value in the example (``hint``); itself if it has none.
 
     Constants that a contraction reads by axes with sizes are none in the example: they have no layout for every run.
     """
+    return _example_of(kernel, example_now())
+
+
+@lru_cache(maxsize=1024)
+def _example_of(kernel: Kernel, example: Example | None) -> Kernel:
     if not has_sizes(kernel):
         return kernel
     changing: set[int] = set()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE, number_of
 from gpucomp.ir.size import Size, same, value_at
 
-SIZE, MAGIC, SHIFT = "size", "magic", "shift"
-BITS = 31  # of the dividends
+__all__ = ["MAGIC", "SHIFT", "SIZE", "RunSize", "number_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +31,3 @@ class RunSize:
     def at(self, sizes: Mapping[str, int]) -> int:
         """The number at the ``sizes`` of the dimensions."""
         return number_of(self.kind, value_at(self.size, sizes))
-
-
-def number_of(kind: str, size: int) -> int:
-    """The number of ``kind`` for ``size``. ``magic`` is less than 2**32."""
-    if kind == SIZE or size <= 0:  # nothing is divided by a size of 0: there are no elements
-        return size
-    bits = (size - 1).bit_length()
-    return BITS + bits if kind == SHIFT else -(-(1 << (BITS + bits)) // size)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from gpucomp.errors import UsageError, quote
+from gpucomp.artifact.open_model import OpenModel
+from gpucomp.errors import InputError, UsageError, quote
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
+from gpucomp.ir.size import Size
 from gpucomp.refusal import Refusal
+from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
@@ -31,7 +34,7 @@ class AnyShapeExecutable(Executable):
     are kept, and equal weights are in memory once. A plan, kernels and a file belong to one set of sizes: see ``at``.
 
     ``program`` runs at all sizes that its conditions allow, or is the reason why there is none. ``make`` compiles the model
-    for the concrete shapes of other sizes.
+    for the concrete shapes of other sizes; a file alone has no such thing.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class AnyShapeExecutable(Executable):
         shapes: OpenShapes,
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
-        make: Make,
+        make: Make | None,
         program: OpenProgram | Refusal,
     ) -> None:
         self._target, self._shapes, self._make = target, shapes, make
@@ -83,13 +86,25 @@ class AnyShapeExecutable(Executable):
     def plan(self) -> NoReturn:  # type: ignore[override]
         self._refuse("no plan of its own")
 
-    def save(self, path: object) -> NoReturn:
-        """Not possible yet: save an executable for one set of sizes, ``at(...).save``."""
-        self._refuse("no file")
+    def contents(self) -> Contents:
+        """What a file holds: the program for any size. Raises ``UsageError`` (GPC2017) if there is none."""
+        program = self.program
+        if isinstance(program, Refusal):
+            self._refuse("no file", program.reason)
+        plan = program.open_plan
+        outputs = tuple(
+            tuple(
+                own if isinstance(n, Size) else n.name if isinstance(n, Dim) else n
+                for n, own in zip(spec.shape, plan.plan.buffers[position].shape, strict=True)
+            )
+            for spec, position in zip(self.outputs, plan.plan.outputs, strict=True)
+        )
+        opened = OpenModel(self._shapes, plan, outputs, program.example)
+        return Contents(plan.plan, program.sources, program.binaries, program.weights, open=opened)
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, what: str, why: str = "") -> NoReturn:
         sizes = ", ".join(f"{name}={size}" for name, size in self._shapes.smallest().items())
-        told = f"a model for any {', '.join(map(quote, self.dims))} has {what}"
+        told = f"a model for any {', '.join(map(quote, self.dims))} has {what}{f' ({why})' if why else ''}"
         raise UsageError(
             f"{told}; each set of sizes has: exe.at({sizes})",
             code="GPC2017",
@@ -99,6 +114,18 @@ class AnyShapeExecutable(Executable):
     def at(self, **sizes: int) -> Executable:
         """The executable for one size of each dimension, compiled now unless it was before. Raises ``InputError``."""
         return self._at(self._shapes.checked(sizes))
+
+    def checked_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """``sizes`` in the order of ``dims``. Raises ``InputError`` for an unknown, missing or wrong one."""
+        return self._shapes.checked(sizes)
+
+    def sizes_in(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """The size of each dimension in the inputs' ``shapes``. Raises ``InputError`` for a wrong one."""
+        return self._shapes.sizes(shapes)
+
+    def said(self, dim: str) -> str:
+        """Who declared a dimension."""
+        return self._shapes.said[dim]
 
     @takes_a_feed
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
@@ -141,6 +168,8 @@ class AnyShapeExecutable(Executable):
                 return found
             made = self.program.at(sizes) if isinstance(self.program, OpenProgram) else None
             if made is None:
+                if self._make is None:
+                    self._refuse_sizes(sizes)
                 made = self._make(self._shapes.at(sizes))
                 self._use_shared(made)
         with self._kept:
@@ -148,6 +177,26 @@ class AnyShapeExecutable(Executable):
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)
         return made
+
+    def _refuse_sizes(self, sizes: Mapping[str, int]) -> NoReturn:
+        """Say which condition the ``sizes`` do not meet, where nothing can be compiled for them."""
+        assert isinstance(self.program, OpenProgram)
+        found = self.program.open_plan.objection(sizes)
+        condition, names = found or ("", tuple(sizes))
+        given = ", ".join(f"{quote(name)} is {sizes[name]}" for name in names)
+        told = f"{given}: this file is for {condition}"
+        shapes = self._shapes.at(sizes)
+        texts = (f"{name}:{'x'.join(map(str, shapes[name]))}" for name in self._shapes.shapes)  # type: ignore[call-overload]
+        wanted = {name: shapes[name] for name in self._shapes.shapes}
+        raise InputError(
+            f"{told}; compile the model for such sizes: shapes={wanted}",
+            code="GPC2113",
+            in_shell=f"{told}; compile the model for such sizes: --shapes {','.join(texts)}",
+        )
+
+    def compile_with(self, make: Make) -> None:
+        """Let ``make`` compile the model for sizes that the program is not for."""
+        self._make = make
 
     def _find(self, key: tuple[int, ...]) -> Executable | None:
         with self._kept:
@@ -169,6 +218,21 @@ class AnyShapeExecutable(Executable):
                 exe.open()
             for name, digest in digests.items():
                 self._shared.setdefault(digest, exe.weights[name])
+
+
+def loaded(contents: Contents, make: Make | None = None) -> AnyShapeExecutable:
+    """The executable of a file for any sizes."""
+    opened = contents.open
+    assert opened is not None
+    plan, shapes = contents.plan, opened.shapes
+    types = {plan.buffers[p].name: plan.buffers[p].dtype for p in plan.inputs}
+    ins = tuple(TensorSpec(name, types[name], shape) for name, shape in shapes.shapes.items())
+    outs = tuple(
+        TensorSpec(name, plan.buffers[position].dtype, opened.shape(shape))
+        for name, position, shape in zip(plan.output_names, plan.outputs, opened.outputs, strict=True)
+    )
+    program = OpenProgram(opened.plan, contents.sources, contents.binaries, contents.weights, opened.example)
+    return AnyShapeExecutable(plan.target, shapes, ins, outs, make, program)
 
 
 def _digest(array: np.ndarray) -> bytes:

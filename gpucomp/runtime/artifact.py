@@ -1,6 +1,6 @@
 """``model.gpuc``: a compiled model in one file. Reading it needs no compiler; nothing here runs it.
 
-    manifest.json          format, schema, the plan, bytes and SHA-256 of every other member
+    manifest.json          format, schema, the plan, bytes and SHA-256 of every other member; for any sizes ``open_model``
     sources/NAME           the kernels' sources
     binaries/NAME          machine code for the target; for CUDA also PTX, which newer devices load
     weights.safetensors    mapped into memory; the CPU target may run with a copy (``large_pages``)
@@ -21,15 +21,17 @@ from pathlib import Path
 
 import numpy as np
 
-from gpucomp.artifact import container, manifest, weights
+from gpucomp.artifact import container, manifest, open_model, weights
 from gpucomp.artifact.container import Bytes
+from gpucomp.artifact.open_model import OpenModel
 from gpucomp.artifact.plan import WEIGHT, Plan
 from gpucomp.errors import ArtifactError, quote
 from gpucomp.ir.types import DTYPES, STRING, TensorType
 
 FORMAT = "gpucomp"
 Rebuild = Callable[[Plan, Mapping[str, str]], dict[str, bytes]]
-SCHEMA = 4
+SCHEMA = 4  # of a model for one set of sizes
+OPEN_SCHEMA = 5  # of a model for any sizes
 MANIFEST, WEIGHTS, STRINGS, DYNAMIC_MODEL = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
 SOURCES, BINARIES = "sources/", "binaries/"
 
@@ -37,7 +39,7 @@ SOURCES, BINARIES = "sources/", "binaries/"
 @dataclass(frozen=True)
 class Contents:
     """A compiled model. ``sources`` and ``binaries`` are by the names in the plan's kernels, weights by buffer name;
-    ``dynamic_model`` is as in ``Executable``.
+    ``dynamic_model`` is as in ``Executable``. ``open`` is a model for any sizes; ``plan`` is then its plan with formulas.
     """
 
     plan: Plan
@@ -45,6 +47,7 @@ class Contents:
     binaries: Mapping[str, bytes] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     dynamic_model: bytes = b""
+    open: OpenModel | None = None
 
 
 def weight_types(plan: Plan) -> dict[str, TensorType]:
@@ -61,7 +64,9 @@ def _text_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
 def save(path: str | Path, contents: Contents, *, durable: bool = True) -> None:
     """Write ``path``, completely or not at all. Equal contents give equal bytes. ``durable``: see ``container.write``."""
     plan = contents.plan
-    manifest.check_plan(plan)
+    manifest.check_plan(manifest.without_places(plan))
+    if contents.open is not None:
+        open_model.check(contents.open)
     types = weight_types(plan)
     for name, type in types.items():
         found = contents.weights[name]
@@ -79,7 +84,8 @@ def save(path: str | Path, contents: Contents, *, durable: bool = True) -> None:
         members[DYNAMIC_MODEL] = [contents.dynamic_model]
     description = {
         "format": FORMAT,
-        "schema": SCHEMA,
+        "schema": SCHEMA if contents.open is None else OPEN_SCHEMA,
+        **({} if contents.open is None else {"open": open_model.data_of(contents.open)}),
         "plan": manifest.data_of(plan),
         "members": {name: _digest(pieces) for name, pieces in members.items()},
     }
@@ -98,7 +104,10 @@ def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
         raise ArtifactError(f"{quote(path)} is not a compiled model: it has no {MANIFEST}", code="GPC7001")
     description = manifest.loads(members.pop(MANIFEST))
     _check_schema(path, description)
-    plan = manifest.plan_of(description["plan"])
+    opened = None
+    if description["schema"] == OPEN_SCHEMA:
+        opened = open_model.model_of(description["open"], description["plan"])
+    plan = opened.plan.plan if opened else manifest.plan_of(description["plan"])
     _check_members(path, description["members"], members)
     sources = {}
     for name, view in _under(SOURCES, members).items():
@@ -114,7 +123,7 @@ def load(path: str | Path, *, rebuild: Rebuild | None = None) -> Contents:
     if rebuild is not None:
         binaries = rebuild(plan, sources)
     arrays = weights.read(members[WEIGHTS], weight_types(plan)) | _texts(path, plan, members)
-    return Contents(plan, sources, binaries, arrays, bytes(members.get(DYNAMIC_MODEL, b"")))
+    return Contents(plan, sources, binaries, arrays, bytes(members.get(DYNAMIC_MODEL, b"")), opened)
 
 
 def _texts(path: Path, plan: Plan, members: Mapping[str, memoryview]) -> dict[str, np.ndarray]:
@@ -150,13 +159,15 @@ def _digest(pieces: Sequence[Bytes]) -> dict[str, object]:
 def _check_schema(path: Path, description: object) -> None:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ArtifactError(f"{quote(path)}: {MANIFEST} does not describe a compiled model", code="GPC7004")
-    if description.get("schema") != SCHEMA or type(description["schema"]) is not int:
+    schema = description.get("schema")
+    if schema not in (SCHEMA, OPEN_SCHEMA) or type(schema) is not int:
         raise ArtifactError(
-            f"{quote(path)} has schema {quote(description.get('schema'))}, this gpucomp reads {SCHEMA}: compile again",
+            f"{quote(path)} has schema {quote(schema)}, this gpucomp reads {SCHEMA} and {OPEN_SCHEMA}: compile again",
             code="GPC7002",
         )
-    if description.keys() != {"format", "schema", "plan", "members"} or not isinstance(description["members"], dict):
-        raise ArtifactError(f"{quote(path)}: {MANIFEST} has other fields than schema {SCHEMA}", code="GPC7004")
+    fields = {"format", "schema", "plan", "members"} | ({"open"} if schema == OPEN_SCHEMA else set())
+    if description.keys() != fields or not isinstance(description["members"], dict):
+        raise ArtifactError(f"{quote(path)}: {MANIFEST} has other fields than schema {schema}", code="GPC7004")
 
 
 def _check_members(path: Path, expected: Mapping[str, object], members: Mapping[str, memoryview]) -> None:

@@ -135,6 +135,30 @@ class _Segment:
     shared_ns: float = 0.0
 
 
+class _Costs:
+    """``estimated_ns`` of all launches of a program at once, for plans that differ in sizes only."""
+
+    def __init__(self, plan: Plan, launches: Sequence[int]) -> None:
+        arguments = [list(dict.fromkeys(plan.launches[number].args)) for number in launches]
+        most = max(map(len, arguments), default=0)
+        nothing = len(plan.buffers)  # the position of a buffer without bytes
+        padded = [a + [nothing] * (most - len(a)) for a in arguments]
+        self._arguments = np.array(padded, np.int64).reshape(len(launches), most)
+        self._itemsizes = np.array([*(max(NAMED[b.dtype].nbytes, 1) for b in plan.buffers), 1])
+        kernels = [plan.kernels[plan.launches[number].kernel] for number in launches]
+        self._contractions = np.array([k for k, kernel in enumerate(kernels) if kernel.family == "contraction"], int)
+
+    def of(self, plan: Plan, tasks: Sequence[int]) -> np.ndarray:
+        """About the nanoseconds of each launch that threads can share, 0 for one of a single task."""
+        nbytes = np.array([*(b.nbytes for b in plan.buffers), 0], float)
+        costs = nbytes[self._arguments].sum(axis=1) / BYTES_A_NS
+        if len(self._contractions):
+            elements = (nbytes / self._itemsizes)[self._arguments[self._contractions]]
+            products = np.sort(elements, axis=1)[:, -3:].prod(axis=1)
+            costs[self._contractions] = np.maximum(costs[self._contractions], np.sqrt(products) / MULTIPLY_ADDS_A_NS)
+        return np.where(np.array(tasks) > 1, costs, 0.0)
+
+
 class _Arena:
     """Memory for the temporaries of one run at a time. It grows to what the largest program needs that shares it."""
 
@@ -175,11 +199,12 @@ class CpuProgram:
             self._kept = {
                 k: self._loaded(b, weights) for k, b in enumerate(plan.buffers) if b.kind in (WEIGHT, COUNTER)
             }
+            self._arena = _Arena()
+            self._arena.of(plan.arena_bytes)  # too large is told before what else is wrong
             processor.require(plan.features, plan.arch)
             self._runner = _runner(plan, binaries)
             self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
             self._context_address = address_of(self._context)
-            self._arena = _Arena()
         else:
             self.threads, self._kept, self._arena = like.threads, like._kept, like._arena
             self._runner, self._context, self._context_address = like._runner, like._context, like._context_address
@@ -188,13 +213,16 @@ class CpuProgram:
             if buffer.kind == NUMBERS:
                 self._memory[k] = np.array(buffer.numbers, NAMED[buffer.dtype].numpy).reshape(buffer.shape)
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
-        self._build_table()
+        if like is None:
+            self._build_table()
+            self.reset()
+        else:
+            self._take_table(like)
         self._bind_arena()
-        self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)  # never freed: a late thread may write
-        self._notes = tuple(address_of(clocks) for clocks in self._clocks)
+        self._clocks = np.zeros((0, 0, 2), np.int64)
+        self._notes: Notes = ()
         self._tick = 0.0
         self._epoch = 0
-        self.reset()
         _programs.add(self)
 
     def reset(self) -> None:
@@ -232,6 +260,10 @@ class CpuProgram:
 
     def _timed(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
         with self._arena.lock:
+            if not self._notes:
+                # never freed: a late thread may write
+                self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)
+                self._notes = tuple(address_of(clocks) for clocks in self._clocks)
             warm = self._run_timed(inputs)
             if not self._tick and len(self._table):
                 time.sleep(CALIBRATION_S)
@@ -315,6 +347,7 @@ class CpuProgram:
     def _build_table(self) -> None:
         """Build the launch table of the native runner, and note which of its arguments change from run to run."""
         plan = self.plan
+        self._costs: _Costs | None = None
         self._segments: list[_Segment] = []
         self._launch_numbers: list[int] = []
         entries: list[tuple[int, int, int]] = []
@@ -337,19 +370,62 @@ class CpuProgram:
             else:
                 self._segments.append(_Segment(len(entries) - 1, len(entries), None, shared))
         self._table = Table(entries, self.threads)
-        self._numbers = {k: np.array(one.numbers, np.int64) for k, one in enumerate(plan.kernels) if one.numbers}
         places: dict[int, list[int]] = {}
         for place, position in enumerate(arguments):
             places.setdefault(position, []).append(place)
         for position, where in places.items():
-            memory = self._numbers[-1 - position] if position < 0 else self._memory[position]
+            memory = self._memory[position] if position >= 0 else None
             if memory is not None:
                 self._table.arguments[where] = address_of(memory)
+        given = [(place, -1 - k) for k, where in places.items() if k < 0 for place in where]
+        self._number_places, self._number_kernels = np.array(given, np.int64).reshape(-1, 2).T
+        self._filled = {k: places.get(k, []) for k, b in enumerate(plan.buffers) if b.kind == NUMBERS}
+        self._give_numbers()
+        temporary = [(place, k) for k, b in enumerate(plan.buffers) if b.kind == TEMP for place in places.get(k, [])]
+        self._temporary_places, self._temporary_of = np.array(temporary, np.int64).reshape(-1, 2).T
         on_host = {p for launch in plan.launches if launch.kernel < 0 for p in launch.args}
-        self._temporary = {k: places.get(k, []) for k, b in enumerate(plan.buffers) if b.kind == TEMP}
+        self._temporary = [k for k, b in enumerate(plan.buffers) if b.kind == TEMP]
         self._seen = [k for k in self._temporary if k in on_host or k in plan.inputs or k in plan.outputs]
         moving = (k for k, b in enumerate(plan.buffers) if b.kind in (INPUT, OUTPUT))
         self._moving = {k: np.array(places.get(k, []), np.int64) for k in moving}
+
+    def _take_table(self, like: CpuProgram) -> None:
+        """What ``_build_table`` makes, from a program whose plan differs in sizes only."""
+        plan = self.plan
+        self._launch_numbers, self._temporary, self._seen = like._launch_numbers, like._temporary, like._seen
+        self._temporary_places, self._temporary_of = like._temporary_places, like._temporary_of
+        self._number_places, self._number_kernels = like._number_places, like._number_kernels
+        self._filled = like._filled
+        self._moving, self._costs = like._moving, like._costs or _Costs(plan, like._launch_numbers)
+        tasks = [plan.kernels[plan.launches[number].kernel].groups[0] for number in self._launch_numbers]
+        self._table = like._table.with_tasks(tasks)
+        for row, number in enumerate(self._launch_numbers):
+            kernel = plan.launches[number].kernel
+            if (name := plan.kernels[kernel].name) != like.plan.kernels[kernel].name:  # another variant
+                assert self._runner is not None
+                self._table.set_code(row, self._runner.image.address(f"{name}.call"))
+        self._give_numbers()
+        costs = self._costs.of(plan, tasks)
+        self._segments = [
+            segment
+            if segment.host is not None
+            else _Segment(segment.first, segment.last, None, float(costs[segment.first : segment.last].sum()))
+            for segment in like._segments
+        ]
+        like._costs = self._costs
+        if any(segment.host is not None for segment in self._segments):
+            check_host(plan)
+
+    def _give_numbers(self) -> None:
+        """Let the launches point to the numbers of this plan: those of their kernels, and whole buffers of them."""
+        self._numbers = np.array([n for kernel in self.plan.kernels for n in kernel.numbers], np.int64)
+        if len(self._number_places):
+            starts = np.cumsum([0, *(len(kernel.numbers) for kernel in self.plan.kernels)])
+            self._table.arguments[self._number_places] = address_of(self._numbers) + 8 * starts[self._number_kernels]
+        for position, places in self._filled.items():
+            memory = self._memory[position]
+            assert memory is not None
+            self._table.arguments[places] = address_of(memory)
 
     def _bind_arena(self) -> None:
         """Let temporaries lie in the arena, which may have been replaced by a larger one since the last run."""
@@ -357,12 +433,13 @@ class CpuProgram:
         if memory is self._bound_to:
             return
         self._bound_to, base = memory, address_of(memory)
-        for position, places in self._temporary.items():
+        for position in self._temporary:
             buffer = self.plan.buffers[position]
             if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
                 raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
-            for place in places:
-                self._table.arguments[place] = base + buffer.offset
+        if len(self._temporary_places):
+            offsets = np.array([buffer.offset for buffer in self.plan.buffers], np.int64)
+            self._table.arguments[self._temporary_places] = base + offsets[self._temporary_of]
         for position in self._seen:
             buffer = self.plan.buffers[position]
             dtype = NAMED[buffer.dtype].numpy

@@ -125,6 +125,34 @@ class KernelInfo:
     arithmetic: str = ""
 
 
+def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
+    """Every launch of a plan, in order."""
+    infos = []
+    for launch in plan.launches:
+        if launch.kernel < 0:
+            name = launch.name or launch.host
+            infos.append(KernelInfo(name, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why))
+            continue
+        kernel = plan.kernels[launch.kernel]
+        infos.append(
+            KernelInfo(
+                launch.name or kernel.name,
+                kernel.family,
+                launch.ops,
+                launch.nodes,
+                kernel.schedule,
+                kernel.tier,
+                kernel.label,
+                launch.why,
+                kernel.name,
+                kernel.operations,
+                kernel.traffic,
+                kernel.arithmetic,
+            )
+        )
+    return tuple(infos)
+
+
 class Executable:
     """A compiled model. ``run`` opens the device on its first call and may be called from several threads.
 
@@ -221,33 +249,7 @@ class Executable:
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Every launch of a run, in order, host operators included."""
-        infos = []
-        for launch in self.plan.launches:
-            if launch.kernel < 0:
-                infos.append(
-                    KernelInfo(
-                        launch.name or launch.host, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why
-                    )
-                )
-                continue
-            kernel = self.plan.kernels[launch.kernel]
-            infos.append(
-                KernelInfo(
-                    launch.name or kernel.name,
-                    kernel.family,
-                    launch.ops,
-                    launch.nodes,
-                    kernel.schedule,
-                    kernel.tier,
-                    kernel.label,
-                    launch.why,
-                    kernel.name,
-                    kernel.operations,
-                    kernel.traffic,
-                    kernel.arithmetic,
-                )
-            )
-        return tuple(infos)
+        return kernels_of(self.plan)
 
     @property
     def peak_bytes(self) -> int:
@@ -266,7 +268,10 @@ class Executable:
         """
         arrays = self._checked(inputs)
         with self._lock:
-            results = self._opened().run(arrays)
+            try:
+                results = self._opened().run(arrays)
+            except MemoryError:
+                raise self._no_memory() from None
         found = gathered(results, self.plan.output_containers)
         return self._dynamic.run(found) if self.dynamic_model else found
 
@@ -295,12 +300,22 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the model as one ``.gpuc`` file, completely or not at all; ``gpucomp.load`` reads it."""
-        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.dynamic_model))
+        artifact.save(path, self.contents())
+
+    def contents(self) -> Contents:
+        """What a file holds."""
+        return Contents(self.plan, self.sources, self.binaries, self.weights, self.dynamic_model)
 
     def open(self) -> None:
         """Open the device now rather than on the first run. Raises ``DeviceError`` if it cannot run the model."""
         with self._lock:
             self._opened()
+
+    def _no_memory(self) -> DeviceError:
+        return DeviceError(
+            f"{self.plan.target}: the model needs {self.peak_bytes} bytes of memory, which are not available",
+            code="GPC5013",
+        )
 
     def _opened(self) -> Program:
         if self._program is None:
@@ -310,9 +325,6 @@ class Executable:
                 shared = {} if self._like is None else {"like": self._like._opened()}
                 self._program = program(self.plan, self.sources, self.binaries, self.weights, **shared)
             except MemoryError:
-                raise DeviceError(
-                    f"{self.plan.target}: the model needs {self.peak_bytes} bytes of memory, which are not available",
-                    code="GPC5013",
-                ) from None
+                raise self._no_memory() from None
         assert self._program is not None
         return self._program

@@ -49,6 +49,24 @@ class Table:
         )
         self.address: int = address_of(self._rows)
 
+    def with_tasks(self, tasks: Sequence[int]) -> Table:
+        """The same launches with these numbers of tasks, and with arguments of their own."""
+        made = object.__new__(Table)
+        made.arguments = self.arguments.copy()
+        made._tasks = np.array(tasks, np.uint64)
+        made._threads, made._parts = self._threads, {}
+        made._states = aligned(self._states.shape, self._states.dtype)
+        made._rows = self._rows.copy()
+        made._rows[:, 1] += np.uint64((address_of(made.arguments) - address_of(self.arguments)) % (1 << 64))
+        made._rows[:, 2] = made._tasks
+        made._rows[:, 3] += np.uint64((address_of(made._states) - address_of(self._states)) % (1 << 64))
+        made.address = address_of(made._rows)
+        return made
+
+    def set_code(self, row: int, address: int) -> None:
+        """Let launch ``row`` run other code, with the same arguments."""
+        self._rows[row, 0] = address
+
     def __len__(self) -> int:
         return len(self._rows)
 

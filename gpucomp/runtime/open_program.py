@@ -19,8 +19,10 @@ class OpenProgram:
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
+        example: Mapping[str, int],
     ) -> None:
-        self.open_plan = open_plan
+        """``example`` has the sizes for which everything was decided that decides only speed."""
+        self.open_plan, self.example = open_plan, example
         self.sources, self.binaries, self.weights = sources, binaries, weights
         self._first: Executable | None = None
 
@@ -30,5 +32,7 @@ class OpenProgram:
         if plan is None:
             return None
         made = Executable(plan, self.sources, self.binaries, self.weights, like=self._first)
-        self._first = self._first or made
+        if self._first is None:
+            self._first = made
+            self.weights = made.weights  # where its program keeps them
         return made

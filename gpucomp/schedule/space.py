@@ -113,6 +113,10 @@ def _as_it_is(kernel: Kernel, s: Tunables, p: Sizes) -> Packing | None:
     return None
 
 
+def _as_fast(s: Tunables, own: Sizes, p: Sizes) -> float:
+    return 1.0
+
+
 def _itself(kernel: Kernel[K]) -> Kernel[K]:
     return kernel
 
@@ -149,6 +153,8 @@ class Family(Generic[K]):
     in_words(kernel)             -> the kernel with bytes as words of four, if the template multiplies words. The order
                                     of its parameters stays, some of them become i32
     in_memory_order(kernel)      -> the kernel with its depth in memory order, if the template supports that
+    elsewhere(s, own, p)         -> how many times as long as estimated a source takes at ``p`` that is for any size, and was
+                                    written for ``own``
     any_size                     -> whether extents may be sizes that each run decides: what is emitted is then right for all
                                     of them, and the other functions see the kernel at the example's sizes
     """
@@ -176,6 +182,7 @@ class Family(Generic[K]):
     emit: Callable[..., Any] = field(kw_only=True)
     template: str = ""
     any_size: bool = False
+    elsewhere: Callable[[Any, Any, Any], float] = _as_fast
 
     @property
     def title(self) -> str:
@@ -267,7 +274,7 @@ def too_many_groups(groups: int) -> Iterator[str]:
 def cannot_meet(groups: int, limits: Limits) -> Iterator[str]:
     """Why ``groups`` work-groups cannot share one part of the result. The last to arrive reads what others stored."""
     if not limits.device_fence and groups > 1:
-        yield f"{groups} work-groups share a result, the device has no fence that orders memory between them"
+        yield f"{groups} work-groups share a result, but the device has no fence that orders memory between work-groups"
 
 
 def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """Commands with sizes that each run decides: those that take them, and those that say that they do not."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -56,11 +58,111 @@ def test_run_tells_a_size_outside_the_range(saved, command):
     assert "'h' is 25, 8 to 64, a multiple of 8 expected" in done.err
 
 
-@pytest.mark.parametrize("name", ["compile", "bench", "inspect", "compare", "tune"])
+@pytest.mark.parametrize("name", ["bench", "compare", "tune"])
 def test_what_is_of_one_set_of_sizes_says_so(saved, command, name):
-    more = ["-o", saved / "m.gpuc"] if name == "compile" else []
-    done = command(name, saved / "m.onnx", "--shapes", SHAPES, *more)
+    done = command(name, saved / "m.onnx", "--shapes", SHAPES)
 
     assert done.code == 2
     assert "GPC2017" in done.err
-    assert not (saved / "m.gpuc").exists()
+
+
+@pytest.fixture
+def compiled(saved, command):
+    done = command("compile", saved / "m.onnx", "--shapes", SHAPES, "-o", saved / "m.gpuc")
+    assert done.code == 0, done.err
+    return saved
+
+
+def test_compile_writes_a_file_for_any_size(compiled, command):
+    done = command("run", compiled / "m.gpuc", "--input", f"x={compiled / 'array.npy'}", "--output-dir", compiled)
+
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(np.load(compiled / "y.npy"), np.full((3, 12), 2, np.float32))
+
+
+def test_compile_says_why_there_is_no_such_file(saved, command):
+    onnx.save(model([node("NonZero", ["x"], ["y"])], [value("x", ["n"])], ["y"]), saved / "v.onnx")
+
+    done = command("compile", saved / "v.onnx", "--shapes", "x:{n}", "-o", saved / "v.gpuc")
+
+    assert (done.code, "GPC2017" in done.err) == (2, True)
+    assert "has no file (shapes depend on values); give a number for each in --shapes" in done.err
+    assert not (saved / "v.gpuc").exists()
+
+
+@pytest.mark.parametrize("options", [["m.gpuc"], ["m.onnx", "--shapes", SHAPES]], ids=["file", "model"])
+def test_inspect_explains_a_model_for_any_size(compiled, command, options):
+    told = command("inspect", compiled / options[0], *options[1:]).out.splitlines()
+
+    assert "size      n: 1 to 8, says the given shape of input 'x'" in told
+    assert "size      h: 8 to 64, a multiple of 8, says the given shape of input 'x'" in told
+    assert "input     x: f32[n,h]" in told
+    assert "output    y: f32[n,h/2]" in told
+    assert any(line.startswith("kernels   1: ") for line in told)
+
+
+def test_inspect_lists_kernels_with_the_numbers_of_a_run(compiled, command):
+    told = command("inspect", compiled / "m.gpuc", "--kernels").out
+
+    assert "numbers of a run" in told
+    assert "h/2" in told
+
+
+def test_inspect_writes_the_sources_of_a_file_for_any_size(compiled, command):
+    done = command("inspect", compiled / "m.gpuc", "--sources", compiled / "sources")
+
+    assert done.code == 0, done.err
+    assert len(list((compiled / "sources").iterdir())) == 1
+
+
+def trace(folder, *lines):
+    (folder / "trace.jsonl").write_text("\n".join(lines) + "\n")
+    return folder / "trace.jsonl"
+
+
+def test_bench_runs_a_trace(compiled, command):
+    path = trace(compiled, '{"n": 1, "h": 8}', '{"x": [3, 24]}', "", '{"h": 8, "n": 1}')
+
+    done = command("bench", compiled / "m.gpuc", "--shapes-from", path, "--json", compiled / "r.json")
+
+    assert done.code == 0, done.err
+    assert "ms for 3 runs of 2 sets of sizes from 'trace.jsonl'" in done.out
+    found = json.loads((compiled / "r.json").read_text())
+    assert found["sizes"] == [{"n": 1, "h": 8}, {"n": 3, "h": 24}, {"n": 1, "h": 8}]
+    assert len(found["samples_ms"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        ("{", "GPC2035", "line 2: a JSON object with a size for each of 'n', 'h' expected"),
+        ("[1, 8]", "GPC2035", "line 2: a JSON object with a size for each of 'n', 'h' expected"),
+        ("[" * 5000, "GPC2035", "line 2: a JSON object"),
+        ('{"n": 1}', "GPC2111", "dimension 'h' has no size, 8 to 64, a multiple of 8 expected"),
+        ('{"n": 9, "h": 8}', "GPC2111", "dimension 'n' is 9, 1 to 8 expected, as the given shape of input 'x' says"),
+        ('{"n": -1, "h": 8}', "GPC2111", "dimension 'n' is -1, 1 to 8 expected"),
+        ('{"n": true, "h": 8}', "GPC2035", "line 2: a list of 2 sizes for input 'x' expected"),
+        ('{"x": [1, 2, 3]}', "GPC2035", "line 2: a list of 2 sizes for input 'x' expected"),
+        ('{"x": [1, 9]}', "GPC2111", "dimension 1 of input 'x': 'h' is 9"),
+        ('{"k": 1}', "GPC2111", "the model has no dimension 'k'; its dimensions are 'n', 'h'"),
+    ],
+)
+def test_a_wrong_trace_is_told(compiled, command, line, code, told):
+    done = command("bench", compiled / "m.gpuc", "--shapes-from", trace(compiled, '{"n": 1, "h": 8}', line))
+
+    assert done.code == 2
+    assert code in done.err
+    assert told in done.err
+
+
+def test_a_trace_needs_a_model_for_any_size(saved, command):
+    path = trace(saved, '{"n": 1}')
+    command("compile", saved / "m.onnx", "--shapes", "x:1x8", "-o", saved / "one.gpuc")
+
+    late = (
+        "one.gpuc' is compiled for one set of sizes, too late for --shapes-from: compile the .onnx model for any size"
+    )
+    assert late in command("bench", saved / "one.gpuc", "--shapes-from", path).err
+    assert "error GPC2028: --shapes-from needs" in command("bench", saved / "m.onnx", "--shapes-from", path).err
+    done = command("bench", saved / "m.onnx", "--shapes", SHAPES, "--shapes-from", saved / "none.jsonl")
+    assert "error GPC2004: cannot read" in done.err

@@ -17,7 +17,7 @@ import numpy as np
 from gpucomp.artifact import container
 from gpucomp.runtime import artifact
 from tests.hostile.corpus import OK, Act, add
-from tests.runtime.samples import contents
+from tests.runtime.samples import contents, open_contents
 
 MANIFEST = "manifest.json"
 
@@ -32,8 +32,18 @@ def whole() -> bytes:
         return (Path(folder) / "m.gpuc").read_bytes()
 
 
-def members() -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(whole())) as file:
+@cache
+def whole_open() -> bytes:
+    """As ``whole``, for any sizes."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        artifact.save(Path(folder) / "m.gpuc", open_contents())
+        return (Path(folder) / "m.gpuc").read_bytes()
+
+
+def members(file_bytes: Callable[[], bytes] = whole) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(file_bytes())) as file:
         return {name: file.read(name) for name in file.namelist()}
 
 
@@ -65,12 +75,15 @@ def sealed(
     manifest: Callable[[dict[str, Any]], object] = lambda m: None,
     mention: str = "",
     act: Callable[[Path], None] = load,
+    file_bytes: Callable[[], bytes] = whole,
     **changed: bytes | None,
 ) -> None:
     """A case of other contents, with right digests and a right zip around them. ``None`` leaves a member out."""
 
     def prepare(folder: Path) -> Act:
-        parts: dict[str, Any] = members() | {k.replace("__", "/").replace("_dot_", "."): v for k, v in changed.items()}
+        parts: dict[str, Any] = members(file_bytes) | {
+            k.replace("__", "/").replace("_dot_", "."): v for k, v in changed.items()
+        }
         parts = {name: content for name, content in parts.items() if content is not None}
         text = parts.pop(MANIFEST)
         description = json.loads(text)
@@ -397,3 +410,131 @@ sealed("rest_of_random_bytes", "GPC3002", act=outputs, rest_dot_onnx=b"\xff\x07"
 sealed("rest_of_nothing", OK, rest_dot_onnx=b"")
 sealed("rest_with_data_in_a_file", "GPC3023", act=rest_alone, rest_dot_onnx=other_rest("../../secret.bin"))
 sealed("rest_that_reads_etc_passwd", "GPC3023", act=rest_alone, rest_dot_onnx=other_rest("/etc/passwd"))
+
+
+# models for any sizes
+
+
+def at_sizes(path: Path) -> None:
+    """Make the plans of the ends of the ranges; nothing is run."""
+    import gpucomp
+
+    exe = gpucomp.load(path)
+    for n in (1, 3, 5, 64):
+        exe.at(n=n, h=8)  # type: ignore[attr-defined]
+        exe.at(n=n, h=32)  # type: ignore[attr-defined]
+
+
+def opened(
+    what: str, code: str, change: Callable[[dict[str, Any]], object], act: Callable[[Path], None] = load
+) -> None:
+    """A case of the manifest of a model for any sizes."""
+    sealed(f"open_{what}", code, lambda m: change(m) and None, "", act, whole_open)
+
+
+def step(what: str, made: object, code: str = "GPC7024", act: Callable[[Path], None] = load) -> None:
+    """A case of one formula, that of n*h."""
+    opened(f"step_{what}", code, lambda m: m["open"]["steps"].__setitem__(0, made), act)
+
+
+def field(what: str, key: str, wrong: object, code: str = "GPC7004", act: Callable[[Path], None] = load) -> None:
+    opened(f"{key}_{what}", code, lambda m: m["open"].__setitem__(key, wrong), act)
+
+
+step("of_itself", ["sum", 0, [[1, [2]]], 1])
+step("of_a_later_one", ["sum", 0, [[1, [3]]], 1])
+step("of_a_place_below_0", ["sum", 0, [[1, [-1]]], 1])
+step("of_a_place_that_is_true", ["sum", 0, [[1, [True]]], 1])
+step("of_a_fraction", ["sum", 0, [[1, [0.0]]], 1])
+step("with_a_factor_that_is_true", ["sum", 0, [[True, [0]]], 1])
+step("with_a_factor_of_70_bits", ["sum", 0, [[1 << 70, [0]]], 1])
+step("with_a_factor_that_is_text", ["sum", 0, [["1", [0]]], 1])
+step("by_0", ["sum", 0, [], 0])
+step("by_less_than_0", ["sum", 0, [], -1])
+step("by_itself", ["quotient", 0, 2])
+step("of_65_factors", ["sum", 0, [[1, [0] * 65]], 1])
+step("of_1001_terms", ["sum", 0, [[1, [0]]] * 1001, 1])
+step("least_of_nothing", ["least", []])
+step("least_of_a_number", ["least", 0])
+step("unknown", ["sqrt", 0])
+step("with_a_call", ["__import__('os').system('touch PWNED')", 0])
+step("null", None)
+step("table", {"sum": 0})
+step("nested", ["sum", 0, [[[[[[[[1]]]]]], [0]]], 1])
+step("past_64_bits", ["sum", 0, [[1 << 62, [0, 1]]], 1], "GPC2113", at_sizes)
+step("power_past_64_bits", ["sum", 0, [[1, [1] * 64]], 1], "GPC2113", at_sizes)
+step("no_whole_number", ["sum", 1, [[2, [0]]], 2], "GPC2113", at_sizes)
+step("below_0", ["sum", -100_000, [[1, [0]]], 1], "GPC7024", at_sizes)
+step("of_absurd_bytes", ["sum", 1 << 60, [[1, [0]]], 1], "GPC7024", at_sizes)
+opened(
+    "quotient_by_0",
+    "GPC2113",
+    lambda m: m["open"]["steps"].__setitem__(slice(1, 3), [["sum", 0, [], 1], ["quotient", 0, 3]]),
+    at_sizes,
+)
+opened("no_steps", "GPC7004", lambda m: m["open"].update(steps=[]))
+opened("many_steps", "GPC7024", lambda m: m["open"].update(steps=[["least", [0]]] * 100_001))
+opened("many_places", "GPC7024", lambda m: m["open"].update(steps=[["least", [0] * 1000]] * 600))
+opened(
+    "steps_that_double",  # their texts and polynomials would have 2**400 terms
+    OK,
+    lambda m: (
+        m["open"]["steps"].extend(["sum", 0, [[1, [k]], [1, [k, k]]], 1] for k in range(6, 400))
+        or m["open"]["outputs"][0].__setitem__(0, {"place": 8})
+    ),
+)
+for key in ("dims", "steps", "conditions", "stacks", "outputs", "alignment"):
+    for what, wrong in HOSTILE.items():
+        if not (wrong == [] and key in ("conditions", "steps")):
+            field(what, key, wrong, "GPC7024" if (what, key) == ("list", "dims") else "GPC7004")
+field("more", "dims", [{"name": "n", "low": 1, "high": 2, "multiple": 1, "said": "x", "example": 1, "more": 1}])
+opened("dims_no_input_has", "GPC7004", lambda m: m["open"]["dims"].append({**m["open"]["dims"][0], "name": "k"}))
+opened("dims_of_one_name", "GPC7004", lambda m: m["open"]["dims"][1].update(name="n"))
+for what, change in {
+    "no_size": {"low": 9, "high": 3},
+    "negative": {"low": -1},
+    "huge": {"high": 1 << 40},
+    "multiple_0": {"multiple": 0},
+    "boolean": {"low": True},
+    "fraction": {"low": 1.0},
+    "no_name": {"name": ""},
+    "name_a_list": {"name": []},
+    "said_null": {"said": None},
+    "example_outside": {"example": 65},
+    "example_true": {"example": True},
+}.items():
+    opened(f"dim_{what}", "GPC7004", lambda m, change=change: m["open"]["dims"][0].update(change))
+field("place_outside", "conditions", [[99, "==", True]])
+field("relation_unknown", "conditions", [[0, ">", True]])
+field("truth_a_number", "conditions", [[0, "==", 1]])
+field("a_pair", "conditions", [[0, "=="]])
+field("never_met", "conditions", [[0, "<", True]], "GPC2113", at_sizes)
+field("a_cycle", "stacks", [[[2], [2]], [[3], [0]], [[4], [0, 1]]])
+field("above_itself", "stacks", [[[2], [0]], [[3], [0]], [[4], [0, 1]]])
+field("twice", "stacks", [[[2], []], [[2], [0]], [[4], [0]]])
+field("missing", "stacks", [[[2], []]])
+field("of_an_input", "stacks", [[[0], []], [[3], [0]], [[4], [0, 1]]])
+field("outside", "stacks", [[[2], []], [[3], [0]], [[99], [0, 1]]])
+field("huge", "alignment", 1 << 40)
+field("place_outside", "outputs", [[{"place": 99}], []])
+field("too_few", "outputs", [])
+opened("a_weight_with_a_formula", "GPC7004", lambda m: m["plan"]["buffers"][1].update(shape=[{"place": 0}], nbytes=0))
+opened(
+    "an_input_with_a_formula", "GPC7004", lambda m: m["plan"]["buffers"][0].update(shape=[{"place": 2}, {"place": 1}])
+)
+opened("bytes_with_a_formula", "GPC7004", lambda m: m["plan"]["buffers"][2].update(nbytes={"place": 0}))
+opened("bytes_of_an_open_buffer", "GPC7004", lambda m: m["plan"]["buffers"][5].update(nbytes=8))
+opened("strings", "GPC7004", lambda m: m["plan"]["buffers"][5].update(dtype="string"))
+opened("shape_place_outside", "GPC7004", lambda m: m["plan"]["buffers"][2].update(shape=[{"place": 99}]))
+opened("shape_place_true", "GPC7004", lambda m: m["plan"]["buffers"][2].update(shape=[{"place": True}]))
+opened("shape_place_more", "GPC7004", lambda m: m["plan"]["buffers"][2].update(shape=[{"place": 1, "x": 1}]))
+opened("numbers_of_an_unknown_kind", "GPC7004", lambda m: m["plan"]["kernels"][0].update(numbers=[["root", 0]]))
+opened("numbers_that_are_numbers", "GPC7004", lambda m: m["plan"]["kernels"][0].update(numbers=[3]))
+opened("numbers_outside", "GPC7004", lambda m: m["plan"]["kernels"][0].update(numbers=[["size", 99]]))
+opened("many_groups", "GPC7024", lambda m: m["open"]["steps"].__setitem__(3, ["sum", 1 << 31, [], 1])
+       or m["plan"]["kernels"][0].update(groups=[{"place": 5}, 1, 1]) or m["plan"]["buffers"][2].update(shape=[1], nbytes=4),
+       at_sizes)  # fmt: skip
+opened("schema_without_formulas", "GPC7004", lambda m: m.pop("open"))
+opened("formulas_in_schema_4", "GPC7004", lambda m: m.update(schema=4))
+sealed("open_place_in_a_fixed_plan", "GPC7004", lambda m: m["plan"]["buffers"][3].update(shape=[{"place": 0}]))
+sealed("open_numbers_in_a_fixed_plan", "GPC7004", lambda m: m["plan"]["kernels"][0].update(numbers=[["size", 0]]))

@@ -111,19 +111,21 @@ def models() -> list[bytes]:
 
 
 def artifacts() -> list[bytes]:
-    from tests.hostile.artifacts import whole
+    from tests.hostile.artifacts import whole, whole_open
 
-    return [whole()]
+    return [whole(), whole_open()]
 
 
 def manifests() -> list[bytes]:
-    from gpucomp.artifact import manifest
-    from tests.runtime.samples import PLAN
+    from gpucomp.artifact import manifest, open_model
+    from tests.runtime.samples import OPEN_PLAN, PLAN, open_contents
 
     launch = replace(
         PLAN.launches[0], kernel=-1, host="Odd", attributes={"axes": (1, -2), "raw": b"x", "limit": float("-inf")}
     )
-    return [manifest.dumps(manifest.data_of(plan)) for plan in (PLAN, replace(PLAN, launches=(launch,)))]
+    opened = {"open": open_model.data_of(open_contents().open), "plan": manifest.data_of(OPEN_PLAN.plan)}
+    fixed = [manifest.dumps(manifest.data_of(plan)) for plan in (PLAN, replace(PLAN, launches=(launch,)))]
+    return [*fixed, manifest.dumps(opened)]
 
 
 def records() -> list[bytes]:
@@ -159,10 +161,20 @@ def try_artifact(folder: Folder, data: bytes) -> None:
 
 def try_manifest(folder: Folder, data: bytes) -> None:
     """What a file says once its digests are right: they are no obstacle to whoever makes it."""
-    from gpucomp.artifact import manifest
+    from gpucomp.artifact import manifest, open_model
 
     del folder
-    manifest.plan_of(manifest.loads(data))
+    parsed = manifest.loads(data)
+    if not isinstance(parsed, dict) or "open" not in parsed:
+        manifest.plan_of(parsed)
+        return
+    model = open_model.model_of(parsed["open"], parsed.get("plan"))
+    for shape in model.outputs:
+        str(model.shape(shape))
+    for n in (1, 2, 3):
+        sizes = {name: dim.nearest(n * dim.high // 3) for name, dim in model.shapes.dims.items()}
+        model.plan.at(sizes)
+        model.plan.objection(sizes)
 
 
 def try_records(folder: Folder, data: bytes) -> None:

@@ -1,8 +1,15 @@
 """A small compiled model whose device is numpy: y = x * scale + shift, z = x itself."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from gpucomp.artifact.formulas import Formulas
+from gpucomp.artifact.open_model import OpenModel
+from gpucomp.artifact.open_plan import OpenPlan, Place, Stack
 from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.ir.dim import Dim
+from gpucomp.ir.dims import OpenShapes
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import PROGRAMS, Executable
@@ -96,6 +103,48 @@ PLAN = Plan(
     model="sample",
     features=("avx2", "fma"),
 )
+
+
+SHAPES = OpenShapes({"x": (Dim("n", 1, 64), Dim("h", 4, 32, multiple=4))}, {"n": "the test", "h": "the model"}, {})
+# of n and h: n*h, n*h + 1, floor(n*h / h), the least of n and h, 4 - n
+FORMULAS = Formulas(
+    ("n", "h"),
+    (
+        ("sum", 0, ((1, (0, 1)),), 1),
+        ("sum", 1, ((1, (2,)),), 1),
+        ("quotient", 2, 1),
+        ("least", (0, 1)),
+        ("sum", 4, ((-1, (0,)),), 1),
+    ),
+)
+OPEN_PLAN = OpenPlan(
+    replace(
+        PLAN,
+        buffers=(
+            Buffer(INPUT, "x", "f32", (Place(0), Place(1)), 0),
+            Buffer(WEIGHT, "w0", "f32", (3, 1), 12),
+            Buffer(TEMP, "t0", "f32", (Place(3), 2), 0, 0),
+            Buffer(TEMP, "t1", "f32", (16,), 64, 64),
+            Buffer(TEMP, "t2", "i8", (Place(2),), 0, 0),
+            Buffer(OUTPUT, "y", "f32", (Place(4), Place(1)), 0),
+        ),
+        kernels=(
+            replace(PLAN.kernels[0], groups=(Place(0), 1, 1), numbers=(("size", 2), ("magic", 1), ("shift", 1))),
+            replace(PLAN.kernels[1], numbers=(("size", 3),)),
+        ),
+        launches=(Launch(0, (0, 1, 2), inputs=2), Launch(1, (2, 3, 4, 5), inputs=1)),
+        outputs=(5, 0),
+    ),
+    FORMULAS,
+    ((6, "<=", False), (1, "==", False)),
+    (Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (0, 1))),
+    64,
+)
+
+
+def open_contents(plan=OPEN_PLAN):
+    model = OpenModel(SHAPES, plan, ((Place(4), Place(1)), ("n", "h")), {"n": 2, "h": 8})
+    return replace(contents(plan.plan), open=model)
 
 
 def contents(plan=PLAN):

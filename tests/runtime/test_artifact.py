@@ -410,7 +410,7 @@ def test_sources_binaries_and_weights_that_the_plan_does_not_fit_are_refused(sav
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "does not describe a compiled model"),
         (b'{"format": "other"}', "does not describe a compiled model"),
-        (b'{"format": "gpucomp"}', "has schema 'None', this gpucomp reads 4: compile again"),
+        (b'{"format": "gpucomp"}', "has schema 'None', this gpucomp reads 4 and 5: compile again"),
         (b'{"format": "gpucomp", "schema": 2}', "has schema '2', this gpucomp reads 4"),
         (b'{"format": "gpucomp", "schema": true}', "has schema 'True'"),
         (b'{"format": "gpucomp", "schema": 4}', "has other fields"),

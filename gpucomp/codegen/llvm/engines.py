@@ -43,7 +43,7 @@ WINDOWS_OF_LOOPS = Family(
 BYTE_WINDOWS = Family(
     "loops", Loops, windows.WindowSchedule, byte_windows.problem, windows.objections, nothing, geometry,
     byte_windows.default,
-    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
+    engine="bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows, any_size=True,
 )
 POOL = Family(
     "pool", Window, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
@@ -60,12 +60,12 @@ ROWWISE = Family(
 )
 SCAN = Family(
     "scan", Scan, loops.LoopsSchedule, loops.problem, loops.objections, nothing, geometry, loops.default,
-    emit=emit_scan,
+    emit=emit_scan, any_size=True,
 )
 SCATTER = Family(
     "scatter", Scatter, loops.ScatterSchedule, loops.problem, loops.objections, nothing, geometry,
     loops.scatter_default,
-    emit=emit_scatter,
+    emit=emit_scatter, any_size=True,
 )
 AMX = Family(
     "contraction", Contraction, amx.TileSchedule, amx.problem, amx.objections, nothing, geometry, amx.default,
@@ -84,7 +84,7 @@ WINOGRAD = Family(
 REGISTER_BLOCKS = Family(
     "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,
     nothing, geometry, contraction.default,
-    estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form, any_size=True,
+    estimate=contraction.estimate, packing=contraction.packing, elsewhere=contraction.elsewhere, emit=emit_in_form, any_size=True,
 )
 DECODE = Family(
     "attention", Attention, decode.DecodeSchedule, decode.problem, decode.objections, nothing, geometry, decode.default,

@@ -6,6 +6,7 @@ import math
 
 from gpucomp.expr.core import Expr, Load, both, call, index, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, flatten, simplify
+from gpucomp.ir.size import is_one, same
 from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.access import Rewriter, is_aligned, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -19,7 +20,7 @@ def lines_side_by_side(kernel: Kernel[Scatter]) -> bool:
         return False
     (store, *_) = kernel.stores
     offset = flatten(store.index, kernel.params[store.target].shape)
-    return coefficient(offset, body.lines[-1]) == 1
+    return is_one(coefficient(offset, body.lines[-1]))
 
 
 def copied_in_place(kernel: Kernel[Scatter]) -> int | None:
@@ -30,13 +31,13 @@ def copied_in_place(kernel: Kernel[Scatter]) -> int | None:
         return None
     (store,) = kernel.stores
     source, target = kernel.params[initial.source], kernel.params[store.target]
-    if source.dtype is not target.dtype or source.size != target.size:
+    if source.dtype is not target.dtype or not same(source.size, target.size):
         return None
     others = (body.guard, body.where, body.after, *body.found)
     if any(isinstance(n, Load) and n.source == initial.source for e in others for n in walk(e)):
         return None  # updates would read elements that other updates change
-    same = flatten(initial.index, source.shape) is flatten(store.index, target.shape)
-    return initial.source if same else None
+    in_place = flatten(initial.index, source.shape) is flatten(store.index, target.shape)
+    return initial.source if in_place else None
 
 
 def slice_width(kernel: Kernel[Scatter]) -> int:

@@ -58,7 +58,9 @@ CASES = {
         ((1, 0), (1, 200), (13, 5), (64, 0), (64, 64), (61, 131)),
     ),
     "one matrix of heads": Case(
-        lambda n: attention(n, n, 24, 24, heads=3, merged=True, residual=True), {"n": ROWS}, ((1,), (29,), (64,), (200,))
+        lambda n: attention(n, n, 24, 24, heads=3, merged=True, residual=True),
+        {"n": ROWS},
+        ((1,), (29,), (64,), (200,)),
     ),
 }
 SCHEDULES: list[Schedule | None] = [

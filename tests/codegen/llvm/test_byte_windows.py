@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ class Drawn:
     inputs: list[np.ndarray]
 
 
-def depthwise(
+def kernel_of(
     image: tuple[int, int, int, int],
     window: tuple[int, int],
     *,
@@ -51,11 +52,11 @@ def depthwise(
     zero: int = 0,
     y: tuple[DType, int] = (U8, 0),
     residual: bool = False,
-) -> Drawn:
+) -> Kernel:
     """Codes of a depthwise convolution of (x - zero) by w, and its sums; NHWC, [R, S, 1, C] weights.
 
     ``pad`` is top, left, bottom, right; ``y`` is the result's type and zero point. Each channel has a multiplier and a
-    bias, and a third of the codes saturate. The domain has no axes of extent 1, as after recognition.
+    bias. The domain has no axes of extent 1, as after recognition.
     """
     n, h, wide, c = image
     (sy, sx), (dy, dx), (top, left, bottom, right) = stride, dilation, pad
@@ -85,8 +86,17 @@ def depthwise(
     stores = tuple(Store(t, tuple(map(simplify, to)), simplify(v)) for t, v in ((first, code), (first + 1, total)))
     domain = tuple(v for v in to if isinstance(v, Var))
     label = f"{x} {w} {image} {window} stride {stride} pad {pad}"
-    kernel = Kernel("loops", tuple(params), 2, Loops(domain), stores, label=label, constants=frozenset({1, 2, 3}))
-    rng = np.random.default_rng([*image, *window])
+    return Kernel("loops", tuple(params), 2, Loops(domain), stores, label=label, constants=frozenset({1, 2, 3}))
+
+
+def depthwise(image: tuple[int, int, int, int], window: tuple[int, int], **options: Any) -> Drawn:
+    """``kernel_of`` and its inputs. A third of the codes saturate."""
+    kernel = kernel_of(image, window, **options)
+    return Drawn(kernel, inputs_of(kernel, [*image, *window]))
+
+
+def inputs_of(kernel: Kernel, seed: list[int]) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
     inputs = []
     for number, type in enumerate(kernel.params[: kernel.inputs]):
         if type.dtype is F32:
@@ -97,7 +107,7 @@ def depthwise(
             info = np.iinfo(type.dtype.numpy)
             low, high = (-255, 255) if type.dtype is I16 else (info.min, info.max)
             inputs.append(rng.integers(low, high, type.shape, endpoint=True).astype(type.dtype.numpy))
-    return Drawn(kernel, inputs)
+    return inputs
 
 
 CASES = [

@@ -180,9 +180,9 @@ class _Tile(Scratch):
             body(whole, rest)
 
     def _some_blocks(self, count: Value, size: int, body: Callable[[Value, int, int], None]) -> None:
-        """Writes ``body(position, size, size)`` for whole blocks of ``count``, then ``body(position, size, sure)`` for what is left.
+        """Writes ``body(position, size, size)`` for whole blocks of ``count``, then a block for what is left.
 
-        What is left are at least ``sure`` keys and at most ``size``: one of a few sizes, rounded up.
+        That is ``body(position, most, sure)`` for what are at least ``sure`` keys and at most ``most``, one of a few sizes.
         """
         code = self.code
         whole = count - count.integer_op("urem", size)
@@ -236,24 +236,23 @@ class _Tile(Scratch):
     def _scores(self, n0: Value, j: Value, keys: int, count: Value, sure: int) -> None:
         """Scores of ``keys`` keys from ``j`` on. Those after the first ``sure`` repeat the last one of ``count``."""
         code, parts = self.code, self.parts
-        numbers = [j + i if i < sure else code.minimum(j + i, count - 1) for i in range(keys)]
+        last = {i: code.minimum(j + i, count - 1) for i in range(sure, keys)}
         sums = self._slots(keys)
         for slot in (slot for line in sums for slot in line):
             slot.set(code.const(0.0, self.vector))
         start, row, step = self._read(parts.key_rows, self.copied_keys, self.d.head, n0, j)
         columns = Stream(self.queries, F32, self.rows, None, None)
         rows = [
-            self._beside(start, i, row) if i < sure else (self._at(start, (numbers[i] - j) * row), 0)
-            for i in range(keys)
+            self._beside(start, i, row) if i < sure else (self._at(start, (last[i] - j) * row), 0) for i in range(keys)
         ]
         self.block.sum(rows, step, columns, code.integer(parts.depth.extent), sums)
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
-                at = numbers[i] * self.rows + v * self.lanes
+                at = last.get(i, j + i) * self.rows + v * self.lanes
                 bound: dict[Expr, LaneValue] = {
                     **self.bound,
                     parts.rows: Affine(self.row + v * self.lanes, 1),
-                    parts.cols: n0 + j + i if i < sure else n0 + numbers[i],
+                    parts.cols: n0 + j + i if i < sure else n0 + last[i],
                     parts.dot: slot.get(),
                 }
                 bound |= {name: self._turned_at(number, at) for number, (name, _) in enumerate(parts.turned)}

@@ -28,6 +28,7 @@ from gpucomp.codegen.llvm.contraction.operands import KBlocks, block_k, columns_
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part, Span
 from gpucomp.codegen.llvm.contraction.register_block import Apart, RegisterBlock, Row, Stream
 from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
+from gpucomp.codegen.llvm.contraction.space import sharers
 from gpucomp.codegen.llvm.core_space import LINE, STACK_BYTES
 from gpucomp.codegen.llvm.ir import storage
 from gpucomp.codegen.llvm.ir.builder import PTR, Slot, Type, Value
@@ -45,6 +46,8 @@ from gpucomp.schedule.space import Schedule
 LIGHT_EPILOGUE = 20  # most operations that are unrolled over the vectors of a register block; an exponential is more
 
 SHORTEST_BLOCK = 64  # fewest points of k in a block, if the stack decides
+UNROLLED_REST = 2  # points of k in blocks for what is left of rows: each height has a text of its own
+MANY_BLOCKS = 6
 REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
 
 
@@ -82,7 +85,10 @@ class _Emitter:
         self.blocks = self._blocks(schedule["kc"])
         # bytes of the next columns that each row block prefetches per k; together the row blocks prefetch all of them
         row_bytes = self.nr * (self.columns.dtype if self.columns else self.dtype).nbytes
-        self.ahead = -(-row_bytes * self.mr // self.tile_m) if schedule["ahead"] else 0
+        # where each run decides the rows, the first row blocks prefetch all, and further ones the same again
+        self.sharers = sharers(int(hint(ops.m.extent)), self.mr) if isinstance(ops.m.extent, Size) else 0
+        rows = min(self.tile_m, self.sharers * self.mr) if self.sharers else self.tile_m
+        self.ahead = -(-row_bytes * self.mr // rows) if schedule["ahead"] else 0
         self.register_block = RegisterBlock(self.code, self.dtype, self.width, self.unroll, self.ahead)
         self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
         if self.windows is not None:
@@ -251,14 +257,19 @@ class _Emitter:
         code = self.code
         partial = self._partial(row, first, panel)
         kept, stride = (self.tile, self.nr) if partial is None else (partial, self.partial_row)
-        for height in rest_of_rows(code, left, self.mr, columns.vectors):
+        block, rows = self.register_block, int(hint(self.ops.m.extent))
+        self.register_block = replace(block, unroll=min(block.unroll, UNROLLED_REST))
+        # many rows seldom wait for the rest: two heights are enough, as each costs as much text as a whole block
+        lowest = (self.mr - 1) * 2 // 3 if rows >= MANY_BLOCKS * self.mr else 0
+        for height in rest_of_rows(code, left, self.mr, columns.vectors, lowest):
             sums = self._slots(height, columns)
             self._sum(part, m0, row, panel, height, columns, sums, partial)
             self._keep(sums, kept, stride)
-        rows = left
+        self.register_block = block
+        stored = left
         if not is_one(self.blocks.count):
-            rows = code.select(part.block.equals(self.blocks.count - 1), left, 0)
-        self._finish_kept(m0 + row, panel * self.nr, kept, stride, rows, columns)
+            stored = code.select(part.block.equals(self.blocks.count - 1), left, 0)
+        self._finish_kept(m0 + row, panel * self.nr, kept, stride, stored, columns)
 
     # the register block
 
@@ -428,7 +439,8 @@ class _Emitter:
             return None
         code = self.code
         distance = (self.ops.k if self.panels > 1 else self.blocks.length) * self.nr
-        share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
+        number = row.integer_op("udiv", self.mr)
+        share = (number & (self.sharers - 1) if self.sharers else number) * (self.blocks.length * self.ahead)
         return code.gep(code.gep(b, distance, storage.memory_scalar(dtype)), share, "i8")
 
     def _sum_along_table(

@@ -27,6 +27,7 @@ from gpucomp.codegen.llvm.loops.nest import (
 )
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, identity_of
+from gpucomp.ir.size import at_most, bounds, hint, is_one
 from gpucomp.kernel import Kernel, Scan
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
@@ -57,7 +58,7 @@ class _Scan:
         self.bound: dict[Expr, LaneValue] = {}
         self.type = Type(storage.register_scalar(body.acc.dtype), self.width)
         step = max(self.width, 1)
-        self.block = min(BLOCK, -(-self.extent // step) * step)
+        self.block = min(BLOCK, -(-int(bounds(self.extent)[1]) // step) * step)
         self.neutral = arithmetic.constant(code, identity_of(body.op, body.acc.dtype), body.acc.dtype, self.width)
         self.running = code.stack(f"[{self.block} x {self.type.scalar}]", 64)
 
@@ -75,7 +76,7 @@ class _Scan:
 
     def tasks(self, wanted: int) -> Tasks:
         outer = [a for a in self.rows if a is not self.vector]
-        work = operations(self.exprs) * self.body.axis.extent / max(self.width, 1)
+        work = float(operations(self.exprs) * hint(self.body.axis.extent) / max(self.width, 1))
         return cut(outer, self.extent, self.width, wanted, work)
 
     def rows_of(self, first: Value | int, stop: Value | int) -> None:
@@ -119,10 +120,10 @@ def emit_scan(kernel: Kernel[Scan], schedule: Schedule, name: str, target: Targe
         parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])
         scan.bound.update(zip(tasks.axes, parts, strict=False))
         with entry.nested(tasks.inner, scan.bound):
-            if tasks.blocks == 1 and extent <= scan.block:
+            if is_one(tasks.blocks) and at_most(extent, scan.block):
                 scan.rows_of(0, extent)
             else:
-                start = parts[-1] * tasks.block if tasks.blocks > 1 else code.integer(0)
+                start = code.integer(0) if is_one(tasks.blocks) else parts[-1] * tasks.block
                 with code.loop(start, code.minimum(start + tasks.block, extent), scan.block) as first:
                     scan.rows_of(first, code.minimum(code.minimum(first + scan.block, start + tasks.block), extent))
     return entry.emitted(tasks.count)

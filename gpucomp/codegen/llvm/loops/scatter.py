@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.llvm.ir.builder import I1, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
@@ -31,6 +32,7 @@ from gpucomp.codegen.llvm.loops.nest import (
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Const, Expr, Var, both, load, substitute, var
 from gpucomp.expr.simplify import coefficient, flatten
+from gpucomp.ir.size import Size, hint, is_one, largest
 from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.scatter import copied_in_place, inside_of
@@ -59,14 +61,14 @@ class _Walk:
         self.targets = [s.target for s in kernel.stores]
         self.width = schedule["lanes"]
         self.fast: Var | None = None
-        if self.width and lines and all(coefficient(e, lines[-1]) == 1 for e in self.offsets):
+        if self.width and lines and all(is_one(coefficient(e, lines[-1])) for e in self.offsets):
             self.fast = lines.pop()
             self.width = narrowed(self.width, self.fast)
         self.outer, self.axes = lines, [*lines, *([self.fast] if self.fast else [])]
         self.bound: dict[Expr, LaneValue] = {}
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Any:
         """The extent of the axis of lines that lanes run over; 1 without such an axis."""
         return self.fast.extent if self.fast is not None else 1
 
@@ -106,34 +108,39 @@ class _Share:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Divides lines into ``tasks``, and the places of a line into ``parts`` of ``part`` places, whole vectors."""
+    """Divides lines into ``tasks``, and the places of a line into ``parts`` of ``part`` places, whole vectors.
+
+    How often sizes are divided is decided for the example.
+    """
 
     tasks: Tasks
-    parts: int
-    part: int
+    parts: Any
+    part: Any
 
     @property
-    def count(self) -> int:
+    def count(self) -> Any:
         return self.tasks.count * self.parts
 
     @staticmethod
     def of(w: _Walk, wanted: int) -> _Split:
-        points, looks = w.place.extent, w.number.extent
+        points, looks = int(hint(w.place.extent)), int(hint(w.number.extent))
         copied, changed = operations([w.initial]), operations([w.hit, w.after])
         work = points * copied / max(w.width, 1) + looks * changed / max(w.lanes, 1)
         tasks = cut(w.outer, w.extent, w.lanes, wanted, work)
-        lines = w.extent * math.prod(v.extent for v in w.outer)
-        more = min(wanted, int(lines * work / SMALLEST_TASK)) // tasks.count
+        lines = int(hint(w.extent * math.prod(v.extent for v in w.outer)))
+        more = min(wanted, int(lines * work / SMALLEST_TASK)) // max(1, int(hint(tasks.count)))
         parts = max(1, min(more, points, max(READERS, points // max(1, looks))))
         step = max(w.width, 1)
-        part = -(-points // (parts * step)) * step
-        return _Split(tasks, -(-points // part), part)
+        part = -(-w.place.extent // (parts * step)) * step
+        if isinstance(part, Size):
+            part = largest(part, step)
+        return _Split(tasks, 1 if parts == 1 else -(-w.place.extent // part), part)
 
     def share(self, w: _Walk, block: Value, number: Value) -> _Share:
         """Part ``number`` of the places, of block ``block`` of the lines."""
         begin = number * self.part
         end = w.code.minimum(begin + self.part, w.place.extent)
-        if self.tasks.blocks == 1:
+        if is_one(self.tasks.blocks):
             return _Share(0, w.extent, begin, end)
         first = block * self.tasks.block
         return _Share(first, w.code.minimum(first + self.tasks.block, w.extent), begin, end)
@@ -149,7 +156,7 @@ class _Phases:
         self.copying = w.program([e for s in stores for e in (s.offset, s.value)], w.place)
         self.changing = w.program([e for s in changes for e in (s.offset, s.value)], w.place, w.number)
         self.looking, self.guarding = w.program([w.hit, w.found], w.number), w.program([w.guard])
-        self.along = all(coefficient(s.offset, w.place) == 1 for s in stores) and w.fast is None
+        self.along = all(is_one(coefficient(s.offset, w.place)) for s in stores) and w.fast is None
 
     def store(self, program: Program, lanes: int, mask: Value | None) -> None:
         printer = self.entry.printer(program, self.w.bound, lanes, mask)

@@ -10,25 +10,39 @@
 With ``vpdpbusd`` a word is four bytes, one factor unsigned and one signed; signed images are read as ``byte + 128``.
 Without it, and for weights that do not fit a byte, a word is two 16-bit integers for ``vpmaddwd``. Offsets of the
 bytes, a zero point or those 128, are subtracted at the start: sum (u + o) w = sum u w + o sum w. Padding is a byte like
-any other: rows outside the image are read from a line of padding.
+any other: rows outside the image are read from a line of padding. If the width differs from run to run, that line is as long
+as a tile.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.llvm.core_space import LINE
 from gpucomp.codegen.llvm.ir.builder import Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
-from gpucomp.codegen.llvm.windows.emit import MOST_EDGE_TILES, MOST_TAPS, WIDEST_TILE, Windows, edge_tiles, framed
+from gpucomp.codegen.llvm.windows.emit import (
+    MOST_EDGE_TILES,
+    MOST_TAPS,
+    WIDEST_TILE,
+    AnyTiles,
+    Tile,
+    Windows,
+    edge_tiles,
+    framed,
+)
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, hole, index, literal, select, substitute, walk
 from gpucomp.expr.simplify import bounds, coefficient, simplify
+from gpucomp.ir.size import Size, hint
 from gpucomp.ir.types import I8, I32, U8
 from gpucomp.kernel import Kernel, Loops
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.sliding import depthwise_of
 from gpucomp.kernel.passes.narrow_integers import split_offset
 from gpucomp.kernel.source import Emitted
@@ -105,10 +119,11 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     windows = found.windows
     if windows.taps > MOST_TAPS:
         return f"more than {MOST_TAPS} taps"
-    if _halo_bytes(kernel, windows) > MOST_HALO:
+    if _halo_bytes(kernel, windows, WIDEST_TILE) > MOST_HALO:
         return f"a line of the image has more than {MOST_HALO} bytes"
-    slide = windows.sliding.x
-    if all(len(edge_tiles(slide, windows.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
+    small = required(byte_windows_of(example_of(kernel))).windows
+    slide = small.sliding.x
+    if all(len(edge_tiles(slide, small.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
         return "the padding reaches too far into the image"
     return ""
 
@@ -118,7 +133,7 @@ def words(found: Windows, group: int) -> int:
     return -(-found.sliding.y.taps // group)
 
 
-def _step(kernel: Kernel, found: Windows) -> int | None:
+def _step(kernel: Kernel, found: Windows) -> Any:
     """Bytes from one place along x to the next; ``None`` if the distance varies."""
     place = next((v for v in found.image.free if v.name == "place_x"), None)
     if place is None:
@@ -127,22 +142,16 @@ def _step(kernel: Kernel, found: Windows) -> int | None:
     return coefficient(offset, place)
 
 
-def _halo_bytes(kernel: Kernel, found: Windows) -> int:
-    """Bytes in a line of the image, as far as windows reach."""
+def _halo_bytes(kernel: Kernel, found: Windows, tile: int) -> int:
+    """Bytes in a line of the image, as far as windows reach; as far as a tile reaches, if lines have any length."""
     step = _step(kernel, found)
-    if step is None or step < 0:
+    if step is None or isinstance(step, Size) or step < 0:
         return MOST_HALO + 1
     low, high = found.columns
-    return max(0, high - low - 1) * step + found.sliding.channel.extent
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Neighbouring outputs of a row: the first one, their count, and the first one's number if columns may lie outside."""
-
-    start: Value
-    width: int
-    fixed: int | None
+    reach = high - low
+    if AnyTiles.of(found.sliding.x, found.columns, tile) is not None:
+        reach = found.sliding.x.reach(tile)
+    return int(max(0, reach - 1) * step + found.sliding.channel.extent)
 
 
 class _Emitter:
@@ -188,8 +197,9 @@ class _Emitter:
         self.weight_bytes = s.x.taps * self.words * self.lanes * 4  # bytes for a vector of channels
         self.weights = self.code.stack(f"[{self.vectors * self.weight_bytes} x i8]", LINE)
         self.starts = self.code.stack(f"[{self.vectors * self.lanes} x i32]", LINE)
+        self.tiles = AnyTiles.of(s.x, self.windows.columns, schedule["tile_x"])
         if self.rows is not None:
-            self.halo_bytes = -(-_halo_bytes(kernel, self.windows) // LINE) * LINE
+            self.halo_bytes = -(-_halo_bytes(kernel, self.windows, schedule["tile_x"]) // LINE) * LINE
             self.halo = self.code.stack(f"[{self.halo_bytes} x i8]", LINE)
 
     def text(self) -> Emitted:
@@ -200,7 +210,8 @@ class _Emitter:
         lead = [a.extent for a in s.lead]
         parts = self._parts(math.prod(lead) * groups)
         rows = -(-out_y // parts)
-        parts = -(-out_y // rows)
+        if not isinstance(rows, Size):
+            parts = -(-out_y // rows)
         if self.rows is not None:
             self._fill_halo()
         with code.loop(entry.first, entry.last) as task:
@@ -221,13 +232,14 @@ class _Emitter:
                 self._row(y, first, count, last, mask)
         return entry.emitted(math.prod(lead) * parts * groups)
 
-    def _parts(self, others: int) -> int:
-        """The number of parts into which the rows of the result are divided."""
+    def _parts(self, others: Any) -> int:
+        """The number of parts into which the rows of the result are divided. It is decided for the example."""
         s = self.s
-        rows = s.y.outputs
-        work = s.x.outputs * s.channel.extent * self.windows.taps * rows * math.prod(a.extent for a in s.lead)
+        rows, several = int(hint(s.y.outputs)), max(1, int(hint(others)))
+        work = int(hint(s.x.outputs)) * s.channel.extent * self.windows.taps * rows
+        work *= math.prod(int(hint(a.extent)) for a in s.lead)
         wanted = max(1, min(self.schedule["tasks"], work // self.lanes // SMALLEST_TASK))
-        return max(1, min(rows, -(-wanted // others)))
+        return max(1, min(rows, -(-wanted // several)))
 
     def _fill_halo(self) -> None:
         code = self.code
@@ -275,47 +287,69 @@ class _Emitter:
         lines = [self._line(y * s.y.stride + r * s.y.dilation) for r in range(s.y.taps)]
         whole = s.channel.extent // self.lanes
         tile = self.schedule["tile_x"]
-        edges, inside = edge_tiles(s.x, self.windows.columns, tile)
 
-        def vectors(at: _Tile) -> None:
+        def vectors(at: Tile) -> None:
             with code.loop(0, count) as vector:
                 self._tile(at, lines, vector, (first + vector) * self.lanes, None)
             if mask is not None:
                 with code.when(last):
                     self._tile(at, lines, count, code.integer(whole * self.lanes), mask)
 
+        if self.tiles is not None:
+            self.tiles.each(code, s.x, self.windows.columns, tile, vectors)
+            return
+        edges, inside = edge_tiles(s.x, self.windows.columns, tile)
         for start in edges:
-            vectors(_Tile(code.integer(start), min(tile, s.x.outputs - start), start))
+            vectors(Tile(code.integer(start), min(tile, s.x.outputs - start), start))
         if inside:
             with code.loop(inside[0], inside[-1] + tile, tile) as x:
-                vectors(_Tile(x, tile, None))
+                vectors(Tile(x, tile, None))
 
-    def _line(self, place: Value) -> Value:
-        """The address of the image's row, at place 0 along x and channel 0."""
+    def _line(self, place: Value) -> tuple[Value, Value | None]:
+        """The address of the image's row, at place 0 along x and channel 0.
+
+        Also the bytes from output to output, if the line of padding is only as long as a tile: there they are 0.
+        """
         code = self.code
         if self.place_y is not None:
             self.bound[self.place_y] = place
         offset = self.entry.printer(self.line, self.bound, 0, None).value(self.line.results[0])
         line = code.gep(self.entry.params[self.source], offset, "i8")
         if self.rows is None:
-            return line
+            return line, None
         inside = self.entry.printer(self.rows, self.bound, 0, None).value(self.rows.results[0])
+        if self.tiles is not None:
+            return code.select(inside, line, self.halo), code.select(
+                inside, self.s.x.stride * self.step, code.integer(0)
+            )
         outside = code.gep(self.halo, -self.windows.columns[0] * self.step, "i8")
-        return code.select(inside, line, outside)
+        return code.select(inside, line, outside), None
 
     # a tile
 
-    def _tile(self, at: _Tile, lines: Sequence[Value], vector: Value, channel: Value, mask: Value | None) -> None:
+    def _tile(
+        self,
+        at: Tile,
+        lines: Sequence[tuple[Value, Value | None]],
+        vector: Value,
+        channel: Value,
+        mask: Value | None,
+    ) -> None:
         code, s = self.code, self.s
-        uses = s.x.uses(at.width)
-        low, high = self.windows.columns
         start = code.load(code.gep(self.starts, vector * self.lanes, "i32"), self.type, 4)
-        totals = [start] * at.width
         here = at.start * (s.x.stride * self.step) + channel
-        columns = [code.gep(line, here, "i8") for line in lines]
+        columns = [
+            code.gep(line, here if advance is None else at.start * advance + channel, "i8") for line, advance in lines
+        ]
+        if at.checked:
+            self._checked_outputs(at, columns, start, vector, channel, mask)
+            return
+        uses, totals = s.x.uses(at.width), [start] * at.width
         for place in sorted(uses):
-            outside = at.fixed is not None and not low <= at.fixed * s.x.stride + place < high
-            found = self._outside() if outside else self._column(columns, place * self.step, mask)
+            if not at.is_inside(place, s.x, self.windows.columns):
+                found = self._outside()
+            else:
+                found = self._column(columns, place * self.step, mask)
             for i, tap in uses[place]:
                 for number, word in enumerate(found):
                     weight = code.load(self._weight_at(vector, tap, number), self.type, 4)
@@ -324,10 +358,47 @@ class _Emitter:
         for i, total in enumerate(totals):
             if s.x.out is not None:
                 self.bound[s.x.out] = at.start + i
-            self.bound[self.acc] = total
-            printer = self.entry.printer(self.epilogue, self.bound, self.lanes, mask)
-            for number, store in enumerate(self.stores):
-                printer.store(store.target, *self.epilogue.results[2 * number : 2 * number + 2])
+            self._store(total, mask)
+
+    def _checked_outputs(
+        self, at: Tile, columns: Sequence[Value], start: Value, vector: Value, channel: Value, mask: Value | None
+    ) -> None:
+        """The outputs of a tile that exist, one after the other: each within the condition of the one before."""
+        code, x = self.code, self.s.x
+        found: dict[int, list[Value]] = {}
+        self.bound[self.s.channel] = lane_index(channel, self.lanes)
+        with ExitStack() as nested:
+            for i in range(at.width):
+                if i:
+                    nested.enter_context(code.when(at.start + i < x.outputs))
+                total = start
+                for tap in range(x.taps):
+                    place = i * x.stride + tap * x.dilation
+                    if place not in found:
+                        found[place] = self._checked_column(at, columns, place, mask)
+                    for number, word in enumerate(found[place]):
+                        weight = code.load(self._weight_at(vector, tap, number), self.type, 4)
+                        total = self._dot(total, word, weight)
+                if x.out is not None:
+                    self.bound[x.out] = at.start + i
+                self._store(total, mask)
+
+    def _checked_column(self, at: Tile, columns: Sequence[Value], place: int, mask: Value | None) -> list[Value]:
+        """The words of a column that may be outside of the image."""
+        code, before = self.code, self.code.block
+        with code.when(at.reads(place, self.s.x, self.windows.columns)):
+            words = self._column(columns, place * self.step, mask)
+            there = code.block
+        outside = self._outside()
+        return [
+            code.join(self.type, [(word, there), (other, before)]) for word, other in zip(words, outside, strict=True)
+        ]
+
+    def _store(self, total: Value, mask: Value | None) -> None:
+        self.bound[self.acc] = total
+        printer = self.entry.printer(self.epilogue, self.bound, self.lanes, mask)
+        for number, store in enumerate(self.stores):
+            printer.store(store.target, *self.epilogue.results[2 * number : 2 * number + 2])
 
     def _outside(self) -> list[Value]:
         """The words of a column outside the image."""

@@ -14,10 +14,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpucomp.codegen.llvm.ir import arithmetic, storage
-from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.builder import Code, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
 from gpucomp.device.target import Target
@@ -26,14 +27,14 @@ from gpucomp.expr.simplify import linear
 from gpucomp.ir.size import Size, bounds, hint, is_zero, largest, smallest
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
-from gpucomp.kernel.example import example_of
+from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.kernel.forms.convolution import conjuncts
 from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
 from gpucomp.kernel.source import Emitted
 from gpucomp.refusal import Refusal, required
 from gpucomp.schedule.space import Schedule
 
-FEW_TAPS = 16
+FEW_TAPS = 16  # loops compute their addresses anew for every tap, which is slower if strides are sizes
 MOST_TAPS = 49  # most taps of a window that is unrolled
 MOST_EDGE_TILES = 4  # most tiles that are unrolled at a fixed place
 WIDEST_TILE = 8
@@ -136,12 +137,36 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = windows_of(kernel)
     if isinstance(found, Refusal):
         return found.reason
-    if found.sliding.weight is None and found.taps <= FEW_TAPS:
+    if found.sliding.weight is None and found.taps <= FEW_TAPS and not has_sizes(kernel):
         return f"plain loops unroll up to {FEW_TAPS} taps of a pool and are as fast"
     small = required(windows_of(example_of(kernel)))
     if all(len(edge_tiles(small.sliding.x, small.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
         return "the padding reaches too far into the image"
     return ""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Where a tile is: its first output, the number of outputs, and whether its columns are known to be inside."""
+
+    start: Value
+    width: int
+    fixed: int | None  # the first output as a number, for a tile whose columns may lie outside
+    checked: bool = False  # columns may lie outside, and there may be fewer outputs
+
+    def is_inside(self, place: int, x: Slide, columns: tuple[Any, Any]) -> bool:
+        """Whether a column of a tile at a fixed place is in the image. In a row that is wide enough, none is after it."""
+        if self.fixed is None:
+            return True
+        low, high = columns
+        column = self.fixed * x.stride + place
+        return bool(low <= column) and (isinstance(high, Size) or bool(column < high))
+
+    def reads(self, place: int, x: Slide, columns: tuple[Any, Any]) -> Value:
+        """Whether a column of a tile that is checked is in the image."""
+        low, high = columns
+        column: Value = self.start * x.stride - low + place
+        return column.compare("ult", high - low)
 
 
 @dataclass(frozen=True)
@@ -170,26 +195,30 @@ class AnyTiles:
         left = tuple(range(0, first, tile)) if fixed else ()
         return AnyTiles(first, end, left, -(-x.outputs // tile) * tile - (end - first))
 
-    def is_wide(self, code: Code, x: Slide, columns: tuple[Any, Any]) -> Value:
+    def _is_wide(self, code: Code, x: Slide, columns: tuple[Any, Any]) -> Value:
         """Whether the tiles of ``left`` are whole and have no columns past the image."""
-        whole = code.integer(x.outputs) >= self.first
+        whole: Value = code.integer(x.outputs) >= self.first
         last = (self.first - 1) * x.stride + (x.taps - 1) * x.dilation
         return whole & (code.integer(columns[1]) > last)
 
-    def other(self, at: Value) -> Value:
+    def each(self, code: Code, x: Slide, columns: tuple[Any, Any], tile: int, body: Callable[[Tile], None]) -> None:
+        """Writes ``body`` for the tiles of a row."""
+        begin: Value | int = 0
+        if self.left:
+            wide = self._is_wide(code, x, columns)
+            with code.when(wide):
+                for first in self.left:
+                    body(Tile(code.integer(first), tile, first))
+            begin = code.select(wide, self.first, code.integer(0))
+        with code.loop(self.first, self.end, tile) as at:
+            body(Tile(at, tile, None))
+        with code.loop(begin, self.stop, tile) as at:
+            body(Tile(self._other(at), tile, None, checked=True))
+
+    def _other(self, at: Value) -> Value:
         """The first output of the tile at ``at``, if those inside are left out."""
         inside = at.code.integer(self.end - self.first)
         return at + (at.code.select(at < self.first, 0, inside) if self.first else inside)
-
-
-@dataclass
-class _Tile:
-    """Where a tile is: its first output, the number of outputs, and whether its columns are known to be inside."""
-
-    start: Value
-    width: int
-    fixed: int | None  # the first output as a number, for a tile whose columns may lie outside
-    checked: bool = False  # columns may lie outside, and there may be fewer outputs
 
 
 class _Element:
@@ -281,28 +310,15 @@ class _Emitter:
             stop: Value | int = code.minimum(parts[-1] * block + block, whole) if blocks > 1 else whole
             last = None if blocks == 1 else parts[-1].equals(blocks - 1)
             for first in edges:
-                at = _Tile(code.integer(first), min(tile, s.x.outputs - first), first)
+                at = Tile(code.integer(first), min(tile, s.x.outputs - first), first)
                 self._channels(at, start, stop, last, vectors)
             if inside:
                 with code.loop(inside[0], inside[-1] + tile, tile) as x:
-                    self._channels(_Tile(x, tile, None), start, stop, last, vectors)
+                    self._channels(Tile(x, tile, None), start, stop, last, vectors)
             if several is not None:
-                self._any_tiles(several, tile, lambda at: self._channels(at, start, stop, last, vectors))
+                each = partial(self._channels, start=start, stop=stop, last=last, vectors=vectors)
+                several.each(code, s.x, self.found.columns, tile, each)
         return entry.emitted(count * blocks)
-
-    def _any_tiles(self, tiles: AnyTiles, tile: int, channels: Callable[[_Tile], None]) -> None:
-        code, x = self.code, self.s.x
-        begin: Value | int = 0
-        if tiles.left:
-            wide = tiles.is_wide(code, x, self.found.columns)
-            with code.when(wide):
-                for first in tiles.left:
-                    channels(_Tile(code.integer(first), tile, first))
-            begin = code.select(wide, tiles.first, code.integer(0))
-        with code.loop(tiles.first, tiles.end, tile) as at:
-            channels(_Tile(at, tile, None))
-        with code.loop(begin, tiles.stop, tile) as at:
-            channels(_Tile(tiles.other(at), tile, None, checked=True))
 
     def _channel_blocks(self, rows: Any, whole: int, step: int) -> tuple[int, int]:
         """The number of parts of the channels, and the channels in each, if rows make too few tasks."""
@@ -313,7 +329,7 @@ class _Emitter:
         block = -(-whole // step // blocks) * step if whole else 0
         return (-(-whole // block), block) if block else (1, 0)
 
-    def _channels(self, at: _Tile, start: Value | int, stop: Value | int, last: Value | None, vectors: int) -> None:
+    def _channels(self, at: Tile, start: Value | int, stop: Value | int, last: Value | None, vectors: int) -> None:
         """The tile for channels ``start .. stop``, and, with ``last``, for the channels that do not fill a vector."""
         code, step, channels = self.code, self.lanes * vectors, self.s.channel.extent
         whole = channels - channels % self.lanes
@@ -337,7 +353,7 @@ class _Emitter:
             with self.code.when(condition):
                 yield
 
-    def _tile(self, at: _Tile, channel: Value, vectors: int, mask: Value | None) -> None:
+    def _tile(self, at: Tile, channel: Value, vectors: int, mask: Value | None) -> None:
         code, s = self.code, self.s
         neutral = arithmetic.constant(code, identity_of(s.op, F32), F32, self.lanes)
         type = Type(storage.register_scalar(F32), self.lanes)
@@ -384,13 +400,11 @@ class _Emitter:
             for number, store in enumerate(self.stores):
                 printer.store(store.target, *self.epilogue.results[2 * number : 2 * number + 2])
 
-    def _row(self, at: _Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
+    def _row(self, at: Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
         """One row of the window: applies each column of the image that the tile reads to the outputs it belongs to."""
         code, s = self.code, self.s
         uses = s.x.uses(at.width)
-        if at.fixed is not None:
-            first = at.fixed * s.x.stride
-            uses = {place: found for place, found in uses.items() if self._is_inside(first + place)}
+        uses = {place: found for place, found in uses.items() if at.is_inside(place, s.x, self.found.columns)}
         for k in range(len(sums[0])):
             self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
             columns = self.image.along(self, at.start * s.x.stride, mask)
@@ -409,17 +423,10 @@ class _Emitter:
             for row, total in zip(sums, totals, strict=True):
                 row[k].set(total)
 
-    def _is_inside(self, column: int) -> bool:
-        """Whether a column of a tile at a fixed place is in the image. In a row that is wide enough, none is after it."""
-        low, high = self.found.columns
-        return bool(low <= column) and (isinstance(high, Size) or bool(column < high))
-
-    def _checked_row(self, at: _Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
+    def _checked_row(self, at: Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
         """``_row`` for a tile whose columns can be outside of the image: each is branched over."""
         code, s = self.code, self.s
         uses = s.x.uses(at.width)
-        low, high = self.found.columns
-        first = at.start * s.x.stride - low
         images, weights = [], []
         for k in range(len(sums[0])):
             self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
@@ -427,16 +434,18 @@ class _Emitter:
             taps = self.weight.along(self, code.integer(0), mask) if self.weight is not None else None
             weights.append([taps(tap) for tap in range(s.x.taps)] if taps is not None else None)
         for place in sorted(uses):
-            with code.when((first + place).compare("ult", high - low)):
+            with code.when(at.reads(place, s.x, self.found.columns)):
                 for k, (columns, taken) in enumerate(zip(images, weights, strict=True)):
                     self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
                     element = columns(place)
                     for i, tap in uses[place]:
-                        slot = sums[i][k]
-                        if taken is None:
-                            slot.set(arithmetic.apply(REDUCTIONS[s.op], F32, [slot.get(), element]))
-                        else:
-                            slot.set(element.muladd(taken[tap], slot.get()))
+                        self._add(sums[i][k], element, None if taken is None else taken[tap])
+
+    def _add(self, total: Slot, element: Value, weight: Value | None) -> None:
+        if weight is None:
+            total.set(arithmetic.apply(REDUCTIONS[self.s.op], F32, [total.get(), element]))
+        else:
+            total.set(element.muladd(weight, total.get()))
 
     def _output(self, slide: Slide) -> Value:
         found = self.bound[slide.out] if slide.out is not None else self.code.integer(0)

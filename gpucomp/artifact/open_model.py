@@ -1,0 +1,224 @@
+"""What a file says of a model for a range of sizes: dimensions, formulas, conditions. Converts it to plain data and back.
+
+Files are not trusted. What is right at every size is checked here, once; ``OpenPlan.at`` checks the numbers of each size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from gpucomp.artifact import manifest
+from gpucomp.artifact.formulas import LEAST, QUOTIENT, SUM, Formulas, Step, steps_of
+from gpucomp.artifact.manifest import refuse
+from gpucomp.artifact.open_plan import OPPOSITES, OpenPlan, Place, Stack
+from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT, Plan
+from gpucomp.errors import UsageError, quote
+from gpucomp.ir.dim import ANY, Dim
+from gpucomp.ir.dims import OpenShapes
+from gpucomp.ir.size import Size, largest, quotient, size_of, smallest
+from gpucomp.ir.types import STRING
+
+FIELDS = {"dims", "steps", "conditions", "stacks", "alignment", "outputs"}
+MOST_TERMS = 100  # of an output's extent that is written as a formula again
+MOST_ALIGNMENT = 1 << 20
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """``plan`` for the sizes of ``shapes``. ``outputs`` are the shapes of the outputs as they are shown: a number, a place
+    among the plan's formulas, or the name of a dimension. ``example`` has sizes that fit.
+    """
+
+    shapes: OpenShapes
+    plan: OpenPlan
+    outputs: tuple[tuple[int | Place | str, ...], ...]
+    example: Mapping[str, int]
+
+    def shape(self, extents: Sequence[int | Place | str]) -> tuple[Any, ...]:
+        """The shape with a ``Dim``, or a ``Size``, where each run decides."""
+        dims, formulas = self.shapes.dims, self.plan.formulas
+
+        def extent(n: int | Place | str) -> Any:
+            if isinstance(n, Place):
+                found = _size(formulas, n.number, dims, self.example)
+                return Dim(formulas.texts[n.number], 0, ANY) if found is None else found
+            return dims.get(n) or Dim(n, 0, ANY) if isinstance(n, str) else n
+
+        return tuple(map(extent, extents))
+
+
+def _size(formulas: Formulas, place: int, dims: Mapping[str, Dim], example: Mapping[str, int]) -> Any:
+    """The number at ``place`` as a size; ``None`` if it would be long, or is none in the whole range."""
+    values: dict[int, Any] = {}
+    count = len(formulas.dims)
+    try:
+        for number in formulas.needed(place):
+            if number < count:
+                name = formulas.dims[number]
+                values[number] = size_of(dims[name], example[name])
+            else:
+                values[number] = _value(formulas.steps[number - count], values)
+            if isinstance(values[number], Size) and len(values[number].terms) > MOST_TERMS:
+                return None
+    except (TypeError, ArithmeticError, AssertionError):
+        return None
+    return values[place]
+
+
+def _value(step: Step, values: Mapping[int, Any]) -> Any:
+    if step[0] == SUM:
+        total = step[1]
+        for factor, places in step[2]:
+            product = factor
+            for place in places:
+                product = values[place] * product
+                if isinstance(product, Size) and len(product.terms) > MOST_TERMS:
+                    raise ArithmeticError("a long product")
+            total = product + total
+        return total if step[3] == 1 else total / step[3]
+    if step[0] == QUOTIENT:
+        return quotient(values[step[1]], values[step[2]])
+    return (smallest if step[0] == LEAST else largest)(*(values[place] for place in step[1]))
+
+
+def data_of(model: OpenModel) -> dict[str, object]:
+    """Everything but the plan itself as data for JSON."""
+    plan, dims = model.plan, model.shapes.dims
+    told = {name: {"said": model.shapes.said[name], "example": model.example[name]} for name in dims}
+    return {
+        "dims": [
+            {"name": name, "low": dim.low, "high": dim.high, "multiple": dim.multiple, **told[name]}
+            for name, dim in ((name, dims[name]) for name in plan.formulas.dims)
+        ],
+        "steps": plan.formulas.steps,
+        "conditions": plan.conditions,
+        "stacks": [(stack.buffers, stack.above) for stack in plan.stacks],
+        "alignment": plan.alignment,
+        "outputs": model.outputs,
+    }
+
+
+def model_of(data: object, plan_data: object) -> OpenModel:
+    """What the parsed JSON describes. Raises ``ArtifactError`` naming the first thing that is wrong."""
+    if not isinstance(data, dict) or data.keys() != FIELDS:
+        refuse("open", f"the fields {', '.join(sorted(FIELDS))} expected")
+    dims, said, example = _dims(data["dims"])
+    if not isinstance(data["steps"], list):
+        refuse("open.steps", "a list expected")
+    formulas = Formulas(tuple(dims), steps_of(data["steps"]))
+    plan = manifest.plan_of(plan_data, places=len(formulas))
+    stacks = tuple(_stack(one, number, f"open.stacks[{number}]") for number, one in _items(data["stacks"], "stacks"))
+    conditions = tuple(_condition(one, len(formulas), f"open.conditions[{k}]") for k, one in _items(data["conditions"]))
+    alignment = manifest.integer(1, MOST_ALIGNMENT)(data["alignment"], "open.alignment")
+    shapes = OpenShapes(_inputs(plan, dims), said, dict.fromkeys(plan.input_containers))
+    if missing := dims.keys() - shapes.dims.keys():
+        refuse("open.dims", f"no input has a dimension {quote(min(missing))}")
+    outputs = tuple(_output(one, len(formulas), f"open.outputs[{k}]") for k, one in _items(data["outputs"], "outputs"))
+    ranks = [len(plan.buffers[position].shape) for position in plan.outputs]
+    if len(outputs) != len(ranks):
+        refuse("open.outputs", f"{len(ranks)} shapes expected")
+    made = OpenModel(shapes, OpenPlan(plan, formulas, conditions, stacks, alignment), outputs, example)
+    check(made)
+    return made
+
+
+def check(model: OpenModel) -> None:
+    """Raise ``ArtifactError`` unless the plan is one for any size: its stacks hold each temporary once, weights are fixed."""
+    plan = model.plan.plan
+    for k, buffer in enumerate(plan.buffers):
+        shape: tuple[Any, ...] = buffer.shape
+        where, places = f"plan.buffers[{k}]", [n.number for n in shape if isinstance(n, Place)]
+        if not places:
+            continue
+        if buffer.kind in (WEIGHT, COUNTER):
+            refuse(where, f"a {buffer.kind} has the same shape at every size")
+        if buffer.kind == INPUT and max(places) >= len(model.plan.formulas.dims):
+            refuse(where, "an extent of an input is a number or a dimension")
+        if buffer.dtype == STRING.name:
+            refuse(where, "strings have the same shape at every size")
+    placed = list(chain.from_iterable(stack.buffers for stack in model.plan.stacks))
+    if sorted(placed) != [k for k, buffer in enumerate(plan.buffers) if buffer.kind == TEMP]:
+        refuse("open.stacks", "every temporary expected, each once")
+    for k, kernel in enumerate(plan.kernels):
+        if kernel.tensor_maps:
+            refuse(f"plan.kernels[{k}]", "a tensor map has the same sizes in every run")
+
+
+def _items(data: object, what: str = "conditions") -> list[tuple[int, Any]]:
+    if not isinstance(data, list):
+        refuse(f"open.{what}", "a list expected")
+    return list(enumerate(data))
+
+
+def _dims(data: object) -> tuple[dict[str, Dim], dict[str, str], dict[str, int]]:
+    """The dimensions, who said so, and the sizes of the example, all by name."""
+    dims: dict[str, Dim] = {}
+    said: dict[str, str] = {}
+    example: dict[str, int] = {}
+    for k, one in _items(data, "dims"):
+        where, known = f"open.dims[{k}]", {"name", "low", "high", "multiple", "said", "example"}
+        if not isinstance(one, dict) or one.keys() != known:
+            refuse(where, f"the fields {', '.join(sorted(known))} expected")
+        if not isinstance(one["said"], str):
+            refuse(where, f"who says so is a text, found {quote(one['said'])}")
+        try:
+            dim = Dim(one["name"], one["low"], one["high"], one["multiple"])
+        except UsageError as error:
+            refuse(where, error.message)
+        if dim.name in dims:
+            refuse(where, f"a second dimension {quote(dim.name)}")
+        if type(one["example"]) is not int or one["example"] not in dim:
+            refuse(where, f"{quote(one['example'])} is not {dim.range}")
+        dims[dim.name], said[dim.name], example[dim.name] = dim, one["said"], one["example"]
+    return dims, said, example
+
+
+def _inputs(plan: Plan, dims: Mapping[str, Dim]) -> dict[str, tuple[int | Dim, ...]]:
+    """The shapes of the inputs that are tensors."""
+    parts = {name for names in plan.input_containers.values() for name in names or ()}
+    order = list(dims.values())
+    found: dict[str, tuple[int | Dim, ...]] = {}
+    for position in plan.inputs:
+        buffer = plan.buffers[position]
+        if any(isinstance(n, Place) and n.number >= len(order) for n in buffer.shape):
+            refuse(f"plan.buffers[{position}]", "an extent of an input is a number or a dimension")
+        shape = tuple(order[n.number] if isinstance(n, Place) else n for n in buffer.shape)
+        if buffer.name not in parts:
+            found[buffer.name] = shape
+        elif any(isinstance(n, Dim) for n in shape):
+            refuse(f"plan.buffers[{position}]", "an element of a sequence has the same shape at every size")
+    return found
+
+
+def _condition(data: object, count: int, where: str) -> tuple[int, str, bool]:
+    place, relation, truth = data if isinstance(data, list) and len(data) == 3 else (None, None, None)
+    if not isinstance(relation, str) or relation not in OPPOSITES or not isinstance(truth, bool):
+        refuse(where, f"a place, a relation, and whether it holds expected, found {quote(data)}")
+    return manifest.integer(0, count - 1)(place, where), relation, truth
+
+
+def _stack(data: object, number: int, where: str) -> Stack:
+    if not isinstance(data, list) or len(data) != 2:
+        refuse(where, f"two lists of positions expected, found {quote(data)}")
+    buffers = manifest.POSITIONS(data[0], where)
+    above = manifest.list_of(manifest.integer(0, number - 1))(data[1], where)
+    return Stack(buffers, above)
+
+
+def _output(data: object, count: int, where: str) -> tuple[int | Place | str, ...]:
+    if not isinstance(data, list) or len(data) > manifest.MAX_RANK:
+        refuse(where, f"a list of at most {manifest.MAX_RANK} extents expected")
+    found: list[int | Place | str] = []
+    for one in data:
+        match one:
+            case str() if 0 < len(one) <= 1_000:
+                found.append(one)
+            case {"place": place, **rest} if not rest:
+                found.append(Place(manifest.integer(0, count - 1)(place, where)))
+            case _:
+                found.append(manifest.integer(0, manifest.MAX_SIZE)(one, where))
+    return tuple(found)
