@@ -15,11 +15,12 @@ from gpucomp.codegen.llvm.contraction.rest import heights_of_rest
 from gpucomp.codegen.llvm.contraction.space import contraction_form
 from gpucomp.codegen.llvm.engines import REGISTER_BLOCKS as FAMILY
 from gpucomp.device.target import Target
+from gpucomp.expr.core import hole, load, var
 from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.size import size_of
-from gpucomp.ir.types import BF16, F16, F64, I8, I32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, TensorType
+from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.kernel.example import example_of
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.schedule.space import Schedule
@@ -129,6 +130,21 @@ def test_any_size_on_every_level_of_processors(target: Target) -> None:
 def test_other_types_of_any_size(dtype, acc) -> None:
     options = {} if acc is None else {"acc": acc}
     check(lambda m: constant_weights(matmul(m, 37, 70, dtype=dtype, **options)), {"m": M}, [{"m": 1}, {"m": 43}])
+
+
+def two_axes_of_depth(outer: int, m: int) -> Kernel[Contraction]:
+    """The sum over two axes of a[outer, m, inner] and b[outer, inner, n]."""
+    c, k, i, j = var("k0", outer), var("k1", 8), var("m0", m), var("n0", 40)
+    acc = hole("acc", F32)
+    body = Contraction((), (i,), (j,), (c, k), load(0, (c, i, k), F32), load(1, (c, k, j), F32), acc)
+    params = tuple(TensorType(F32, shape) for shape in ((outer, m, 8), (outer, 8, 40), (m, 40)))
+    return Kernel("contraction", params, 1, body, (Store(2, (i, j), acc),))
+
+
+def test_a_row_has_no_pointers_if_their_number_is_open() -> None:
+    dims = {"outer": Dim("outer", 1, 90), "m": Dim("m", 1, 90)}
+
+    check(two_axes_of_depth, dims, [{"outer": 1, "m": 1}, {"outer": 90, "m": 90}, {"outer": 13, "m": 17}])
 
 
 def test_empty_rows_columns_and_depths() -> None:
