@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ class Atom(Protocol):
     @property
     def hint(self) -> Exact: ...
 
+
+MOST_CORNERED = 4  # atoms whose ranges' corners are tried
 
 Monomial = tuple[Atom, ...]  # a product; sorted, and a power is repeated
 Terms = dict[Monomial, Exact]
@@ -132,6 +135,22 @@ def interval(terms: Terms) -> Interval:
         low += min(c * ends[0], c * ends[1])
         high += max(c * ends[0], c * ends[1])
     return low, high
+
+
+def at_corners(terms: Terms) -> Interval | None:
+    """The least and the greatest value if the atoms are independent: at ends of their ranges, as none has a power.
+
+    ``None`` where ``interval`` is as good: if no product has several terms, or for many atoms.
+    """
+    atoms = list(dict.fromkeys(atom for monomial in terms for atom in monomial))
+    products = [monomial for monomial in terms if len(monomial) > 1]
+    if not products or len(terms) == 1 or len(atoms) > MOST_CORNERED or any(len(set(m)) < len(m) for m in products):
+        return None
+    values = [
+        sum(c * math.prod(at[atom] for atom in monomial) for monomial, c in terms.items())
+        for at in (dict(zip(atoms, ends, strict=True)) for ends in itertools.product(*(atom.bounds for atom in atoms)))
+    ]
+    return min(values), max(values)
 
 
 def text_of(terms: Terms) -> str:

@@ -11,7 +11,6 @@ as a plain number, for example in ``range``, is such a condition too.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from gpucomp.ir.polynomial import (
     Symbol,
     Terms,
     added,
+    at_corners,
     denominator,
     interval,
     kept_bounds,
@@ -44,7 +44,6 @@ from gpucomp.ir.polynomial import (
 
 Operand = Union["Size", Exact]
 MOST_ATOMS = 2000  # of a formula
-MOST_CORNERED = 4  # atoms whose ranges' corners are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +154,7 @@ class Size:
     def _bounds_now(self) -> Interval:
         (low, high), (least, most) = interval(self.terms), interval(_spread(self.terms))
         low, high = max(low, least), min(high, most)
-        if (corners := _at_corners(self.terms)) is not None:
+        if (corners := at_corners(self.terms)) is not None:
             low, high = max(low, corners[0]), min(high, corners[1])
         if all(isinstance(c, int) for c in self.terms.values()):
             return math.ceil(low), math.floor(high)
@@ -651,22 +650,6 @@ def _spread(terms: Terms) -> Terms:
                 expanded = product(expanded, {(atom,): 1})
         result = added(result, expanded)
     return {monomial: c for monomial, c in result.items() if c}
-
-
-def _at_corners(terms: Terms) -> Interval | None:
-    """The least and the greatest value if the atoms are independent: at ends of their ranges, as none has a power.
-
-    ``None`` where ``interval`` is as good: if no product has several terms, or for many atoms.
-    """
-    atoms = list(dict.fromkeys(atom for monomial in terms for atom in monomial))
-    products = [monomial for monomial in terms if len(monomial) > 1]
-    if not products or len(terms) == 1 or len(atoms) > MOST_CORNERED or any(len(set(m)) < len(m) for m in products):
-        return None
-    values = [
-        sum(c * math.prod(at[atom] for atom in monomial) for monomial, c in terms.items())
-        for at in (dict(zip(atoms, ends, strict=True)) for ends in itertools.product(*(atom.bounds for atom in atoms)))
-    ]
-    return min(values), max(values)
 
 
 def _within(size: Operand) -> str:
