@@ -12,7 +12,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.device.limits import HEAD_LIMIT
 from gpucomp.ir.graph import Node, Value, constant, constant_value
-from gpucomp.ir.size import at_most, below, is_one, is_zero, same
+from gpucomp.ir.size import Size, at_most, below, is_one, is_zero, same
 from gpucomp.ir.types import BOOL, F64
 from gpucomp.ops.registry import broadcast
 from gpucomp.rewrite.match import either_way, is_constant, like, splat
@@ -72,6 +72,8 @@ def recognise_causal(node: Node) -> Value | None:
             hidden = _hidden(array, node.attrs.get("masked", 0.0))
             rows, columns = q.shape[-2], k.shape[-2]
             shape = (rows, columns)
+            if isinstance(rows, Size) or isinstance(columns, Size):
+                return None
             if hidden is None or array.shape[-2:] != shape or array.size != rows * columns:
                 return None
             seen = array.reshape(shape) if mask.type.dtype is BOOL else array.reshape(shape) == 0
