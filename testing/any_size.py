@@ -13,6 +13,7 @@ import ctypes
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ from gpucomp.targets import cpu
 from testing.kernels import random_inputs
 from testing.tolerance import assert_identical, assert_rounded_once
 
+Change = Callable[[KernelSource], KernelSource]  # of the text that is compiled
+Comparison = Callable[
+    [np.ndarray, np.ndarray], None
+]  # of what was found and what was expected: asserts that it is right
+
 
 class Unconditional(Assumed):
     """Refuses every condition."""
@@ -43,15 +49,19 @@ class Unconditional(Assumed):
 
 
 class OneKernel:
-    """A kernel with its schedule and, if the schedule says so, packed weights; compiled."""
+    """A kernel with its schedule and, if the schedule says so, packed weights; compiled after ``change``."""
 
-    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target, family: Family) -> None:
+    def __init__(
+        self, kernel: Kernel, schedule: Schedule, target: Target, family: Family, change: Change | None = None
+    ) -> None:
         example = example_of(kernel)
         packing = family.packing(example, family.schedule(schedule), family.problem(example))
         self.packed = None if packing is None else pack(kernel, packing)
         self.kernel = kernel if self.packed is None else self.packed.kernel
         self.source: KernelSource = emit(self.kernel, schedule, target, "k", family)
-        self.image = Image(cpu.build([self.source], target))
+        text = cpu.module_text([change(self.source) if change else self.source], target, runner=False)
+        binary = cpu.compile_text(text, target)
+        self.image = Image(len(binary).to_bytes(8, "little") + binary)
 
     def arguments(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arrays that are passed for the ``inputs`` of the kernel before packing."""
@@ -87,6 +97,7 @@ class AnySize:
 
     example   the sizes that the schedule is chosen for: the middle of each range if not given
     schedule  the engine's default for the example if not given
+    change    changes the text before it is compiled
     """
 
     def __init__(
@@ -98,10 +109,11 @@ class AnySize:
         schedule: Schedule | None = None,
         target: Target | None = None,
         family: Family | None = None,
+        change: Change | None = None,
     ) -> None:
         middle = {name: dim.nearest((dim.low + dim.high) // 2) for name, dim in dims.items()}
         self.dims, self.example = dims, {**middle, **(example or {})}
-        self.target = target or cpu.host()
+        self.target, self.change = target or cpu.host(), change
         with self._any():
             self.plain = build(**{name: size_of(dim, self.example[name]) for name, dim in dims.items()})
             small = example_of(self.plain)
@@ -110,7 +122,7 @@ class AnySize:
             assert not self.family.accepts(self.plain, self.target.features)
             problem = self.family.problem(small)
             self.schedule = schedule or self.family.default(problem, self.target.limits).numbers
-            self.compiled = OneKernel(self.plain, self.schedule, self.target, self.family)
+            self.compiled = OneKernel(self.plain, self.schedule, self.target, self.family, change)
 
     @contextmanager
     def _any(self) -> Any:
@@ -123,10 +135,10 @@ class AnySize:
         """The kernel at ``sizes``."""
         return at(self.plain, lambda size: value_at(size, sizes))
 
-    def check(self, *, bits: bool = False, **sizes: int) -> None:
+    def check(self, *, bits: bool = False, compare: Comparison | None = None, **sizes: int) -> None:
         """Asserts that the results at ``sizes`` are right; with ``bits``, those of a kernel compiled for them alone.
 
-        A schedule that cannot run there alone is not compared by ``bits``.
+        A schedule that cannot run there alone is not compared by ``bits``. ``compare`` has its own idea of what is right.
         """
         assert all(sizes[name] in dim for name, dim in self.dims.items())
         kernel = self.concrete(**sizes)
@@ -134,11 +146,11 @@ class AnySize:
         found = self.compiled.run(inputs, sizes)
         for actual, wanted in zip(found, expected(kernel, inputs), strict=True):
             try:
-                assert_rounded_once(actual, wanted, terms=terms_of(kernel))
+                (compare or partial(assert_rounded_once, terms=terms_of(kernel)))(actual, wanted)
             except AssertionError as error:
                 raise AssertionError(f"{sizes}, {self.schedule}: {error}") from error
         if bits and not self.family.reasons(self.schedule, self.family.problem(kernel), self.target.limits):
-            alone = OneKernel(kernel, self.schedule, self.target, self.family)
+            alone = OneKernel(kernel, self.schedule, self.target, self.family, self.change)
             for actual, wanted in zip(found, alone.run(inputs, {}), strict=True):
                 assert_identical(actual, wanted)
 

@@ -20,7 +20,7 @@ from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family, Schedule
 
-MOST = 3  # schedules of a kernel
+MOST = 2  # schedules of a kernel
 SMALL_REGRET = 1.12
 Sizes = Mapping[str, int]
 

@@ -73,13 +73,13 @@ AMX = Family(
 )
 VNNI = Family(
     "contraction", Contraction, amx.VnniSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
-    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni,
+    engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni, any_size=True,
 )
 WINOGRAD = Family(
     "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
     winograd.geometry, winograd.default,
     engine="winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
-    emit=emit_winograd,
+    emit=emit_winograd, any_size=True,
 )
 REGISTER_BLOCKS = Family(
     "contraction", Contraction, contraction.ContractionSchedule, contraction.problem, contraction.objections,

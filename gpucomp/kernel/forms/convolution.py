@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select, Var, call, index, loads
 from gpucomp.expr.simplify import linear, simplify
+from gpucomp.ir.size import Size, is_one, is_zero, same
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import packable
@@ -68,9 +69,11 @@ def pixels_read(
     depth = [v for v in (row.tap, column.tap, channel.tap) if v is not None]
     if walk != list(m) or depth != list(k) or channel.axis or number.tap:
         return Refusal(f"{NO_IMAGE}, in order")
+    if any(isinstance(number, Size) for p in (number, row, column, channel) for number in p.numbers):
+        return Refusal("a reads an image at steps that each run decides")
     if number != _Position(number.axis, 1, None, 1, 0) or channel != _Position(None, 1, channel.tap, 1, 0):
         return Refusal("a reads a part of an image")
-    if number.out != n or channel.taps != c:
+    if not same(number.out, n) or not same(channel.taps, c):
         return Refusal("a reads a part of an image")
     edges = [e for place, extent in ((places[1], h), (places[2], w)) for e in _edges(place, extent)]
     if any(_not_negative(g) not in edges for g in guards):
@@ -118,7 +121,7 @@ def winograd_pixels(
         )
     if not packable(kernel, "b"):
         return Refusal("its filters are not constants, so they cannot be transformed when the model is compiled")
-    if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
+    if any(is_zero(v.extent) for v in (*body.m, *body.n, *body.k)):
         return Refusal("there is nothing to multiply")
     return found
 
@@ -166,6 +169,10 @@ class _Position:
     first: int
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.step, self.dilation, self.first, self.taps
+
+    @property
     def out(self) -> int:
         return self.axis.extent if self.axis else 1
 
@@ -184,7 +191,7 @@ def _position(form: tuple[int, dict[Expr, int]], m: Sequence[Var], k: Sequence[V
 
 
 def long_axes(axes: Sequence[Var]) -> tuple[Var, ...]:
-    return tuple(v for v in axes if v.extent > 1)
+    return tuple(v for v in axes if not is_one(v.extent))
 
 
 def uncast(value: Expr) -> Expr:
@@ -208,4 +215,10 @@ def _not_negative(condition: Expr) -> object:
     if not isinstance(condition, Call) or condition.fn not in {"lt", "le"}:
         return condition
     constant, terms = linear(call("sub", condition.args[1], condition.args[0]))
-    return constant - (condition.fn == "lt"), frozenset(terms.items())
+    constant -= int(condition.fn == "lt")
+    return _formula(constant), frozenset((term, _formula(c)) for term, c in terms.items())
+
+
+def _formula(size: object) -> object:
+    """A size as what is equal if the formulas are; a number as it is."""
+    return frozenset(size.terms.items()) if isinstance(size, Size) else size

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.contraction.emit import heights_of_rest
+from gpucomp.codegen.llvm.contraction.rest import heights_of_rest
 from gpucomp.codegen.llvm.contraction.space import contraction_form
 from gpucomp.codegen.llvm.engines import REGISTER_BLOCKS as FAMILY
 from gpucomp.device.target import Target

@@ -242,26 +242,33 @@ class Tiles:
                 fresh = tile * d.rows
                 start = code.minimum(fresh, d.flat - d.rows) if self.s.even else fresh
             else:
-                line = code.divided(tile, d.along)
+                line = self._divided(tile, d.along)
                 first = line * d.width
                 part = (tile - line * d.along) * d.rows
                 fresh, start = first + part, first + code.minimum(part, out_x - d.rows)
             code.store(code.convert("trunc", start, "i32"), code.gep(self.starts, tile, "i32"))
             with code.loop(0, d.rows) as i:
                 row = start + i
-                line = code.divided(row, d.width)
+                line = self._divided(row, d.width)
                 x = row - line * d.width
                 inside = (x < out_x) & (row >= fresh) & (line < d.lines)
                 place = code.select(inside, line * out_x + x, -1)
                 code.store(code.convert("trunc", place, "i32"), code.gep(self.places, tile * d.rows + i, "i32"))
 
+    def _divided(self, value: Value, by: int) -> Value:
+        return self.code.divided(value, by) if isinstance(by, Size) else value.integer_op("udiv", by)
+
     def _panel(self, panel: Value, count: Value, columns: int) -> None:
-        code, d = self.code, self.d
         if self.columns is None:
             self._copy_columns(panel, columns)
             start = self.b_room
         else:
             start = self._packed_panel(panel)
+        self._tiles(panel, start, count, columns)
+
+    def _tiles(self, panel: Value, start: Value, count: Value, columns: int) -> None:
+        """All tiles of rows of a task, ``count`` of them, by a panel at ``start``."""
+        code, d = self.code, self.d
         tiles_m = self.s.tiles_m
         whole = count - count.integer_op("urem", tiles_m)
         if not count.text.startswith("%"):

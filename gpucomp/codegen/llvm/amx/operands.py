@@ -16,7 +16,7 @@ from gpucomp.codegen.llvm.contraction.operands import Operands, operands_of
 from gpucomp.codegen.llvm.loops.nest import Flattener, collapse, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, literal, select, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify
-from gpucomp.ir.size import Size, is_one, is_zero
+from gpucomp.ir.size import is_one, is_zero
 from gpucomp.ir.types import BF16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -104,7 +104,9 @@ def straight_rows(narrow: Narrow) -> Straight | None:
     steps = [coefficient(at, axis) for axis in ops.ko]
     if is_one(ops.m.extent):
         row = 1  # the only one
-    if not is_one(coefficient(at, ops.ki)) or any(isinstance(step, Size | None) for step in (row, *steps)) or row <= 0:
+    if not is_one(coefficient(at, ops.ki)) or not isinstance(row, int) or row <= 0:
+        return None
+    if not all(isinstance(step, int) for step in steps):
         return None
     zero: dict[Expr, Expr] = {axis: index(0) for axis in (ops.m, ops.ki, *ops.ko)}
     points = [0]

@@ -170,7 +170,8 @@ class CopiedLines:
         axis, other = (i.pixel, i.channel) if self.across else (i.channel, i.pixel)
         width = PIXELS if self.across else _vector(axis.extent)
         self.copy = _Copy(entry, i.element, [i.batch, i.image, i.line, other], axis, bound, width)
-        room = d.most_bytes or sum(self.counts) * self.line_bytes + 8 * LINE
+        past = d.most_rows * self.row_bytes  # a tile may go on behind the last line
+        room = d.most_bytes + past if d.most_bytes else sum(self.counts) * self.line_bytes + 8 * LINE
         self.room = entry.code.stack(f"[{room} x i8]", LINE)
 
     def find_steps(self) -> None:

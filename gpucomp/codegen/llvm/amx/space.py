@@ -30,6 +30,7 @@ FEATURES = {BF16: ("amx-tile", "amx-bf16")}
 BYTE_FEATURES = ("amx-tile", "amx-int8")
 DEEP_PIXEL = 1024  # bytes
 STACK_BYTES = 3 << 19  # most scratch of one call
+LINES_BYTES = STACK_BYTES * 3 // 4  # of it for lines of images of any size
 MOST_PLANES = 16  # most channels that are interleaved by unrolled shuffles
 TASK_ROWS = (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024)
 
@@ -159,7 +160,7 @@ def unreadable_columns(kernel: Kernel[Contraction], narrow: Narrow) -> str:
     if image is not None and has_taps(image) and isinstance(image.out_x, Size):
         p = problem(kernel)
         pixel_bytes = _up(p.channels * p.nbytes, 2 * LINE) + LINE
-        if _most_line_bytes(p, 1, pixel_bytes) > STACK_BYTES // 2:
+        if _most_line_bytes(p, 1, pixel_bytes) > LINES_BYTES:
             return "the lines of the largest image do not fit the stack"
     return ""
 
@@ -354,7 +355,7 @@ class _LineTiles(Sizes):
 
 def _lines_of_any_size(s: NarrowSchedule, p: NarrowProblem, d: NarrowSizes) -> _LineTiles:
     tile_m = s.tile_m
-    while tile_m > 1 and _most_line_bytes(p, tile_m, d.pixel_bytes) > STACK_BYTES // 2:
+    while tile_m > 1 and _most_line_bytes(p, tile_m, d.pixel_bytes) > LINES_BYTES:
         tile_m //= 2
     lines = largest(smallest((2 * tile_m + p.out_x) // (2 * p.out_x), p.out_y), 1)
     pitch = _up((p.out_x - 1) * p.stride_x + p.taps_x, p.stride_x)
@@ -385,8 +386,8 @@ def _lines_of_any_size(s: NarrowSchedule, p: NarrowProblem, d: NarrowSizes) -> _
 def _most_line_bytes(p: NarrowProblem, tile_m: int, pixel_bytes: int) -> int:
     """The most bytes of the copied lines of a task of about ``tile_m`` rows, in any run."""
 
-    def most(x: int) -> float:  # is greatest at an end of x: it is a sum of x and 1 / x
-        lines = (tile_m / x + 1.5) * p.stride_y + p.taps_y
+    def most(x: int) -> float:  # is greatest at an end of x: it is convex
+        lines = max(tile_m / x - 0.5, 0) * p.stride_y + p.taps_y
         return lines * (x * p.stride_x + p.taps_x) * pixel_bytes
 
     return int(max(most(max(int(x), 1)) for x in bounds(p.out_x))) + 8 * LINE

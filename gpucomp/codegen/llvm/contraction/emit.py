@@ -19,8 +19,7 @@ blocks of k that are not the last are kept in a tile on the stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, touched_by
@@ -28,6 +27,7 @@ from gpucomp.codegen.llvm.contraction.image_lines import Lines, Windows, windows
 from gpucomp.codegen.llvm.contraction.operands import KBlocks, block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part, Span
 from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Row, Stream
+from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
 from gpucomp.codegen.llvm.contraction.space import sharers
 from gpucomp.codegen.llvm.core_space import LINE, STACK_BYTES
 from gpucomp.codegen.llvm.ir import storage
@@ -45,41 +45,9 @@ from gpucomp.schedule.space import Schedule
 
 LIGHT_EPILOGUE = 20  # most operations that are unrolled over the vectors of a register block; an exponential is more
 
-IN_FLIGHT = 8  # sums whose multiply-adds follow each other without waiting for one another
 SHORTEST_BLOCK = 64  # fewest points of k in a block, if the stack decides
+UNROLLED_REST = 2  # points of k in blocks for what is left of rows: each height has a text of its own
 REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
-
-
-@dataclass(frozen=True)
-class Height:
-    """The height of a register block: ``rows``, of which at least ``least`` and in this run ``count`` are stored."""
-
-    rows: int
-    least: int
-    count: Value | int
-
-    def row(self, i: int) -> Any:
-        """``i``, or the last row that is stored: what is read for row ``i``."""
-        if i < self.least or not isinstance(self.count, Value):
-            return i
-        return self.count.code.minimum(self.count - 1, i)
-
-    def when(self, i: int) -> AbstractContextManager[None]:
-        """The block of code for what is done if row ``i`` is stored."""
-        if i < self.least or not isinstance(self.count, Value):
-            return nullcontext()
-        return self.count.code.when(self.count > i)
-
-
-def heights_of_rest(mr: int, vectors: int) -> list[int]:
-    """Heights of register blocks for less than ``mr`` rows, from the largest to the smallest.
-
-    A block of few rows takes as long as one with ``IN_FLIGHT`` sums.
-    """
-    heights = [mr - 1] if mr > 1 else []
-    while heights and heights[-1] * vectors > IN_FLIGHT and heights[-1] > 1:
-        heights.append(max(1, heights[-1] * 3 // 4))
-    return heights
 
 
 class _Emitter:
@@ -275,27 +243,14 @@ class _Emitter:
             self._register_block(part, m0, row, first, panel, Height(self.mr, self.mr, self.mr), columns)
         rest = self.ops.m.extent % self.mr
         if isinstance(rest, Size):
-            self._last_rows(part, m0, whole, first, panel, rows - whole, columns)
+            block = self.register_block
+            self.register_block = replace(block, unroll=min(block.unroll, UNROLLED_REST))
+            for height in rest_of_rows(code, rows - whole, self.mr, columns.vectors, int(hint(self.ops.m.extent))):
+                self._register_block(part, m0, whole, first, panel, height, columns)
+            self.register_block = block
         elif rest:
             with code.when(whole.differs(rows)):
                 self._register_block(part, m0, whole, first, panel, Height(rest, rest, rest), columns)
-
-    def _last_rows(
-        self, part: Part, m0: Value, whole: Value, first: Value, panel: Value, left: Value, columns: Span
-    ) -> None:
-        """The rows after the last whole register block, ``left`` of them: in the smallest of some blocks that has them."""
-        code = self.code
-        heights = heights_of_rest(self.mr, columns.vectors)
-        end = code._name("rest")
-        for height, smaller in zip(heights, (*heights[1:], 0), strict=True):
-            name = code._name("h")
-            code.branch(left > smaller, f"{name}.here", f"{name}.lower")
-            code.label(f"{name}.here")
-            self._register_block(part, m0, whole, first, panel, Height(height, smaller + 1, left), columns)
-            code.jump(end)
-            code.label(f"{name}.lower")
-        code.jump(end)
-        code.label(end)
 
     # the register block
 

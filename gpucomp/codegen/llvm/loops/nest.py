@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucomp.codegen.llvm.ir.builder import I64, PTR, Code, Value
-from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue, Printer
+from gpucomp.codegen.llvm.ir.printer import INT32, Affine, LaneValue, Printer
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, substitute, transform, var, walk
 from gpucomp.expr.lower import Block, Lowering, Operand
 from gpucomp.expr.simplify import coefficient, flatten, simplify
-from gpucomp.ir.size import Size, at_most, hint, is_one, is_zero, largest, same
+from gpucomp.ir.size import Size, at_most, below, hint, is_one, is_zero, largest, same
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import Emitted
@@ -236,9 +236,15 @@ class Entry:
     def decompose(self, flat: Value, extents: Sequence[int]) -> list[Value]:
         """The row-major indices, in an array of shape ``extents``, of the flat index ``flat``."""
         result = []
+        short = at_most(math.prod(extents), INT32[1])
         for position in range(len(extents) - 1, -1, -1):
+            extent = extents[position]
             if position == 0:
                 result.append(flat)
+            elif short and isinstance(extent, Size) and below(0, extent):
+                above = self.code.divided(flat, extent)
+                result.append(flat - above * extent)
+                flat = above
             else:
                 result.append(flat.integer_op("urem", extents[position]))
                 flat = flat.integer_op("udiv", extents[position])

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpucomp.codegen.llvm.amx.emit import Tiles
-from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, VnniSchedule
+from gpucomp.codegen.llvm.amx.rows import CopiedLines
+from gpucomp.codegen.llvm.amx.space import COLUMNS, IN_PLACE, LINE, LINES, VnniSchedule
+from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
 from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
 from gpucomp.codegen.llvm.vnni.space import parts_of_tile
 from gpucomp.device.target import Target
@@ -23,6 +25,7 @@ from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
 UNROLLED = (4, 2, 1)  # words of k that are unrolled
+Line = tuple[Value, int]  # a pointer and a constant distance from it, in bytes
 ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
@@ -45,22 +48,78 @@ class _Vnni(Tiles):
     def _end_program(self) -> None:
         pass
 
+    # the last rows of any number
+
+    def _begin_rows(self, m_task: Value) -> Value:
+        if not self.any_size:
+            return super()._begin_rows(m_task)
+        assert not isinstance(self.rows, CopiedLines)
+        code, d = self.code, self.d
+        self.first_row = m_task * (d.task_tiles * d.rows)
+        self.task_rows = code.minimum(code.integer(self.p.m) - self.first_row, d.task_tiles * d.rows)
+        self.rows.begin(self.first_row, self.task_rows)
+        return self.task_rows
+
+    def _begin_lines(self, m_task: Value) -> Value:
+        count = super()._begin_lines(m_task)
+        self.task_rows = self.code.integer(self.d.flat)
+        return count
+
+    def _first_row_of(self, tile: Value) -> Value:
+        return tile * self.d.rows if self.any_size else super()._first_row_of(tile)
+
+    def _place(self, row: Value) -> tuple[Value, Value | None]:
+        if self.any_size and self.way != LINES:
+            return self.first_row + row, None
+        return super()._place(row)
+
+    def _tiles(self, panel: Value, start: Value, count: Value, columns: int) -> None:
+        if not self.any_size:
+            super()._tiles(panel, start, count, columns)
+            return
+        code, rows = self.code, self.d.rows
+        whole = self.task_rows.integer_op("udiv", rows)
+        with code.loop(0, whole) as tile:
+            self._register_block(panel, start, tile, 1, columns)
+        first = self.rows.row(self._first_row_of(whole))
+        for height in rest_of_rows(code, self.task_rows - whole * rows, rows, columns * self.parts):
+            if self.way == IN_PLACE:
+                lines = [self._line(first, height, i) for i in range(height.rows)]
+            else:
+                lines = [(first, i * self.rows.row_bytes) for i in range(height.rows)]
+            self._sum_lines(lines, start, whole, columns)
+            self._finish(panel, whole, code.integer(0), self.task_rows - whole * rows, columns)
+
+    def _line(self, first: Value, height: Height, i: int) -> Line:
+        """Row ``i`` from ``first`` on, which may be the last one again."""
+        if i < height.least:
+            return first, i * self.rows.row_bytes
+        return self.code.gep(first, height.row(i) * self.rows.row_bytes, "i8"), 0
+
+    # a register block
+
     def _sum(self, pointers: Sequence[Value], start: Value, tile: Value, columns: int) -> None:
+        lines = [(pointers[0], i * self.rows.row_bytes) for i in range(self.d.rows)]
+        self._sum_lines(lines, start, tile, columns)
+
+    def _sum_lines(self, lines: Sequence[Line], start: Value, tile: Value, columns: int) -> None:
+        """Computes ``self.sums`` of some rows."""
         code, d = self.code, self.d
         vectors = columns * self.parts
-        sums = [[code.slot(self.sum_type) for _ in range(vectors)] for _ in range(d.rows)]
+        sums = [[code.slot(self.sum_type) for _ in range(vectors)] for _ in lines]
         totals = [code.slot(self.sum_type) for _ in range(vectors if self.flipped else 0)]
         for slot in (*totals, *(slot for line in sums for slot in line)):
             slot.set(code.const(0, self.sum_type))
         words = d.depth // d.group
         unrolled = next(u for u in UNROLLED if words % u == 0)
         with self._steps(start, tile) as (_, distance, columns_at):
-            row = code.gep(pointers[0], distance, "i8")
+            moved = {pointer: code.gep(pointer, distance, "i8") for pointer, _ in lines}
+            rows = [(moved[pointer], at) for pointer, at in lines]
             with code.loop(0, words, unrolled) as word:
                 for u in range(unrolled):
                     if u:
                         code.fence()  # columns loaded earlier would need registers that the sums occupy
-                    self._word(row, columns_at, word + u, sums, totals)
+                    self._word(rows, columns_at, word + u, sums, totals)
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
                 value = slot.get()
@@ -69,7 +128,9 @@ class _Vnni(Tiles):
                 to = code.gep(self.sums, (i * vectors + v) * self.lanes, "i32")
                 code.store(value, to, LINE // self.parts)
 
-    def _word(self, row: Value, columns: Value, word: Value, sums: list[list[Slot]], totals: list[Slot]) -> None:
+    def _word(
+        self, rows: Sequence[Line], columns: Value, word: Value, sums: list[list[Slot]], totals: list[Slot]
+    ) -> None:
         """Adds the products of one word of k."""
         code = self.code
         tile_bytes = self.d.depth * COLUMNS * self.narrow.dtype.nbytes
@@ -81,8 +142,8 @@ class _Vnni(Tiles):
             loaded.append(code.load(code.gep(columns, at, "i8"), type, 4))
         for slot, value in zip(totals, loaded, strict=False):
             slot.set(self._dot(slot.get(), code.const(ONES, type), value))
-        for i, line in enumerate(sums):
-            factor = code.load(code.gep(row, word * 4 + i * self.rows.row_bytes, "i8"), I32, 1)
+        for (row, further), line in zip(rows, sums, strict=True):
+            factor = code.load(code.gep(row, word * 4 + further, "i8"), I32, 1)
             if self.flipped:
                 factor = factor ^ FLIP
             spread = code.splat(factor, self.lanes)

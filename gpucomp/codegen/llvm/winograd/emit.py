@@ -18,15 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gpucomp.codegen.llvm.contraction.rest import rest_of_rows
 from gpucomp.codegen.llvm.ir.builder import F32, I64, PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.ir.storage import from_memory, memory_scalar
 from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
-from gpucomp.codegen.llvm.winograd.space import LINE_FLOATS, WinogradSchedule, algorithm_of, derive, pixels, problem
+from gpucomp.codegen.llvm.winograd.space import (
+    LINE_FLOATS,
+    WinogradSchedule,
+    algorithm_of,
+    derive,
+    of_any_size,
+    pixels,
+    problem,
+)
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.expr.simplify import simplify
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.ir.size import Size, hint, is_one
+from gpucomp.kernel import Contraction, Kernel, kernel_of
+from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.kernel.forms.convolution import long_axes, packed_filters
 from gpucomp.kernel.source import Emitted
 from gpucomp.kernel.winograd_matrices import floats, linear
@@ -41,8 +52,10 @@ class _Emitter:
     def __init__(self, kernel: Kernel[Contraction], s: WinogradSchedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
-        self.s, self.p = s, problem(kernel)
-        self.d = derive(self.s, self.p)
+        example = problem(kernel_of(example_of(kernel), Contraction))
+        any_size = has_sizes(kernel)
+        self.s, self.p = s, problem(kernel) if any_size else example
+        self.d = of_any_size(s, self.p, example) if any_size else derive(s, self.p)
         algorithm = algorithm_of(self.s, self.p)
         self.to_data, self.to_results = floats(algorithm.data), floats(algorithm.result)
         self.side, self.factors = algorithm.positions, algorithm.factors
@@ -188,7 +201,7 @@ class _Emitter:
         if d.parts == 1:
             length = code.integer(p.depth)
         whole = tiles - tiles.integer_op("urem", mr)
-        rest = (d.tiles - (d.blocks - 1) * d.block) % mr
+        rest = d.tiles % mr  # a block is a multiple of it
         with code.loop(0, d.positions) as position:
             factor = panel * d.factors + self._factor(position)
             b = code.gep(self.filters, (factor * p.depth + first) * d.nr, "float")
@@ -196,7 +209,10 @@ class _Emitter:
             to = code.gep(self.products, slot * d.product_panel + position * d.product_position, "float")
             with code.loop(0, whole, mr) as row:
                 self._register_block(a, b, to, row, mr, length, part)
-            if rest:
+            if isinstance(rest, Size):  # scratch has room for the rows past the last
+                for height in rest_of_rows(code, tiles - whole, mr, self.s.nv):
+                    self._register_block(a, b, to, whole, height.rows, length, part)
+            elif rest:
                 with code.when(whole < tiles):
                     self._register_block(a, b, to, whole, rest, length, part)
 
@@ -247,7 +263,7 @@ class _Emitter:
 
         They are the next position's. Each register block of a position prefetches a share; together they prefetch all.
         """
-        blocks = -(-min(self.d.block, self.d.tiles) // self.s.mr)
+        blocks = -(-min(self.d.block, int(hint(self.d.tiles))) // self.s.mr)
         lines = -(-UNROLL * self.d.nr // LINE_FLOATS // blocks)
         share = length.integer_op("udiv", UNROLL) * (lines * LINE_FLOATS)
         at = row.integer_op("udiv", self.s.mr) * share
@@ -293,7 +309,9 @@ class _Emitter:
 
     def _store(self, point: tuple[Value, Value, Value], n: Value, acc: Value, mask: Value | None) -> None:
         bound: dict[Expr, LaneValue] = {axis: self.code.integer(0) for axis in (*self.batch, *self.m)}
-        walked = [at for at, extent in zip(point, (self.form.image[0], *self.form.out), strict=True) if extent > 1]
+        walked = [
+            at for at, extent in zip(point, (self.form.image[0], *self.form.out), strict=True) if not is_one(extent)
+        ]
         bound.update(zip(long_axes(self.m), walked, strict=True))
         bound |= {self.n: lane_index(n, self.width), self.acc: acc}
         printer = self.entry.printer(self.program, bound, self.width, mask)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.device.limits import Limits
+from gpucomp.ir.size import bounds
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_sizes
@@ -153,9 +154,37 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     )
 
 
+def of_any_size(s: WinogradSchedule, p: WinogradProblem, example: WinogradProblem) -> WinogradSizes:
+    """As ``derive``, of a problem with sizes. The layout of the filters is that of the example.
+
+    A block has less tiles than the schedule says if their scratch would not fit the stack.
+    """
+    d = derive(s, example)
+    tiles_y, tiles_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
+    tiles = p.images * tiles_y * tiles_x
+    kept = d.product_floats // d.product_panel
+    tile_bytes = 4 * (d.data_tile + kept * d.product_tile)
+    most = max(1, (SCRATCH_BYTES - _fixed_bytes(s, d)) // tile_bytes // s.mr)
+    block = min(-(-s.block // s.mr), -(-int(bounds(tiles)[1]) // s.mr), most) * s.mr
+    return d.replace(
+        tiles_y=tiles_y,
+        tiles_x=tiles_x,
+        tiles=tiles,
+        block=block,
+        blocks=-(-tiles // block),
+        data_floats=block * d.data_tile,
+        product_panel=block * d.product_tile,
+        product_floats=kept * block * d.product_tile,
+    )
+
+
+def _fixed_bytes(s: WinogradSchedule, d: WinogradSizes) -> int:
+    return int(4 * (d.part + s.outputs**2 * s.lanes) + 512)
+
+
 def scratch_bytes(s: WinogradSchedule, p: WinogradProblem) -> int:
     d = derive(s, p)
-    return int(4 * (d.data_floats + d.product_floats + d.part + s.outputs**2 * s.lanes) + 512)
+    return int(4 * (d.data_floats + d.product_floats)) + _fixed_bytes(s, d)
 
 
 def objections(s: WinogradSchedule, p: WinogradProblem, limits: Limits) -> Iterator[str]:
