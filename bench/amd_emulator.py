@@ -472,7 +472,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (options.path / EMULATOR).is_file():
         parser.error(f"{options.path} is not a checkout of tinygrad: it has no {EMULATOR}")
     if amdgcn.compiler() is None:
-        parser.error("clang is not installed: it is needed to compile for AMD GPUs")
+        parser.error("clang is not installed, which compiles for AMD GPUs: apt-get install clang")
     archs = options.arch or list(ARCHITECTURES)
     chosen = [c for c in cells() if c.target in archs and (not options.cell or c.name in options.cell)]
     emulator = Emulator(options.path, options.limit)

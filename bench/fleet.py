@@ -146,7 +146,7 @@ def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> di
         address = f"tls://127.0.0.1:{free_port()}"
         workers = [started(asleep, address, Path(place) / "tls", number) for number in range(count)]
         try:
-            options = tuner.Options(
+            options = tuner.TuneOptions(
                 trials=trials,
                 sampler="random",
                 builders=1,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpucomp.loading import load
     from gpucomp.plugins import plugin
     from gpucomp.runtime.executable import Executable
-    from gpucomp.tuning.tuner import tune
+    from gpucomp.tuning.tuner import TuneOptions, tune
 
 __version__ = "0.1.0"
 
@@ -42,6 +42,7 @@ __all__ = [
     "InputError",
     "ModelError",
     "Target",
+    "TuneOptions",
     "UnsupportedError",
     "UsageError",
     "compile",
@@ -54,6 +55,7 @@ _HOMES = {
     "Dim": "gpucomp.ir.dim",
     "Executable": "gpucomp.runtime.executable",
     "Target": "gpucomp.device.target",
+    "TuneOptions": "gpucomp.tuning.tuner",
     "compile": "gpucomp.compiling",
     "load": "gpucomp.loading",
     "plugin": "gpucomp.plugins",

@@ -20,6 +20,7 @@ PUBLIC = [
     "InputError",
     "ModelError",
     "Target",
+    "TuneOptions",
     "UnsupportedError",
     "UsageError",
     "compile",

@@ -22,7 +22,7 @@ pytest_plugins = "pytester"
             [
                 "Skipped: clang or ld.lld is not installed",
                 "Skipped: could not import 'torch': No module named 'torch'",
-                "Skipped: GPC5002 the clang that is installed does not know gfx1100: a newer one does",
+                "Skipped: GPC5002 no installed clang knows gfx1100: install a newer one, for example apt-get install clang-21",
             ],
             "3 tests want packages that are not here: apt-get install clang clang-19 lld; python -m pip install torch",
         ),

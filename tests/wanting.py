@@ -10,7 +10,7 @@ APT, PIP = "apt-get install", "python -m pip install"
 WANTED = (
     (r"^clang or ld\.lld is not installed", APT, "clang lld"),
     (r"^(clang|oclgrind|g\+\+) is not installed", APT, "{0}"),
-    (r"^(?:GPC5002 )?the clang that is installed does not know", APT, "clang-19"),
+    (r"^(?:GPC5002 )?no installed clang knows", APT, "clang-19"),
     (r"^(?:GPC5002 )?clang is not installed", APT, "clang"),
     (r"no OpenCL device", APT, "pocl-opencl-icd"),
     (r"^nvdisasm is not installed", PIP, "nvidia-cuda-nvdisasm"),

@@ -10,9 +10,9 @@ import numpy as np
 from gpucomp import files
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
-from gpucomp.tuning.analysis import NEAR, Importance, dependence, importance, neighbours
+from gpucomp.tuning.analysis import FAST, NEAR, Importance, dependence, importance, neighbours
 from gpucomp.tuning.recorded import Recorded
-from gpucomp.tuning.replay import Result
+from gpucomp.tuning.replay import Result, certainty
 from gpucomp.tuning.space import Candidates
 
 FEW = 30  # points of a search: shares of variance from fewer say little, and those of their fastest tenth nothing
@@ -29,7 +29,7 @@ def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) 
     seeds, trials = results[0].seeds, results[0].trials
     about = (
         f"Searches of {trials} trials, {seeds} for each sampler and space, on recorded measurements. A line is the mean "
-        "over the searches, and the band around it the 95 % interval of that mean."
+        f"over the searches; the band around it is {certainty(seeds)}."
     )
     budgets = list(results[0].fraction_of_optimum)
     rows = [
@@ -106,9 +106,9 @@ def space(
     close = f"{near} of them take at most {NEAR:g} times the best time."
     return [
         page.paragraph(
-            f"{len(candidates)} points {'that the search tried' if sampled else 'are legal'}, {count} measured{fails}. {close}"
+            f"{len(candidates)} points {'that the search tried' if sampled else 'in the file'}, {count} measured{fails}. {close}"
         ),
-        *_drawn(candidates, seconds, failed, named, with_shares=not sampled or count >= FEW),
+        *_drawn(candidates, seconds, failed, named, sampled=sampled),
         page.heading("One parameter away from the winner", 3),
         page.table(("parameter", "change", "time over the winner's"), around)
         if around
@@ -128,24 +128,29 @@ def _labels(labels: Labels, candidates: Candidates, point: int) -> list[str]:
 
 
 def _drawn(
-    candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels, *, with_shares: bool
+    candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels, *, sampled: bool
 ) -> list[str]:
     shares = importance(candidates, seconds)
     if not shares:
         return [page.paragraph("No parameter varies.")]
-    groups = (
-        ("of all points", [i.overall for i in shares]),
-        ("of the fastest tenth", [i.among_fast for i in shares]),
-    )
+    count = int(np.isfinite(seconds).sum())
+    groups = [("of all points", [i.overall for i in shares])]
+    if not sampled or count * FAST >= FEW:
+        groups.append(("of the fastest tenth", [i.among_fast for i in shares]))
     title = "Share of the variance of log time that a parameter explains alone"
     found = [_sorted_times(seconds)]
-    if with_shares:
+    if not sampled or count >= FEW:
         found.append(chart.bars(title, [i.name for i in shares], groups))
     if len(shares) > 1:
         wide = [one for one in shares if len(np.unique(candidates.values[:, candidates.names.index(one.name)])) > 2]
         found += _map(candidates, seconds, failed, labels, (wide if len(wide) > 1 else shares)[:2])
-    panels = [_levels(candidates, seconds, failed, labels, share.name) for share in shares[:MOST_DRAWN]]
-    return [_charts(found), page.heading("Time over the best, by the value of a parameter", 3), _charts(panels)]
+    panels = [_levels(candidates, seconds, failed, labels, share.name, sampled) for share in shares[:MOST_DRAWN]]
+    title = "Time over the best, by the value of a parameter"
+    return [
+        _charts(found),
+        page.heading(f"{title}, with the number of its points" if sampled else title, 3),
+        _charts(panels),
+    ]
 
 
 def _sorted_times(seconds: np.ndarray) -> str:
@@ -186,7 +191,9 @@ def _map(
     return [chart.heat(title, across, up, [[cell(a, b) for a in values[0]] for b in values[1]])]
 
 
-def _levels(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels, name: str) -> str:
+def _levels(
+    candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | None, labels: Labels, name: str, sampled: bool
+) -> str:
     levels = dependence(candidates, seconds, name, failed)
     places = list(range(len(levels)))
     series = [
@@ -194,4 +201,6 @@ def _levels(candidates: Candidates, seconds: np.ndarray, failed: np.ndarray | No
         Series("median", places, [level.median for level in levels], colour=GREY),
     ]
     names = [_label(labels, name, level.value) for level in levels]
+    if sampled:
+        names = [f"{value} ({level.count})" for value, level in zip(names, levels, strict=True)]
     return chart.lines(name, series, Axis("", names=names), Axis("time over the best", log=True, least=1.0))

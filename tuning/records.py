@@ -101,7 +101,7 @@ class Store:
         if error.errno not in FULL:
             return RecordError(told, code="GPC7101")
         advice = f"{told}; make room and continue with"
-        return RecordError(f"{advice} Options(resume=True)", code="GPC7101", in_shell=f"{advice} --resume")
+        return RecordError(f"{advice} gpucomp.TuneOptions(resume=True)", code="GPC7101", in_shell=f"{advice} --resume")
 
     def read(self) -> list[Record]:
         """All records of the file, in order."""

@@ -21,6 +21,7 @@ from gpucomp.tuning.samplers.ask_tell import AskTell
 from gpucomp.tuning.samplers.named import Wanted
 
 BUDGETS = (25, 50, 100, 200)
+SEEDS = 4  # of fewer searches, the bootstrap's 95 % interval is their range
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,13 @@ def replay(
         curve_low=tuple(low.round(5).tolist()),
         curve_high=tuple(high.round(5).tolist()),
     )
+
+
+def certainty(seeds: int) -> str:
+    """What the intervals of a ``Result`` are."""
+    if seeds == 1:
+        return "empty, because there is one search"
+    return "the 95 % interval of the mean" if seeds >= SEEDS else f"the range of {seeds} searches, too few for 95 %"
 
 
 def interval(samples: np.ndarray) -> tuple[float, float]:

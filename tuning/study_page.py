@@ -51,7 +51,17 @@ def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title:
     return len(shown)
 
 
-HEAD = ("kernel", "label", "device", "trials", "failed", "best of the search", "default over pick", "95 %", "pick")
+HEAD = (
+    "kernel",
+    "label",
+    "device",
+    "trials",
+    "failed",
+    "default over best trial",
+    "default over pick",
+    "95 % interval",
+    "pick",
+)
 
 
 class _Told:
@@ -139,7 +149,7 @@ def _kernel(told: _Told, task: Task | None) -> list[str]:
 
 def caveat(measured: int) -> str:
     """What the points of a search can tell: it chose them, and often they are few."""
-    chosen = f"{measured} points that the search chose to measure, out of a larger space."
+    chosen = "The search chose these points out of a larger space, and chose more of those that it expected to be fast."
     if measured >= FEW:
         return chosen
     return f"{chosen} They are fewer than {FEW}: no share of the variance is drawn, and the charts below say little."

@@ -51,14 +51,16 @@ FOREVER = 1e9
 
 
 @dataclass(frozen=True)
-class Options:
+class TuneOptions:
     """The options of a tuning run.
 
     budget     seconds for the whole run; ``None``: the run ends when nothing is worth measuring any more
     trials     number of measurements for all tasks together; ``None``: no limit
     sampler    proposes the candidates: a name, ``package.module:Class``, or an optuna sampler
     storage    keeps the optuna studies, for optuna-dashboard: a URL, the path of a journal file, or an optuna storage
-    builders   number of processes that build
+    seed       of the sampler's random numbers
+    builders   number of processes that build; 0: one for each processor, at most 16
+    resume     continue with the records in the folder; without it they must not be there
     lock       a file that is locked during measurements
     whole      whether the whole model is run with and without the picks; off for a single kernel
     fleet      machines that measure instead of this one, which then only builds
@@ -182,7 +184,7 @@ def tune(
     constants: Mapping[str, Any] | None = None,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
-    options: Options | None = None,
+    options: TuneOptions | None = None,
     watch: Watch | None = None,
 ) -> Tuned:
     """Search schedules for a model's kernels on a device of this machine.
@@ -191,13 +193,13 @@ def tune(
     trials   number of measurements for all kernels together
     records  a folder or a .jsonl file for all measurements; what it has already is not measured again. Give it to
              ``gpucomp.compile``
-    options  all other ``Options``; its budget and trials are used if they are not given here
+    options  all other ``TuneOptions``; its budget and trials are used if they are not given here
     watch    called with the ``State`` during the search
 
     Raises the same errors as ``gpucomp.compile``, and ``RecordError`` if records cannot be read or written.
     """
     device = targets.resolve(target)
-    chosen = options or Options()
+    chosen = options or TuneOptions()
     if budget is not None:
         chosen = replace(chosen, budget=budget)
     if trials is not None:
@@ -215,7 +217,7 @@ def search(
     tasks: Sequence[Task],
     target: Target,
     place: Path,
-    options: Options,
+    options: TuneOptions,
     *,
     precision: str = "fp32",
     watch: Watch = lambda state: None,
@@ -224,7 +226,7 @@ def search(
     path = records.in_folder(place)
     if options.resume and not path.exists():
         raise RecordError(
-            f"there are no records {quote(path)} to continue from; for a new search leave out Options(resume=True)",
+            f"there are no records {quote(path)} to continue from; for a new search leave out gpucomp.TuneOptions(resume=True)",
             code="GPC7103",
             in_shell=f"there are no records {quote(path)} to continue from; for a new search leave out --resume",
         )
@@ -258,7 +260,7 @@ def search(
 
 
 @contextlib.contextmanager
-def _tools(target: Target, options: Options, store: Store) -> Iterator[Tools]:
+def _tools(target: Target, options: TuneOptions, store: Store) -> Iterator[Tools]:
     count = options.builders or min(16, len(os.sched_getaffinity(0)))
     with contextlib.ExitStack() as opened:
         builders = Builders(target.name, count)
@@ -295,7 +297,7 @@ def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
     weigh(tasks, names, list(zip(model.launches, answer["seconds"], strict=True)))
 
 
-def _studies(tasks: Sequence[Task], tools: Tools, options: Options, storage: BaseStorage | None) -> list[Study]:
+def _studies(tasks: Sequence[Task], tools: Tools, options: TuneOptions, storage: BaseStorage | None) -> list[Study]:
     """The studies of a run. In a storage each run has studies of its own; records of earlier runs are told to them."""
     started = records.now()
     hashes: dict[str, str] = {}
@@ -327,12 +329,12 @@ def _prior(table: engines.Engines, past: Mapping[str, Sequence[engines.Source]],
     return table.prior(number, past)
 
 
-def space_size(task: Task, options: Options) -> int:
+def space_size(task: Task, options: TuneOptions) -> int:
     """The number of candidates of a task."""
     return len(engines.Engines(task, options.seed))
 
 
-def _search(state: State, options: Options, watch: Watch) -> None:
+def _search(state: State, options: TuneOptions, watch: Watch) -> None:
     """Run batches, each for the task that promises the most, until budget, trials or expected gains are used up."""
     reserve = 0.0
     if options.budget is not None:
@@ -403,7 +405,7 @@ def _picks(state: State, names: frozenset[str]) -> Picks:
     return Picks.of(found)
 
 
-def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: Watch) -> tuple[float, Comparison]:
+def _whole(state: State, model: _Model, tools: Tools, options: TuneOptions, watch: Watch) -> tuple[float, Comparison]:
     """Drop picks that do not make the model faster; return its untuned seconds, and the tuned model's comparison with it."""
     state.phase, state.current = "model", None
     watch(state)

@@ -19,6 +19,7 @@ from gpucomp.cli import cache, compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.inspect import inspect
 from gpucomp.cli.opening import (
+    compiled_already,
     costs_of,
     fixed_inputs,
     lowered_model,
@@ -105,7 +106,7 @@ def compile(
     if output.suffix != ".gpuc":
         raise UsageError(f"--output {quote(output)}: a name that ends in .gpuc expected", code="GPC2008")
     if how.model.suffix == ".gpuc":
-        raise UsageError(f"{quote(how.model)} is compiled already", code="GPC2007")
+        raise compiled_already(how.model)
     start = time.perf_counter()
     exe = open_model(how)
     seconds = time.perf_counter() - start
@@ -142,7 +143,7 @@ def run(
     if not reference:
         refuse_export("give --compare too")
     _check_early(files, reference)
-    exe = open_model(how, files, runs=True)
+    exe = open_model(how, files, runs=True, needs_inputs=True)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -321,11 +322,13 @@ def bench(
     if trace_file is not None:
         if static or profiled or files:
             others = "--static, --profile, --trace, --output and --input"
-            raise UsageError(f"--shapes-from runs many sizes on random inputs: it excludes {others}", code="GPC2002")
+            raise UsageError(f"--shapes-from runs many sizes on random inputs: it excludes {others}", code="GPC2028")
         _bench_trace(how, trace_file, report)
         return
     if static and profiled:
-        raise UsageError("--static measures nothing: it excludes --profile, --trace and --output", code="GPC2002")
+        raise UsageError(
+            "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
+        )
     if static:
         _bench_static(how, report)
         return
@@ -372,12 +375,14 @@ def _bench_trace(how: ModelOptions, path: Path, report: Path | None) -> None:
 
     if how.model.suffix != ".gpuc" and not has_dims(tensors.parse_shapes(how.shapes)):
         raise UsageError(
-            "--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}", code="GPC2002"
+            "--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}", code="GPC2028"
         )
     exe = open_model(how, runs=True)
     if not isinstance(exe, AnyShapeExecutable):
         raise UsageError(
-            f"{quote(how.model)} is compiled for one set of sizes: --shapes-from has no use", code="GPC2007"
+            f"{quote(how.model)} is compiled for one set of sizes, too late for --shapes-from: compile the .onnx model for any "
+            "size, with --shapes such as x:{n:1..8}x3x{h}",
+            code="GPC2007",
         )
     found = traces.read(path, exe)
     with progress("measuring"):
@@ -467,7 +472,7 @@ def _percentiles(text: str) -> tuple[float, ...]:
     except ValueError:
         found = (-1.0,)
     if not all(0 < p <= 100 for p in found):
-        raise UsageError(f"--percentile {quote(text)}: numbers above 0 and up to 100 expected", code="GPC2002")
+        raise UsageError(f"--percentile {quote(text)}: numbers above 0 and up to 100 expected", code="GPC2027")
     return found
 
 
@@ -483,7 +488,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...], constants: t
     from gpucomp.frontend import onnx as frontend
 
     if model.suffix == ".gpuc":
-        raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
+        raise compiled_already(model)
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
         sizes, fixed = tensors.parse_shapes(shapes), tensors.parse_constants(constants)

@@ -83,7 +83,7 @@ def inspect(
     Without an option it prints a summary.
     """
     if (graph == "kernels") != (output is not None):
-        raise UsageError("the page of kernels needs both --graph and a file: give --graph -o FILE.html", code="GPC2002")
+        raise UsageError("the page of kernels needs both --graph and a file: give --graph -o FILE.html", code="GPC2028")
     if output is not None:
         _draw_graph(how, output)
         if not (kernels or passes or why or spaces) and sources is None and node is None:

@@ -10,7 +10,7 @@ import gpucomp as package
 from gpucomp.cli import tensors
 from gpucomp.cli.options import ModelOptions
 from gpucomp.cli.progress import progress
-from gpucomp.errors import DeviceError, UsageError, quote
+from gpucomp.errors import DeviceError, GpucompError, InputError, UsageError, quote
 from gpucomp.ir.dims import has_dims
 
 if TYPE_CHECKING:
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from gpucomp.schedule.choose import Choice
 
 
-def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = False) -> Executable:
+def open_model(
+    how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = False, needs_inputs: bool = False
+) -> Executable:
     """Load a compiled model, or compile an ONNX model. Shapes that the model leaves open are taken from ``files``.
 
-    If it ``runs``, a device that is missing is told before anything is compiled.
+    If it ``runs``, a device that is missing is told before anything is compiled. If it ``needs_inputs``, so is an input.
     """
     path, sizes, constants = how.model, tensors.parse_shapes(how.shapes), tensors.parse_constants(how.constants)
     if path.suffix == ".gpuc":
@@ -33,25 +35,27 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = (), *, runs: bool = F
 
         exe = load(path)
         plan = exe.contents().plan
-        late = "{} comes too late: compile the .onnx model again with it"
-        if sizes:
-            raise UsageError(f"{quote(path)} is compiled, so {late.format('--shapes')}", code="GPC2007")
-        if constants:
-            raise UsageError(f"{quote(path)} is compiled, so {late.format('--constants')}", code="GPC2007")
-        if how.records is not None:
-            raise UsageError(f"{quote(path)} is compiled, so {late.format('--records')}", code="GPC2007")
-        if how.keep_fp32 or how.precision not in ("fp32", plan.precision):
+        late = {
+            "--shapes": bool(sizes),
+            "--constants": bool(constants),
+            "--records": how.records is not None,
+            "--precision": how.precision not in ("fp32", plan.precision),
+            "--keep-fp32": bool(how.keep_fp32),
+            "--target": bool(how.target) and how.target not in (exe.target, plan.kind),
+        }
+        if too_late := " and ".join(option for option, given in late.items() if given):
             raise UsageError(
-                f"{quote(path)} is compiled at {plan.precision}, so {late.format('--precision or --keep-fp32')}",
+                f"{quote(path)} is compiled for {exe.target} at {plan.precision}, too late for {too_late}: compile the "
+                ".onnx model again with it",
                 code="GPC2007",
             )
-        if how.target and how.target != exe.target and how.target != plan.kind:
-            raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {how.target}", code="GPC2007")
         return exe
     if runs:
         from gpucomp import targets
 
         targets.require_device(targets.resolve(how.target_name))
+    if needs_inputs and not files:
+        _require_inputs(path, sizes, constants)
     options: dict[str, Any] = {"target": how.target_name, "precision": how.precision, "keep_fp32": how.keep_fp32}
     if constants:
         options["constants"] = constants
@@ -86,8 +90,31 @@ def needs_model(how: ModelOptions, what: str, command: str) -> UsageError:
     )
     return UsageError(
         f"{quote(how.model)} is compiled and holds no {what}; ask the model: gpucomp {command} {options}",
-        code="GPC2007",
+        code="GPC2033",
     )
+
+
+def compiled_already(model: Path) -> UsageError:
+    return UsageError(
+        f"{quote(model)} is compiled already; gpucomp run and gpucomp bench take it, or give the .onnx model here",
+        code="GPC2034",
+    )
+
+
+def _require_inputs(model: Path, sizes: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` if the model has inputs, and the shapes of all are known. Other faults are told later."""
+    from gpucomp.frontend import onnx as frontend
+
+    try:
+        declared = frontend.declared_shapes(model)
+    except GpucompError:
+        return
+    missing = [name for name in declared if name not in constants]
+    if missing and all(name in sizes or None not in declared[name] for name in missing):
+        names = ", ".join(map(quote, missing))
+        raise InputError(
+            f"not all inputs are given, missing: {names}; give each a file: --input NAME=FILE", code="GPC2109"
+        )
 
 
 def shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, ...]]:
@@ -95,7 +122,7 @@ def shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, 
         return {}
     from gpucomp.frontend import onnx as frontend
 
-    return {**tensors.shapes_of_photos(files, frontend.declared_shapes(model)), **tensors.shapes_in_files(files)}
+    return {**tensors.shapes_of_media(files, frontend.declared_shapes(model)), **tensors.shapes_in_files(files)}
 
 
 def fixed_inputs(how: ModelOptions) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
         "files",
         multiple=True,
         metavar="NAME=FILE",
-        help="Read an input from an .npy, .npz or .pb file or from a photo, which is resized. May repeat.",
+        help="Read an input from an .npy, .npz, .pb or .wav file or from a photo, which is resized. May repeat.",
     )(function)
 
 

@@ -1,7 +1,8 @@
 """``bench --profile``: each kernel's time beside what the machine could do, and what limits it. Nothing is measured here.
 
 An unknown figure is ``None`` in the data and ``-`` in the table: the work of a host operator, the peak of other numbers
-than f32, the ceilings of a device that does not measure them.
+than f32, the ceilings of a device that does not measure them. Winograd's algorithms do fewer operations than are counted,
+which are those of the convolution: their share of the peak is unknown too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gpucomp.runtime.executable import KernelInfo
 
 DISTURBED = 0.1  # share by which two measurements of the ceilings may differ
 ABOVE = 0.05  # share by which a kernel may be above them; copies of some sizes have measurement errors of this size
+FEWER = ("contraction/winograd",)  # engines that do fewer operations than are counted
 Run = tuple[list[float], list[Span]]  # seconds of each launch, and the spans in which threads were busy
 
 
@@ -118,7 +120,8 @@ def _row(
     of_peak = of_copy = idle = floor = None
     if ceilings is not None and info.traffic is not None:
         copied = info.traffic / ceilings.bandwidth(info.traffic)
-        computed = operations / ceilings.flops if operations and info.arithmetic == "f32" else 0.0
+        counts = operations and info.arithmetic == "f32" and info.family not in FEWER
+        computed = operations / ceilings.flops if operations and counts else 0.0
         floor = max(copied, computed) if computed or not operations else None
         of_copy = copied / seconds if timed else None
         of_peak = computed / seconds if timed and computed else None
@@ -222,14 +225,14 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
         lines[0] += f", {work / ms / 1e6:.4g} GFLOP/s"
     if ceilings is None:
         return [*lines, "Ceilings: not measured on this device, so peaks and limits are unknown"]
-    others = [r for r in found if r.operations and r.arithmetic != "f32"]
+    others = [r for r in found if r.operations and (r.arithmetic != "f32" or r.family in FEWER)]
     counted = [r for r in found if r not in others]
     counted_ms, counted_work = sum(r.ms for r in counted), sum(r.operations or 0 for r in counted)
     if counted_ms and counted_work:
         share = f"{100 * counted_work / counted_ms / 1e-3 / ceilings.flops:.1f}% of peak"
-        lines[0] += f" ({share}" + (f" without {len(others)} launches of other numbers than f32)" if others else ")")
+        lines[0] += f" ({share}" + (f" without {_words(others)})" if others else ")")
     floors = [r.floor_ms for r in counted if r.floor_ms is not None]
-    what = "every f32 kernel" if others else "every kernel"
+    what = "every other kernel" if others else "every kernel"
     lines[0] += f"; floor {sum(floors):.4g} ms: {what} at peak or at the bandwidth of a copy"
     copies = ", ".join(f"{size / 2**20:g} MiB {rate / 1e9:.1f} GB/s" for size, rate in ceilings.copies)
     lines.append(
@@ -237,6 +240,17 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
         f"a launch {1e6 * ceilings.launch_s:.2f} us; copies (bytes read and written) {copies}"
     )
     return [*lines, *_disturbed(found, ceilings)]
+
+
+def _words(others: Sequence[Row]) -> str:
+    """``12 launches of Winograd's algorithm and 1 launch of other numbers than f32``"""
+    fewer = sum(row.family in FEWER for row in others)
+    parts = [
+        f"{count} {'launch' if count == 1 else 'launches'} of {what}"
+        for count, what in ((fewer, "Winograd's algorithm"), (len(others) - fewer, "other numbers than f32"))
+        if count
+    ]
+    return " and ".join(parts)
 
 
 def _disturbed(found: Sequence[Row], ceilings: Ceilings) -> list[str]:

@@ -166,7 +166,11 @@ def _table(results: list[Result]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, title=f"fraction of the optimum after k trials, mean of {results[0].seeds} [95%]")
+    from gpucomp.tuning.replay import SEEDS
+
+    seeds = results[0].seeds
+    title = f"fraction of the optimum after k trials, mean of {seeds} [{'95%' if seeds >= SEEDS else 'range'}]"
+    table = Table(box=box.SIMPLE, title=title)
     table.add_column("file", overflow="fold")
     table.add_column("sampler")
     table.add_column("points", justify="right")

@@ -219,11 +219,16 @@ def dynamic_operators(model: DynamicModel) -> list[str]:
     behind = list(model.operators)
     lines = []
     for op, name in model.first:
-        lines.append(f"{op} at node {quote(name)}: the shape of its result depends on values")
+        what = "which branch runs" if op == "If" else "the shape of its result"
+        lines.append(f"{op} at node {quote(name)}: {what} depends on values")
         behind.remove((op, name))
     if behind:
         lines.append(f"operators that read such results ({len(behind)}): {counted(op for op, _ in behind)}")
-    return [*lines, "all these run on the host, in numpy, because their shapes differ from run to run"]
+    return [
+        *lines,
+        "all these run on the host, in numpy, because their shapes differ from run to run",
+        "if only an input decides them, fix its value with --constants NAME=VALUE",
+    ]
 
 
 FEW = 3  # texts of a tensor that are printed

@@ -105,7 +105,7 @@ def refuse_export(why: str) -> None:
 
 def _refuse(forms: Iterable[str], why: str) -> None:
     if options := " and ".join(f"--{form}" for form in forms):
-        raise UsageError(f"{options}: {why}", code="GPC2007")
+        raise UsageError(f"{options}: {why}", code="GPC2029")
 
 
 def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""Reads and writes tensors: .npy, .npz, ONNX's .pb, photos. Also matches files to inputs."""
+"""Reads and writes tensors: .npy, .npz, ONNX's .pb, photos, recordings. Also matches files to inputs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.cli import sounds
 from gpucomp.errors import DeviceError, InputError, UsageError, quote
 from gpucomp.extras import install
 from gpucomp.ir.dim import Dim
 from gpucomp.runtime.inputs import TensorSpec
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-KINDS = (".npy", ".npz", ".pb", *IMAGES)
+KINDS = (".npy", ".npz", ".pb", *IMAGES, *sounds.SOUNDS)
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000
@@ -64,10 +65,10 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError(
                 f"--shapes {quote(text)}: NAME:1x3x224x224 expected, NAME:[2x3,4x3] for a sequence"
                 f"{_advice(name, sizes)}",
-                code="GPC2002",
+                code="GPC2024",
             )
         if name in shapes:
-            raise UsageError(f"--shapes: input {quote(name)} is given twice", code="GPC2002")
+            raise _given_twice("--shapes", name)
         if listed:
             shapes[name] = [_extents(part) for part in listed[1].split(",")] if listed[1] else []
         else:
@@ -105,12 +106,16 @@ def parse_constants(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not name or not numbers:
             raise UsageError(
                 f"--constants {quote(text)}: NAME=VALUE expected, with a number, true, false, or a list: 1,1,2,2",
-                code="GPC2002",
+                code="GPC2025",
             )
         if name in constants:
-            raise UsageError(f"--constants: input {quote(name)} is given twice", code="GPC2002")
+            raise _given_twice("--constants", name)
         constants[name] = numbers if "," in value else numbers[0]
     return constants
+
+
+def _given_twice(option: str, name: str) -> UsageError:
+    return UsageError(f"{option}: input {quote(name)} is given twice; give it once", code="GPC2026")
 
 
 def _number(text: str) -> int | float | bool:
@@ -153,10 +158,9 @@ def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def shapes_of_photos(
-    texts: Sequence[str], declared: Mapping[str, tuple[int | None, ...]]
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that are given as a photo and leave only the batch open: a photo is a batch of 1."""
+def shapes_of_media(texts: Sequence[str], declared: Mapping[str, tuple[int | None, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that are given as a photo and leave only the batch open: a photo is a batch of 1. A recording has
+    the shape of its samples."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, _, file = text.rpartition("=")
@@ -166,7 +170,16 @@ def shapes_of_photos(
         sizes = tuple(size for size in rest if size is not None)
         if Path(file).suffix.lower() in IMAGES and batch is None and len(sizes) == len(rest) == 3:
             shapes[name] = (1, *sizes)
+        elif Path(file).suffix.lower() in sounds.SOUNDS and (places := sounds.axes(declared.get(name, ()))):
+            shapes[name] = sounds.sized(declared[name], places, _length(Path(file)))
     return shapes
+
+
+def _length(recording: Path) -> int:
+    try:
+        return len(sounds.samples(recording))
+    except (OSError, ValueError) as error:
+        raise _unreadable(recording, error) from None
 
 
 def check_files(texts: Sequence[str]) -> None:
@@ -190,7 +203,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: s
 
     def add(name: str, array: np.ndarray) -> None:
         if name in given:
-            raise UsageError(f"--input: {quote(name)} is given twice", code="GPC2003")
+            raise _given_twice("--input", name)
         given[name] = array
 
     for text in texts:
@@ -225,6 +238,11 @@ def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
             return _protobuf(path)
         case suffix if suffix in IMAGES:
             return photo(path, spec, preprocess)
+        case suffix if suffix in sounds.SOUNDS:
+            try:
+                return sounds.sound(path, spec)
+            except (OSError, ValueError) as error:
+                raise _unreadable(path, error) from None
     raise _unknown_kind(path)
 
 

@@ -49,7 +49,7 @@ def read(path: Path, exe: AnyShapeExecutable) -> Trace:
         if line.strip()
     )
     if not found:
-        raise UsageError(f"--shapes-from {quote(path)}: no sizes in it", code="GPC2002")
+        raise UsageError(f"--shapes-from {quote(path)}: no sizes in it", code="GPC2035")
     return Trace(path, found)
 
 
@@ -60,7 +60,7 @@ def _sizes(line: str, where: str, exe: AnyShapeExecutable) -> dict[str, int]:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise UsageError(f"{where}: a JSON object with a size for each of {names} expected", code="GPC2002")
+        raise UsageError(f"{where}: a JSON object with a size for each of {names} expected", code="GPC2035")
     if all(type(size) is int for size in given.values()):
         return exe.checked_sizes(given)
     shapes = {spec.name: spec.shape for spec in exe.inputs}
@@ -69,12 +69,12 @@ def _sizes(line: str, where: str, exe: AnyShapeExecutable) -> dict[str, int]:
         one = given.get(name)
         if not isinstance(one, list) or len(one) != rank or not all(type(size) is int for size in one):
             raise UsageError(
-                f"{where}: a list of {several(rank, 'size')} for input {quote(name)} expected", code="GPC2002"
+                f"{where}: a list of {several(rank, 'size')} for input {quote(name)} expected", code="GPC2035"
             )
         for axis, (wanted, size) in enumerate(zip(shape, one, strict=True)):
             if not isinstance(wanted, Dim) and wanted != size:
                 raise UsageError(
-                    f"{where}: dimension {axis} of input {quote(name)} is {wanted}, found {size}", code="GPC2002"
+                    f"{where}: dimension {axis} of input {quote(name)} is {wanted}, found {size}", code="GPC2035"
                 )
     return exe.sizes_in({name: given[name] for name in shapes})
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpucomp.tuning.network import Certificates
     from gpucomp.tuning.study import Study
     from gpucomp.tuning.tasks import Task
-    from gpucomp.tuning.tuner import Options, State, Tuned, Watch
+    from gpucomp.tuning.tuner import State, Tuned, TuneOptions, Watch
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = "tuning-records"
@@ -263,7 +263,7 @@ def tune(
     subject = _subject(model, spec)
     _check(sampler, lock, report)
     device = targets.resolve(target or config.current().target)
-    options = tuner.Options(
+    options = tuner.TuneOptions(
         seconds(budget) if budget else None,
         trials,
         storage=storage,
@@ -323,7 +323,7 @@ def _fleet(address: str | None, workers: int, signed: Certificates | None) -> Wa
 
 
 def _searched(
-    lowered: Lowered, tasks: Sequence[Task], device: Target, place: Path, options: Options, precision: str
+    lowered: Lowered, tasks: Sequence[Task], device: Target, place: Path, options: TuneOptions, precision: str
 ) -> Tuned:
     """The result of the search, after it was printed."""
     from gpucomp.tuning import tuner
@@ -449,13 +449,13 @@ def line(state: State) -> str:
 
 
 @contextmanager
-def watching(options: Options) -> Iterator[Watch]:
+def watching(options: TuneOptions) -> Iterator[Watch]:
     """Show the state of a search as a line on a terminal."""
     with progress("tuning", options.budget) as report:
         yield lambda state: report(state.phase, state.trials, options.trials or 0, line(state))
 
 
-def untried(state: State, options: Options) -> list[str]:
+def untried(state: State, options: TuneOptions) -> list[str]:
     """How many kernels had no trial, and why: a search measures what promises the most of the model's time."""
     without = [s.task.weight for s in state.studies if not s.progress.trials and not s.fault]
     if not without:
@@ -468,7 +468,7 @@ def untried(state: State, options: Options) -> list[str]:
     return [f"{said}the budget of {limit} went to kernels that promised more; --resume goes on with them"]
 
 
-def result(tuned: Tuned, took: float, options: Options) -> list[str]:
+def result(tuned: Tuned, took: float, options: TuneOptions) -> list[str]:
     """The table, the model's gain, and what more time would gain."""
     state = tuned.state
     lines = task_table(state)

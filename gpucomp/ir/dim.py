@@ -30,8 +30,8 @@ class Dim:
             raise UsageError(f"Dim {quote(self.name)}: whole numbers expected, {quote(numbers)} given", code="GPC2018")
         if self.low < 0 or self.multiple < 1 or self.high > ANY or self.nearest(self.low) > self.high:
             raise UsageError(
-                f"Dim {quote(self.name)}: no size is {self.range}; 0 <= low <= high < 2**31 and a multiple of at least 1 "
-                "expected",
+                f"Dim {quote(self.name)}: there is no size that is {self.range}; 0 <= low <= high < 2**31 and a multiple "
+                "of at least 1 expected",
                 code="GPC2018",
             )
 

@@ -132,11 +132,15 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: s
     for t in results:
         if len(t.shape) > MAX_RANK:
             where = f" at node {quote(name)}" if name else ""
-            raise ShapeError(f"{op.name}{where}: a result of rank {len(t.shape)}, at most {MAX_RANK}", code="GPC3102")
+            raise ShapeError(
+                f"{op.name}{where}: its result has rank {len(t.shape)}, at most {MAX_RANK} is supported", code="GPC3102"
+            )
         extents = tuple(map(hint, t.shape)) if is_assuming() else t.shape
         if any(d < 0 for d in t.shape) or math.prod(max(d, 1) for d in extents) > 1 << 48:
             where = f" at node {quote(name)}" if name else ""
-            raise ShapeError(f"{op.name}{where}: the result {t} has no sensible size", code="GPC3102")
+            raise ShapeError(
+                f"{op.name}{where}: its result {t} has an extent below 0, or more than 2**48 elements", code="GPC3102"
+            )
     return results
 
 

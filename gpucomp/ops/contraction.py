@@ -41,6 +41,18 @@ def _matmul_algorithm(a: TensorType, b: TensorType) -> Algorithm:
     return Algorithm(axes, cast(reduce("sum", (k,), left * right), a.dtype))
 
 
+def _wrong_lengths(
+    x: TensorType, w: TensorType, strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]
+) -> str:
+    rank = x.rank - 2
+    if rank < 1:
+        return f"an operand of rank 3 or more expected, got {x}"
+    return (
+        f"strides and dilations of {rank} numbers, pads of {2 * rank} and weights of rank {x.rank} expected for {x}, "
+        f"got {list(strides)}, {list(dilations)}, {list(pads)} and {w}"
+    )
+
+
 @op("Conv")
 def Conv(
     x: TensorType,
@@ -59,11 +71,13 @@ def Conv(
     """
     rank = x.rank - 2
     if rank < 1 or w.rank != x.rank or len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
-        raise ValueError(f"attributes for {rank} spatial axes expected")
+        raise ValueError(_wrong_lengths(x, w, strides, dilations, pads))
     if x.dtype is not w.dtype:
         raise ValueError(f"operands of one element type expected, got {x.dtype} and {w.dtype}")
     if group < 1 or any(v < 1 for v in (*strides, *dilations)):
-        raise ValueError("group, strides and dilations of at least 1 expected")
+        raise ValueError(
+            f"group, strides and dilations of at least 1 expected, got {group}, {list(strides)} and {list(dilations)}"
+        )
     nchw = layout == "NCHW"
     channels, spatial = (x.shape[1], x.shape[2:]) if nchw else (x.shape[-1], x.shape[1:-1])
     if nchw:
@@ -76,7 +90,9 @@ def Conv(
     for d in range(rank):
         span = spatial[d] + pads[d] + pads[rank + d] - ((kernel[d] - 1) * dilations[d] + 1)
         if span < 0:
-            raise ValueError(f"kernel {kernel[d]} with dilation {dilations[d]} is larger than the padded input")
+            raise ValueError(
+                f"kernel {kernel[d]} with dilation {dilations[d]} is larger than the padded input along spatial axis {d}"
+            )
         out.append(span // strides[d] + 1)
     return x.with_shape((x.shape[0], out_channels, *out) if nchw else (x.shape[0], *out, out_channels))
 
@@ -170,9 +186,11 @@ def ConvTranspose(
     if x.dtype is not w.dtype:
         raise ValueError(f"operands of one element type expected, got {x.dtype} and {w.dtype}")
     if rank < 1 or w.rank != x.rank or not len(strides) == len(dilations) == len(out) == rank or len(pads) != 2 * rank:
-        raise ValueError(f"attributes for {rank} spatial axes expected")
+        raise ValueError(_wrong_lengths(x, w, strides, dilations, pads))
     if group < 1 or any(v < 1 for v in (*strides, *dilations)) or any(v < 0 for v in out):
-        raise ValueError("group, strides and dilations of at least 1 expected")
+        raise ValueError(
+            f"group, strides and dilations of at least 1 expected, got {group}, {list(strides)} and {list(dilations)}"
+        )
     nchw = layout == "NCHW"
     channels = x.shape[1] if nchw else x.shape[-1]
     rows, per_group = w.shape[:2] if nchw else w.shape[-2:]

@@ -100,7 +100,7 @@ def _mod(a: Expr, b: Expr, *, fmod: bool = False) -> Expr:
 
 def _check_mod(a: TensorType, b: TensorType, *, fmod: bool = False) -> None:
     if a.dtype.is_float and not fmod:
-        raise ValueError(f"fmod=True expected for {a.dtype} elements")
+        raise ValueError(f"fmod=1 expected, because {a.dtype} elements are not integers")
 
 
 def _mod_reference(a: np.ndarray, b: np.ndarray, *, fmod: bool = False) -> np.ndarray:
@@ -164,7 +164,7 @@ def _check_clip(x: TensorType, *, low: Number | None, high: Number | None) -> No
         info = np.iinfo(x.dtype.numpy)
         for limit in (low, high):
             if limit is not None and (int(limit) != limit or not info.min <= limit <= info.max):
-                raise ValueError(f"limits that are {x.dtype} numbers expected, got {limit}")
+                raise ValueError(f"limits that {x.dtype} can hold expected, got {limit}")
 
 
 Clip = elementwise("Clip", _clip, _clip_reference, operands=1, kinds="fiu", check=_check_clip)

@@ -22,7 +22,10 @@ def _check(
     if layout not in {"NCHW", "NHWC"}:
         raise ValueError(f"layout NCHW or NHWC expected, got {layout!r}")
     if rank < 1 or not len(kernel) == len(strides) == len(dilations) == len(out) == rank or len(pads) != 2 * rank:
-        raise ValueError(f"attributes for {max(rank, 0)} spatial axes expected, kernel {list(kernel)} given")
+        raise ValueError(
+            f"kernel_shape, strides and dilations of {max(rank, 0)} numbers and pads of {2 * max(rank, 0)} expected for {x}, "
+            f"got {list(kernel)}, {list(strides)}, {list(dilations)} and {list(pads)}"
+        )
     if any(v < 1 for v in (*kernel, *strides, *dilations)) or any(v < 0 for v in (*pads, *out)):
         raise ValueError("kernel, strides and dilations of at least 1, and pads and out of at least 0 expected")
     if layout == "NCHW":

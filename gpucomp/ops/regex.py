@@ -138,7 +138,7 @@ def _compiled(pattern: str) -> tuple[list[Test | None], list[list[Any]], int, in
             warnings.simplefilter("ignore", FutureWarning)  # about future changes of Python's syntax
             parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"no regular expression: {error}") from None
+        raise ValueError(f"the pattern is not a regular expression: {error}") from None
     builder = _Builder(parsed.state.flags)
     first = builder.state()
     try:

@@ -45,7 +45,7 @@ def accumulator(dtype: DType) -> DType:
 def expect(type: TensorType, kinds: str) -> None:
     """Raise ``ValueError`` unless the element type of ``type`` is one of ``kinds``, a key of ``KINDS``."""
     if type.dtype.storage_only:
-        raise ValueError(f"{type.dtype} only stores: cast it before computing with it")
+        raise ValueError(f"{type.dtype} can be stored but not computed with: cast it first")
     if type.dtype.kind not in kinds:
         raise ValueError(f"{KINDS[kinds]} elements expected, got {type.dtype}")
 

@@ -112,7 +112,7 @@ def _place(extent: int, size: int, scale: float | None, mode: str, roi: tuple[fl
     d = math.lcm(slope.denominator, offset.denominator)
     place = _Place(int(slope * d), int(offset * d), d, extent, ratio)
     if max(abs(place.a) * max(size, 1), abs(place.b), d * max(extent, 1)) >= 1 << 61:
-        raise ValueError(f"a scale or roi with fewer digits expected, got {scale} and {list(roi)}")
+        raise ValueError(f"the scale {scale} or the roi {list(roi)} has too many digits for exact positions: round it")
     return place
 
 

@@ -25,7 +25,7 @@ def NonZero(x: TensorType, *, count: int) -> TensorType:
 def _non_zero_reference(x: np.ndarray, *, count: int) -> np.ndarray:
     places = np.flatnonzero(x)
     if len(places) != count:
-        raise ValueError(f"{len(places)} elements are not 0, {count} were expected")
+        raise ValueError(f"{len(places)} elements are not 0, {count} expected")
     if not x.ndim:
         return np.zeros((0, count), np.int64)
     return np.array(np.unravel_index(places, x.shape), np.int64).reshape(x.ndim, count)

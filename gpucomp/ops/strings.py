@@ -44,7 +44,7 @@ def _string_concat_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     shape = broadcast(a.shape, b.shape)
     length = sum(sum(map(len, x.reshape(-1))) * (int(np.prod(shape)) // max(x.size, 1)) for x in (a, b))
     if length > MAX_TEXT:
-        raise MemoryError(f"{length} characters of text")
+        raise MemoryError(f"a result of {length} characters, at most {MAX_TEXT} are supported")
     return each(lambda x, y: x + y, STRING, a, b)
 
 
@@ -102,7 +102,7 @@ def StringToNumber(x: TensorType, *, to: DType) -> TensorType:
     """Parse decimal and scientific notation, ``INF`` and ``NaN`` in any case. Raises ``ValueError`` for other strings."""
     _expect_strings(x)
     if to is STRING:
-        raise ValueError("an element type of numbers expected, got string")
+        raise ValueError("a result of numbers expected, got string")
     return x.with_dtype(to)
 
 
@@ -125,7 +125,7 @@ def LabelEncoder(
 ) -> TensorType:
     """``values[k]`` for elements equal to ``keys[k]``, else ``default``. The last of equal keys wins; NaN equals NaN."""
     if len(keys) != len(values):
-        raise ValueError(f"{len(keys)} keys and {len(values)} values")
+        raise ValueError(f"as many values as keys expected, got {len(keys)} keys and {len(values)} values")
     if any(isinstance(key, str) != (x.dtype is STRING) for key in keys):
         raise ValueError(f"keys of the element type {x.dtype} expected")
     if any(isinstance(value, str) != (to is STRING) for value in (*values, default)):
@@ -161,7 +161,7 @@ def _category_index_reference(x: np.ndarray, *, categories: tuple[int | str, ...
 
     def place(element: Any) -> int:
         if element not in places:
-            raise ValueError(f"{str(element)[:40]!r} is none of the {len(categories)} categories")
+            raise ValueError(f"{str(element)[:40]!r} is not one of the {len(categories)} categories")
         return places[element]
 
     return each(place, I64, x)
@@ -184,13 +184,19 @@ def TfIdfVectorizer(
     count, IDF the weight of the n-gram if it occurs, and TFIDF the product.
     """
     if x.rank not in (1, 2):
-        raise ValueError(f"one row, or rows, expected, got {x}")
+        raise ValueError(f"an operand of rank 1 or 2 expected, got {x}")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise ValueError(f"mode TF, IDF or TFIDF expected, got {mode!r}")
     if not len(grams) == len(places) == len(weights) or not places or min(places) < 0:
-        raise ValueError(f"{len(grams)} grams, {len(places)} places and {len(weights)} weights")
+        raise ValueError(
+            f"as many n-grams as indices and weights expected, at least one, and no index below 0; got {len(grams)}, "
+            f"{len(places)} and {len(weights)}"
+        )
     if not 1 <= lengths[0] <= lengths[1] or skips < 0:
-        raise ValueError(f"lengths {lengths[0]} to {lengths[1]} and {skips} skips")
+        raise ValueError(
+            f"1 <= min_gram_length <= max_gram_length and max_skip_count >= 0 expected, got {lengths[0]}, "
+            f"{lengths[1]} and {skips}"
+        )
     return TensorType(F32, (*x.shape[:-1], max(places) + 1))
 
 

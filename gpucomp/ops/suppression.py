@@ -43,9 +43,9 @@ def NonMaxSuppression(
     if not 0 <= overlap <= 1:
         raise ValueError(f"an IoU threshold between 0 and 1 expected, got {overlap}")
     if boxes.dtype is not F32 or scores.dtype is not F32:
-        raise ValueError(f"f32 expected, got {boxes.dtype} and {scores.dtype}")
+        raise ValueError(f"boxes and scores of f32 expected, got {boxes.dtype} and {scores.dtype}")
     if boxes.rank != 3 or boxes.shape[2] != 4 or scores.rank != 3 or scores.shape[::2] != boxes.shape[:2]:
-        raise ValueError(f"boxes {list(boxes.shape)} and scores {list(scores.shape)}")
+        raise ValueError(f"boxes [batch, n, 4] and scores [batch, classes, n] expected, got {boxes} and {scores}")
     batches, classes, n = scores.shape
     return TensorType(I64, (batches * classes * max(min(limit, n), 0), 3)), TensorType(I64, ())
 

@@ -66,7 +66,8 @@ def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, 
         raise InputError(f"there is no input {quote(unknown[0])}; the model's inputs are {names}", code="GPC2101")
     if missing := [spec for spec in specs if spec.name not in given]:
         listed = ", ".join(f"{quote(spec.name)} {spec.type}" for spec in missing)
-        raise InputError(f"not all inputs are given, missing: {listed}", code="GPC2109")
+        told = f"not all inputs are given, missing: {listed}"
+        raise InputError(told, code="GPC2109", in_shell=f"{told}; give each a file: --input NAME=FILE")
     return {spec.name: _checked(given[spec.name], spec, on_gpu) for spec in specs}
 
 

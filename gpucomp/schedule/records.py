@@ -303,6 +303,8 @@ class Picks:
         for one in votes.values():
             groups.setdefault((one[1].engine, one[1].template, *sorted(one[1].schedule.items())), []).append(one)
         most = max(groups.values(), key=len, default=[])
+        if not votes:
+            return Refusal(f"no problem with sizes within {math.exp(FAR):.3g} times of this one's was tuned")
         if len(most) < AGREED or 3 * len(most) < 2 * len(votes):
             return Refusal(
                 f"of {len(votes)} tuned problems with sizes within {math.exp(FAR):.3g} times of this one's, "
@@ -390,7 +392,9 @@ def picks_of(given: str | Path | Picks | None) -> Picks | None:
     if isinstance(given, Picks):
         return given
     if given is not None and not isinstance(given, str | os.PathLike):
-        raise UsageError(f"records: a path or Picks expected, {type(given).__name__} given", code="GPC2009")
+        raise UsageError(
+            f"records: the path of a file or a folder expected, {type(given).__name__} given", code="GPC2009"
+        )
     settings = config.current()
     places = [Path(given)] if given is not None else []
     if settings.records not in (None, config.SHIPPED):

@@ -274,7 +274,7 @@ def too_many_groups(groups: int) -> Iterator[str]:
 def cannot_meet(groups: int, limits: Limits) -> Iterator[str]:
     """Why ``groups`` work-groups cannot share one part of the result. The last to arrive reads what others stored."""
     if not limits.device_fence and groups > 1:
-        yield f"{groups} work-groups share a result, the device has no fence that orders memory between them"
+        yield f"{groups} work-groups share a result, but the device has no fence that orders memory between work-groups"
 
 
 def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:

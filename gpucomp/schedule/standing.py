@@ -51,10 +51,10 @@ def stale(choice: Choice, pick: Pick, source: KernelSource) -> Refusal | None:
     if choice.tier not in ("record", "sibling") or pick.source == source_hash(source.text, source.name):
         return None
     if choice.tier == "record":
-        return Refusal("another source was measured than is rendered now (`gpucomp records refresh`, or tune again)")
+        return Refusal("the kernel's source has changed since it was measured: gpucomp records refresh, or tune again")
     if pick.template == engine_hash(choice.family):
         return None
-    return Refusal(f"another source was measured than is rendered now, and the engine {pick.engine} has changed since")
+    return Refusal(f"the kernel's source and the engine {pick.engine} have changed since it was measured")
 
 
 def may_idle(pick: Pick, source: KernelSource, target: Target) -> bool:
@@ -67,4 +67,4 @@ def idle(source: KernelSource, default: KernelSource) -> Refusal | None:
     parts, more = source.geometry.groups[0], default.geometry.groups[0]
     if parts >= more:
         return None
-    return Refusal(f"it makes {parts} parts, the untuned schedule {more}: threads of this processor could be idle")
+    return Refusal(f"it makes {parts} parts, the default schedule {more}: threads of this processor could be idle")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -86,20 +87,24 @@ def variants_of(
     problems = []
     for sizes in examples:
         with exemplified(sizes):
-            other, problem = choose(), family.problem(example_of(kernel))
+            example, other = example_of(kernel), choose()
+            problem = family.problem(example)
             problems.append(problem)
-            fit = _packed_alike(kernel, other.schedule, first, limits) if other.family is family else None
+            if other.family is family:
+                alike = partial(_is_packed_alike, example, first, problem, limits)
+                fit = _fitting(family, other, first, alike, problem, limits)
+                best.append(_estimate(family, other.schedule, problem, limits))
+            else:
+                fit = None
+                best.append(_estimate(other.family, other.schedule, other.family.problem(example), limits))
             found.append(_Candidate(first.schedule if fit is None else fit, sizes, problem))
-            best.append(_estimate(other.family, kernel, other.schedule, limits))
-    found.append(_Candidate(first.schedule, examples[0], problems[0]))
     candidates: list[_Candidate] = []
     for one in found:
         if not any(one.schedule == kept.schedule and one.at(family, kept.own) == 1 for kept in candidates):
             candidates.append(one)
     times: list[Times] = []
-    for number, (sizes, problem) in enumerate(zip(examples, problems, strict=True)):
-        with exemplified(sizes):
-            alone = {one: _estimate(family, kernel, one.schedule, limits) for one in candidates}
+    for number, problem in enumerate(problems):
+        alone = {one: _estimate(family, one.schedule, problem, limits) for one in candidates}
         times.append({one: us * one.at(family, problem) for one, us in alone.items()})
         best[number] = min(best[number], *times[number].values())
     kept = _fewest(candidates, times, best)
@@ -107,28 +112,29 @@ def variants_of(
     return Variants(kernel, points, _table(points, kept, examples, times), regrets)
 
 
-def _estimate(family: Family, kernel: Kernel, schedule: Schedule, limits: Limits) -> float:
-    """Microseconds by the engine's model; infinite if the schedule is not legal."""
-    problem = family.problem(example_of(kernel))
+def _estimate(family: Family, schedule: Schedule, problem: Any, limits: Limits) -> float:
+    """Microseconds by the engine's model; infinite if the schedule is not legal or there is no model."""
     if family.estimate is None or family.reasons(schedule, problem, limits):
         return math.inf
     return family.estimate(family.schedule(schedule), problem, limits)
 
 
-def _packed_alike(kernel: Kernel, schedule: Schedule, first: Choice, limits: Limits) -> Schedule | None:
-    """``schedule``, with one parameter as in ``first`` if constants would be packed in another way; ``None`` if that fails."""
-    family, example = first.family, example_of(kernel)
-    problem = family.problem(example)
+def _is_packed_alike(example: Kernel, first: Choice, problem: Any, limits: Limits, schedule: Schedule) -> bool:
+    """Whether constants are packed for ``schedule`` as they are for ``first``."""
+    family = first.family
+    alike = family.packing(example, family.schedule(schedule), problem) == first.packing
+    return alike and not family.reasons(schedule, problem, limits)
 
-    def fits(one: Schedule) -> bool:
-        alike = family.packing(example, family.schedule(one), problem) == first.packing
-        return alike and not family.reasons(one, problem, limits)
 
-    if fits(schedule):
+def _fitting(
+    family: Family, other: Choice, first: Choice, alike: Callable[[Schedule], bool], problem: Any, limits: Limits
+) -> Schedule | None:
+    """The schedule of ``other``, with one parameter as in ``first`` if it is not ``alike``; ``None`` if that fails."""
+    schedule = other.schedule
+    if alike(schedule):
         return dict(schedule)
     changed = [{**schedule, name: value} for name, value in first.schedule.items() if schedule[name] != value]
-    able = [one for one in changed if fits(one)]
-    return min(able, key=lambda one: _estimate(family, kernel, one, limits), default=None)
+    return min(filter(alike, changed), key=lambda one: _estimate(family, one, problem, limits), default=None)
 
 
 def _fewest(candidates: Sequence[_Candidate], times: Sequence[Times], best: Sequence[float]) -> list[_Candidate]:

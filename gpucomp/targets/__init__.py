@@ -48,7 +48,7 @@ def resolve(text: str) -> Target:
     Raises ``UsageError`` that lists the known names for an unknown one, and ``DeviceError`` if no device of the kind is here.
     """
     if not isinstance(text, str):
-        raise UsageError(f"a target's name expected, {type(text).__name__} given", code="GPC2002")
+        raise UsageError(f"a target's name expected, {type(text).__name__} given", code="GPC2009")
     if text == "auto":
         text = config.current().target
         text = "cpu" if text == "auto" else text

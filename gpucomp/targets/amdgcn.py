@@ -204,7 +204,7 @@ def assemble(source: KernelSource, arch: str) -> str:
     define stays a call, and the registers of such a kernel differ from those that a driver's compiler would use.
     """
     if compiler() is None:
-        raise DeviceError("clang is not installed: it is needed to compile for AMD GPUs", code="GPC5002")
+        raise DeviceError("clang is not installed, which compiles for AMD GPUs: apt-get install clang", code="GPC5002")
     flags = ["-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib"]
     flags += ["-O3", "-S", "-w", "-Xclang", "-cl-ext=+all", "-o", "-", "-"]
     text = f"{PRELUDE}\n#line 1\n{source.text}"
@@ -213,7 +213,10 @@ def assemble(source: KernelSource, arch: str) -> str:
         if not UNKNOWN.search(done.stderr):
             break
     else:
-        raise DeviceError(f"the installed clang does not know {arch}: install a newer one", code="GPC5002")
+        raise DeviceError(
+            f"no installed clang knows {arch}: install a newer one, for example apt-get install clang-{NEWEST}",
+            code="GPC5002",
+        )
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())
         raise KernelBuildError(build_failed(source, first))

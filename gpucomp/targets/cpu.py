@@ -14,7 +14,7 @@ from gpucomp.artifact.elf import undefined_symbols
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
 from gpucomp.device import processor
 from gpucomp.device.target import Target
-from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
@@ -40,7 +40,7 @@ def _host() -> Target:
     isa = next((isa for isa in ISAS if isa.needed in features), None)
     if isa is None:
         known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
-        raise DeviceError(f"cpu: no code can be generated for this processor; known are {known}", code="GPC5010")
+        raise DeviceError(f"target cpu: this processor is not supported; supported are {known}", code="GPC5010")
     name = llvm.get_host_cpu_name()
     limits = isa.limits(features, processor.second_cache(), name)
     identity = f"{processor.model_name()}, {len(os.sched_getaffinity(0))} cores"
@@ -51,7 +51,7 @@ def named(name: str) -> Target:
     """``cpu``, or ``cpu:NAME`` with the LLVM name of another processor. Raises ``UsageError`` for other names."""
     kind, _, arch = name.partition(":")
     if kind != "cpu":
-        raise UsageError(f"target {name!r}: not a cpu target", code="GPC2010")
+        raise UsageError(f"target {quote(name)}: cpu or cpu:PROCESSOR expected", code="GPC2010")
     if not arch:
         return host()
     for isa in ISAS:
@@ -61,7 +61,7 @@ def named(name: str) -> Target:
                 name, "cpu", arch, "llvm", isa.limits(features, processor=arch), alignment=64, features=features
             )
     known = ", ".join(sorted(arch for isa in ISAS for arch in isa.processors))
-    raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")
+    raise UsageError(f"target {quote(name)}: unknown processor; known are {known}", code="GPC2010")
 
 
 def _feature_string(target: Target) -> str:

@@ -94,11 +94,15 @@ def _device(arch: str) -> Device:
     except (OSError, ValueError) as error:
         raise UsageError(f"measured devices {quote(place)}: {error}", code="GPC2001") from error
     if not isinstance(figures, dict):
-        raise UsageError(f"measured devices {quote(place)}: figures by architecture expected", code="GPC2001")
+        raise UsageError(
+            f"measured devices {quote(place)}: a JSON object with the figures of each architecture expected",
+            code="GPC2001",
+        )
     if unknown := sorted(set(found) - set(DEVICES)):
         known = ", ".join(DEVICES)
         raise UsageError(
-            f"measured devices {quote(place)}: architecture {quote(str(unknown[0]))}, {known} expected", code="GPC2001"
+            f"measured devices {quote(place)}: unknown architecture {quote(str(unknown[0]))}; known are {known}",
+            code="GPC2001",
         )
     return measured(DEVICES[arch], figures)
 
@@ -113,7 +117,9 @@ def resolve(which: str) -> Target:
     if which == "sm_90":
         which = "sm_90a"  # every sm_90 device runs sm_90a code
     if which not in ARCHITECTURES:
-        raise UsageError(f"no CUDA architecture {which!r}; known are {', '.join(ARCHITECTURES)}", code="GPC2002")
+        raise UsageError(
+            f"unknown CUDA architecture {quote(which)}; known are {', '.join(ARCHITECTURES)}", code="GPC2002"
+        )
     return manifest(which)
 
 
@@ -128,7 +134,7 @@ def device_here() -> Target:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise DeviceError(
-            "no CUDA driver was found; name an architecture to compile for one that is elsewhere (cuda:sm_90a)",
+            "no CUDA driver was found; to compile for a GPU in another machine, name its architecture: cuda:sm_90a",
             code="GPC5001",
         ) from error
     major, minor, device, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
@@ -143,7 +149,9 @@ def device_here() -> Target:
     )
     for query in queries:
         if status := query():
-            raise DeviceError(f"the CUDA driver reports no device (error {status})", code="GPC5001")
+            raise DeviceError(
+                f"the CUDA driver finds no usable GPU (error {status}); nvidia-smi should list one", code="GPC5001"
+            )
     found = manifest(architecture_for(major.value, minor.value))
     return replace(found, identity=identity(name.value.decode(errors="replace"), version.value))
 
@@ -195,7 +203,10 @@ def architecture_for(major: int, minor: int) -> str:
     fitting = [arch for arch in ARCHITECTURES if runs_on(arch, major, minor)]  # from old to new
     if not fitting:
         known = ", ".join(ARCHITECTURES)
-        raise DeviceError(f"no binaries for compute capability {major}.{minor}; known are {known}", code="GPC5001")
+        raise DeviceError(
+            f"the GPU has compute capability {major}.{minor}, which no known architecture runs on; known are {known}",
+            code="GPC5001",
+        )
     return fitting[-1]
 
 

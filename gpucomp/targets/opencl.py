@@ -15,7 +15,7 @@ from gpucomp.device.device import OPENCL as DEVICES
 from gpucomp.device.device import without_dots
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
-from gpucomp.errors import DeviceError, UsageError
+from gpucomp.errors import DeviceError, UsageError, quote
 from gpucomp.extras import install
 from gpucomp.targets.isa import X86_64
 
@@ -155,7 +155,7 @@ def resolve(which: str) -> Target:
             )
         known = ", ".join((*FLAVOURS, "a Mali's name such as mali-g78 (opencl:mali for any)", *AMD))
         raise UsageError(
-            f"no OpenCL device {which!r}: flavours are {known}; devices here are {_named()}", code="GPC2002"
+            f"no OpenCL device {quote(which)}: flavours are {known}; devices here are {_named()}", code="GPC2002"
         )
     return of_device(found[0], f"opencl:{which}" if which else "opencl")
 
@@ -313,7 +313,7 @@ def failing(what: str, code: str) -> Iterator[None]:
     try:
         yield
     except cl.MemoryError as error:
-        raise DeviceError(f"{what}not enough memory ({error})", code="GPC5004") from error
+        raise DeviceError(f"{what}the device has not enough memory ({error})", code="GPC5004") from error
     except cl.Error as error:
         raise DeviceError(f"{what}{error}", code=code) from error
 
@@ -364,7 +364,9 @@ def device_of(target: Target) -> Any:
     """The device that runs ``target``'s kernels. Raises ``DeviceError`` if none is here."""
     fitting = _fitting(target.name.partition(":")[2])
     if not fitting:
-        raise DeviceError(f"no device for {target.name} here; devices are {_named()}", code="GPC5001")
+        raise DeviceError(
+            f"this machine has no device for target {target.name}; its OpenCL devices are {_named()}", code="GPC5001"
+        )
     return fitting[0]
 
 

@@ -170,7 +170,7 @@ def kernel_of(device: Any, built: Any, source: KernelSource) -> Any:
     # if local memory is ordinary memory, there is more of it than the device reports
     if local > device.local_mem_size and device.local_mem_type == cl.device_local_mem_type.LOCAL:
         raise KernelBuildError(
-            f"kernel {source.name}: {local} B of local memory, {device.name.strip()} has {device.local_mem_size} B",
+            f"kernel {source.name}: {local} bytes of local memory, {device.name.strip()} has {device.local_mem_size} B",
             code="GPC5104",
         )
     return kernel

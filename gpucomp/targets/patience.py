@@ -23,7 +23,9 @@ def patiently(work: Callable[[], Any], kernels: int) -> Any:
     not delay Ctrl-C. Once ``MOST_LEFT`` are abandoned and still running, nothing more is compiled.
     """
     if sum(not other.done() for other in _left) >= MOST_LEFT:
-        raise TimeoutError(f"the driver's compiler has not ended {MOST_LEFT} compilations; it is not called again")
+        raise TimeoutError(
+            f"the driver's compiler hangs in {MOST_LEFT} compilations, so this process does not call it again"
+        )
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -38,5 +40,5 @@ def patiently(work: Callable[[], Any], kernels: int) -> Any:
         waited_s = time.monotonic() - began
         if waited_s > limit_s and (time.process_time() - used > limit_s or waited_s > BUSY * limit_s):
             _left.append(done)
-            raise TimeoutError(f"the driver's compiler was not done after {waited_s:.0f} s and was abandoned")
+            raise TimeoutError(f"the driver's compiler was not done after {waited_s:.0f} s")
     return done.result()

@@ -135,16 +135,16 @@ def test_bench_runs_a_trace(compiled, command):
 @pytest.mark.parametrize(
     ("line", "code", "told"),
     [
-        ("{", "GPC2002", "line 2: a JSON object with a size for each of 'n', 'h' expected"),
-        ("[1, 8]", "GPC2002", "line 2: a JSON object with a size for each of 'n', 'h' expected"),
-        ("[" * 5000, "GPC2002", "line 2: a JSON object"),
+        ("{", "GPC2035", "line 2: a JSON object with a size for each of 'n', 'h' expected"),
+        ("[1, 8]", "GPC2035", "line 2: a JSON object with a size for each of 'n', 'h' expected"),
+        ("[" * 5000, "GPC2035", "line 2: a JSON object"),
         ('{"n": 1}', "GPC2111", "dimension 'h' has no size, 8 to 64, a multiple of 8 expected"),
         ('{"n": 9, "h": 8}', "GPC2111", "dimension 'n' is 9, 1 to 8 expected, as the given shape of input 'x' says"),
         ('{"n": -1, "h": 8}', "GPC2111", "dimension 'n' is -1, 1 to 8 expected"),
-        ('{"n": true, "h": 8}', "GPC2002", "line 2: a list of 2 sizes for input 'x' expected"),
-        ('{"x": [1, 2, 3]}', "GPC2002", "line 2: a list of 2 sizes for input 'x' expected"),
+        ('{"n": true, "h": 8}', "GPC2035", "line 2: a list of 2 sizes for input 'x' expected"),
+        ('{"x": [1, 2, 3]}', "GPC2035", "line 2: a list of 2 sizes for input 'x' expected"),
         ('{"x": [1, 9]}', "GPC2111", "dimension 1 of input 'x': 'h' is 9"),
-        ('{"k": 1}', "GPC2111", "there is no dimension 'k'; there are 'n', 'h'"),
+        ('{"k": 1}', "GPC2111", "the model has no dimension 'k'; its dimensions are 'n', 'h'"),
     ],
 )
 def test_a_wrong_trace_is_told(compiled, command, line, code, told):
@@ -157,7 +157,12 @@ def test_a_wrong_trace_is_told(compiled, command, line, code, told):
 
 def test_a_trace_needs_a_model_for_any_size(saved, command):
     path = trace(saved, '{"n": 1}')
+    command("compile", saved / "m.onnx", "--shapes", "x:1x8", "-o", saved / "one.gpuc")
 
-    assert "error GPC2002: --shapes-from needs" in command("bench", saved / "m.onnx", "--shapes-from", path).err
+    late = (
+        "one.gpuc' is compiled for one set of sizes, too late for --shapes-from: compile the .onnx model for any size"
+    )
+    assert late in command("bench", saved / "one.gpuc", "--shapes-from", path).err
+    assert "error GPC2028: --shapes-from needs" in command("bench", saved / "m.onnx", "--shapes-from", path).err
     done = command("bench", saved / "m.onnx", "--shapes", SHAPES, "--shapes-from", saved / "none.jsonl")
     assert "error GPC2004: cannot read" in done.err

@@ -125,7 +125,7 @@ def test_inspect_knows_that_a_compiled_model_has_no_graph(command, option):
 
     asked = option.replace("=", " ")
     assert ran.code == 2
-    assert ran.error.startswith("error GPC2007: 'm.gpuc' is compiled and holds no graph; ask the model: ")
+    assert ran.error.startswith("error GPC2033: 'm.gpuc' is compiled and holds no graph; ask the model: ")
     assert ran.error.endswith(f"gpucomp inspect MODEL.onnx {asked} --target cpu")
 
 
@@ -147,7 +147,7 @@ def test_what_only_the_model_knows_is_told_with_the_command_that_asks_it(command
     ran = command(arguments[0], "m.gpuc", *arguments[1:])
 
     assert ran.code == 2
-    assert ran.error.startswith("error GPC2007: 'm.gpuc' is compiled and holds no ")
+    assert ran.error.startswith("error GPC2033: 'm.gpuc' is compiled and holds no ")
     assert ran.error.endswith(command_of_the_model)
 
 
@@ -252,16 +252,29 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         (["run"], 2, "error GPC2000: Missing argument 'MODEL'; see gpucomp run --help"),
         (["compile", "model.onnx"], 2, "error GPC2000: Missing option '-o' / '--output'; see gpucomp compile --help"),
         (["compile", "model.onnx", "-o", "m.bin"], 2, "error GPC2008: --output 'm.bin': a name that ends in .gpuc"),
-        (["compile", "m.gpuc", "-o", "n.gpuc"], 2, "error GPC2007: 'm.gpuc' is compiled already"),
+        (["compile", "m.gpuc", "-o", "n.gpuc"], 2, "error GPC2034: 'm.gpuc' is compiled already; gpucomp run"),
         (["run", "none.onnx"], 3, "error GPC3001: model 'none.onnx': no such file or directory"),
         (["run", "none.gpuc"], 3, "error GPC7005: cannot read 'none.gpuc': No such file or directory"),
         (["run", "bad.gpuc"], 3, "error GPC7001: 'bad.gpuc' is not a compiled model: "),
         (["run", "bad.gpuc", "--compare", "onnxruntime"], 3, "error GPC7001: 'bad.gpuc' is not a compiled model: "),
-        (["run", "model.onnx", "--shapes", "x"], 2, "error GPC2002: --shapes 'x': NAME:1x3x224x224 expected"),
-        (["run", "model.onnx", "--shapes", "x:1x-3"], 2, "error GPC2002: --shapes 'x:1x-3': NAME:1x3x224x224 expected"),
-        (["run", "model.onnx", "--shapes", "x:" + "9" * 99], 2, "error GPC2002: --shapes "),
-        (["run", "model.onnx", "--shapes", "x:1", "--shapes", "x:2"], 2, "error GPC2002: --shapes: input 'x' is given"),
-        (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]"),
+        (["run", "model.onnx", "--shapes", "x"], 2, "error GPC2024: --shapes 'x': NAME:1x3x224x224 expected"),
+        (["run", "model.onnx", "--shapes", "x:1x-3"], 2, "error GPC2024: --shapes 'x:1x-3': NAME:1x3x224x224 expected"),
+        (["run", "model.onnx", "--shapes", "x:" + "9" * 99], 2, "error GPC2024: --shapes "),
+        (["run", "model.onnx", "--shapes", "x:1", "--shapes", "x:2"], 2, "error GPC2026: --shapes: input 'x' is given"),
+        (["run", "model.onnx", "--constants", "x"], 2, "error GPC2025: --constants 'x': NAME=VALUE expected"),
+        (
+            ["run", "model.onnx", "--constants=x=1", "--constants=x=2"],
+            2,
+            "error GPC2026: --constants: input 'x' is given",
+        ),
+        (["check", "m.gpuc"], 2, "error GPC2034: 'm.gpuc' is compiled already; gpucomp run"),
+        (
+            ["run", "model.onnx", "--target", "tpu"],
+            2,
+            "error GPC2002: unknown target 'tpu'; targets are auto, cpu, opencl",
+        ),
+        (["bench", "model.onnx", "--static", "--profile"], 2, "error GPC2028: --static measures nothing, --profile, "),
+        (["run", "model.onnx"], 2, "error GPC2109: not all inputs are given, missing: 'x' f32[3,5]; give each a"),
         (
             ["run", "model.onnx", "--input", "q=x.npy"],
             2,
@@ -270,7 +283,7 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
         (
             ["run", "model.onnx", "--input", "x.npy", "--input", "x=x.npy"],
             2,
-            "error GPC2003: --input: 'x' is given twi",
+            "error GPC2026: --input: input 'x' is given twice; give it once",
         ),
         (["run", "model.onnx", "--input", "x=none.npy"], 2, "error GPC2004: cannot read 'none.npy': No such file or"),
         (["run", "model.onnx", "--input", "x=."], 2, "error GPC2003: '.': a file of one of these kinds expected: .npy"),
@@ -299,8 +312,8 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
             "error GPC2104: input 'x': element type f32 (float32) exp",
         ),
         (["run", "model.onnx", "--tolerance", "x"], 2, "error GPC2000: Invalid value for '--tolerance'"),
-        (["bench", "model.onnx", "--percentile", "0"], 2, "error GPC2002: --percentile '0': numbers above 0"),
-        (["bench", "model.onnx", "--percentile", "a,b"], 2, "error GPC2002: --percentile 'a,b': numbers above 0"),
+        (["bench", "model.onnx", "--percentile", "0"], 2, "error GPC2027: --percentile '0': numbers above 0"),
+        (["bench", "model.onnx", "--percentile", "a,b"], 2, "error GPC2027: --percentile 'a,b': numbers above 0"),
         (
             ["bench", "model.onnx", "--duration=0", "--json", "no/b"],
             2,
@@ -336,11 +349,9 @@ def test_a_compiled_model_is_not_run_on_another_target(command):
     other = command("run", "m.gpuc", "--target", "cuda:sm_90a")
     shaped = command("run", "m.gpuc", "--shapes", "x:3x5")
 
-    assert other.error == "error GPC2007: 'm.gpuc' is compiled for cpu, not for cuda:sm_90a"
-    assert (
-        shaped.error
-        == "error GPC2007: 'm.gpuc' is compiled, so --shapes comes too late: compile the .onnx model again with it"
-    )
+    late = "error GPC2007: 'm.gpuc' is compiled for cpu at fp32, too late for {}: compile the .onnx model again with it"
+    assert other.error == late.format("--target")
+    assert shaped.error == late.format("--shapes")
 
 
 def test_a_file_that_only_claims_to_be_large_is_refused(command, tmp_path):
@@ -367,4 +378,4 @@ def test_a_compiled_model_has_the_precision_it_was_compiled_at(command, compiled
     found = command("run", "m.gpuc", "--precision", "fp16")
 
     assert found.code == 2
-    assert "compiled at fp32" in found.error
+    assert "compiled for cpu at fp32, too late for --precision" in found.error

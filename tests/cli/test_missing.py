@@ -58,7 +58,7 @@ def test_a_missing_compiler_is_told_first(command, no_nvrtc, no_work, arguments)
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("sound.wav", "error GPC2003: 'sound.wav': a file of one of these kinds expected: .npy"),
+        ("sound.mp3", "error GPC2003: 'sound.mp3': a file of one of these kinds expected: .npy"),
         ("none.npy", "error GPC2004: cannot read 'none.npy': No such file or directory"),
     ],
 )
@@ -68,6 +68,13 @@ def test_a_file_that_cannot_be_an_input_is_told_first(command, no_work, verb, fi
 
     assert code == 2
     assert err.startswith(text)
+
+
+def test_missing_inputs_are_told_before_the_model_is_compiled(command, no_work):
+    code, out, err = command("run", DIGITS, *OPEN)
+
+    assert (code, out) == (2, "")
+    assert err == "error GPC2109: not all inputs are given, missing: 'image'; give each a file: --input NAME=FILE\n"
 
 
 def packages(missing=""):

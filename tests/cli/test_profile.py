@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 
 from gpucomp.cli import profile
+from gpucomp.codegen.llvm import engines as cpu_engines
+from gpucomp.kernels_templates import engines
 from gpucomp.runtime.ceilings import Ceilings, Span, together
 from gpucomp.runtime.executable import KernelInfo
 from tests.runtime.samples import CEILINGS
@@ -113,8 +115,22 @@ def test_the_peak_and_the_floor_are_of_f32_work_alone():
     assert "600 GFLOP" not in of_f32
     assert "(30.0% of peak)" in of_f32
     assert "every kernel at peak" in of_f32
-    assert "(30.0% of peak without 1 launches of other numbers than f32)" in of_both
-    assert "every f32 kernel at peak" in of_both
+    assert "(30.0% of peak without 1 launch of other numbers than f32)" in of_both
+    assert "every other kernel at peak" in of_both
+
+
+def test_winograds_operations_have_no_share_of_the_peak():
+    (name,) = profile.FEWER
+    assert {name} <= {engines.WINOGRAD.title, cpu_engines.WINOGRAD.title}
+    kernels = [info(3 * 10**11, 1 << 20), info(2 * int(CEILINGS.flops), 1 << 20, family=name)]
+
+    plain, winograd = profile.rows(kernels, [([0.5] * 2, [])], CEILINGS)
+    first, *_, last = profile.summary([plain, winograd], CEILINGS)
+
+    assert winograd.gflops == pytest.approx(4 * CEILINGS.flops / 1e9)
+    assert (winograd.of_peak, winograd.floor_ms) == (None, None)
+    assert "(60.0% of peak without 1 launch of Winograd's algorithm)" in first
+    assert not last.startswith("Diagnosis")
 
 
 def test_a_launch_that_took_no_time_has_no_rates():

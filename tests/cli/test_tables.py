@@ -95,7 +95,7 @@ def test_a_profile_is_tables_also_beside_samples_on_stdout(command, compiled, tm
 def test_tables_of_a_command_without_one_are_refused(command, compiled, model, tmp_path, arguments):
     ran = command(*arguments, "--csv", "t.csv")
 
-    assert (ran.code, ran.error.split(":")[:2]) == (2, ["error GPC2007", " --csv"])
+    assert (ran.code, ran.error.split(":")[:2]) == (2, ["error GPC2029", " --csv"])
     assert not (tmp_path / "t.csv").exists()
     assert len(compiled) == 1  # by the fixture: a refused command does nothing
 

@@ -111,7 +111,7 @@ def test_a_photo_becomes_grey_for_one_channel(picture):
     ],
 )
 def test_a_photo_says_that_an_open_batch_is_one(texts, declared, found):
-    assert tensors.shapes_of_photos(texts, declared) == found
+    assert tensors.shapes_of_media(texts, declared) == found
 
 
 def test_a_broken_photo_is_refused(tmp_path):
@@ -180,7 +180,7 @@ def test_sizes_that_each_run_decides_are_parsed():
     "text", ["x:{}", "x:{n", "x:n}", "x:{n:1}", "x:{n:1..}", "x:{n:1..2:}", "x:{n:1..2:3:4}", "x:{a{b}}", "x:{a,b}"]
 )
 def test_what_is_no_dimension_is_refused(text):
-    with pytest.raises(UsageError, match="GPC2002"):
+    with pytest.raises(UsageError, match="GPC2024"):
         tensors.parse_shapes([text])
 
 

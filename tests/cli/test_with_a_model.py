@@ -381,6 +381,7 @@ def test_check_names_where_values_decide_shapes(command, tmp_path):
     assert code == 0
     assert "NonZero at node 'places': the shape of its result depends on values" in out
     assert "operators that read such results (1): Transpose" in out
+    assert "if only an input decides them, fix its value with --constants NAME=VALUE" in out
     assert "Exp" not in out
     assert "dynamic   2 operators" in compiled[1]
     assert "NonZero Transpose" in compiled[1]
@@ -406,5 +407,5 @@ def test_a_model_behind_graph_is_not_its_value(command, tmp_path, output):
     assert code == (0 if output else 2), err
     assert (tmp_path / "g.html").exists() == bool(output)
     assert output or err.startswith(
-        "error GPC2002: the page of kernels needs both --graph and a file: give --graph -o FILE.html"
+        "error GPC2028: the page of kernels needs both --graph and a file: give --graph -o FILE.html"
     )

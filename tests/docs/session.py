@@ -36,7 +36,7 @@ IN_THE_SOURCES = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.envi
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 EXTRAS = set(tomllib.loads(PROJECT)["project"]["optional-dependencies"])
 
-ONE_TRIAL = ("--trials", "1")
+ONE_TRIAL = ("--trials", "1", "--budget", "3s")  # too short for a final: tests/tuning has these
 
 # Programs by the words that a command begins with; the longest match counts. These run, with less to do:
 SMALLER: dict[str, tuple[str, ...]] = {

@@ -376,6 +376,32 @@ def test_a_condition_decides_between_results_of_different_shapes():
     np.testing.assert_array_equal(exe.run({"x": -x})["y"], -x[1:3])
 
 
+def test_a_branch_that_does_not_fit_the_shapes_is_left_to_the_value():
+    weights = {"wide": np.ones((5, 2), np.float32), "long": np.ones((7, 2), np.float32)}
+    choice = node(
+        "If",
+        ["c"],
+        ["y"],
+        name="rate",
+        then_branch=branch("fits", node("MatMul", ["x", "wide"], ["r"])),
+        else_branch=branch("not", node("MatMul", ["x", "long"], ["r"])),
+    )
+    inputs = [value("x", (3, 5)), value("c", (), TensorProto.BOOL)]
+    proto = model([choice, node("Neg", ["y"], ["z"])], inputs, ["z"], weights)
+    exe = gpucomp.compile(proto, target="cpu")
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+
+    assert exe.dynamic_operators == (("If", "rate"), ("Neg", "z"))
+    assert_matches(exe.run({"x": x, "c": np.array(True)})["z"], -x @ weights["wide"], terms=5)
+    with pytest.raises(ShapeError, match="inner sizes differ: 5 and 7"):
+        exe.run({"x": x, "c": np.array(False)})
+    with pytest.raises(
+        UnsupportedError, match=r"If .* at node 'rate': its condition must be .* the value of 'c': one br"
+    ):
+        frontend.load(proto)
+    assert gpucomp.compile(proto, target="cpu", constants={"c": True}).dynamic_operators == ()
+
+
 def test_a_loop_ends_when_its_values_say_so():
     body = helper.make_graph(
         [

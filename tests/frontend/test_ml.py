@@ -183,7 +183,7 @@ def test_without_zeros_an_element_of_no_category_ends_the_run(array, stranger, a
 
     strange = array.copy()
     strange.reshape(-1)[-1] = stranger
-    with pytest.raises(DeviceError, match=f"{stranger}.* is none of the {expected.shape[-1]} categories") as raised:
+    with pytest.raises(DeviceError, match=f"{stranger}.* is not one of the {expected.shape[-1]} categories") as raised:
         compiled.run({"x": strange})
     assert raised.value.code == "GPC5012"
     np.testing.assert_array_equal(compiled.run({"x": array})["y"], expected)

@@ -188,7 +188,7 @@ def test_texts_that_double_at_every_node_are_refused_before_they_fill_memory():
     proto = model([*nodes, node("Identity", ["w60"], ["y"])], weights={"w0": words("ab")})
 
     left = [n for n in load(proto).nodes() if n.op.name == "StringConcat"]
-    with pytest.raises(DeviceError, match="characters of text"):
+    with pytest.raises(DeviceError, match=r"a result of .* characters, at most"):
         compile(proto, target="cpu").run({})
 
     assert 30 < len(left) < 50  # short texts are computed while the model is read

@@ -106,14 +106,14 @@ case(
 case("compile_to_nowhere", "GPC7005", 3, ["compile", "@m.onnx", "--target", "cpu", "-o", "@none/m.gpuc"])
 case("compile_target", "GPC2002", 2, ["compile", "@m.onnx", "--target", "cpu;touch PWNED", "-o", "@m.gpuc"])
 for what, words, code in [
-    ("word", "x", "GPC2002"),
-    ("negative", "x:-1x3", "GPC2002"),
-    ("fraction", "x:2.5x3", "GPC2002"),
-    ("nan", "x:nanx3", "GPC2002"),
-    ("2_70", f"x:{1 << 70}x3", "GPC2002"),
-    ("no_name", ":2x3", "GPC2002"),
+    ("word", "x", "GPC2024"),
+    ("negative", "x:-1x3", "GPC2024"),
+    ("fraction", "x:2.5x3", "GPC2024"),
+    ("nan", "x:nanx3", "GPC2024"),
+    ("2_70", f"x:{1 << 70}x3", "GPC2024"),
+    ("no_name", ":2x3", "GPC2024"),
     ("other_name", "q:2x3", "GPC2101"),
-    ("arabic", "x:٢x٣", "GPC2002"),
+    ("arabic", "x:٢x٣", "GPC2024"),
     ("contradiction", "x:2x4", "GPC2110"),
     ("escape", "x\x1b[31m:2", "GPC2101"),
 ]:
@@ -177,6 +177,14 @@ for what, header, code in [
     case(f"run_npy_{what}", code, 2, [*RUN, "x=@x.npy"], written("x.npy", npy(header, X.tobytes())), "x.npy")
 case("run_npy_pickle", "GPC2004", 2, [*RUN, "x=@x.npy"], written("x.npy", b"\x80\x04]."), "x.npy")
 case("run_npy_missing", "GPC2004", 2, [*RUN, "x=@none.npy"], mention="none.npy")
+case(
+    "run_wav_that_is_none",
+    "GPC2004",
+    2,
+    [*RUN, "x=@x.wav"],
+    written("x.wav", b"RIFF\xff\xff\xff\x7fWAVEdata" + b"\xff" * 99),
+    "x.wav",
+)
 case("run_pb_that_is_none", "GPC2004", 2, [*RUN, "x=@x.pb"], written("x.pb", b"\xff" * 99), "x.pb")
 case(
     "run_pb_outside",

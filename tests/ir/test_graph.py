@@ -89,7 +89,7 @@ def test_a_type_error_names_operator_operands_and_node():
 def test_a_result_of_absurd_size_is_refused_before_memory_is_asked_for():
     a, b = tensor("a", 1 << 31, 1), tensor("b", 1, 1 << 31)
 
-    with pytest.raises(ShapeError, match="no sensible size"):
+    with pytest.raises(ShapeError, match=r"more than 2\*\*48 elements"):
         ops.Add(a, b)
 
 

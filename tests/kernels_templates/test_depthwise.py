@@ -129,9 +129,9 @@ def turned_window():
     [
         (add_relu(3, 4), "not one sum"),
         (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "no loop over channels"),
-        (several_outputs_of_a_channel(), "several outputs share one"),
+        (several_outputs_of_a_channel(), "several outputs share a channel"),
         (channels_first(), "both factors depend"),
-        (turned_window(), "other than by their place"),
+        (turned_window(), "the sum of an output's place and a tap's place"),
     ],
 )
 def test_what_is_no_depthwise_convolution_stays_with_the_loops(kernel, reason):

@@ -285,8 +285,8 @@ def test_what_matrix_units_cannot_do_goes_to_another_engine(kernel, target, reas
         ({"k_steps": 2, "warps_k": 4}, "cannot share k_steps=2"),
         ({"warps_m": 4, "warps_n": 4, "warps_k": 4, "k_steps": 4}, "2048 work-items"),
         ({"stages": 6, "k_steps": 8, "warp_m": 64, "warp_n": 64}, "shared memory"),
-        ({"warp_m": 64, "warp_n": 128}, "registers per work-item, 128 of them may have 255"),
-        ({"warp_m": 32, "warp_n": 64, "warps_m": 4, "warps_n": 4}, "512 of them may have 128"),
+        ({"warp_m": 64, "warp_n": 128}, "registers per work-item, the device has 255 for each of 128"),
+        ({"warp_m": 32, "warp_n": 64, "warps_m": 4, "warps_n": 4}, "the device has 128 for each of 512"),
         ({"splits": 32}, "2 GiB"),
     ],
 )

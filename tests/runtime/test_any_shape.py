@@ -168,7 +168,7 @@ def test_what_belongs_to_one_set_of_sizes_is_asked_of_it():
     [
         ({"n": 1, "h": 4}, "dimension 'w' has no size"),
         ({"n": 1, "h": 4, "w": 9000}, "dimension 'w' is 9000, 1 to 8192 expected"),
-        ({"n": 1, "h": 4, "w": 1, "k": 2}, "there is no dimension 'k'; there are 'n', 'h', 'w'"),
+        ({"n": 1, "h": 4, "w": 1, "k": 2}, "the model has no dimension 'k'; its dimensions are 'n', 'h', 'w'"),
     ],
 )
 def test_wrong_sizes_for_at_are_told(sizes, message):

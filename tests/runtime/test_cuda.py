@@ -411,8 +411,8 @@ def test_a_device_of_the_same_generation_runs_the_model(arch, capability):
     [
         ("sm_86", (8, 0), "compile for cuda:sm_80"),  # older than the binaries
         ("sm_80", (9, 0), "compile for cuda:sm_90a"),  # a later generation
-        ("sm_90a", (9, 1), "no binaries for compute capability 9.1"),  # exactly one device runs it
-        ("sm_75", (7, 0), "no binaries for compute capability 7.0"),
+        ("sm_90a", (9, 1), "compute capability 9.1, which no known architecture runs on"),  # exactly one device runs it
+        ("sm_75", (7, 0), "compute capability 7.0, which no known architecture runs on"),
     ],
 )
 def test_a_device_that_cannot_run_the_binaries_is_told_what_to_compile_for(arch, capability, needed):

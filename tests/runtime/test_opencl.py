@@ -186,7 +186,7 @@ def test_a_missing_device_is_a_device_error(monkeypatch):
     monkeypatch.setattr(opencl, "devices", lambda: ())
     plan, sources, weights = two_layers(opencl.manifest("pocl"))
 
-    with pytest.raises(DeviceError, match="opencl:pocl here; devices are none"):
+    with pytest.raises(DeviceError, match="no device for target opencl:pocl; its OpenCL devices are none"):
         OpenCLProgram(plan, sources, {}, weights)
 
 

@@ -563,6 +563,7 @@ NEAR_ONE = matmul(29, 54, 31)
         ([pick(NEAR_ONE, template="older")], f"nearest: {MINE}: the engine {FAMILY.title} has changed since"),
         ([pick(NEAR_ONE, ratio=1.0)], f"nearest: {MINE}: the default won for the nearest problem"),
         ([pick(NEAR_ONE, ratio=1.0)], f"portfolio: {MINE}: the default won for the nearest problem"),
+        ([], "portfolio: no problem with sizes within 4 times of this one's was tuned"),
         ([common(0), common(1)], "portfolio: of 2 tuned problems with sizes within 4 times of this one's, 2 share"),
         ([common(n, ratio=0.97) for n in range(3)], "portfolio: the schedule that most near problems share was not"),
     ],
@@ -585,10 +586,10 @@ def test_a_target_that_is_but_a_kind_of_device_is_said():
     ("changes", "parts", "reason"),
     [
         ({}, 64, ""),
-        ({"source": "another"}, 64, "record: 'a processor, 3 cores': another source was measured than is rendered now"),
+        ({"source": "another"}, 64, "record: 'a processor, 3 cores': the kernel's source has changed since it was measured"),
         ({"source": "another", "template": "older", "device": other(name="z")}, 64,
-         "sibling: 'z': another source was measured than is rendered now, and the engine"),
-        ({"device": other(name="z")}, 1, "sibling: 'z': it makes 1 parts, the untuned schedule 99: threads"),
+         "sibling: 'z': the kernel's source and the engine"),
+        ({"device": other(name="z")}, 1, "sibling: 'z': it makes 1 parts, the default schedule 99: threads"),
         ({}, 1, ""),
     ],
 )  # fmt: skip
@@ -616,7 +617,7 @@ def test_debugging_says_why_a_record_is_not_used(tuned, capsys):
         assert info(records=path)[0] != "record"
 
     device = quote(fields["device"]["name"])
-    assert f"not record: {device}: another source was measured than is rendered now" in capsys.readouterr().err
+    assert f"not record: {device}: the kernel's source has changed since it was measured" in capsys.readouterr().err
 
 
 def test_the_hash_of_a_source_is_of_its_statements_alone():

@@ -58,7 +58,7 @@ def test_what_is_done_in_time_is_returned_and_what_it_raises_raised():
 def test_what_is_never_done_is_left_behind_and_keeps_nobody_waiting(impatient):
     over = threading.Event()
 
-    with pytest.raises(TimeoutError, match=r"was not done after \d s and was abandoned"):
+    with pytest.raises(TimeoutError, match=r"was not done after \d s"):
         patiently(over.wait, 3)
 
     (left,) = (thread for thread in threading.enumerate() if thread.name == "a driver's compiler")
@@ -72,10 +72,10 @@ def test_a_driver_that_never_ends_is_given_no_more(impatient, monkeypatch):
     monkeypatch.setattr(patience, "_left", [])
     over = threading.Event()
     for _ in range(patience.MOST_LEFT):
-        with pytest.raises(TimeoutError, match="was abandoned"):
+        with pytest.raises(TimeoutError, match="was not done after"):
             patiently(over.wait, 1)
 
-    with pytest.raises(TimeoutError, match="has not ended 3 compilations; it is not called again"):
+    with pytest.raises(TimeoutError, match="hangs in 3 compilations, so this process does not call it again"):
         patiently(lambda: 7, 1)
     over.set()
     for left in patience._left:

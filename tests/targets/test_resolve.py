@@ -437,7 +437,9 @@ def test_devices_below_opencl_1_2_are_left_out_and_named(monkeypatch):
         targets.resolve("opencl")
     with pytest.raises(UsageError, match=f"devices here are none; left out: {said}"):
         targets.resolve("opencl:llvmpipe")
-    with pytest.raises(DeviceError, match=f"no device for opencl:pocl here; devices are none; left out: {said}"):
+    with pytest.raises(
+        DeviceError, match=f"no device for target opencl:pocl; its OpenCL devices are none; left out: {said}"
+    ):
         opencl.device_of(opencl.manifest("pocl"))
 
 
@@ -513,7 +515,7 @@ def test_work_groups_meet_where_there_is_a_fence_of_the_device(device, fence, st
 
     assert (found.features & set(fences.STATEMENTS), found.limits.device_fence) == (fence, bool(fence))
     if not fence:
-        reason = "4 work-groups share a result, the device has no fence that orders memory between them"
+        reason = "4 work-groups share a result, but the device has no fence that orders memory between work-groups"
         assert family.reasons(schedule, problem, found.limits) == [reason]
         assert family.default(problem, found.limits).numbers["splits"] == 1
         return
@@ -541,12 +543,12 @@ def test_a_name_that_tells_no_known_instruction_set_is_none(name):
     ("text", "said"),
     [
         ("{", "measured devices"),
-        ("[]", "figures by architecture"),
-        ('{"sm_80": 3}', "figures by architecture"),
+        ("[]", "a JSON object with the figures of each architecture expected"),
+        ('{"sm_80": 3}', "a JSON object with the figures of each architecture expected"),
         ('{"sm_80": {"speed": 2}}', "positive numbers"),
         ('{"sm_80": {"matrix": 5}}', "positive numbers"),
         ('{"sm_80": {"ghz": {"f16": 1}}}', "positive numbers"),
-        ('{"sm_90": {"ghz": 2}}', "architecture 'sm_90', sm_75, "),
+        ('{"sm_90": {"ghz": 2}}', "unknown architecture 'sm_90'; known are sm_75, "),
         (None, "measured devices"),
     ],
 )
@@ -603,5 +605,5 @@ def test_a_model_for_a_mali_by_its_name_runs_on_that_device_only(monkeypatch):
     monkeypatch.setattr(opencl, "devices", lambda: (here,))
 
     assert opencl.device_of(targets.resolve("opencl:mali-g78")) is here
-    with pytest.raises(DeviceError, match="no device for opencl:mali-g57 here"):
+    with pytest.raises(DeviceError, match="no device for target opencl:mali-g57"):
         opencl.device_of(targets.resolve("opencl:mali-g57"))

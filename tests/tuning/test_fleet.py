@@ -683,7 +683,9 @@ def test_two_workers_over_tls_tune_a_kernel_and_strangers_are_refused(tmp_path, 
             specs.model("matmul m=13 n=53 k=11"),
             target="cpu",
             records=tmp_path / "records",
-            options=tuner.Options(trials=9, builders=1, whole=False, fleet=Wanted("tls://127.0.0.1:0", 2, coordinator)),
+            options=tuner.TuneOptions(
+                trials=9, builders=1, whole=False, fleet=Wanted("tls://127.0.0.1:0", 2, coordinator)
+            ),
         )
     finally:
         ended = []

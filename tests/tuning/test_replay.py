@@ -5,7 +5,7 @@ import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning.recorded import Row, space_of
-from gpucomp.tuning.replay import Faults, ReplayDevice, interval, replay, search
+from gpucomp.tuning.replay import Faults, ReplayDevice, certainty, interval, replay, search
 from tests.tuning.spaces import tiled
 
 FIVE = space_of("five", "", [Row({"t": t}, s, 2.0) for t, s in ((1, 8.0), (2, 4.0), (3, None), (4, 2.0), (5, 6.0))])
@@ -88,6 +88,15 @@ def test_a_prior_without_a_common_point_is_refused():
 def test_no_trials_are_refused():
     with pytest.raises(UsageError, match="at least one"):
         replay(FIVE, trials=0)
+
+
+def test_an_interval_of_few_searches_is_called_a_range():
+    for seeds in (2, 3):
+        samples = np.linspace(0.2, 0.7, seeds)
+        assert interval(samples) == pytest.approx((0.2, 0.7))
+        assert certainty(seeds) == f"the range of {seeds} searches, too few for 95 %"
+    assert interval(np.linspace(0.2, 0.7, 4))[0] > 0.2
+    assert certainty(4) == "the 95 % interval of the mean"
 
 
 def test_an_interval_holds_the_mean_and_shrinks_with_samples():

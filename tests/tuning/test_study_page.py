@@ -151,7 +151,7 @@ def test_every_kernel_is_in_the_first_table_and_those_without_a_success_have_no_
 def test_few_points_are_said_to_be_few(tmp_path):
     page = written(tmp_path, searched(tmp_path))
 
-    assert "out of a larger space. They are fewer than 30: " in page
+    assert "that it expected to be fast. They are fewer than 30: " in page
     assert "fewer" not in study_page.caveat(study_page.FEW)
 
 
@@ -161,7 +161,28 @@ def test_a_small_sample_has_no_shares_of_variance_and_is_no_space(tmp_path, monk
 
     assert "Share of the variance" not in page
     assert "points that the search tried" in page
-    assert "legal" not in page
+    assert "in the file" not in page
+
+
+def test_the_values_of_a_parameter_have_the_number_of_their_points(tmp_path):
+    made = searched(tmp_path)
+    right = [r for r in made.tools.store.read() if r["kind"] == "trial" and r["invalidity"] == "correct"]
+    page = written(tmp_path, made)
+
+    engine = right[0]["engine"]
+    for name in right[0]["configuration"]:
+        for value in {r["configuration"][name] for r in right}:
+            count = sum(r["engine"] == engine and r["configuration"][name] == value for r in right)
+            varies = len({r["configuration"][name] for r in right}) > 1
+            assert not varies or f"{value} ({count})" in page
+
+
+def test_the_fastest_tenth_of_a_small_sample_has_no_shares(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpucomp.tuning.page.FEW", 5)
+    page = written(tmp_path, searched(tmp_path))
+
+    assert "Share of the variance" in page
+    assert "of the fastest tenth" not in page
 
 
 def test_a_winner_without_a_neighbour_is_told_so(tmp_path):

@@ -18,7 +18,7 @@ from gpucomp.errors import RecordError, UsageError
 from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
 from gpucomp.tuning.study import Rules
-from gpucomp.tuning.tuner import Options, State
+from gpucomp.tuning.tuner import State, TuneOptions
 from tests.tuning import test_study
 from tests.tuning.fakes import Device
 from tests.tuning.test_study import right, speeds, study
@@ -55,7 +55,7 @@ def test_a_model_is_tuned_and_compiled_by_its_records(tmp_path, quick):
         target="cpu",
         trials=6,
         records=tmp_path / "r",
-        options=Options(sampler="random", builders=1, lock=tmp_path / "lock"),
+        options=TuneOptions(sampler="random", builders=1, lock=tmp_path / "lock"),
         watch=lambda s: states.append(s.phase),
     )
 
@@ -91,7 +91,7 @@ def test_a_search_starts_from_the_trials_of_the_files_beside_its_own(tmp_path, m
     monkeypatch.setattr(tuner.engines.Engines, "prior", lambda *a: seen.append(a[-1]) or prior(*a))
     monkeypatch.setattr(schedule_records, "shipped", lambda: tmp_path / "nothing")
 
-    (search,) = tuner._studies([made.task], made.tools, Options(sampler="random"), None)
+    (search,) = tuner._studies([made.task], made.tools, TuneOptions(sampler="random"), None)
     assert search.search.ask(1)
 
     past = seen[0]
@@ -102,7 +102,7 @@ def test_an_optuna_sampler_searches_and_records_say_which(tmp_path):
     made = study(tmp_path, Device(right(test_study.KERNEL)))
     own = optuna.samplers.NSGAIISampler(seed=1)
 
-    (search,) = tuner._studies([made.task], made.tools, Options(sampler=own), None)
+    (search,) = tuner._studies([made.task], made.tools, TuneOptions(sampler=own), None)
 
     assert isinstance(search.search.sampler.sampler, optuna.samplers.NSGAIISampler)
     assert len(search.search.ask(30)) == 30
@@ -116,7 +116,7 @@ def whole(state, made, answer):
     """The whole-model phase where every comparison gives ``answer``."""
     made.tools.runner.ask = lambda job, arrays, limit=None: (answer, {})
     model = SimpleNamespace(path=lambda names, picks: f"{sorted(names)}", inputs={})
-    _, state.compared = tuner._whole(state, model, made.tools, Options(), lambda state: None)
+    _, state.compared = tuner._whole(state, model, made.tools, TuneOptions(), lambda state: None)
     return tuner._record(state, made.tools)
 
 
@@ -159,9 +159,12 @@ def test_what_an_earlier_run_found_is_said_where_the_time_did_not_come_so_far(tm
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (Options(budget=40), "the budget of 40 s went to kernels that promised more; --resume goes on with them"),
-        (Options(trials=16), "the budget of 16 trials went to kernels that promised more; --resume goes on with them"),
-        (Options(), "measuring them promised too little"),
+        (TuneOptions(budget=40), "the budget of 40 s went to kernels that promised more; --resume goes on with them"),
+        (
+            TuneOptions(trials=16),
+            "the budget of 16 trials went to kernels that promised more; --resume goes on with them",
+        ),
+        (TuneOptions(), "measuring them promised too little"),
     ],
 )
 def test_kernels_without_a_trial_are_counted_with_the_reason(tmp_path, options, why):
@@ -246,7 +249,7 @@ def test_what_is_not_given_is_as_the_options_have_it(monkeypatch, given, budget,
     monkeypatch.setattr(tuner, "tasks_in", lambda *a, **k: (None, []))
     monkeypatch.setattr(tuner, "search", lambda lowered, tasks, device, place, options, **more: options)
 
-    found = gpucomp.tune("m.onnx", target="cpu", options=Options(budget=60.0, trials=7), **given)
+    found = gpucomp.tune("m.onnx", target="cpu", options=TuneOptions(budget=60.0, trials=7), **given)
 
     assert (found.budget, found.trials) == (budget, trials)
 

@@ -38,10 +38,15 @@ def test_a_message_has_the_words_of_where_it_is_read(
 
 
 def test_a_search_that_cannot_be_resumed_says_so_in_both_ways(tmp_path: Path) -> None:
-    from gpucomp.tuning.tuner import Options, tune
+    from gpucomp.tuning.tuner import TuneOptions, tune
 
     with pytest.raises(GpucompError) as found:
-        tune(specs.model("add rows=64 cols=64"), target="cpu", records=tmp_path / "none", options=Options(resume=True))
+        tune(
+            specs.model("add rows=64 cols=64"),
+            target="cpu",
+            records=tmp_path / "none",
+            options=TuneOptions(resume=True),
+        )
     assert found.value.code == "GPC7103"
-    assert found.value.message.endswith("for a new search leave out Options(resume=True)")
+    assert found.value.message.endswith("for a new search leave out gpucomp.TuneOptions(resume=True)")
     assert found.value.in_shell.endswith("for a new search leave out --resume")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from gpucomp.errors import GpucompError, ModelError, UnsupportedError, UsageError, quote
+from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import containers, data_dependent, functions, tensors
 from gpucomp.frontend.onnx.compose import tracing
 from gpucomp.frontend.onnx.containers import MapsValue, OptionalValue, SequenceValue
@@ -578,7 +578,7 @@ def drive(generator: Body) -> list[Known]:
         except StopIteration as stop:
             stack.pop()
             answer = stop.value
-        except UnsupportedError as error:  # the enclosing body can continue with an unknown value
+        except (UnsupportedError, ShapeError) as error:  # the enclosing body can continue with an unknown value
             stack.pop()
             failure = error
         else:

@@ -99,7 +99,7 @@ def depthwise_of(kernel: Kernel, dtypes: tuple[DType, ...] = (F32, F64)) -> Slid
     if channel not in weight.free:
         return Refusal("the innermost axis is not a channel of both factors")
     if any(_steps(kernel, weight, channel)):
-        return Refusal("channels are not contiguous in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share a channel")
     return _sliding(kernel, body.domain, total.axes, image, total, "sum", weight)
 
 
@@ -130,7 +130,7 @@ def _sliding(
     if channel not in image.free:
         return Refusal("the innermost axis is not a channel of the image")
     if any(_steps(kernel, image, channel)):
-        return Refusal("channels are not contiguous in memory, or several outputs share one")
+        return Refusal("channels are not contiguous in memory, or several outputs share a channel")
     slides = [_slide(image, tap, domain) for tap in taps]
     if None in slides:
         return Refusal("the window does not slide over one axis of the image")
@@ -144,7 +144,7 @@ def _sliding(
         place = var(name, slide.reach(slide.outputs))
         image = _on_places(image, slide, place)
         if {v for v in (slide.out, slide.tap) if v} & image.free:
-            return Refusal("the image depends on the tap or the output other than by their place")
+            return Refusal("the image is not read at the sum of an output's place and a tap's place")
     lead = tuple(v for v in domain[:-1] if v not in used)
     return Sliding(lead, y, x, channel, total, op, image, weight)
 

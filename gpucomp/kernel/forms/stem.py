@@ -42,7 +42,7 @@ def stem_of(kernel: Kernel[Contraction]) -> Stem | Refusal:
             guards += conjuncts(value.condition)
             value = value.then
         else:
-            return Refusal("a is not just pixels with zero padding")
+            return Refusal("operand a is not just pixels with zero padding")
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
         return Refusal("there is nothing to multiply")
     tried = {

@@ -25,7 +25,7 @@ def transposed_of(kernel: Kernel) -> Transposed | Refusal:
     """The parts of a transpose, or why ``kernel`` is not one."""
     body = kernel.body
     if not isinstance(body, Loops):
-        return Refusal("no loop over points")
+        return Refusal("it does not compute its results point by point")
     flat = Rewriter(kernel.params, {})
     stores = [flat.offset(s.target, s.index) for s in kernel.stores]
     writing = [v for v in body.domain if all(coefficient(offset, v) == 1 for offset in stores)]
@@ -41,7 +41,7 @@ def transposed_of(kernel: Kernel) -> Transposed | Refusal:
         if along and writing[0] in offset.free and coefficient(offset, writing[0]) != 1:
             turned[node] = along[0]
     if len(turned) != 1:
-        return Refusal(f"{len(turned)} loads are contiguous along another axis than the results, not one")
+        return Refusal(f"{len(turned)} loads are contiguous along another axis than the results, exactly one expected")
     ((source, reading),) = turned.items()
     if any(isinstance(n, Load) for i in source.index for n in walk(i)) or source in _guarded(values):
         return Refusal("the load is guarded, or its index is loaded too")

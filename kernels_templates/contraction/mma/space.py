@@ -285,7 +285,7 @@ def objections(s: MmaSchedule, p: MmaProblem, limits: Limits) -> Iterator[str]:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     available = least(limits.registers, REGISTER_FILE // d.threads)
     if (used := registers(s, p, async_copy=limits.async_copy)) > available:
-        yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
+        yield f"about {used} registers per work-item, the device has {available} for each of {d.threads}"
     yield from too_many_groups(d.tiles)
     if (s.splits > 1) * d.tiles * s.splits * d.tile_m * d.tile_n * 4 > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"

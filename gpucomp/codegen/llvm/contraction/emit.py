@@ -26,7 +26,7 @@ from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, touched_by
 from gpucomp.codegen.llvm.contraction.image_lines import Lines, Windows, windows_of
 from gpucomp.codegen.llvm.contraction.operands import KBlocks, block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.panels import Panels, Part, Span
-from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Row, Stream
+from gpucomp.codegen.llvm.contraction.register_block import Apart, RegisterBlock, Row, Stream
 from gpucomp.codegen.llvm.contraction.rest import Height, rest_of_rows
 from gpucomp.codegen.llvm.contraction.space import sharers
 from gpucomp.codegen.llvm.core_space import LINE, STACK_BYTES
@@ -47,6 +47,7 @@ LIGHT_EPILOGUE = 20  # most operations that are unrolled over the vectors of a r
 
 SHORTEST_BLOCK = 64  # fewest points of k in a block, if the stack decides
 UNROLLED_REST = 2  # points of k in blocks for what is left of rows: each height has a text of its own
+MANY_BLOCKS = 6
 REQUESTED = 64  # points of k between two prefetches of the epilogue's lines, if each row has a pointer
 
 
@@ -117,7 +118,7 @@ class _Emitter:
     def _rows_come_from_far(self, cache_bytes: int) -> bool:
         """Whether a register block's rows are contiguous, in an operand larger than the second-level cache."""
         rows, ops = self.rows, self.ops
-        if rows is None or rows.row is None or not is_one(rows.step) or not is_one(self.blocks.count):
+        if rows is None or not isinstance(rows.row, int) or not is_one(rows.step) or not is_one(self.blocks.count):
             return False
         if not same(rows.row, ops.ki.extent):
             return False
@@ -144,7 +145,7 @@ class _Emitter:
         self.partial_row = self.panels * self.nr
         if not is_one(self.blocks.count):
             self.partial = code.stack(f"[{self.tile_m * self.partial_row} x {self.scalar}]", 64)
-        if not self.light:
+        if not self.light or isinstance(self.ops.m.extent % self.mr, Size):
             self.tile = code.stack(f"[{self.mr * self.nr} x {self.scalar}]", 64)
 
     # the nest
@@ -243,32 +244,92 @@ class _Emitter:
             self._register_block(part, m0, row, first, panel, Height(self.mr, self.mr, self.mr), columns)
         rest = self.ops.m.extent % self.mr
         if isinstance(rest, Size):
-            block = self.register_block
-            self.register_block = replace(block, unroll=min(block.unroll, UNROLLED_REST))
-            for height in rest_of_rows(code, rows - whole, self.mr, columns.vectors, int(hint(self.ops.m.extent))):
-                self._register_block(part, m0, whole, first, panel, height, columns)
-            self.register_block = block
+            self._last_rows(part, m0, whole, first, panel, rows - whole, columns)
         elif rest:
             with code.when(whole.differs(rows)):
                 self._register_block(part, m0, whole, first, panel, Height(rest, rest, rest), columns)
+
+    def _last_rows(
+        self, part: Part, m0: Value, row: Value, first: Value, panel: Value, left: Value, columns: Span
+    ) -> None:
+        """The ``left`` rows after the last whole register block. All heights share the stores, from sums in memory."""
+        code = self.code
+        partial = self._partial(row, first, panel)
+        kept, stride = (self.tile, self.nr) if partial is None else (partial, self.partial_row)
+        block, rows = self.register_block, int(hint(self.ops.m.extent))
+        self.register_block = replace(block, unroll=min(block.unroll, UNROLLED_REST))
+        # many rows seldom wait for the rest: two heights are enough, as each costs as much text as a whole block
+        lowest = (self.mr - 1) * 2 // 3 if rows >= MANY_BLOCKS * self.mr else 0
+        for height in rest_of_rows(code, left, self.mr, columns.vectors, lowest):
+            sums = self._slots(height, columns)
+            self._sum(part, m0, row, panel, height, columns, sums, partial)
+            self._keep(sums, kept, stride)
+        self.register_block = block
+        stored = left
+        if not is_one(self.blocks.count):
+            stored = code.select(part.block.equals(self.blocks.count - 1), left, 0)
+        self._finish_kept(m0 + row, panel * self.nr, kept, stride, stored, columns)
 
     # the register block
 
     def _register_block(
         self, part: Part, m0: Value, row: Value, first: Value, panel: Value, height: Height, columns: Span
     ) -> None:
+        code = self.code
+        sums = self._slots(height, columns)
+        partial = self._partial(row, first, panel)
+        self._sum(part, m0, row, panel, height, columns, sums, partial)
+        if partial is None:
+            self._finish(m0 + row, panel * self.nr, sums, height, columns)
+            return
+        last = part.block.equals(self.blocks.count - 1)
+        name = code._name("f")
+        code.branch(last, f"{name}.finish", f"{name}.keep")
+        code.label(f"{name}.finish")
+        self._finish(m0 + row, panel * self.nr, sums, height, columns)
+        code.jump(f"{name}.end")
+        code.label(f"{name}.keep")
+        self._keep(sums, partial, self.partial_row)
+        code.jump(f"{name}.end")
+        code.label(f"{name}.end")
+
+    def _slots(self, height: Height, columns: Span) -> list[list[Slot]]:
+        return [[self.code.slot(self.vector) for _ in range(columns.vectors)] for _ in range(height.rows)]
+
+    def _partial(self, row: Value, first: Value, panel: Value) -> Value | None:
+        """Where sums of blocks of k that are not the last are kept; ``None`` if there is one block."""
+        if is_one(self.blocks.count):
+            return None
+        return self.code.gep(self.partial, row * self.partial_row + (panel - first) * self.nr, self.scalar)
+
+    def _keep(self, sums: list[list[Slot]], kept: Value, stride: int) -> None:
+        code = self.code
+        for i, line in enumerate(sums):
+            for v, slot in enumerate(line):
+                at = code.gep(kept, i * stride + v * self.width, self.scalar)
+                code.store(slot.get(), at, self.dtype.nbytes)
+
+    def _sum(
+        self,
+        part: Part,
+        m0: Value,
+        row: Value,
+        panel: Value,
+        height: Height,
+        columns: Span,
+        sums: list[list[Slot]],
+        partial: Value | None,
+    ) -> None:
+        """Adds a block of k to the sums of a register block, which start at 0 or at the ``partial`` ones."""
         code, rows = self.code, height.rows
-        sums = [[code.slot(self.vector) for _ in range(columns.vectors)] for _ in range(rows)]
-        partial = None
-        if not is_one(self.blocks.count):
-            at = row * self.partial_row + (panel - first) * self.nr
-            partial = code.gep(self.partial, at, self.scalar)
         self._start_sums(part, sums, partial)
         b, b_step = self._columns_from(part, panel)
         masks = None if self.columns is None or self.columns.padded else columns.masks
         b_dtype = self.dtype if self.columns is None else self.columns.dtype
         columns_at = Stream(b, b_dtype, b_step, masks, self._next_columns(b, b_dtype, row))
-        requests = self._requests(part, m0 + row, panel * self.nr, rows, columns)
+        requests = None
+        if height.least == rows:
+            requests = self._requests(part, m0 + row, panel * self.nr, rows, columns)
 
         def beside(k: Value, points: int) -> None:
             if requests is not None:
@@ -283,40 +344,55 @@ class _Emitter:
             assert self.rows.row is not None
             a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
             a = code.gep(a, part.start * self.rows.step, self.scalar)
-            lines = self._lines(a, self.rows.row, height)
 
             def beside_in_place(k: Value, points: int) -> None:
                 beside(k, points)
                 if self.far_rows:
                     self._ask_for_rows(a, rows, k, points)
 
-            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
-        if partial is None:
-            self._finish(m0 + row, panel * self.nr, sums, height, columns)
-            return
-        last = part.block.equals(self.blocks.count - 1)
-        name = code._name("f")
-        code.branch(last, f"{name}.finish", f"{name}.keep")
-        code.label(f"{name}.finish")
-        self._finish(m0 + row, panel * self.nr, sums, height, columns)
-        code.jump(f"{name}.end")
-        code.label(f"{name}.keep")
-        for i, line in enumerate(sums):
-            for v, slot in enumerate(line):
-                at = code.gep(partial, i * self.partial_row + v * self.width, self.scalar)
-                code.store(slot.get(), at, self.dtype.nbytes)
-        code.jump(f"{name}.end")
-        code.label(f"{name}.end")
+            if isinstance(self.rows.row, Size):
+                self._sum_apart(a, part, height, columns_at, sums, requests)
+            else:
+                lines = self._lines(a, self.rows.row, height)
+                self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
 
     def _lines(self, a: Value, stride: Any, height: Height) -> list[Row]:
         """The rows of a block from ``a`` on, ``stride`` elements apart. Rows past the last are the last again."""
-        rows: list[Row] = []
-        for i in range(height.rows):
-            if isinstance(stride, int) and i < height.least:
-                rows.append((a, i * stride))
-            else:
-                rows.append((self.code.gep(a, height.row(i) * stride, self.scalar), 0))
-        return rows
+        rows: list[Row] = [(a, i * stride) for i in range(height.least)]
+        return rows + self._repeated(a, stride, height)
+
+    def _repeated(self, a: Value, stride: Any, height: Height) -> list[Row]:
+        """The rows of a block that may be past the last."""
+        code = self.code
+        return [(code.gep(a, height.row(i) * stride, self.scalar), 0) for i in range(height.least, height.rows)]
+
+    def _sum_apart(
+        self, a: Value, part: Part, height: Height, columns: Stream, sums: list[list[Slot]], requests: Requests | None
+    ) -> None:
+        """Sums of rows at a distance that each run decides.
+
+        It leaves few address registers, so prefetches come between the innermost loops, as with a pointer for each row.
+        """
+        assert self.rows is not None
+        assert self.rows.row is not None
+        code, stride, step = self.code, self.rows.row, self.rows.step
+
+        def run(a: Value, columns: Stream, length: Value) -> None:
+            apart = Apart(a, code.integer(stride), height.least)
+            rows = self._repeated(a, stride, height)
+            self.register_block.sum(rows, step, columns, length, sums, apart=apart)
+
+        if requests is None:
+            run(a, columns, part.length)
+            return
+        with code.loop(0, part.length, REQUESTED) as at:
+            requests.ask_share(at.integer_op("udiv", REQUESTED), -(-int(hint(self.blocks.length)) // REQUESTED))
+            start = code.gep(columns.start, at * columns.step, storage.memory_scalar(columns.dtype))
+            following = columns.following
+            if following is not None:
+                following = code.gep(following, at * self.ahead, "i8")
+            moved = replace(columns, start=start, following=following)
+            run(code.gep(a, at * step, self.scalar), moved, code.minimum(part.length - at, REQUESTED))
 
     def _ask_for_rows(self, a: Value, rows: int, k: Value, points: int) -> None:
         """Prefetches the rows of the next block: the share that belongs to ``points`` points of the current one.
@@ -450,18 +526,24 @@ class _Emitter:
         code, width = self.code, self.width
         if self.light:
             for i, line in enumerate(sums):
-                with height.when(i):
-                    for v, slot in enumerate(line):
-                        self._store(m + i, n + v * width, slot.get(), columns.masks[v])
+                for v, slot in enumerate(line):
+                    self._store(m + i, n + v * width, slot.get(), columns.masks[v])
             return
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
                 code.store(slot.get(), code.gep(self.tile, i * self.nr + v * width, self.scalar))
-        with code.loop(0, height.count) as row:
-            base = row * self.nr
+        self._finish_kept(m, n, self.tile, self.nr, height.count, columns)
+
+    def _finish_kept(self, m: Value, n: Value, kept: Value, stride: int, rows: Value | int, columns: Span) -> None:
+        """The stores of sums in memory, in ``rows`` rows."""
+        code, width = self.code, self.width
+        align = 0 if kept is self.tile else self.dtype.nbytes
+        with code.loop(0, rows) as row:
+            base = row * stride
 
             def one(at: Value, mask: Value | None) -> None:
-                self._store(m + row, n + at, self._tile_load(base + at), mask)
+                acc = code.load(code.gep(kept, base + at, self.scalar), self.vector, align)
+                self._store(m + row, n + at, acc, mask)
 
             if isinstance(columns.count, Value):
                 with code.loop(0, columns.count, width) as at:
@@ -472,9 +554,6 @@ class _Emitter:
                     one(vector * width, None)
                 if columns.cut:
                     one(code.integer(whole * width), columns.masks[-1])
-
-    def _tile_load(self, at: Value) -> Value:
-        return self.code.load(self.code.gep(self.tile, at, self.scalar), self.vector)
 
     def _store(self, m: Value, n: Value, acc: Value, mask: Value | None) -> None:
         bound: dict[Expr, LaneValue] = {

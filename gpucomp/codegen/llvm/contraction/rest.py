@@ -14,7 +14,6 @@ from typing import Any
 
 from gpucomp.codegen.llvm.ir.builder import Code, Value
 
-MANY_BLOCKS = 6
 IN_FLIGHT = 8  # sums whose multiply-adds follow each other without waiting for one another
 
 
@@ -39,24 +38,21 @@ class Height:
         return self.count.code.when(self.count > i)
 
 
-def heights_of_rest(mr: int, vectors: int, rows: int = 0) -> list[int]:
-    """Heights of register blocks for less than ``mr`` rows, from the largest to the smallest.
-
-    A block of few rows takes as long as one with ``IN_FLIGHT`` sums. If there are about ``rows`` rows, and these are many
-    blocks, two heights are enough: each costs as much text as a whole block.
-    """
-    if rows >= MANY_BLOCKS * mr > 2 * MANY_BLOCKS:
-        return [mr - 1, mr // 2]
+def heights_of_rest(mr: int, lowest: int) -> list[int]:
+    """Heights of register blocks for less than ``mr`` rows, from the largest to about ``lowest``."""
     heights = [mr - 1] if mr > 1 else []
-    while heights and heights[-1] * vectors > IN_FLIGHT and heights[-1] > 1:
-        heights.append(max(1, heights[-1] * 3 // 4))
+    while heights and heights[-1] > lowest:
+        heights.append(max(1, heights[-1] * 2 // 3))
     return heights
 
 
-def rest_of_rows(code: Code, left: Value, mr: int, vectors: int, rows: int = 0) -> Iterator[Height]:
-    """The heights, each in a branch for the runs in which ``left`` rows, less than ``mr``, need it; 0 rows need none."""
+def rest_of_rows(code: Code, left: Value, mr: int, vectors: int, lowest: int = 0) -> Iterator[Height]:
+    """The heights, each in a branch for the runs in which ``left`` rows, less than ``mr``, need it; 0 rows need none.
+
+    A block of few rows and ``vectors`` takes as long as one with ``IN_FLIGHT`` sums, if ``lowest`` does not say otherwise.
+    """
     end = code._name("rest")
-    for height, smaller in pairwise([*heights_of_rest(mr, vectors, rows), 0]):
+    for height, smaller in pairwise([*heights_of_rest(mr, lowest or -(-IN_FLIGHT // vectors)), 0]):
         name = code._name("h")
         code.branch(left > smaller, f"{name}.here", f"{name}.lower")
         code.label(f"{name}.here")

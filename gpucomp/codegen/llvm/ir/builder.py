@@ -464,6 +464,10 @@ class Code:
             hidden = self.let(f"trunc {register} {hidden.text} to {bits}", bits)
         return self.let(f"bitcast {bits} {hidden.text} to {mask.type}", mask.type)
 
+    def opaque(self, pointer: Value) -> Value:
+        """``pointer`` as a value that LLVM knows nothing of: it keeps it in a register instead of computing it from others."""
+        return self.let(f'call ptr asm "", "=r,0"(ptr {pointer.text})', PTR)
+
     def prefetch(self, address: Value, *, far: bool = False, write: bool = False) -> None:
         """Prefetches the cache line at ``address``, which may be outside the program's memory.
 

@@ -82,13 +82,14 @@ class _Vnni(Tiles):
         with code.loop(0, whole) as tile:
             self._register_block(panel, start, tile, 1, columns)
         first = self.rows.row(self._first_row_of(whole))
-        for height in rest_of_rows(code, self.task_rows - whole * rows, rows, columns * self.parts):
+        left = self.task_rows - whole * rows
+        for height in rest_of_rows(code, left, rows, columns * self.parts, lowest=1):
             if self.way == IN_PLACE:
                 lines = [self._line(first, height, i) for i in range(height.rows)]
             else:
                 lines = [(first, i * self.rows.row_bytes) for i in range(height.rows)]
             self._sum_lines(lines, start, whole, columns)
-            self._finish(panel, whole, code.integer(0), self.task_rows - whole * rows, columns)
+        self._finish(panel, whole, code.integer(0), left, columns)
 
     def _line(self, first: Value, height: Height, i: int) -> Line:
         """Row ``i`` from ``first`` on, which may be the last one again."""
@@ -113,7 +114,7 @@ class _Vnni(Tiles):
         words = d.depth // d.group
         unrolled = next(u for u in UNROLLED if words % u == 0)
         with self._steps(start, tile) as (_, distance, columns_at):
-            moved = {pointer: code.gep(pointer, distance, "i8") for pointer, _ in lines}
+            moved = {pointer: code.gep(pointer, distance, "i8") for pointer in dict(lines)}
             rows = [(moved[pointer], at) for pointer, at in lines]
             with code.loop(0, words, unrolled) as word:
                 for u in range(unrolled):

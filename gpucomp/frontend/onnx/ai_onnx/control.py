@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from gpucomp import ops
-from gpucomp.errors import ModelError, UnsupportedError
+from gpucomp.errors import ModelError, ShapeError, UnsupportedError, quote
 from gpucomp.frontend.onnx.compose import (
     axis_of,
     concat,
@@ -20,6 +20,7 @@ from gpucomp.frontend.onnx.compose import (
     part,
     reshape,
     scalar,
+    sources,
     squeeze,
     static,
     unsqueeze,
@@ -44,8 +45,8 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
         branch = then_branch if decided.reshape(()) else else_branch
         results = yield site.importer.subgraph(branch, [], site)
         return results
-    yes = yield site.importer.subgraph(then_branch, [], site)
-    no = yield site.importer.subgraph(else_branch, [], site)
+    yes = yield _branch(then_branch, condition, site)
+    no = yield _branch(else_branch, condition, site)
     if UNKNOWN in yes or UNKNOWN in no:
         return [UNKNOWN] * len(site.outputs)
     if not all(isinstance(v, Value) for v in (*yes, *no)):
@@ -57,6 +58,22 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
         )
     choose = reshape(condition, ())
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
+
+
+def _branch(branch: onnx.GraphProto, condition: Value, site: Site) -> Steps:
+    """The results of a branch that may never run. If its shapes do not fit, the condition must be known."""
+    try:
+        results = yield site.importer.subgraph(branch, [], site)
+    except ShapeError as error:
+        inputs = sources(condition)
+        names = ", ".join(map(quote, inputs[:4])) or "the model"
+        raise UnsupportedError(
+            f"its condition must be known at compile time, but depends on the value of {names}: one branch does not fit the "
+            f"shapes of the inputs ({error.message})",
+            inputs=inputs,
+            code="GPC4005",
+        ) from error
+    return results
 
 
 def _stacked(rows: Sequence[Value], axis: int = 0) -> Value:
