@@ -79,7 +79,7 @@ class _Scan:
         work = float(operations(self.exprs) * hint(self.body.axis.extent) / max(self.width, 1))
         return cut(outer, self.extent, self.width, wanted, work)
 
-    def rows_of(self, first: Value | int, stop: Value | int | Size) -> None:
+    def rows_of(self, first: Value | int, stop: Value | int) -> None:
         """Scans the rows ``first .. stop``, at most ``block`` of them."""
         code, axis = self.code, self.body.axis
         rows = (
