@@ -483,9 +483,9 @@ opened(
         or m["open"]["outputs"][0].__setitem__(0, {"place": 8})
     ),
 )
-for key in ("dims", "steps", "conditions", "stacks", "outputs", "alignment"):
+for key in ("dims", "steps", "conditions", "orders", "outputs", "alignment", "choices"):
     for what, wrong in HOSTILE.items():
-        if not (wrong == [] and key in ("conditions", "steps")):
+        if not (wrong == [] and key in ("conditions", "steps", "choices")):
             field(what, key, wrong, "GPC7024" if (what, key) == ("list", "dims") else "GPC7004")
 field("more", "dims", [{"name": "n", "low": 1, "high": 2, "multiple": 1, "said": "x", "example": 1, "more": 1}])
 opened("dims_no_input_has", "GPC7004", lambda m: m["open"]["dims"].append({**m["open"]["dims"][0], "name": "k"}))
@@ -509,13 +509,51 @@ field("relation_unknown", "conditions", [[0, ">", True]])
 field("truth_a_number", "conditions", [[0, "==", 1]])
 field("a_pair", "conditions", [[0, "=="]])
 field("never_met", "conditions", [[0, "<", True]], "GPC2113", at_sizes)
-field("a_cycle", "stacks", [[[2], [2]], [[3], [0]], [[4], [0, 1]]])
-field("above_itself", "stacks", [[[2], [0]], [[3], [0]], [[4], [0, 1]]])
-field("twice", "stacks", [[[2], []], [[2], [0]], [[4], [0]]])
-field("missing", "stacks", [[[2], []]])
-field("of_an_input", "stacks", [[[0], []], [[3], [0]], [[4], [0, 1]]])
-field("outside", "stacks", [[[2], []], [[3], [0]], [[99], [0, 1]]])
+field("a_cycle", "orders", [[[[2], [2]], [[3], [0]], [[4], [0, 1]]]])
+field("above_itself", "orders", [[[[2], [0]], [[3], [0]], [[4], [0, 1]]]])
+field("twice", "orders", [[[[2], []], [[2], [0]], [[4], [0]]]])
+field("missing", "orders", [[[[2], []]]])
+field("of_an_input", "orders", [[[[0], []], [[3], [0]], [[4], [0, 1]]]])
+field("outside", "orders", [[[[2], []], [[3], [0]], [[99], [0, 1]]]])
+field("five", "orders", [[[[2], []], [[3], [0]], [[4], [0, 1]]]] * 5)
 field("huge", "alignment", 1 << 40)
+for what, change in {
+    "kernel_outside": {"kernel": 3},
+    "kernel_launched_elsewhere": {"kernels": [1, 0]},
+    "kernels_outside": {"kernels": [1, 9]},
+    "points_outside": {"points": 99},
+    "points_true": {"points": True},
+    "starts_that_fall": {"starts": [0, -1]},
+    "starts_twice": {"starts": [0, 0]},
+    "starts_above_0": {"starts": [1, 2]},
+    "no_starts": {"starts": [], "kernels": []},
+    "starts_of_70_bits": {"starts": [0, 1 << 70]},
+    "more_kernels_than_starts": {"kernels": [1, 2, 1]},
+    "regret_infinite": {"regrets": [[[1, 8], 1e999]]},
+    "regret_text": {"regrets": [[[1, 8], "1"]]},
+    "regret_of_other_sizes": {"regrets": [[[1], 1.0]]},
+    "more": {"more": 1},
+}.items():
+    opened(f"choice_{what}", "GPC7004", lambda m, change=change: m["open"]["choices"][0].update(change))
+opened("choice_of_another_language", "GPC7004", lambda m: m["plan"]["kernels"][2].update(language="cuda"))
+opened("choices_twice", "GPC7004", lambda m: m["open"]["choices"].append(m["open"]["choices"][0]))
+for what, buffer in {
+    "texts": {"dtype": "string"},
+    "fractions": {"dtype": "f32", "nbytes": 8},
+    "too_few": {"numbers": [1]},
+    "place_outside": {"numbers": [1, {"place": 99}]},
+    "open_shape": {"shape": [{"place": 0}], "nbytes": 0},
+}.items():
+    table = {
+        "kind": "numbers",
+        "name": "w0",
+        "dtype": "i64",
+        "shape": [2],
+        "nbytes": 16,
+        "offset": -1,
+        "numbers": [1, 2],
+    }
+    opened(f"numbers_{what}", "GPC7004", lambda m, b=table | buffer: m["plan"]["buffers"].__setitem__(1, b))
 field("place_outside", "outputs", [[{"place": 99}], []])
 field("too_few", "outputs", [])
 opened("a_weight_with_a_formula", "GPC7004", lambda m: m["plan"]["buffers"][1].update(shape=[{"place": 0}], nbytes=0))
