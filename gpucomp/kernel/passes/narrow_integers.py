@@ -34,6 +34,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Store
 from gpucomp.kernel.example import is_fixed
@@ -229,6 +230,8 @@ def _corrected(step: KernelStep) -> KernelStep:
     if not offset or not sources or not sources <= kernel.constants or not is_fixed(body, "b"):
         return step
     axes = [*body.batch, *body.k, *body.n]
+    if any(isinstance(axis.extent, Size) for axis in axes):
+        return step
     elements = operand_elements(body.b, axes, [constant_value(v) for v in step.inputs])
     depth = tuple(range(len(body.batch), len(body.batch) + len(body.k)))
     sums = elements.astype(np.int64).sum(axis=depth) * offset

@@ -139,7 +139,10 @@ class _Split:
     def share(self, w: _Walk, block: Value, number: Value) -> _Share:
         """Part ``number`` of the places, of block ``block`` of the lines."""
         begin = number * self.part
-        end = w.code.minimum(begin + self.part, w.place.extent)
+        if isinstance(w.place.extent, Size) and is_one(self.parts):
+            end = w.code.integer(w.place.extent)
+        else:
+            end = w.code.minimum(begin + self.part, w.place.extent)
         if is_one(self.tasks.blocks):
             return _Share(0, w.extent, begin, end)
         first = block * self.tasks.block
