@@ -25,7 +25,6 @@ from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
 from gpucomp.ir.size import exemplified
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.example import example_of
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
@@ -153,7 +152,7 @@ def _variants(
 ) -> dict[str, RenderedVariants]:
     """The variants of the kernels of ``steps``, by the names of their sources. ``done`` is called with each new source."""
     tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
-    examples = list(opened.shapes.spread(opened.example))
+    examples = [sizes for sizes in opened.shapes.spread(opened.example) if opened.conditions.hold_at(sizes)]
     found: dict[str, RenderedVariants] = {}
     for plain, step in zip(steps, laid_out, strict=True):
         if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
@@ -375,7 +374,7 @@ def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice
         raise UnsupportedError(
             f"{step.name}: no engine computes this kernel for sizes that each run decides", code="GPC4014"
         )
-    return choose(example_of(step.kernel), engines, target.limits, target.device, tiers=tiers)
+    return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
 
 
 def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:

@@ -103,10 +103,16 @@ def open_plan(
         )
         for k in plan.kernels
     )
+    repeats = tuple(
+        replace(r, count=told(r.count), advances=tuple(tuple(map(told, row)) for row in r.advances))
+        for r in plan.repeats
+    )
     noted = tuple(
         (recorder.place(c.size * denominator(c.size.terms)), c.relation, truth)
         for c, truth in conditions.conditions.items()
     )
     decided = tuple(replace(one, points=recorder.place(one.points)) for one in choices)
     formulas = Formulas(dims, tuple(recorder.steps))
-    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, orders, alignment, decided)
+    return OpenPlan(
+        replace(plan, buffers=buffers, kernels=kernels, repeats=repeats), formulas, noted, orders, alignment, decided
+    )

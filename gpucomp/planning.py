@@ -17,7 +17,19 @@ import numpy as np
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
 from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
-from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import (
+    COUNTER,
+    INPUT,
+    NUMBERS,
+    OUTPUT,
+    TEMP,
+    WEIGHT,
+    Buffer,
+    CompiledKernel,
+    Launch,
+    Plan,
+    Repeat,
+)
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
@@ -31,7 +43,7 @@ from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
 from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
-from gpucomp.kernel.step import HostStep, KernelStep, Step
+from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step
 from gpucomp.openings import open_plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
@@ -64,6 +76,8 @@ class _Builder:
     kernels: dict[str, int] = field(default_factory=dict)  # by name, the position among ``compiled``
     compiled: list[CompiledKernel] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
+    open: _Open | None = None
 
     def add(self, kind: str, name: str, type: TensorType) -> int:
         self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
@@ -101,7 +115,7 @@ class _Builder:
 
     def touch(self, buffer: int, step: int) -> None:
         if buffer in self.lives:
-            self.lives[buffer][1] = step
+            self.lives[buffer][1] = max(self.lives[buffer][1], step)
 
     def add_nothing(self, number: int, step: KernelStep) -> None:
         """Results without elements: they have buffers, and no kernel computes them."""
@@ -118,15 +132,35 @@ class _Builder:
         self._let_replace(step, launch, fresh)
         geometry = item.source.geometry
         extra = []
-        if geometry.workspace_bytes:
+        if not is_zero(geometry.workspace_bytes):
             extra.append(self.temporary(f"s{number}", TensorType(I8, (geometry.workspace_bytes,)), number))
-        if geometry.counter_bytes:
+        if not is_zero(geometry.counter_bytes):
             extra.append(self.add(COUNTER, f"c{number}", TensorType(I8, (geometry.counter_bytes,))))
         name = item.source.name
         if name not in self.kernels:
             self.kernels[name] = len(self.compiled)
             self.compiled.append(compiled_kernel(step.kernel, item))
         self.launches.append(replace(launch, kernel=self.kernels[name], args=(*launch.args, *extra)))
+        if self.open is not None:
+            moved = [self.open.step.bound.get(v, (v, 0))[1] for v in (*step.inputs, *step.outputs)]
+            self.open.advances.append((*moved, *[0] * len(extra)))
+
+    def begin_repeat(self, number: int, step: RepeatStep) -> None:
+        """Bind the values of a body to memory outside it, which is in use in the whole loop."""
+        self.open = _Open(step, number, len(self.launches))
+        for value, (outer, _) in step.bound.items():
+            buffer = self.write(outer, outer.type, number) if outer.node is step.node else self.read(outer)
+            self.touch(buffer, number + step.length)
+            self.position[value] = buffer
+
+    def end_repeat(self, number: int) -> None:
+        """Close the loop if step ``number`` is its last."""
+        if self.open is None or number < self.open.number + self.open.step.length:
+            return
+        if self.open.advances:
+            advances = tuple(self.open.advances)
+            self.repeats.append(Repeat(self.open.first, len(self.launches), self.open.step.count, advances))
+        self.open = None
 
     def _launch(self, number: int, step: Step) -> Launch:
         """A step's launch, of no kernel yet, with buffers for what it reads and writes."""
@@ -143,8 +177,22 @@ class _Builder:
         inputs = step.kernel.inputs
         for parameter, operand in _replaceable(step.kernel):
             output, buffer = step.outputs[parameter - inputs], launch.args[parameter]
-            if output in fresh and self.buffers[buffer].kind == TEMP:
+            if output in fresh and self.buffers[buffer].kind == TEMP and self._dies(launch.args[operand]):
                 self.replaceable.setdefault(buffer, []).append(launch.args[operand])
+
+    def _dies(self, buffer: int) -> bool:
+        """Whether ``buffer`` may be free after its last use: in a loop, what is made before it is used in the next step too."""
+        return self.open is None or (buffer in self.lives and self.lives[buffer][0] > self.open.number)
+
+
+@dataclass
+class _Open:
+    """A loop whose steps are being added. ``first`` is its first launch, ``number`` the number of its ``RepeatStep``."""
+
+    step: RepeatStep
+    number: int
+    first: int
+    advances: list[tuple[int, ...]] = field(default_factory=list)
 
 
 def make_plan(
@@ -267,12 +315,15 @@ def _planned(
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
     for number, step in enumerate(steps):
-        if isinstance(step, HostStep):
+        if isinstance(step, RepeatStep):
+            builder.begin_repeat(number, step)
+        elif isinstance(step, HostStep):
             builder.add_host_step(number, step)
         elif any(map(is_zero, rendered[step].source.geometry.groups)):
             builder.add_nothing(number, step)
         else:
             builder.add_kernel_step(number, step, rendered[step])
+        builder.end_repeat(number)
     outputs = tuple(builder.read(v) for v in graph.outputs)
     buffers, arena, live = _lay_out(builder, target.alignment)
     weights = [b for b in buffers if b.kind == WEIGHT]
@@ -294,6 +345,7 @@ def _planned(
         keep_fp32=tuple(keep_fp32),
         input_containers=dict(graph.input_containers),
         output_containers=dict(graph.output_containers),
+        repeats=tuple(builder.repeats),
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder
 

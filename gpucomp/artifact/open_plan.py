@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from gpucomp.artifact.formulas import Formulas, damaged
-from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan
+from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan, Repeat
 from gpucomp.ir.run_numbers import number_of
 from gpucomp.ir.types import NAMED
 
 OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
 MOST_BYTES = 1 << 48  # of a buffer, and of the arena
-MOST_GROUPS = (1 << 31) - 1
+MOST_GROUPS = MOST_STEPS = (1 << 31) - 1
 Made = TypeVar("Made")
 
 
@@ -63,7 +63,7 @@ class Choices:
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
 
-    plan        shapes and bytes of buffers, task counts of kernels and their ``numbers`` can be a ``Place``. A number of a
+    plan        shapes and bytes of buffers, work-groups of kernels and their ``numbers`` can be a ``Place``. A number of a
                 kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
     orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one
@@ -153,8 +153,27 @@ class OpenPlan:
                 fields["groups"], fields["numbers"] = how[0](values), how[1](given)
                 one = made[id(kernel)] = _made(CompiledKernel, fields)
             kernels[position] = one or kernel
-        changed = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        changed: dict[str, Any] = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        if plan.repeats:
+            changed["repeats"] = tuple(self._loop(repeat, numbers, buffers, sizes) for repeat in plan.repeats)
         return _made(Plan, vars(plan) | changed)
+
+    def _loop(
+        self, repeat: Repeat, numbers: Sequence[int], buffers: Sequence[Buffer], sizes: Mapping[str, int]
+    ) -> Repeat:
+        """The loop at ``sizes``. Raises ``ArtifactError`` if it would leave a buffer."""
+
+        def plain(n: Any) -> Any:
+            return numbers[n.number] if isinstance(n, Place) else n
+
+        count, advances = plain(repeat.count), tuple(tuple(map(plain, row)) for row in repeat.advances)
+        if not 0 <= count <= MOST_STEPS:
+            raise damaged(f"{count} steps of a loop at {dict(sizes)}")
+        for launch, row in zip(self.plan.launches[repeat.first : repeat.last], advances, strict=True):
+            for position, advance in zip(launch.args, row, strict=True):
+                if count * abs(advance) > buffers[position].nbytes:
+                    raise damaged(f"a loop of {count} steps leaves buffer {buffers[position].name!r} at {dict(sizes)}")
+        return Repeat(repeat.first, repeat.last, count, advances)
 
     @cached_property
     def _template(self) -> _Template:

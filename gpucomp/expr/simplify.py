@@ -229,6 +229,12 @@ def _join_quotients(constant: Any, terms: Terms) -> tuple[Any, Terms]:
     return constant, terms
 
 
+def same_form(first: Expr, second: Expr) -> bool:
+    """Whether two integer expressions are the same sum of terms. No condition is noted."""
+    (constant, terms), (other, others) = linear(first), linear(second)
+    return same(constant, other) and terms.keys() == others.keys() and all(same(f, others[t]) for t, f in terms.items())
+
+
 def simplify(expr: Expr) -> Expr:
     """``expr`` with its index arithmetic in canonical form. Every node keeps its own."""
     return transform(expr, _step, kept="_simple")
