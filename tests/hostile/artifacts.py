@@ -554,6 +554,20 @@ for what, buffer in {
         "numbers": [1, 2],
     }
     opened(f"numbers_{what}", "GPC7004", lambda m, b=table | buffer: m["plan"]["buffers"].__setitem__(1, b))
+for what, code, repeat in [
+    ("count_place_outside", "GPC7004", {"count": {"place": 99}}),
+    ("count_true", "GPC7004", {"count": True}),
+    ("advance_place_outside", "GPC7004", {"advances": [[0, 0, {"place": 99}]]}),
+    ("advance_missing", "GPC7004", {"advances": [[0, 0]]}),
+    ("of_no_launch", "GPC7004", {"first": 1, "last": 1, "advances": []}),
+    ("beyond_a_buffer", "GPC7024", {"count": {"place": 2}, "advances": [[{"place": 2}, 0, 0]]}),
+    ("below_0", "GPC7024", {"count": {"place": 6}, "advances": [[0, 0, 0]]}),
+]:
+    loop = {"first": 0, "last": 1, "count": {"place": 0}, "advances": [[0, 0, 0]]} | repeat
+    act = at_sizes if code == "GPC7024" else load
+    opened(
+        f"repeat_{what}", code, lambda m, r=loop: m["plan"].update(repeats=[r]) or m["open"].update(conditions=[]), act
+    )
 field("place_outside", "outputs", [[{"place": 99}], []])
 field("too_few", "outputs", [])
 opened("a_weight_with_a_formula", "GPC7004", lambda m: m["plan"]["buffers"][1].update(shape=[{"place": 0}], nbytes=0))
