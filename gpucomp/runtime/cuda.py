@@ -123,8 +123,7 @@ class CudaProgram:
                 self._functions = like._functions
             self._owned.callback(_destroyed, driver, self._graphs)
             self._bind()
-            on_host = any(launch.kernel < 0 for launch in plan.launches)
-            self._never_captured = on_host or sum(plan.counts()) > MOST_CAPTURED
+            self._never_captured = None in self._launches or sum(plan.counts()) > MOST_CAPTURED
             self._wait()
         self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
 
@@ -133,7 +132,7 @@ class CudaProgram:
         driver = self._driver
         with self._failing("", "GPC5005"):
             # the current device, also for later runs from threads with another one
-            device = self._cupy.cuda.Device() if like is None else like._device
+            device: Any = self._cupy.cuda.Device() if like is None else like._device
             self._device: Any = device
             self._cupy.cuda.runtime.setDevice(device.id)  # which also initialises CUDA
             self._number = driver("cuDeviceGet", device.id)
@@ -271,7 +270,7 @@ class CudaProgram:
         for position, buffer in enumerate(self.plan.buffers):
             if buffer.kind == TEMP and buffer.nbytes:
                 self._memory[position] = address + buffer.offset
-        self._launches: list[KernelLaunch | None] = self._prepare()
+        self._launches = self._prepare()
         self._moving: dict[int, list[_Slice]] = {}
         for one in self._slices:
             self._moving.setdefault(one.launch, []).append(one)

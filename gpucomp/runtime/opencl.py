@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,12 +41,17 @@ class _Slice:
         return self.moved.start + step * self.moved.advance, abs(self.moved.advance)
 
 
-class _Arena:
-    """Memory for the temporaries of one run at a time. It grows to what the largest program needs that shares it."""
+class _Shared:
+    """What programs of one model share, one run at a time: memory for temporaries, and the kernels with their arguments.
+
+    The memory grows to what the largest program needs.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.memory: list[Any] = []
+        self.kernels: dict[tuple[int, str], Any] = {}  # by the number of the launch, and the kernel's name
+        self.bound: weakref.ref[OpenCLProgram] | None = None  # the program that the kernels' arguments are those of
 
     def grow(self, sizes: Sequence[int], allocate: Callable[[int], Any], most: int) -> list[Any]:
         """Buffers of at least ``sizes`` bytes, the same as before if they are large enough.
@@ -93,19 +99,20 @@ class OpenCLProgram:
                 self._queue = cl.CommandQueue(self._context)
                 # host memory that the device reads and writes in place needs no second copy
                 self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
-                self._arena = _Arena()
+                self._shared = _Shared()
                 self._programs = self._built(sources, binaries)
             else:
                 self._context, self._queue, self._mapped = like._context, like._queue, like._mapped
-                self._arena, self._programs = like._arena, like._programs
+                self._shared, self._programs = like._shared, like._programs
             self._strings = Strings(plan, weights)
             self._needs, self._places = self._laid_out()
             self._bound_to: Any = None  # the arena that the temporaries lie in
             self._grown()
             self._buffers = self._memory(weights, like)
-            self._calls = [self._call(launch) for launch in plan.launches]
-            self._bind()
-            self._queue.finish()
+            self._calls = [self._call(number, launch) for number, launch in enumerate(plan.launches)]
+            if like is None:
+                self._bind()
+                self._queue.finish()
 
     # ---- opening ----
 
@@ -130,17 +137,19 @@ class OpenCLProgram:
         return buffers
 
     def _bind(self) -> None:
-        """Let the temporaries lie in the arena, which may have been replaced by a larger one, and set the kernels' arguments.
+        """Let the temporaries lie in the arena, which may have been replaced by a larger one, and set the kernels' arguments,
+        which may be those of another program.
 
         They are parts of one buffer if the device allows that.
         """
-        memory = self._grown()
-        if memory is self._bound_to:
+        memory, shared = self._grown(), self._shared
+        if memory is not self._bound_to:
+            for position, (number, start) in self._places.items():
+                whole, nbytes = memory[number], self.plan.buffers[position].nbytes
+                self._buffers[position] = whole if start is None else whole.get_sub_region(start, nbytes)
+        elif shared.bound is not None and shared.bound() is self:
             return
-        self._bound_to = memory
-        for position, (number, start) in self._places.items():
-            whole, nbytes = memory[number], self.plan.buffers[position].nbytes
-            self._buffers[position] = whole if start is None else whole.get_sub_region(start, nbytes)
+        self._bound_to, shared.bound = memory, weakref.ref(self)
         for launch, call in zip(self.plan.launches, self._calls, strict=True):
             if call is not None:
                 numbers = map(np.int64, self.plan.kernels[launch.kernel].numbers)
@@ -148,7 +157,7 @@ class OpenCLProgram:
         self._moving = self._slices()
 
     def _grown(self) -> list[Any]:
-        return self._arena.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
+        return self._shared.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
 
     def _laid_out(self) -> tuple[Sequence[int], dict[int, tuple[int, int | None]]]:
         """The sizes of the arena's buffers, and for each temporary which of them it is, or the offset of its part of it."""
@@ -204,13 +213,16 @@ class OpenCLProgram:
                 code=error.code,
             ) from error
 
-    def _call(self, launch: Launch) -> Any:
+    def _call(self, number: int, launch: Launch) -> Any:
         """A kernel, whose arguments ``_bind`` sets, its global size and its local size; ``None`` for a host operator."""
         if launch.kernel < 0:
             return None
-        compiled = self.plan.kernels[launch.kernel]
-        with self._advising():
-            kernel = opencl_build.kernel_of(self.device, *self._programs[compiled.name])
+        compiled, kernels = self.plan.kernels[launch.kernel], self._shared.kernels
+        kernel = kernels.get((number, compiled.name))
+        if kernel is None:
+            with self._advising():
+                kernel = opencl_build.kernel_of(self.device, *self._programs[compiled.name])
+            kernels[number, compiled.name] = kernel
         size = tuple(g * i for g, i in zip(compiled.groups, compiled.items, strict=True))
         return kernel, size, compiled.items
 
@@ -290,7 +302,7 @@ class OpenCLProgram:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Run a block that enqueues launches and waits. If it ends early, the next block first resets the counters to zero."""
-        with self._arena.lock, opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
+        with self._shared.lock, opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
             self._bind()
             if self._broken:
                 self._mend()
