@@ -133,7 +133,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
             items = chain(rendered.values(), *(items for _, items in variants.values()))
             sources = {item.source.name: item.source for item in items}
             binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
-    except UnsupportedError as error:
+    except (ScheduleError, UnsupportedError) as error:
         return Refusal(error.message)
     if refused:
         return Refusal(next(iter(refused.values())).message)

@@ -18,7 +18,7 @@ from gpucomp.codegen.c.dialect import DIALECTS, Dialect
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import modulo, over, plus, stage, tidy, times
 from gpucomp.device.target import Target
-from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.errors import UnsupportedError, UsageError
 from gpucomp.ir.size import Size
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import has_sizes
@@ -138,9 +138,9 @@ def _plain(geometry: Geometry) -> Geometry:
     x, y, z = map(plain, geometry.groups)
     workspace, counters = plain(geometry.workspace_bytes), plain(geometry.counter_bytes)
     if isinstance(x, Size) and not x <= MAX_GROUPS:
-        raise ScheduleError(f"{x} work-groups, a launch has at most {MAX_GROUPS}", code="GPC8001")
+        raise UnsupportedError(f"{x} work-groups, a launch has at most {MAX_GROUPS}", code="GPC4014")
     if isinstance(workspace, Size) and not workspace <= MAX_GROUPS:
-        raise ScheduleError(f"{workspace} bytes of partial results: more than 2 GiB", code="GPC8001")
+        raise UnsupportedError(f"{workspace} bytes of partial results: more than 2 GiB", code="GPC4014")
     return replace(geometry, groups=(x, y, z), workspace_bytes=workspace, counter_bytes=counters)
 
 

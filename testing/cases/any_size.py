@@ -28,6 +28,7 @@ from testing.kernels import (
     padded,
     reduction,
     scan,
+    scatter,
     softmax,
     transposed,
 )
@@ -87,6 +88,8 @@ CASES: dict[str, Kernel] = {
     "attention_3xtf32": with_math(attention(M, N, 16, 16), "3xtf32"),
     "attention_f16_causal": attention(Q, N, 32, 16, causal=3, dtype=F16, residual=True),
     "running_sum": scan("sum", M, N),
+    "scatter": scatter((M, 24), (H, 1), "add"),
+    "scatter_along_lines": scatter((N, Q), (M, Q), axis=0),
     "running_max_of_rows_inside": scan("max", N, Q, rows_inside=True, reverse=True),
 }
 
