@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import cycle
 
 from gpucomp.errors import InputError, UsageError, quote, several
@@ -27,7 +28,7 @@ class OpenShapes:
     said: Mapping[str, str]
     unlisted: Mapping[str, object]
 
-    @property
+    @cached_property
     def dims(self) -> dict[str, Dim]:
         """The dimensions by their names, in the order of the inputs."""
         found = (dim for shape in self.shapes.values() for dim in shape)

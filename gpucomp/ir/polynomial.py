@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Protocol, cast
+
+from gpucomp.errors import quote
 
 Exact = int | Fraction
 Interval = tuple[Exact, Exact]
@@ -23,6 +28,8 @@ class Atom(Protocol):
     @property
     def hint(self) -> Exact: ...
 
+
+MOST_CORNERED = 4  # atoms whose ranges' corners are tried
 
 Monomial = tuple[Atom, ...]  # a product; sorted, and a power is repeated
 Terms = dict[Monomial, Exact]
@@ -75,7 +82,13 @@ class Symbol:
         return narrowed(self, self.low, self.high)
 
     def __str__(self) -> str:
-        return self.name
+        return _in_formulas(self.name)
+
+
+@lru_cache(maxsize=1024)
+def _in_formulas(name: str) -> str:
+    """``name``, quoted if it could be taken for a number or a formula: different sizes have different texts."""
+    return name if re.fullmatch(r"[^\W\d][\w.:]*", name) else quote(name)
 
 
 def plain(number: Exact) -> Exact:
@@ -132,6 +145,22 @@ def interval(terms: Terms) -> Interval:
         low += min(c * ends[0], c * ends[1])
         high += max(c * ends[0], c * ends[1])
     return low, high
+
+
+def at_corners(terms: Terms) -> Interval | None:
+    """The least and the greatest value if the atoms are independent: at ends of their ranges, as none has a power.
+
+    ``None`` where ``interval`` is as good: if no product has several terms, or for many atoms.
+    """
+    atoms = list(dict.fromkeys(atom for monomial in terms for atom in monomial))
+    products = [monomial for monomial in terms if len(monomial) > 1]
+    if not products or len(terms) == 1 or len(atoms) > MOST_CORNERED or any(len(set(m)) < len(m) for m in products):
+        return None
+    values = [
+        sum(c * math.prod(at[atom] for atom in monomial) for monomial, c in terms.items())
+        for at in (dict(zip(atoms, ends, strict=True)) for ends in itertools.product(*(atom.bounds for atom in atoms)))
+    ]
+    return min(values), max(values)
 
 
 def text_of(terms: Terms) -> str:

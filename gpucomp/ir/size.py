@@ -11,18 +11,16 @@ as a plain number, for example in ``range``, is such a condition too.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain
 from typing import Any, Protocol, Union, cast
 
 from gpucomp.ir.dim import Dim
+from gpucomp.ir.example import example_now
 from gpucomp.ir.polynomial import (
     Atom,
     Exact,
@@ -30,6 +28,7 @@ from gpucomp.ir.polynomial import (
     Symbol,
     Terms,
     added,
+    at_corners,
     denominator,
     interval,
     kept_bounds,
@@ -44,7 +43,6 @@ from gpucomp.ir.polynomial import (
 
 Operand = Union["Size", Exact]
 MOST_ATOMS = 2000  # of a formula
-MOST_CORNERED = 4  # atoms whose ranges' corners are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +153,7 @@ class Size:
     def _bounds_now(self) -> Interval:
         (low, high), (least, most) = interval(self.terms), interval(_spread(self.terms))
         low, high = max(low, least), min(high, most)
-        if (corners := _at_corners(self.terms)) is not None:
+        if (corners := at_corners(self.terms)) is not None:
             low, high = max(low, corners[0]), min(high, corners[1])
         if all(isinstance(c, int) for c in self.terms.values()):
             return math.ceil(low), math.floor(high)
@@ -173,10 +171,7 @@ class Size:
             other = Fraction(other)
         if not isinstance(other, Size | int | Fraction):
             return NotImplemented
-        terms = dict(self.terms)
-        for monomial, c in terms_of(other).items():
-            terms[monomial] = terms.get(monomial, 0) + c
-        return made(terms)
+        return made(added(self.terms, terms_of(other)))
 
     __radd__ = __add__
 
@@ -339,7 +334,7 @@ def _by_number(top: Operand, n: int) -> Any:
     inner = next((m[0] for m, c in top.terms.items() if len(m) == 1 and c == 1), None)
     if isinstance(inner, Quotient) and isinstance(inner.bottom, int) and len(top.terms) == 1 + bool(constant):
         return quotient(inner.top + constant * inner.bottom, inner.bottom * n)
-    return made({(_affordable(Quotient(top, n)),): 1})
+    return made({(affordable(Quotient(top, n)),): 1})
 
 
 def _by_size(top: Operand, bottom: Size) -> Any:
@@ -359,7 +354,7 @@ def _by_size(top: Operand, bottom: Size) -> Any:
         low, high = bounds(remaining)
         least = bounds(bottom)[0]
         if low < 0 or high >= least:
-            whole[(_affordable(Quotient(remaining, bottom)),)] = 1
+            whole[(affordable(Quotient(remaining, bottom)),)] = 1
     return made(whole)
 
 
@@ -387,47 +382,11 @@ def _multiple(top: Operand, bottom: Size) -> Exact | None:
     return factor if not factors and isinstance(factor, int) else None
 
 
-def smallest(*parts: Operand) -> Any:
-    """The least of ``parts``, without a condition."""
-    return _choice(parts, least=True)
-
-
-def largest(*parts: Operand) -> Any:
-    """The greatest of ``parts``, without a condition."""
-    return _choice(parts, least=False)
-
-
-def _choice(parts: Sequence[Operand], *, least: bool) -> Any:
-    scale = math.lcm(*(denominator(terms_of(part)) for part in parts))
-    if scale > 1:  # an atom is a whole number
-        return _choice([part * scale for part in parts], least=least) / Fraction(scale)
-    kept: list[Operand] = []
-    for part in chain.from_iterable(_parts(part, least) for part in parts):
-        if any(_proved(other, part, least) for other in kept):
-            continue
-        kept = [other for other in kept if not _proved(part, other, least)]
-        kept.append(part)
-    return kept[0] if len(kept) == 1 else made({(_affordable(Choice(least, tuple(sorted(kept, key=str)))),): 1})
-
-
-def _affordable(atom: Quotient | Choice) -> Quotient | Choice:
+def affordable(atom: Quotient | Choice) -> Quotient | Choice:
     """``atom``. Raises ``ValueError`` if its formula is too long: formulas share parts, and are walked as trees."""
     if atom.cost > MOST_ATOMS:
         raise ValueError(f"a formula of more than {MOST_ATOMS} parts")
     return atom
-
-
-def _parts(size: Operand, least: bool) -> Sequence[Operand]:
-    """The parts of a choice of the same kind, else ``size`` itself."""
-    atom = next(iter(size.terms))[0:1] if isinstance(size, Size) and len(size.terms) == 1 else ()
-    whole = atom and isinstance(atom[0], Choice) and atom[0].least == least and same(size, made({atom: 1}))
-    return atom[0].parts if whole and isinstance(atom[0], Choice) else (size,)
-
-
-def _proved(first: Operand, second: Operand, least: bool) -> bool:
-    """Whether ``first`` is never greater (with ``least``), or never less, than ``second``."""
-    low, high = bounds(second - first)
-    return low >= 0 if least else high <= 0
 
 
 # values
@@ -456,27 +415,8 @@ def hint(size: Operand) -> Exact:
     """The value at the example sizes, or at those of the innermost ``exemplified`` block."""
     if not isinstance(size, Size):
         return size
-    instead = _instead.get()
+    instead = example_now()
     return size.hint if instead is None else cast(Exact, value_at(size, dict(instead)))
-
-
-Example = tuple[tuple[str, int], ...]
-_instead: ContextVar[Example | None] = ContextVar("instead", default=None)
-
-
-@contextmanager
-def exemplified(sizes: Mapping[str, int]) -> Iterator[None]:
-    """In this block, what only decides speed is decided for ``sizes``. Conditions are still those of the example."""
-    token = _instead.set(tuple(sizes.items()))
-    try:
-        yield
-    finally:
-        _instead.reset(token)
-
-
-def example_now() -> Example | None:
-    """The sizes of the innermost ``exemplified`` block."""
-    return _instead.get()
 
 
 def same_shape(first: Sequence[Operand], second: Sequence[Operand]) -> bool:
@@ -651,22 +591,6 @@ def _spread(terms: Terms) -> Terms:
                 expanded = product(expanded, {(atom,): 1})
         result = added(result, expanded)
     return {monomial: c for monomial, c in result.items() if c}
-
-
-def _at_corners(terms: Terms) -> Interval | None:
-    """The least and the greatest value if the atoms are independent: at ends of their ranges, as none has a power.
-
-    ``None`` where ``interval`` is as good: if no product has several terms, or for many atoms.
-    """
-    atoms = list(dict.fromkeys(atom for monomial in terms for atom in monomial))
-    products = [monomial for monomial in terms if len(monomial) > 1]
-    if not products or len(terms) == 1 or len(atoms) > MOST_CORNERED or any(len(set(m)) < len(m) for m in products):
-        return None
-    values = [
-        sum(c * math.prod(at[atom] for atom in monomial) for monomial, c in terms.items())
-        for at in (dict(zip(atoms, ends, strict=True)) for ends in itertools.product(*(atom.bounds for atom in atoms)))
-    ]
-    return min(values), max(values)
 
 
 def _within(size: Operand) -> str:

@@ -236,7 +236,8 @@ def _group_split(axis: Var, factor: Expr) -> tuple[Var, Var] | None:
 
 
 def _contiguous_in(factor: Expr, axis: Var, params: tuple[TensorType, ...]) -> bool:
-    return all(coefficient(flatten(ld.index, params[ld.source].shape), axis) in (0, 1) for ld in loads(factor))
+    steps = [coefficient(flatten(ld.index, params[ld.source].shape), axis) for ld in loads(factor)]
+    return all(is_zero(step) or is_one(step) for step in steps)
 
 
 # windows and rows -------------------------------------------------------------------------------------------

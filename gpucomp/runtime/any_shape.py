@@ -172,7 +172,8 @@ class AnyShapeExecutable(Executable):
         specialiser = self._specialiser
         entry = specialiser.entry(tuple(sizes.values()), sizes) if specialiser is not None else None
         if specialiser is None or entry is None:
-            return self._opened_at(sizes).run(arrays)
+            exe = self._opened_at(sizes)
+            return exe.run(arrays) if self._shapes.unlisted else exe.run_checked(arrays)
         return specialised_run(entry, specialiser, lambda: self._opened_at(sizes), arrays)
 
     @takes_a_feed
@@ -195,8 +196,11 @@ class AnyShapeExecutable(Executable):
 
     def _sized(self, inputs: Mapping[str, object]) -> tuple[dict[str, int], dict[str, object]]:
         """The sizes of ``inputs``, in the order of ``dims``, and the inputs as arrays."""
-        others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
-        given = {name: value for name, value in inputs.items() if name not in others}
+        others: dict[str, object] = {}
+        given = inputs
+        if self._shapes.unlisted:
+            others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
+            given = {name: value for name, value in inputs.items() if name not in others}
         arrays = checked_inputs(given, self.inputs, on_gpu=self._target.startswith("cuda"))
         sizes = self._shapes.sizes({name: array.shape for name, array in arrays.items()})
         return {name: sizes[name] for name in self.dims}, {**arrays, **others}
@@ -263,10 +267,11 @@ class AnyShapeExecutable(Executable):
 
     def _open(self, exe: Executable) -> None:
         """Open the device, and note the weights where the program keeps them from now on."""
+        if exe not in self._digests:  # no run at known sizes waits for a compilation
+            return
         with self._compiling:
             digests = self._digests.pop(exe, {})
-            if digests:
-                exe.open()
+            exe.open()
             for name, digest in digests.items():
                 self._shared.setdefault(digest, exe.weights[name])
 

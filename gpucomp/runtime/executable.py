@@ -266,7 +266,10 @@ class Executable:
         with a dynamic part, values that lead to something invalid or unsupported raise ``ModelError`` or
         ``UnsupportedError``.
         """
-        arrays = self._checked(inputs)
+        return self.run_checked(self._checked(inputs))
+
+    def run_checked(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
         with self._lock:
             try:
                 results = self._opened().run(arrays)

@@ -15,7 +15,7 @@ SMALLEST_SHARED_STEP_NS = (
     50_000.0  # of work in a step, as estimated: some microseconds, less than what waiting for others costs
 )
 MOST_CLAIMS = 1 << 31  # of a launch in all steps of its loop: the native runner counts them in 32 bits
-FIRST, LAST, COUNT, ALONE, ARGUMENTS, ADVANCES = range(6)  # words of a launch's loop, in the order of the native runner
+ADVANCES = 5  # words of a launch's loop before its advances
 
 
 def in_order(plan: Plan) -> Iterator[tuple[int, int]]:
@@ -64,20 +64,32 @@ def moving_arguments(plan: Plan, number: int) -> list[Moving]:
 
 @dataclass(frozen=True)
 class Loop:
-    """Rows ``first .. last - 1`` of the native table are those of ``repeat``. ``alone``: one thread runs them."""
+    """Rows ``first .. last - 1`` of the native table are those of ``repeat``.
+
+    ``alone``: one thread runs them. ``turns``: if it is one thread, it goes through a launch's tasks in turn forwards and
+    backwards, because they read more in a step than the cache holds.
+    """
 
     first: int
     last: int
     repeat: Repeat
     alone: bool
+    turns: bool
 
 
-def loop_of(plan: Plan, repeat: Repeat, first: int, work_ns: Callable[[int], float]) -> Loop:
+def loop_of(plan: Plan, repeat: Repeat, first: int, work_ns: Callable[[int], float], cache_bytes: int) -> Loop:
     """The loop of ``repeat``, whose first row is ``first``. ``work_ns`` estimates what threads can share of a launch."""
     numbers = range(repeat.first, repeat.last)
     most = max(plan.kernels[plan.launches[n].kernel].groups[0] for n in numbers)
     alone = sum(map(work_ns, numbers)) < SMALLEST_SHARED_STEP_NS or repeat.count * most >= MOST_CLAIMS
-    return Loop(first, first + len(numbers), repeat, alone)
+    held = {
+        position
+        for number, advances in zip(numbers, repeat.advances, strict=True)
+        for position, advance in zip(plan.launches[number].args, advances, strict=True)
+        if not advance
+    }
+    turns = sum(plan.buffers[position].nbytes for position in held) > cache_bytes
+    return Loop(first, first + len(numbers), repeat, alone, turns)
 
 
 class LoopTable:
@@ -89,7 +101,7 @@ class LoopTable:
         for loop in loops:
             for row, advances in zip(range(loop.first, loop.last), loop.repeat.advances, strict=True):
                 words = np.zeros(ADVANCES + arguments[row], np.int64)  # what is no buffer does not advance
-                words[:ADVANCES] = loop.first, loop.last, loop.repeat.count, loop.alone, arguments[row]
+                words[:ADVANCES] = loop.first, loop.last, loop.repeat.count, loop.alone + 2 * loop.turns, arguments[row]
                 words[ADVANCES : ADVANCES + len(advances)] = advances
                 self._pointers[row] = address_of(words)
                 self._words.append(words)

@@ -183,10 +183,13 @@ class Specialiser:
         self._wake.notify_all()
 
     def _work(self) -> None:
+        wake = self._wake
         while True:
-            with self._lock:
-                if not self._waiting:
-                    self._wake.wait(IDLE_S)
+            with wake:
+                if not self._waiting and self._wake is wake:
+                    wake.wait(IDLE_S)
+                if self._wake is not wake:  # it was reset: another thread works now
+                    return
                 if not self._waiting or self._stopping:
                     self._thread = None
                     return

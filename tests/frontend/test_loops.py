@@ -17,7 +17,7 @@ from tests.onnx_builders import model, node, value
 
 DATA = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
 X = value("x", (2, 3))
-STEPS = 4
+STEPS = UNROLLED + 2
 
 
 def info(name):
@@ -156,7 +156,7 @@ def test_a_scan_takes_slices_along_any_axis_in_either_direction(axis, reverse):
         "Scan", ["h", "x"], ["y", "z"], body=inner, num_scan_inputs=1, scan_input_axes=[axis],
         scan_input_directions=[reverse], scan_output_axes=[axis], scan_output_directions=[reverse],
     )  # fmt: skip
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    x = np.arange(42, dtype=np.float32).reshape(6, 7)
     h = np.ones(x.shape[1 - axis % 2], np.float32)
 
     graph = load(model([made], [value("h", h.shape), value("x", x.shape)], ["y", "z"], opset=16))

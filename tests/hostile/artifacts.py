@@ -554,6 +554,20 @@ for what, buffer in {
         "numbers": [1, 2],
     }
     opened(f"numbers_{what}", "GPC7004", lambda m, b=table | buffer: m["plan"]["buffers"].__setitem__(1, b))
+for what, code, repeat in [
+    ("count_place_outside", "GPC7004", {"count": {"place": 99}}),
+    ("count_true", "GPC7004", {"count": True}),
+    ("advance_place_outside", "GPC7004", {"advances": [[0, 0, {"place": 99}]]}),
+    ("advance_missing", "GPC7004", {"advances": [[0, 0]]}),
+    ("of_no_launch", "GPC7004", {"first": 1, "last": 1, "advances": []}),
+    ("beyond_a_buffer", "GPC7024", {"count": {"place": 2}, "advances": [[{"place": 2}, 0, 0]]}),
+    ("below_0", "GPC7024", {"count": {"place": 6}, "advances": [[0, 0, 0]]}),
+]:
+    loop = {"first": 0, "last": 1, "count": {"place": 0}, "advances": [[0, 0, 0]]} | repeat
+    act = at_sizes if code == "GPC7024" else load
+    opened(
+        f"repeat_{what}", code, lambda m, r=loop: m["plan"].update(repeats=[r]) or m["open"].update(conditions=[]), act
+    )
 field("place_outside", "outputs", [[{"place": 99}], []])
 field("too_few", "outputs", [])
 opened("a_weight_with_a_formula", "GPC7004", lambda m: m["plan"]["buffers"][1].update(shape=[{"place": 0}], nbytes=0))
@@ -572,6 +586,39 @@ opened("numbers_outside", "GPC7004", lambda m: m["plan"]["kernels"][0].update(nu
 opened("many_groups", "GPC7024", lambda m: m["open"]["steps"].__setitem__(3, ["sum", 1 << 31, [], 1])
        or m["plan"]["kernels"][0].update(groups=[{"place": 5}, 1, 1]) or m["plan"]["buffers"][2].update(shape=[1], nbytes=4),
        at_sizes)  # fmt: skip
+
+
+def fixed(what: str, change: Callable[[dict[str, Any]], object], code: str = "GPC7004") -> None:
+    """A case of the program for one set of sizes."""
+    opened(f"fixed_{what}", code, lambda m: change(m["fixed"][0]) and None)
+
+
+for what, wrong in HOSTILE.items():
+    if what != "list":
+        opened(f"fixed_{what}", "GPC7004", lambda m, wrong=wrong: m.update(fixed=wrong))
+opened("fixed_twice", "GPC7004", lambda m: m["fixed"].append(m["fixed"][0]))
+opened("fixed_many", "GPC7004", lambda m: m.update(fixed=m["fixed"] * 101))
+fixed("without_sizes", lambda f: f.pop("sizes"))
+fixed("more", lambda f: f.update(more=1))
+fixed("sizes_a_list", lambda f: f.update(sizes=[2, 8]))
+fixed("sizes_of_others", lambda f: f.update(sizes={"n": 2, "k": 8}))
+fixed("sizes_too_few", lambda f: f["sizes"].pop("n"))
+fixed("sizes_outside", lambda f: f["sizes"].update(n=65))
+fixed("sizes_no_multiple", lambda f: f["sizes"].update(h=9))
+fixed("sizes_true", lambda f: f["sizes"].update(n=True))
+fixed("sizes_other_than_the_plan", lambda f: f["sizes"].update(n=3))
+fixed("place", lambda f: f["plan"]["buffers"][0].update(shape=[{"place": 0}, 8]))
+fixed("input_of_another_name", lambda f: f["plan"]["buffers"][0].update(name="q"))
+fixed("input_of_another_type", lambda f: f["plan"]["buffers"][0].update(dtype="i32"))
+fixed("output_of_another_name", lambda f: f["plan"].update(output_names=["y", "q"]))
+fixed("for_another_processor", lambda f: f["plan"].update(arch="x86-64-v4"))
+fixed("for_another_kind", lambda f: f["plan"].update(kind="cuda"))
+fixed("source_missing", lambda f: f["plan"]["kernels"][0].update(source="k9.ll"))
+fixed("binary_missing", lambda f: f["plan"]["kernels"][0].update(binary="other.o"))
+fixed("weight_missing", lambda f: f["plan"]["buffers"][1].update(name="w99"))
+fixed("weight_of_two_types", lambda f: f["plan"]["buffers"][1].update(name="w1"))
+fixed("arena", lambda f: f["plan"]["buffers"][3].update(offset=1 << 40))
+sealed("fixed_in_schema_4", "GPC7004", lambda m: m.update(fixed=[]))
 opened("schema_without_formulas", "GPC7004", lambda m: m.pop("open"))
 opened("formulas_in_schema_4", "GPC7004", lambda m: m.update(schema=4))
 sealed("open_place_in_a_fixed_plan", "GPC7004", lambda m: m["plan"]["buffers"][3].update(shape=[{"place": 0}]))

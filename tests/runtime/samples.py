@@ -144,9 +144,22 @@ OPEN_PLAN = OpenPlan(
 )
 
 
+FIXED_PLAN = replace(
+    PLAN,
+    buffers=tuple(
+        replace(b, shape=(2, 8), nbytes=64)
+        if b.kind in (INPUT, TEMP, OUTPUT)
+        else replace(b, shape=(2, 1), nbytes=8)
+        if b.name == "w0"
+        else b
+        for b in PLAN.buffers
+    ),
+)
+
+
 def open_contents(plan=OPEN_PLAN):
     model = OpenModel(SHAPES, plan, ((Place(4), Place(1)), tuple(SHAPES.dims.values())), {"n": 2, "h": 8})
-    return replace(contents(plan.plan), open=model)
+    return replace(contents(plan.plan), open=model, fixed=(({"n": 2, "h": 8}, contents(FIXED_PLAN)),))
 
 
 def contents(plan=PLAN):

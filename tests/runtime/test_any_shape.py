@@ -91,6 +91,30 @@ def test_threads_that_meet_a_new_size_compile_it_once(monkeypatch):
     assert len(set(results)) == 1
 
 
+def test_no_run_at_known_sizes_waits_for_a_compilation(monkeypatch):
+    exe, begun, go_on = without_a_program(), threading.Event(), threading.Event()
+    make = exe._make
+    exe.run(feed(1, 4, 4))
+
+    def slow(shapes):
+        begun.set()
+        go_on.wait(60)
+        return make(shapes)
+
+    monkeypatch.setattr(exe, "_make", slow)
+    other = threading.Thread(target=exe.run, args=(feed(2, 8, 8),))
+    other.start()
+    begun.wait(60)
+    done = []
+    known = threading.Thread(target=lambda: done.append(exe.run(feed(1, 4, 4))["y"].shape))
+    known.start()
+    known.join(20)
+
+    assert done == [(1, 7, 4, 4)]
+    go_on.set()
+    other.join()
+
+
 @pytest.mark.parametrize("pages", [True, False], ids=["large pages", "small pages"])
 def test_equal_weights_are_in_memory_once(monkeypatch, pages):
     monkeypatch.setattr(large_pages, "given", lambda: pages)

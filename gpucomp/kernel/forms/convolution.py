@@ -96,11 +96,12 @@ def winograd_pixels(
     steps: Sequence[int] = (1,),
     *,
     wide_filters: bool = False,
+    empty: bool = False,
 ) -> Pixels | Refusal:
     """The pixels of a convolution that Winograd's algorithms can compute, or why ``kernel`` is not one.
 
     It is 3 x 3, with one of ``steps`` in both directions, constant filters and strict f32 sums. Pixels and filters have
-    the same type, one of ``dtypes``. With ``wide_filters``, the filters may also be f32.
+    the same type, one of ``dtypes``. With ``wide_filters``, the filters may also be f32. With ``empty``, there may be none.
     """
     body = kernel.body
     if body.acc.dtype is not F32 or body.math != "strict":
@@ -121,7 +122,7 @@ def winograd_pixels(
         )
     if not packable(kernel, "b"):
         return Refusal("its filters are not constants, so they cannot be transformed when the model is compiled")
-    if any(is_zero(v.extent) for v in (*body.m, *body.n, *body.k)):
+    if not empty and any(is_zero(v.extent) for v in (*body.m, *body.n, *body.k)):
         return Refusal("there is nothing to multiply")
     return found
 

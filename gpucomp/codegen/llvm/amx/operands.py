@@ -16,7 +16,7 @@ from gpucomp.codegen.llvm.contraction.operands import Operands, operands_of
 from gpucomp.codegen.llvm.loops.nest import Flattener, collapse, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, literal, select, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify
-from gpucomp.ir.size import is_one, is_zero
+from gpucomp.ir.size import is_one
 from gpucomp.ir.types import BF16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -66,10 +66,10 @@ class Narrow:
 
 @lru_cache(maxsize=32)
 def narrow_of(kernel: Kernel[Contraction]) -> Narrow | None:
-    """The contraction as ``Narrow``; ``None`` if an operand is too wide, or if nothing is multiplied."""
+    """The contraction as ``Narrow``; ``None`` if an operand is too wide."""
     c = kernel.body
     acc = c.acc.dtype
-    if acc not in ELEMENTS or any(is_zero(axis.extent) for axis in (*c.domain, *c.k)):
+    if acc not in ELEMENTS:
         return None
     if element_of(c.a, acc) is None or element_of(c.b, acc) is None:
         return None

@@ -15,7 +15,8 @@ from gpucomp.codegen.llvm.amx.operands import WORD, Image, Narrow, image_of, nar
 from gpucomp.codegen.llvm.contraction.operands import k_contiguous
 from gpucomp.codegen.llvm.core_space import FEW_THREADS, microseconds
 from gpucomp.device.limits import Limits
-from gpucomp.ir.size import Size, bounds, largest, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, bounds, is_zero
 from gpucomp.ir.types import BF16
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
@@ -152,6 +153,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
 def unreadable_columns(kernel: Kernel[Contraction], narrow: Narrow) -> str:
     """Why panels of columns cannot be made; empty if they can."""
     ops = narrow.ops
+    if any(is_zero(axis.extent) for axis in (*kernel.body.domain, *kernel.body.k)):
+        return "nothing is multiplied"
     if not packable(kernel, "b") and ops.ko:
         return "columns that are not constant have several axes of k"
     if any(isinstance(axis.extent, Size) for axis in (ops.n, ops.ki, *ops.ko)):
@@ -260,15 +263,15 @@ def _tiles_of_lines(s: NarrowSchedule, p: NarrowProblem) -> RowTiles:
     pixel_bytes = channels * p.nbytes
     if taps_inside:
         pixel_bytes = _up(pixel_bytes, 2 * LINE) + LINE
-    lines = min(max(1, round(s.tile_m / p.out_x)), p.out_y)
+    lines = max(1, min(round(s.tile_m / max(1, p.out_x)), p.out_y))
     pitch = _up((p.out_x - 1) * p.stride_x + p.taps_x, p.stride_x)
     width = pitch // p.stride_x
     flat = (lines - 1) * width + p.out_x
     if s.across:
-        along, tiles = 0, -(-flat // s.rows)
+        along, tiles = 0, max(1, -(-flat // s.rows))
         rows = -(-flat // tiles)
     else:
-        along = -(-p.out_x // s.rows)
+        along = max(1, -(-p.out_x // s.rows))
         rows, tiles = -(-p.out_x // along), along * lines
     return RowTiles(
         depth=run * channels // parts,
@@ -299,8 +302,8 @@ def _tiles_of_rows(s: NarrowSchedule, p: NarrowProblem) -> RowTiles:
     else:
         runs, parts = 1, -(-p.k // deepest)
         depth = _up(-(-p.k // parts), group)
-    tiles = -(-p.m // s.rows)
-    rows = -(-p.m // tiles)
+    tiles = max(1, -(-p.m // s.rows))
+    rows = max(1, -(-p.m // tiles))  # also where a run has none
     task_tiles = min(_up(max(1, s.tile_m // rows), s.tiles_m), tiles)
     return RowTiles(
         depth=depth,
@@ -511,6 +514,8 @@ def _block(rows_tiles: int, column_tiles: int, d: NarrowSizes, nbytes: int, far_
 
 def _cycles(s: TileSchedule, p: NarrowProblem, threads: int) -> float:
     """About how many cycles the busiest of ``threads`` takes."""
+    if not p.batch * p.m:  # in some runs of other sizes
+        return TASK
     d = derive(s, p)
     n_tasks = -(-d.panel_count // d.panels)
     tasks = p.batch * d.m_tasks * n_tasks

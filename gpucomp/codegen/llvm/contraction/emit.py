@@ -81,7 +81,8 @@ class _Emitter:
         if schedule["pack_b"] != 1:
             sizes = [type.size for type in kernel.params]
             self.columns = columns_in_place(ops, self.dtype, self.nr, sizes)
-        self.blocks = self._blocks(schedule["kc"], has_sizes(kernel))
+        self.any_size = has_sizes(kernel)
+        self.blocks = self._blocks(schedule["kc"])
         # bytes of the next columns that each row block prefetches per k; together the row blocks prefetch all of them
         row_bytes = self.nr * (self.columns.dtype if self.columns else self.dtype).nbytes
         # where each run decides the rows, the first row blocks prefetch all, and further ones the same again
@@ -99,11 +100,11 @@ class _Emitter:
         self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
         self._scratch()
 
-    def _blocks(self, kc: int, any_size: bool) -> KBlocks:
+    def _blocks(self, kc: int) -> KBlocks:
         """Blocks of k of ``kc`` points. Those of sizes are shorter if the copies of some run would not fit the stack."""
         ops, width = self.ops, self.width
         blocks = block_k(ops.outer, ops.ki.extent, kc, width)
-        while any_size and kc > SHORTEST_BLOCK:
+        while self.any_size and kc > SHORTEST_BLOCK:
             copied = self.tile_m * self.panels * self.nr
             if self.rows is None and self.windows is None:
                 copied += (self.tile_m + width) * (blocks.room + 2 * width)
@@ -339,11 +340,12 @@ class _Emitter:
             self._sum_along_table(part, row, height, columns_at, sums, requests)
         elif self.rows is None:
             a, a_row, a_step = self.copies.rows_from(row)
+            a = self._alone(a)
             self.register_block.sum(self._lines(a, a_row, height), a_step, columns_at, part.length, sums, beside)
         else:
             assert self.rows.row is not None
             a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
-            a = code.gep(a, part.start * self.rows.step, self.scalar)
+            a = self._alone(code.gep(a, part.start * self.rows.step, self.scalar))
 
             def beside_in_place(k: Value, points: int) -> None:
                 beside(k, points)
@@ -364,7 +366,9 @@ class _Emitter:
     def _repeated(self, a: Value, stride: Any, height: Height) -> list[Row]:
         """The rows of a block that may be past the last."""
         code = self.code
-        return [(code.gep(a, height.row(i) * stride, self.scalar), 0) for i in range(height.least, height.rows)]
+        return [
+            (code.opaque(code.gep(a, height.row(i) * stride, self.scalar)), 0) for i in range(height.least, height.rows)
+        ]
 
     def _sum_apart(
         self, a: Value, part: Part, height: Height, columns: Stream, sums: list[list[Slot]], requests: Requests | None
@@ -393,6 +397,10 @@ class _Emitter:
                 following = code.gep(following, at * self.ahead, "i8")
             moved = replace(columns, start=start, following=following)
             run(code.gep(a, at * step, self.scalar), moved, code.minimum(part.length - at, REQUESTED))
+
+    def _alone(self, address: Value) -> Value:
+        """``address``, which LLVM does not relate to those of other blocks if sizes are open: it would take much longer."""
+        return self.code.opaque(address) if self.any_size else address
 
     def _ask_for_rows(self, a: Value, rows: int, k: Value, points: int) -> None:
         """Prefetches the rows of the next block: the share that belongs to ``points`` points of the current one.

@@ -11,7 +11,8 @@ from typing import Any
 from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse, merge_axes, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, ends, simplify
-from gpucomp.ir.size import Size, at_most, below, bounds, is_one, largest, same
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, at_most, below, bounds, is_one, same
 from gpucomp.ir.types import BF16, F16, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -124,8 +125,8 @@ def rows_in_place(ops: Operands, dtype: DType) -> Rows | None:
     start = simplify(substitute(offset, {ops.ki: index(0)}))
     row = None if ops.ko or guard is not None else coefficient(start, ops.m)
     if row is None:
-        if ops.ko and below(ops.ki.extent, SHORTEST_RUN):
-            return None
+        if (ops.ko and below(ops.ki.extent, SHORTEST_RUN)) or isinstance(ops.outer, Size):
+            return None  # a row would have too many pointers, or not the same number in every run
         if guard is not None and not (at_most(0, step) and at_most(ops.ki.extent * largest(step, 1), LARGEST_ZEROS)):
             return None
     return Rows(read.source, start, guard, step, row)

@@ -42,7 +42,7 @@ def heights_of_rest(mr: int, lowest: int) -> list[int]:
     """Heights of register blocks for less than ``mr`` rows, from the largest to about ``lowest``."""
     heights = [mr - 1] if mr > 1 else []
     while heights and heights[-1] > lowest:
-        heights.append(max(1, heights[-1] * 2 // 3))
+        heights.append(max(1, heights[-1] * 3 // 4))
     return heights
 
 

@@ -230,6 +230,8 @@ def _grid(
 
 def cycles(s: ContractionSchedule, p: ContractionProblem, threads: int, limits: Limits) -> float:
     """About how many cycles the busiest of ``threads`` takes for a contraction in register blocks."""
+    if not p.batch * p.m * p.n * p.k:  # in some runs of other sizes
+        return TASK
     width = _width(s, p)
     nr = s.nv * width
     tile_m = min(-(-s.tile_m // s.mr) * s.mr, p.m)

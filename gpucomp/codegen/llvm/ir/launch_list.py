@@ -39,14 +39,15 @@ define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread
 
 ; as gc_run, with loops: launches first .. last - 1 of a loop run in this order, count times.
 ; loops: null, or for each launch of the table null or its loop
-; { i64 first, i64 last, i64 count, i64 alone, i64 arguments, [arguments x i64] bytes by which each advances with every step }
+; { i64 first, i64 last, i64 count, i64 how, i64 arguments, [arguments x i64] bytes by which each advances with every step }
+; how: 1 for a loop that one thread runs alone, plus 2 if that thread runs the tasks of odd steps from the last to the first
 ; A launch's claims and done tasks go on counting from step to step, so that nothing has to be reset.
-; Where alone is not 0, or there is one thread, thread 0 runs the loop by gc_steps, and the others wait for its end.
+; Where it is to run alone, or there is one thread, thread 0 runs the loop by gc_steps, and the others wait for its end.
 ; notes has a third number for each launch, if there are loops: the cycles from each start to each end, together.
 define void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
     ptr %loops) #1 {
 entry:
-  %moved = alloca [64 x i64], align 64
+  %moved = alloca [72 x i64], align 64
   %unused = alloca i64
   %began = alloca i64
   %leader = icmp eq i64 %thread, 0
@@ -88,7 +89,7 @@ which:
   %count.loop = load i64, ptr %countat
   %aloneat = getelementptr i64, ptr %loop, i64 3
   %alone.word = load i64, ptr %aloneat
-  %alone.loop = icmp ne i64 %alone.word, 0
+  %alone.loop = trunc i64 %alone.word to i1
   %by.one = or i1 %alone, %alone.loop
   br i1 %by.one, label %left.to, label %move
 left.to:
@@ -273,8 +274,8 @@ end:
   ret void
 }
 
-; all steps of a loop in one thread. Odd steps run the tasks from the last to the first, an eighth of them at a time: what the
-; step before read last is still in the cache
+; all steps of a loop in one thread. If odd steps run the tasks from the last to the first, they run an eighth of them at a time:
+; what the step before read last is still in the cache
 define internal void @gc_steps(ptr %table, i64 %first, i64 %last, ptr %loops, i64 %count, ptr %notes, ptr %moved) #1 {
 entry:
   %note = icmp ne ptr %notes, null
@@ -291,7 +292,11 @@ launch:
   %loopat = getelementptr ptr, ptr %loops, i64 %l
   %loop = load ptr, ptr %loopat
   call void @gc_moved(ptr %given, ptr %loop, i64 %step, ptr %moved)
-  %odd = trunc i64 %step to i1
+  %howat = getelementptr i64, ptr %loop, i64 3
+  %how = load i64, ptr %howat
+  %turns = lshr i64 %how, 1
+  %turned = and i64 %turns, %step
+  %odd = trunc i64 %turned to i1
   br i1 %note, label %noted, label %silent
 silent:
   call void @gc_tasks(ptr %fn, ptr %moved, i64 %tasks, i1 %odd)

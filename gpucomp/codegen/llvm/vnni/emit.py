@@ -81,7 +81,7 @@ class Dots(Tiles):
         whole = self.task_rows.integer_op("udiv", rows)
         with code.loop(0, whole) as tile:
             self._register_block(panel, start, tile, 1, columns)
-        first = self.rows.row(self._first_row_of(whole))
+        first = code.opaque(self.rows.row(self._first_row_of(whole)))
         left = self.task_rows - whole * rows
         for height in rest_of_rows(code, left, rows, columns * self.parts, lowest=1):
             if self.way == IN_PLACE:
@@ -95,12 +95,13 @@ class Dots(Tiles):
         """Row ``i`` from ``first`` on, which may be the last one again."""
         if i < height.least:
             return first, i * self.rows.row_bytes
-        return self.code.gep(first, height.row(i) * self.rows.row_bytes, "i8"), 0
+        return self.code.opaque(self.code.gep(first, height.row(i) * self.rows.row_bytes, "i8")), 0
 
     # a register block
 
     def _sum(self, pointers: Sequence[Value], start: Value, tile: Value, columns: int) -> None:
-        lines = [(pointers[0], i * self.rows.row_bytes) for i in range(self.d.rows)]
+        first = self.code.opaque(pointers[0]) if self.any_size else pointers[0]
+        lines = [(first, i * self.rows.row_bytes) for i in range(self.d.rows)]
         self._sum_lines(lines, start, tile, columns)
 
     def _sum_lines(self, lines: Sequence[Line], start: Value, tile: Value, columns: int) -> None:

@@ -88,6 +88,8 @@ def packing(kernel: Kernel[Contraction], s: VnniSchedule, p: VnniProblem) -> Pac
 
 def _cycles(s: VnniSchedule, p: VnniProblem, limits: Limits, threads: int) -> float:
     """About how many cycles the busiest of ``threads`` takes. Everything except dot products is counted as for AMX."""
+    if not p.batch * p.m:
+        return amx.TASK
     d = derive(s, p)
     parts = parts_of_tile(limits)
     dot = (limits.core.pairs if p.nbytes == 2 else limits.core.quads) / parts

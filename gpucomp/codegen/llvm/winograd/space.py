@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from gpucomp.codegen.llvm.core_space import FEW_THREADS
 from gpucomp.device.limits import Limits
-from gpucomp.ir.size import bounds
+from gpucomp.ir.size import bounds, is_zero
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_sizes
@@ -86,7 +86,7 @@ STEPS = (1, 2)
 
 def pixels(kernel: Kernel[Contraction]) -> Pixels | Refusal:
     """The convolution that the engine computes, or the reason why it cannot."""
-    return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
+    return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True, empty=True)
 
 
 def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
@@ -94,6 +94,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if isinstance(found, Refusal):
         return found.reason
     body = kernel.body
+    if any(is_zero(v.extent) for v in (*body.domain, *body.k)):
+        return "there is nothing to multiply"
     if body.b.dtype is not F32:
         return "its filters are not f32 when they are multiplied"
     slow = found.dtype is F16 and not features & {"f16c", "neon"}
@@ -122,7 +124,7 @@ def derive(s: WinogradSchedule, p: WinogradProblem) -> WinogradSizes:
     positions = algorithm.positions**2
     tiles_y, tiles_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
     tiles = p.images * tiles_y * tiles_x
-    block = min(-(-s.block // s.mr), -(-tiles // s.mr)) * s.mr
+    block = max(1, min(-(-s.block // s.mr), -(-tiles // s.mr))) * s.mr
     nr = s.nv * s.lanes
     parts = -(-p.depth // s.part)
     even = -(-p.depth // parts)
@@ -224,6 +226,8 @@ MANY = 4  # with so many tasks per thread, the wait for the last ones does not m
 def cycles(s: WinogradSchedule, p: WinogradProblem, threads: int, limits: Limits) -> float:
     """About how many cycles the busiest of ``threads`` takes."""
     d = derive(s, p)
+    if not d.tiles:  # in some runs of other sizes
+        return TASK_CYCLES
     slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
     tasks = d.blocks * d.groups
     share = -(-tasks // threads)

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM as loops over primitive operators. A single step is no loop.
+"""RNN, GRU and LSTM as loops over primitive operators. A few steps are written out.
 
 Two directions are two loops, or one if the weights of both stay in a processor's cache from step to step. Values of a loop
 have a leading axis for its directions.
