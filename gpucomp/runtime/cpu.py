@@ -16,7 +16,6 @@ import time
 import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from queue import SimpleQueue
 
 import numpy as np
@@ -29,6 +28,7 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.costs import Costs, estimated_ns
 from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.repeats import Loop, LoopTable, divided, loop_of
@@ -37,8 +37,6 @@ SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
 NAP_MICROSECONDS = 50
 SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less ends before a second thread has started
-MULTIPLY_ADDS_A_NS = 16.0
-BYTES_A_NS = 8.0
 CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED = range(6)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
@@ -52,26 +50,6 @@ Call = tuple[int, int, int, int, int, int, Notes, int]
 def available_threads() -> int:
     """The number of threads in the configuration, or as many as the process may use."""
     return min(config.current().threads or len(os.sched_getaffinity(0)), LARGEST_POOL)
-
-
-def estimated_ns(plan: Plan, launch: Launch, advances: Sequence[int] = ()) -> float:
-    """Roughly the nanoseconds that one thread takes for a launch, estimated from the sizes of its arguments.
-
-    In a loop, this is one step; it reads ``abs(advance)`` bytes of an argument that advances.
-
-    A contraction of m x k with k x n elements has sqrt(mk * kn * mn) multiply-adds; a convolution has some more, because
-    it reads its image several times. Every other launch is assumed to move its bytes through the cache.
-    """
-    sizes: dict[int, tuple[int, float]] = {}  # bytes and elements
-    for position, advance in zip_longest(launch.args, advances, fillvalue=0):
-        buffer = plan.buffers[position]
-        nbytes = abs(advance) or buffer.nbytes
-        sizes[position] = nbytes, math.prod(buffer.shape) * nbytes / max(buffer.nbytes, 1)
-    total = sum(nbytes for nbytes, _ in sizes.values()) / BYTES_A_NS
-    if plan.kernels[launch.kernel].family != "contraction":
-        return total
-    largest = sorted((elements for _, elements in sizes.values()), reverse=True)[:3]
-    return max(total, math.sqrt(math.prod(largest)) / MULTIPLY_ADDS_A_NS)
 
 
 class _Pool:
@@ -147,30 +125,6 @@ class _Segment:
     last: int
     host: Launch | None = None
     shared_ns: float = 0.0
-
-
-class _Costs:
-    """``estimated_ns`` of all launches of a program at once, for plans that differ in sizes only."""
-
-    def __init__(self, plan: Plan, launches: Sequence[int]) -> None:
-        arguments = [list(dict.fromkeys(plan.launches[number].args)) for number in launches]
-        most = max(map(len, arguments), default=0)
-        nothing = len(plan.buffers)  # the position of a buffer without bytes
-        padded = [a + [nothing] * (most - len(a)) for a in arguments]
-        self._arguments = np.array(padded, np.int64).reshape(len(launches), most)
-        self._itemsizes = np.array([*(max(NAMED[b.dtype].nbytes, 1) for b in plan.buffers), 1])
-        kernels = [plan.kernels[plan.launches[number].kernel] for number in launches]
-        self._contractions = np.array([k for k, kernel in enumerate(kernels) if kernel.family == "contraction"], int)
-
-    def of(self, plan: Plan, tasks: Sequence[int]) -> np.ndarray:
-        """About the nanoseconds of each launch that threads can share, 0 for one of a single task."""
-        nbytes = np.array([*(b.nbytes for b in plan.buffers), 0], float)
-        costs = nbytes[self._arguments].sum(axis=1) / BYTES_A_NS
-        if len(self._contractions):
-            elements = (nbytes / self._itemsizes)[self._arguments[self._contractions]]
-            products = np.sort(elements, axis=1)[:, -3:].prod(axis=1)
-            costs[self._contractions] = np.maximum(costs[self._contractions], np.sqrt(products) / MULTIPLY_ADDS_A_NS)
-        return np.where(np.array(tasks) > 1, costs, 0.0)
 
 
 class _Arena:
@@ -374,7 +328,7 @@ class CpuProgram:
     def _build_table(self) -> None:
         """Build the launch table of the native runner, and note which of its arguments change from run to run."""
         plan = self.plan
-        self._costs: _Costs | None = None
+        self._costs: Costs | None = None
         self._segments: list[_Segment] = []
         self._launch_numbers: list[int] = []
         entries: list[tuple[int, int, int]] = []
@@ -451,7 +405,7 @@ class CpuProgram:
         self._number_places, self._number_kernels = like._number_places, like._number_kernels
         self._filled, self._starts, self._loops, self._loop_table = like._filled, like._starts, [], like._loop_table
         self._late = like._late
-        self._moving, self._costs = like._moving, like._costs or _Costs(plan, like._launch_numbers)
+        self._moving, self._costs = like._moving, like._costs or Costs(plan, like._launch_numbers)
         tasks = [plan.kernels[plan.launches[number].kernel].groups[0] for number in self._launch_numbers]
         self._table = like._table.with_tasks(tasks)
         for row, number in enumerate(self._launch_numbers):
