@@ -20,10 +20,10 @@ from gpucomp.frontend.onnx.loader import OpenGraph, Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
 from gpucomp.ir.conditions import assuming
 from gpucomp.ir.dims import has_dims
+from gpucomp.ir.example import exemplified
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
-from gpucomp.ir.size import exemplified
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass

@@ -485,6 +485,7 @@ def test_only_sessions_that_are_measured_are_made_elsewhere():
         "bench/cpu/accuracy.py",
         "bench/cpu/adapters.py",
         "bench/gpu/models.py",
+        "bench/ocr_trace.py",
     }
 
 

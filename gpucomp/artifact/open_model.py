@@ -19,7 +19,8 @@ from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT, Plan
 from gpucomp.errors import UsageError, quote
 from gpucomp.ir.dim import ANY, Dim
 from gpucomp.ir.dims import OpenShapes
-from gpucomp.ir.size import Size, largest, quotient, size_of, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, quotient, size_of
 from gpucomp.ir.types import STRING
 
 FIELDS = {"dims", "steps", "conditions", "orders", "alignment", "outputs", "choices"}

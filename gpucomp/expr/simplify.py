@@ -38,7 +38,8 @@ from gpucomp.expr.core import (
     select,
     transform,
 )
-from gpucomp.ir.size import Size, at_most, below, divides, hint, is_one, is_zero, largest, same, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, at_most, below, divides, hint, is_one, is_zero, same
 from gpucomp.ir.size import bounds as bounds_of_size
 from gpucomp.ir.types import BOOL, I64
 

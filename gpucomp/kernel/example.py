@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpucomp.expr.core import Const, Expr, Reduce, Var, index, loads, reduce, transform, var, walk
-from gpucomp.ir.size import Example, Size, example_now, hint
+from gpucomp.ir.example import Example, example_now
+from gpucomp.ir.size import Size, hint
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Contraction
 from gpucomp.kernel.ir import FusedLayers, Kernel

@@ -28,7 +28,7 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.costs import Costs, estimated_ns
+from gpucomp.runtime.estimates import Costs, estimated_ns
 from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.repeats import Loop, LoopTable, divided, loop_of

@@ -15,7 +15,8 @@ from itertools import chain
 from typing import Any
 
 from gpucomp.device.limits import Limits
-from gpucomp.ir.size import Size, exemplified, hint
+from gpucomp.ir.example import exemplified
+from gpucomp.ir.size import Size, hint
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.schedule.choose import Choice

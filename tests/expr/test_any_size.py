@@ -12,7 +12,8 @@ from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import bounds, coefficient, flatten, simplify, unflatten
 from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
-from gpucomp.ir.size import Size, largest, size_of, value_at
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, size_of, value_at
 from gpucomp.ir.types import BOOL, F32, I64
 
 DIMS = {"n": Dim("n", 1, 5), "h": Dim("h", 4, 24, 4), "w": Dim("w", 1, 13)}

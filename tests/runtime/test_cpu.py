@@ -23,8 +23,8 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
-from gpucomp.runtime import costs
 from gpucomp.runtime import cpu as runtime
+from gpucomp.runtime import estimates
 from gpucomp.runtime.cpu import Call, CpuProgram
 from gpucomp.runtime.native import CLAIMED, Table, address_of, aligned
 from gpucomp.targets import cpu
@@ -163,12 +163,12 @@ def test_a_contraction_s_work_is_its_multiply_adds_and_others_is_their_memory() 
     )
     plan = Plan("cpu", "cpu", "", buffers, kernels, (), (), (), (), 0)
 
-    product = costs.estimated_ns(plan, Launch(0, (0, 1, 2, 3)))
-    moved = costs.estimated_ns(plan, Launch(1, (0, 3)))
-    twice = costs.estimated_ns(plan, Launch(1, (0, 0, 3)))
+    product = estimates.estimated_ns(plan, Launch(0, (0, 1, 2, 3)))
+    moved = estimates.estimated_ns(plan, Launch(1, (0, 3)))
+    twice = estimates.estimated_ns(plan, Launch(1, (0, 0, 3)))
 
-    assert product == pytest.approx(m * k * n / costs.MULTIPLY_ADDS_A_NS)
-    assert moved == twice == pytest.approx(4 * (m * k + m * n) / costs.BYTES_A_NS)
+    assert product == pytest.approx(m * k * n / runtime.MULTIPLY_ADDS_A_NS)
+    assert moved == twice == pytest.approx(4 * (m * k + m * n) / runtime.BYTES_A_NS)
 
 
 def test_a_worker_that_has_long_nothing_to_do_sleeps_and_comes_back() -> None:

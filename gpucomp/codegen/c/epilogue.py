@@ -10,7 +10,7 @@ from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.fences import add_fences
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Var, hole, substitute, var
-from gpucomp.ir.size import largest
+from gpucomp.ir.extremes import largest
 from gpucomp.ir.types import U32, DType
 from gpucomp.kernel import Attention, Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split, vector_loads

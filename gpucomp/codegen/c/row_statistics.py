@@ -11,7 +11,7 @@ from gpucomp.codegen.c.emit import Emitter, flat_stores, lane_loop
 from gpucomp.codegen.c.fences import add_fences
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Load, Var, hole, identity_of, index, substitute, var
-from gpucomp.ir.size import largest
+from gpucomp.ir.extremes import largest
 from gpucomp.ir.types import F16, U32
 from gpucomp.kernel import Contraction, Kernel, Statistic
 from gpucomp.kernel.forms.access import Rewriter

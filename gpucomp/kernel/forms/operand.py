@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from gpucomp.expr.core import Expr, Load, Var, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify, unflatten
-from gpucomp.ir.size import at_most, divides, hint, largest
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import at_most, divides, hint
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, innermost, vector_loads

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from gpucomp.device.limits import REGISTER_FILE
 from gpucomp.device.lockstep import gcd, least, most
 from gpucomp.expr.core import Expr, Load, Select, Var, loads, substitute, var, walk
-from gpucomp.ir.size import divides, largest
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import divides
 from gpucomp.kernel import Contraction, Kernel, RowStatistics
 from gpucomp.kernel.forms.access import Rewriter, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of

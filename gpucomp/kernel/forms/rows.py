@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from gpucomp.expr.core import Expr, Hole, Load, Reduce, Select, Var, substitute, var, walk
 from gpucomp.expr.simplify import simplify
-from gpucomp.ir.size import at_most, divides, hint, is_zero, largest
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import at_most, divides, hint, is_zero
 from gpucomp.kernel import Kernel, Rowwise, Scan
 from gpucomp.kernel.forms.access import Rewriter, innermost, is_aligned, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of

@@ -32,7 +32,8 @@ from gpucomp.codegen.llvm.loops.nest import (
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Const, Expr, Var, both, load, substitute, var
 from gpucomp.expr.simplify import coefficient, flatten
-from gpucomp.ir.size import Size, hint, is_one, largest
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, hint, is_one
 from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.scatter import copied_in_place, inside_of

@@ -1,4 +1,4 @@
-"""Roughly how long launches take on a processor, from the sizes of their arguments: what threads are worth sharing for."""
+"""About how long launches take on the CPU, to decide whether threads should share them."""
 
 from __future__ import annotations
 
