@@ -149,4 +149,4 @@ def test_lines_that_may_be_too_long_for_the_stack_are_left_to_register_blocks() 
     build = lambda w: constant_weights(conv((1, 9, w, 64), 32, (3, 3), pad=1, dtype=BF16))  # noqa: E731
 
     assert engines(build, Dim("w", 8, 1000), 56)[:2] == [AMX, VNNI]
-    assert engines(build, Dim("w", 8, 8000), 56) == [REGISTER_BLOCKS]
+    assert not {AMX.engine, VNNI.engine} & {family.engine for family in engines(build, Dim("w", 8, 8000), 56)}
