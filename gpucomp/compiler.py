@@ -20,12 +20,11 @@ from gpucomp.frontend.onnx.loader import OpenGraph, Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
 from gpucomp.ir.conditions import assuming
 from gpucomp.ir.dims import has_dims
+from gpucomp.ir.example import exemplified
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.ir.instance import nonempty
 from gpucomp.ir.passes import PassRecord
-from gpucomp.ir.size import exemplified
 from gpucomp.kernel import Kernel
-from gpucomp.kernel.example import example_of
 from gpucomp.kernel.passes import precision as narrow
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.kernel.source import KernelSource
@@ -68,11 +67,12 @@ def compile(
     records: str | Path | Picks | None = None,
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
+    specialise_for: Sequence[Mapping[str, Any]] = (),
 ) -> Executable:
-    """As ``gpucomp.compile``, but never from the cache of models."""
+    """As ``gpucomp.compile``, but never from the cache of models, and nothing in the background."""
     if has_dims(shapes):
         options = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32, "records": picks_of(records)}
-        return _for_any_shape(model, targets.resolve(target), shapes or {}, options)
+        return _for_any_shape(model, targets.resolve(target), shapes or {}, options, specialise_for)
     with watched(progress or silent) as tell:
         device = targets.resolve(target)
         targets.require_compiler(device)
@@ -89,24 +89,27 @@ def _for_any_shape(
     device: Target,
     shapes: Mapping[str, Any],
     options: Mapping[str, Any],
+    specialise_for: Sequence[Mapping[str, Any]],
 ) -> Executable:
     """The executable for a range of shapes. The model is read once; it is translated here to tell what is wrong with it."""
     targets.require_compiler(device)
     narrow.require(options["precision"], device.features, device.name)
     proto, files = read(model)
     found = open_shapes(proto, shapes, options["constants"] or {})
+    declared = {tuple(one.values()): one for one in (found.sizes_from(g, "specialise_for") for g in specialise_for)}
     opened = frontend.load_open(Source(proto, files), found, options["constants"])
     inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
     if not opened.rest and opened.varying() == set(found.dims):
         values = zip(opened.graph.output_names, opened.graph.outputs, strict=True)
         outputs = {name: (value.type.dtype.name, value.shape) for name, value in values}
 
-    def make(at: Mapping[str, object]) -> Executable:
-        return compile(Source(proto, files), target=device.name, shapes=at, **options)
+    def make(at: Mapping[str, object], progress: Progress | None = None) -> Executable:
+        return compile(Source(proto, files), target=device.name, shapes=at, progress=progress, **options)
 
     program = _open_program(opened, device, options)
     ins, outs = (tuple(TensorSpec(name, *declared) for name, declared in some.items()) for some in (inputs, outputs))
-    return AnyShapeExecutable(device.name, found, ins, outs, make, program)
+    fixed = [(sizes, make(found.at(sizes))) for sizes in declared.values()]
+    return AnyShapeExecutable(device.name, found, ins, outs, make, program, fixed)
 
 
 def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any]) -> OpenProgram | Refusal:
@@ -130,7 +133,7 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
             items = chain(rendered.values(), *(items for _, items in variants.values()))
             sources = {item.source.name: item.source for item in items}
             binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
-    except UnsupportedError as error:
+    except (ScheduleError, UnsupportedError) as error:
         return Refusal(error.message)
     if refused:
         return Refusal(next(iter(refused.values())).message)
@@ -149,7 +152,7 @@ def _variants(
 ) -> dict[str, RenderedVariants]:
     """The variants of the kernels of ``steps``, by the names of their sources. ``done`` is called with each new source."""
     tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
-    examples = list(opened.shapes.spread(opened.example))
+    examples = [sizes for sizes in opened.shapes.spread(opened.example) if opened.conditions.hold_at(sizes)]
     found: dict[str, RenderedVariants] = {}
     for plain, step in zip(steps, laid_out, strict=True):
         if not (isinstance(plain, KernelStep) and isinstance(step, KernelStep)):
@@ -371,7 +374,7 @@ def _choice(step: KernelStep, target: Target, tiers: Tiers, which: slice = slice
         raise UnsupportedError(
             f"{step.name}: no engine computes this kernel for sizes that each run decides", code="GPC4014"
         )
-    return choose(example_of(step.kernel), engines, target.limits, target.device, tiers=tiers)
+    return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
 
 
 def _rendered(one: Scheduled, target: Target, seen: Seen | None = None) -> Rendered:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gpucomp.errors import InputError, quote
+from gpucomp.ir.dims import has_dims
 from gpucomp.model_cache import ModelCache, entry_for
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.specialise import require_specialise
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -31,6 +33,8 @@ def compile(
     records: str | Path | Picks | None = None,
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
+    specialise: str = "never",
+    specialise_for: Sequence[Mapping[str, Any]] = (),
 ) -> Executable:
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
 
@@ -46,6 +50,9 @@ def compile(
     records   a file or folder of tuning records, in addition to GPUCOMP_RECORDS and the shipped records
     progress  called with (stage, done, total) during the compilation
     observer  called with the record of each graph pass and each kernel pass
+    specialise  with a ``Dim`` in ``shapes``: ``declared``, a program for each of ``specialise_for`` too; ``background``, also for
+              sizes that are run often, by a thread. Used if measured to be faster: see ``exe.report()``
+    specialise_for  sets of sizes: each ``{"h": 224, "w": 224}``, or shapes: ``{"x": (1, 3, 224, 224)}``
 
     The same call gives the artefact that it gave before, from GPUCOMP_CACHE, unless there is an ``observer``.
 
@@ -56,22 +63,32 @@ def compile(
     if the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
     records that cannot be read.
     """
-    arguments = {"shapes": shapes, "constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    entry = entry_for(model, target, arguments, records) if observer is None else None
-    found = entry.find() if entry is not None else None
-    if isinstance(found, AnyShapeExecutable) and entry is not None:
-        found.compile_with(partial(_again, model, entry, arguments | {"target": target, "records": records}))
-    if found is not None:
-        return found
-    from gpucomp import compiler  # takes longer to import than most models take to read
+    require_specialise(specialise, specialise_for, has_dims(shapes))
+    how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
+    declared: dict[str, Any] = {"specialise_for": specialise_for} if specialise_for else {}
+    entry = entry_for(model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
+    exe = entry.find() if entry is not None else None
+    how |= {"target": target, "records": records}
+    if exe is None:
+        from gpucomp import compiler  # takes longer to import than most models take to read
 
-    exe = compiler.compile(model, target=target, records=records, progress=progress, observer=observer, **arguments)  # type: ignore[arg-type]
-    if entry is not None:
-        entry.keep(exe)
+        exe = compiler.compile(model, shapes=shapes, progress=progress, observer=observer, **how, **declared)
+        if entry is not None:
+            entry.keep(exe)
+    elif isinstance(exe, AnyShapeExecutable):
+        exe.compile_with(partial(_again, model, cast(ModelCache, entry), how))
+    if isinstance(exe, AnyShapeExecutable):
+        exe.specialise(background=specialise == "background")
     return exe
 
 
-def _again(model: Any, entry: ModelCache, arguments: Mapping[str, Any], shapes: Mapping[str, object]) -> Executable:
+def _again(
+    model: Any,
+    entry: ModelCache,
+    arguments: Mapping[str, Any],
+    shapes: Mapping[str, object],
+    progress: Progress | None = None,
+) -> Executable:
     """The model of a cached executable, compiled for the concrete ``shapes`` that its program is not for."""
     if entry.has_changed():
         raise InputError(
@@ -80,4 +97,4 @@ def _again(model: Any, entry: ModelCache, arguments: Mapping[str, Any], shapes: 
         )
     from gpucomp import compiler
 
-    return compiler.compile(model, **(dict(arguments) | {"shapes": shapes}))
+    return compiler.compile(model, shapes=shapes, progress=progress, **arguments)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import reduce
+from itertools import count
+from typing import Any
 
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
@@ -22,7 +25,9 @@ from gpucomp.kernel.passes import (
 )
 from gpucomp.kernel.passes.precision import KernelStorage
 from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
+from gpucomp.kernel.repeat import expanded
 from gpucomp.kernel.step import KernelStep, Step
+from gpucomp.rewrite.bodies import names_in_bodies, with_bodies
 from gpucomp.rewrite.pipeline import Pass, run_pipeline
 from gpucomp.rewrite.rounding import Rounding
 from gpucomp.schedule.choose import Choice
@@ -106,12 +111,16 @@ def rewritten(
 ) -> Graph:
     """``graph`` after the passes of ``pipeline`` (default ``PIPELINE``) for ``device``, ready for ``kernels_of``.
 
-    See ``run_pipeline`` for ``observer`` and ``watch``.
+    The passes run on the bodies of loops too. See ``run_pipeline`` for ``observer`` and ``watch``, which hear of the graph.
     """
-    rounding, storage = Rounding(precision, tuple(keep_fp32)), KernelStorage(device)
-    return run_pipeline(
-        graph, pipeline, target=device, rounding=rounding, storage=storage, observer=observer, watch=watch
-    )
+    setting: dict[str, Any] = {
+        "target": device,
+        "rounding": Rounding(precision, tuple(keep_fp32)),
+        "storage": KernelStorage(device),
+    }
+    graph = run_pipeline(graph, pipeline, **setting, observer=observer, watch=watch)
+    numbers = count()
+    return with_bodies(graph, lambda body: run_pipeline(body, pipeline, **setting, part=f"body{next(numbers)}-"))
 
 
 def kernels_of(
@@ -127,11 +136,19 @@ def kernels_of(
 ) -> list[Step]:
     """Partition a rewritten graph into kernels and run ``passes`` (default: those of ``KERNEL_PASSES`` for the device).
 
+    The kernels of a loop's body follow its ``RepeatStep``.
+
     ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass; ``watch``: see
     ``run_passes``.
     """
     engines_of, _ = back_end(device.language)
-    setting = Setting(graph, device, Expected(device, engines_of), precision, keep_fp32, elsewhere)
-    steps = partition(graph, Policy(prologues=device.prologues))
     wanted = wanted_passes(device, precision) if passes is None else passes
-    return run_kernel_passes(steps, wanted, setting, observer, watch=watch)
+    elsewhere = None if elsewhere is None else {*elsewhere, *names_in_bodies(graph)}
+    setting = Setting(graph, device, Expected(device, engines_of), precision, keep_fp32, elsewhere)
+    policy, numbers = Policy(prologues=device.prologues), count()
+
+    def lower_body(body: Graph) -> list[Step]:
+        own = replace(setting, graph=body, elsewhere=None)
+        return run_kernel_passes(partition(body, policy), wanted, own, part=f"body{next(numbers)}-")
+
+    return expanded(run_kernel_passes(partition(graph, policy), wanted, setting, observer, watch=watch), lower_body)

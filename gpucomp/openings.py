@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpucomp.artifact.formulas import GREATEST, LEAST, QUOTIENT, SUM, Formulas, Step
-from gpucomp.artifact.open_plan import Choices, OpenPlan, Place, Stack
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Place, Stacks
 from gpucomp.artifact.plan import INPUT, Buffer, Plan
 from gpucomp.ir.conditions import Assumed
 from gpucomp.ir.dim import Dim
@@ -69,11 +69,11 @@ def open_plan(
     plan: Plan,
     shapes: OpenShapes,
     conditions: Assumed,
-    stacks: tuple[Stack, ...],
+    orders: tuple[Stacks, ...],
     alignment: int,
     choices: Sequence[Choices] = (),
 ) -> OpenPlan:
-    """``plan`` for every size of ``shapes`` that meets ``conditions``. ``stacks``, ``choices``: see ``OpenPlan``.
+    """``plan`` for every size of ``shapes`` that meets ``conditions``. ``orders``, ``choices``: see ``OpenPlan``.
 
     The points of ``choices`` are sizes; here they become places.
     """
@@ -103,10 +103,16 @@ def open_plan(
         )
         for k in plan.kernels
     )
+    repeats = tuple(
+        replace(r, count=told(r.count), advances=tuple(tuple(map(told, row)) for row in r.advances))
+        for r in plan.repeats
+    )
     noted = tuple(
         (recorder.place(c.size * denominator(c.size.terms)), c.relation, truth)
         for c, truth in conditions.conditions.items()
     )
     decided = tuple(replace(one, points=recorder.place(one.points)) for one in choices)
     formulas = Formulas(dims, tuple(recorder.steps))
-    return OpenPlan(replace(plan, buffers=buffers, kernels=kernels), formulas, noted, stacks, alignment, decided)
+    return OpenPlan(
+        replace(plan, buffers=buffers, kernels=kernels, repeats=repeats), formulas, noted, orders, alignment, decided
+    )

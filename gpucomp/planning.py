@@ -10,33 +10,47 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from gpucomp import config
 from gpucomp.artifact.arena import Lifetime, plan_arena
-from gpucomp.artifact.open_plan import Choices, OpenPlan, stacks_of
-from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Stacks, placed, stacks_of
+from gpucomp.artifact.plan import (
+    COUNTER,
+    INPUT,
+    NUMBERS,
+    OUTPUT,
+    TEMP,
+    WEIGHT,
+    Buffer,
+    CompiledKernel,
+    Launch,
+    Plan,
+    Repeat,
+)
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.conditions import Assumed, assuming
+from gpucomp.ir.dim import ANY
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.graph import Constant, Graph, Sizes, Value
-from gpucomp.ir.size import hint, is_zero, same
+from gpucomp.ir.size import hint, is_zero, same, value_at
 from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, is_kernel_of
 from gpucomp.kernel.example import example_of
 from gpucomp.kernel.forms.scatter import copied_in_place
 from gpucomp.kernel.source import SOURCE_SUFFIX, KernelSource
-from gpucomp.kernel.step import HostStep, KernelStep, Step
+from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step
 from gpucomp.openings import open_plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.variants import Variants
 
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
+WORSE = 1.02  # an arena that is so much larger than another one
 WHOLE_MODEL = "model.o"  # a CPU model is one object
 
 
@@ -62,6 +76,8 @@ class _Builder:
     kernels: dict[str, int] = field(default_factory=dict)  # by name, the position among ``compiled``
     compiled: list[CompiledKernel] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
+    open: _Open | None = None
 
     def add(self, kind: str, name: str, type: TensorType) -> int:
         self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
@@ -99,7 +115,7 @@ class _Builder:
 
     def touch(self, buffer: int, step: int) -> None:
         if buffer in self.lives:
-            self.lives[buffer][1] = step
+            self.lives[buffer][1] = max(self.lives[buffer][1], step)
 
     def add_nothing(self, number: int, step: KernelStep) -> None:
         """Results without elements: they have buffers, and no kernel computes them."""
@@ -116,15 +132,35 @@ class _Builder:
         self._let_replace(step, launch, fresh)
         geometry = item.source.geometry
         extra = []
-        if geometry.workspace_bytes:
+        if not is_zero(geometry.workspace_bytes):
             extra.append(self.temporary(f"s{number}", TensorType(I8, (geometry.workspace_bytes,)), number))
-        if geometry.counter_bytes:
+        if not is_zero(geometry.counter_bytes):
             extra.append(self.add(COUNTER, f"c{number}", TensorType(I8, (geometry.counter_bytes,))))
         name = item.source.name
         if name not in self.kernels:
             self.kernels[name] = len(self.compiled)
             self.compiled.append(compiled_kernel(step.kernel, item))
         self.launches.append(replace(launch, kernel=self.kernels[name], args=(*launch.args, *extra)))
+        if self.open is not None:
+            moved = [self.open.step.bound.get(v, (v, 0))[1] for v in (*step.inputs, *step.outputs)]
+            self.open.advances.append((*moved, *[0] * len(extra)))
+
+    def begin_repeat(self, number: int, step: RepeatStep) -> None:
+        """Bind the values of a body to memory outside it, which is in use in the whole loop."""
+        self.open = _Open(step, number, len(self.launches))
+        for value, (outer, _) in step.bound.items():
+            buffer = self.write(outer, outer.type, number) if outer.node is step.node else self.read(outer)
+            self.touch(buffer, number + step.length)
+            self.position[value] = buffer
+
+    def end_repeat(self, number: int) -> None:
+        """Close the loop if step ``number`` is its last."""
+        if self.open is None or number < self.open.number + self.open.step.length:
+            return
+        if self.open.advances:
+            advances = tuple(self.open.advances)
+            self.repeats.append(Repeat(self.open.first, len(self.launches), self.open.step.count, advances))
+        self.open = None
 
     def _launch(self, number: int, step: Step) -> Launch:
         """A step's launch, of no kernel yet, with buffers for what it reads and writes."""
@@ -141,8 +177,22 @@ class _Builder:
         inputs = step.kernel.inputs
         for parameter, operand in _replaceable(step.kernel):
             output, buffer = step.outputs[parameter - inputs], launch.args[parameter]
-            if output in fresh and self.buffers[buffer].kind == TEMP:
+            if output in fresh and self.buffers[buffer].kind == TEMP and self._dies(launch.args[operand]):
                 self.replaceable.setdefault(buffer, []).append(launch.args[operand])
+
+    def _dies(self, buffer: int) -> bool:
+        """Whether ``buffer`` may be free after its last use: in a loop, what is made before it is used in the next step too."""
+        return self.open is None or (buffer in self.lives and self.lives[buffer][0] > self.open.number)
+
+
+@dataclass
+class _Open:
+    """A loop whose steps are being added. ``first`` is its first launch, ``number`` the number of its ``RepeatStep``."""
+
+    step: RepeatStep
+    number: int
+    first: int
+    advances: list[tuple[int, ...]] = field(default_factory=list)
 
 
 def make_plan(
@@ -188,10 +238,69 @@ def make_open_plan(
         regrets = tuple((tuple(sizes[dim] for dim in shapes.dims), round(ratio, 3)) for sizes, ratio in found.regrets)
         choices.append(Choices(kernel, cast(int, found.points), starts, tuple(own), regrets))
     plan = replace(plan, kernels=tuple(kernels))
-    offsets = {b: plan.buffers[b].offset for b in builder.lives}
+    orders = _orders(builder, plan.buffers, shapes, target.alignment)
+    return open_plan(plan, shapes, conditions, orders, target.alignment, choices), weights
+
+
+def _orders(builder: _Builder, example: Sequence[Buffer], shapes: OpenShapes, alignment: int) -> tuple[Stacks, ...]:
+    """The order of the temporaries that is best in the example, and those that are much better at the ends of the ranges."""
+
     dying = {b: [d for d in operands if d in builder.lives] for b, operands in builder.replaceable.items()}
-    stacks = stacks_of(offsets, builder.lives, dying)
-    return open_plan(plan, shapes, conditions, stacks, target.alignment, choices), weights
+
+    def stacks(offsets: Sequence[int]) -> Stacks:
+        return stacks_of({b: offsets[b] for b in builder.lives}, builder.lives, dying)
+
+    found = [stacks([b.offset for b in example])]
+    for end in (0, ANY):
+        sizes = {name: dim.nearest(end) for name, dim in shapes.dims.items()}
+        try:
+            nbytes = [max(int(value_at(b.nbytes, sizes)), 0) for b in builder.buffers]
+        except ZeroDivisionError:  # the ends need not meet the conditions
+            continue
+        arena = min(placed(order, nbytes, alignment)[1] for order in found)
+        buffers, least, _ = _lay_out(builder, alignment, nbytes)
+        if arena > WORSE * least:
+            found.append(stacks([b.offset for b in buffers]))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """A temporary buffer. ``inplace`` has the positions, among all of them, of those whose memory it can take over."""
+
+    nbytes: Any
+    first: int
+    last: int
+    inplace: tuple[int, ...]
+
+
+def arenas_of(
+    graph: Graph, steps: Sequence[KernelStep], shapes: OpenShapes, alignment: int
+) -> tuple[list[Temporary], tuple[Stacks, ...]]:
+    """The temporaries of ``steps``, without those that a kernel may need for itself, and the orders to place them in."""
+    builder = _Builder(graph)
+    for value in graph.inputs:
+        builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
+    for number, step in enumerate(steps):
+        fresh = [v for v in step.outputs if v not in builder.position]
+        builder._let_replace(step, builder._launch(number, step), fresh)
+    buffers, _, _ = _lay_out(builder, alignment)
+    rank = {b: k for k, b in enumerate(builder.lives)}
+    orders = _orders(builder, buffers, shapes, alignment)
+    found = [
+        Temporary(builder.buffers[b].nbytes, first, last, tuple(rank[o] for o in _dying(builder, b)))
+        for b, (first, last) in builder.lives.items()
+    ]
+    ranked = tuple(
+        tuple(replace(stack, buffers=tuple(rank[b] for b in stack.buffers)) for stack in order) for order in orders
+    )
+    return found, ranked
+
+
+def _dying(builder: _Builder, buffer: int) -> list[int]:
+    """The temporaries whose memory ``buffer`` can take over, because they die when it is made."""
+    lives = builder.lives
+    return [o for o in builder.replaceable.get(buffer, []) if o in lives and lives[o][1] == lives[buffer][0]]
 
 
 def _planned(
@@ -206,12 +315,15 @@ def _planned(
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
     for number, step in enumerate(steps):
-        if isinstance(step, HostStep):
+        if isinstance(step, RepeatStep):
+            builder.begin_repeat(number, step)
+        elif isinstance(step, HostStep):
             builder.add_host_step(number, step)
         elif any(map(is_zero, rendered[step].source.geometry.groups)):
             builder.add_nothing(number, step)
         else:
             builder.add_kernel_step(number, step, rendered[step])
+        builder.end_repeat(number)
     outputs = tuple(builder.read(v) for v in graph.outputs)
     buffers, arena, live = _lay_out(builder, target.alignment)
     weights = [b for b in buffers if b.kind == WEIGHT]
@@ -233,6 +345,7 @@ def _planned(
         keep_fp32=tuple(keep_fp32),
         input_containers=dict(graph.input_containers),
         output_containers=dict(graph.output_containers),
+        repeats=tuple(builder.repeats),
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}, builder
 
@@ -301,20 +414,18 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
     return pairs
 
 
-def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int, int]:
-    """Offsets for the temporaries; the arena's size and the largest live set, in bytes."""
+def _lay_out(
+    builder: _Builder, alignment: int, nbytes: Sequence[int] | None = None
+) -> tuple[tuple[Buffer, ...], int, int]:
+    """Offsets for the temporaries; the arena's size and the largest live set, in bytes. ``nbytes`` if not the example's."""
     order = list(builder.lives)
     rank = {buffer: k for k, buffer in enumerate(order)}
     lifetimes = [
         Lifetime(
-            int(hint(builder.buffers[b].nbytes)),
+            int(hint(builder.buffers[b].nbytes)) if nbytes is None else nbytes[b],
             builder.lives[b][0],
             builder.lives[b][1],
-            tuple(
-                rank[o]
-                for o in builder.replaceable.get(b, [])
-                if o in rank and builder.lives[o][1] == builder.lives[b][0]
-            ),
+            tuple(rank[o] for o in _dying(builder, b)),
         )
         for b in order
     ]

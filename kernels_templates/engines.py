@@ -14,6 +14,7 @@ from gpucomp.kernel import (
     TileTransform,
     Window,
 )
+from gpucomp.kernel.example import has_sizes
 from gpucomp.kernels_templates.attention.mma.space import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt.space import FAMILY as ATTENTION
 from gpucomp.kernels_templates.contraction.amd.space import FAMILY as AMD
@@ -63,7 +64,8 @@ FAMILIES = {family.title: family for engines in ENGINES.values() for family in e
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
     """The engines that can compute ``kernel`` on a device with ``features``, in order of preference."""
-    return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
+    able = [family for family in ENGINES[type(kernel.body)] if family.any_size or not has_sizes(kernel)]
+    return tuple(family for family in able if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:

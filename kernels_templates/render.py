@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 
+from gpucomp.codegen.c.arguments import MARK, in_texts, plain
 from gpucomp.codegen.c.dialect import DIALECTS, Dialect
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import modulo, over, plus, stage, tidy, times
 from gpucomp.device.target import Target
-from gpucomp.errors import UsageError
+from gpucomp.errors import UnsupportedError, UsageError
+from gpucomp.ir.size import Size
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.example import has_sizes
 from gpucomp.kernel.forms.row_statistics import read_again
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.schedule.space import Family, Schedule
+from gpucomp.schedule.space import MAX_GROUPS, Family, Schedule
+
+SIZES = ({"name": MARK, "type": "", "access": "sizes"},)  # the last parameter, where each run gives numbers
 
 
 class _Packages(dict[str, BaseLoader]):
@@ -69,11 +76,13 @@ def render_scheduled(
     family, dialect = family or family_of(kernel), DIALECTS[target.language]
     if family.in_words(kernel) is not kernel or family.in_memory_order(kernel) is not kernel:
         raise TypeError(f"kernel {kernel.label or kernel.family}: the passes of {family.title} have not run on it")
-    problem = family.problem(kernel)
-    family.require(schedule, problem, target.limits)
+    example = family.problem(kernel)
+    family.require(schedule, example, target.limits)
     s = family.schedule(schedule)
     params = [(f"x{i}", t.dtype) for i, t in enumerate(kernel.params)]
     printer = CPrinter(dialect, params, target.features)
+    any_size = has_sizes(kernel)
+    problem = in_texts(printer.arguments, family.sizes(kernel)) if any_size else example
     derived = family.derive(s, problem)
     hooks = family.emit(kernel, printer, s, problem, derived)
     waits = "pdl" in target.features
@@ -84,21 +93,22 @@ def render_scheduled(
         .render(
             dialect=dialect.template,
             name=name,
-            params=[*_parameters(kernel, dialect, programmatic), *hooks.get("scratch", ())],
+            params=[
+                *_parameters(kernel, dialect, programmatic),
+                *hooks.get("scratch", ()),
+                *(SIZES if any_size else ()),
+            ],
             wide="" if hooks["index"] == "int" else f"({hooks['index']})",
             helpers=list(printer.helpers.values()),
             waits=waits,
             **{**problem.numbers, **schedule, **derived.numbers, **hooks},
         )
     )
-    geometry = family.geometry(s, problem)
-    if target.limits.is_cpu and geometry.items[0] > 1:
-        # PoCL puts loops over work-items around the text; if told to unroll inside, it writes past its own arrays
-        text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
-    if target.language == "opencl" and geometry.items == (1, 1, 1):
-        # a single work-item waits for nobody, and PoCL duplicates the code around a barrier many times
-        text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\);\n", "", text, flags=re.M)
-    header = _header(kernel, family, problem.numbers, schedule)
+    if any_size:
+        text = printer.arguments.placed(text)
+    geometry = _plain(family.geometry(s, problem))
+    text = _alone(text, geometry, target)
+    header = _header(kernel, family, example.numbers, schedule, any_size)
     return KernelSource(
         name,
         target.language,
@@ -108,7 +118,30 @@ def render_scheduled(
         family.title,
         tensor_maps=hooks.get("tensor_maps", ()),
         programmatic=programmatic,
+        sizes=printer.arguments.sizes,
     )
+
+
+def _alone(text: str, geometry: Geometry, target: Target) -> str:
+    """``text`` for a device, or a work-group, that runs one work-item at a time."""
+    if target.limits.is_cpu and geometry.items[0] > 1:
+        # PoCL puts loops over work-items around the text; if told to unroll inside, it writes past its own arrays
+        text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
+    if target.language == "opencl" and geometry.items == (1, 1, 1):
+        # a single work-item waits for nobody, and PoCL duplicates the code around a barrier many times
+        text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\);\n", "", text, flags=re.M)
+    return text
+
+
+def _plain(geometry: Geometry) -> Geometry:
+    """``geometry`` with sizes in place of their texts. What a launch is limited to is a condition if it is not proved."""
+    x, y, z = map(plain, geometry.groups)
+    workspace, counters = plain(geometry.workspace_bytes), plain(geometry.counter_bytes)
+    if isinstance(x, Size) and not x <= MAX_GROUPS:
+        raise UnsupportedError(f"{x} work-groups, a launch has at most {MAX_GROUPS}", code="GPC4014")
+    if isinstance(workspace, Size) and not workspace <= MAX_GROUPS:
+        raise UnsupportedError(f"{workspace} bytes of partial results: more than 2 GiB", code="GPC4014")
+    return replace(geometry, groups=(x, y, z), workspace_bytes=workspace, counter_bytes=counters)
 
 
 def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[dict[str, Any]]:
@@ -130,8 +163,9 @@ def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[di
     ]
 
 
-def _header(kernel: Kernel, family: Family, problem: Mapping[str, int], schedule: Schedule) -> str:
+def _header(kernel: Kernel, family: Family, problem: Mapping[str, int], schedule: Schedule, any_size: bool) -> str:
     """A comment for readers. Only letters of the label that cannot end the comment are kept."""
     label = re.sub(r"[^A-Za-z0-9 .,:+<>=_x\[\]()-]", "?", kernel.label) or kernel.family
     numbers = [" ".join(f"{k}={v}" for k, v in dict(group).items()) for group in (problem, schedule)]
-    return f"// {label}\n// problem   {numbers[0]}\n// schedule  {numbers[1]}\n// engine    {family.title}\n\n"
+    example = "  (an example: each run decides its sizes)" if any_size else ""
+    return f"// {label}\n// problem   {numbers[0]}{example}\n// schedule  {numbers[1]}\n// engine    {family.title}\n\n"

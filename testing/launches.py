@@ -21,12 +21,15 @@ def launched(
     built: CudaOnCpu,
     inputs: Sequence[np.ndarray] | None = None,
     order: Order = "forward",
+    numbers: Sequence[np.int64] = (),
 ) -> list[np.ndarray]:
     """The outputs of one launch on ``inputs``, or on random inputs. Elements that no store writes are ``UNWRITTEN``.
 
+    ``numbers`` are those of ``KernelSource.sizes``.
+
     Raises CudaOnCpuError, also if an input is written or counters are not zero afterwards.
     """
-    return _in_orders((order,), kernel, source, built, inputs)[0]
+    return _in_orders((order,), kernel, source, built, inputs, numbers)[0]
 
 
 def in_any_order(
@@ -46,6 +49,7 @@ def _in_orders(
     source: KernelSource,
     built: CudaOnCpu,
     inputs: Sequence[np.ndarray] | None,
+    numbers: Sequence[np.int64] = (),
 ) -> list[list[np.ndarray]]:
     geometry = source.geometry
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
@@ -62,7 +66,7 @@ def _in_orders(
     results = built.run_in_orders(
         geometry.groups,
         geometry.items,
-        [*buffers, *maps],
+        [*buffers, *numbers, *maps],
         orders=orders,
         seed=5,
         dynamic_shared=shared,

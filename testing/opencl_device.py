@@ -119,10 +119,12 @@ def run(
     *,
     built: Any = None,
     in_place: int | None = None,
+    numbers: Sequence[np.int64] = (),
 ) -> list[np.ndarray]:
     """The outputs after ``launches`` launches. Elements that no store writes are ``UNWRITTEN``.
 
-    ``built`` is the program, if the caller has it. ``in_place`` is the input whose memory the first output shares. Raises
+    ``built`` is the program, if the caller has it. ``in_place`` is the input whose memory the first output shares.
+    ``numbers`` are those of ``KernelSource.sizes``. Raises
     ``OutOfBoundsError`` if a kernel wrote outside of a buffer. Oclgrind (``generic``) detects that itself, so its buffers have
     no guards.
     """
@@ -135,9 +137,11 @@ def run(
         arrays.append(np.zeros(geometry.counter_bytes, np.uint8))
     same = {} if in_place is None else {kernel.inputs: in_place}
     if device in opencl_drivers.DRIVERS:
-        found = opencl_drivers.process(device).call(_launched, "generic", source, arrays, launches, True, same)
+        found = opencl_drivers.process(device).call(
+            _launched, "generic", source, arrays, launches, True, same, None, numbers
+        )
     else:
-        found = _launched(device, source, arrays, launches, device != "generic", same, built)
+        found = _launched(device, source, arrays, launches, device != "generic", same, built, numbers)
     return [
         f[: a.nbytes].view(a.dtype).reshape(a.shape)
         for f, a in zip(found[kernel.inputs : len(kernel.params)], outputs, strict=True)
@@ -152,6 +156,7 @@ def _launched(
     guarded: bool,
     same: Mapping[int, int],
     built: Any = None,
+    numbers: Sequence[np.int64] = (),
 ) -> list[np.ndarray]:
     """The bytes of all arguments after ``launches``; arguments in ``same`` share the memory of another argument."""
     q, geometry = device_queue(flavour), source.geometry
@@ -163,5 +168,5 @@ def _launched(
     if 0 not in geometry.groups:
         size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
         for _ in range(launches):
-            cl.Kernel(built, source.name)(q, size, geometry.items, *(b.argument for b in buffers))
+            cl.Kernel(built, source.name)(q, size, geometry.items, *(b.argument for b in buffers), *numbers)
     return [b.read() for b in buffers]

@@ -8,6 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from gpucomp import ops
+from gpucomp.ir import Graph, input_value
 from gpucomp.ir.types import (
     BF16,
     BOOL,
@@ -32,6 +34,7 @@ from gpucomp.ir.types import (
     U32,
     U64,
     DType,
+    TensorType,
 )
 
 FLOATS = (F32, F64, F16, BF16)
@@ -423,6 +426,8 @@ def pads() -> list[Case]:
 
 CASES: dict[str, list[Case]] = {
     "Abs": unary(exact=True) + integer_unary(INTEGERS),
+    "Copy": unary(exact=True) + integer_unary((I8, I64, U8)),
+    "Extremes": reductions((*FLOATS, *INTEGERS)),
     "Neg": unary(exact=True) + integer_unary((I8, I16, I32, I64)),
     "Sign": unary() + integer_unary(INTEGERS),
     "Floor": unary(exact=True),
@@ -687,8 +692,20 @@ WORDS = np.array([["a", "β"], ["", "a b"], ["3.5", "-inf"]], object)
 LABELS = {"keys": ("a", ""), "values": (7, 3), "default": -1, "to": I64}
 GRAMS = {"grams": ((2,), (5, 3)), "places": (1, 0), "weights": (0.5, 2.0), "lengths": (1, 2), "skips": 1}
 DRAW = {"shape": (3, 0, 5), "seed": 7, "stream": 0}
+
+
+def repeated(count: int = 5) -> Case:
+    """A running maximum, and each step's sum with it, the last first."""
+    x, h = input_value("x", TensorType(F32, (3,))), input_value("h", TensorType(F32, (3,)))
+    after = ops.Max(h, x)
+    body = Graph((h, x), (after, ops.Add(after, x)))
+    attrs = {"body": body, "count": count, "states": 1, "scans": 1, "reverse": (False,), "out_reverse": (True,)}
+    return Case((sample(F32, 3), sample(F32, count, 3)), attrs)
+
+
 HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the host
     "AdaptiveRoiAlign": adaptive_roi_aligns(),
+    "Repeat": [repeated(), repeated(count=0)],
     "StringConcat": [Case((WORDS, WORDS[:, :1])), Case((WORDS[:0], WORDS[0]))],
     "StringEqual": [Case((WORDS, WORDS[::-1])), Case((WORDS, np.array("a", object)))],
     "RegexFullMatch": [Case((WORDS,), {"pattern": "[a-z ]*"}), Case((WORDS[:0],), {"pattern": ""})],

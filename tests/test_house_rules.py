@@ -31,7 +31,7 @@ LAYERS = (
     ("gpucomp.targets",),
     ("gpucomp.runtime",),  # it builds what a cache lacks, and runs operators' numpy references on the host
     ("gpucomp.dynamic",),
-    ("gpucomp.planning", "gpucomp.lowering"),
+    ("gpucomp.planning", "gpucomp.openings", "gpucomp.lowering"),
     ("gpucomp.compiler",),
     ("gpucomp.report", "gpucomp.backend", "gpucomp.loading", "gpucomp.plugins"),
     ("gpucomp.model_cache", "gpucomp.compiling", "gpucomp.tuning"),
@@ -485,6 +485,7 @@ def test_only_sessions_that_are_measured_are_made_elsewhere():
         "bench/cpu/accuracy.py",
         "bench/cpu/adapters.py",
         "bench/gpu/models.py",
+        "bench/ocr_trace.py",
     }
 
 

@@ -18,7 +18,7 @@ from gpucomp.kernel import Contraction, Kernel, Math
 from gpucomp.kernel.passes.pack_weights import Packed
 from gpucomp.kernel.sizes import Sizes
 from gpucomp.kernel.source import KernelSource, statements
-from gpucomp.kernel.step import KernelStep
+from gpucomp.kernel.step import KernelStep, with_counts
 from gpucomp.lowering import scheduled
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose
@@ -146,7 +146,7 @@ def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
     engines_of = back_end(target.language)[0]
     found: dict[str, Task] = {}
     between = 0
-    for step in lowered.unpacked:
+    for step, count in with_counts(lowered.unpacked):
         if not isinstance(step, KernelStep):
             continue
         kernel = step.kernel
@@ -154,12 +154,12 @@ def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
         if 0 in [t.size for t in kernel.params[kernel.inputs :]]:
             continue
         if kernel.digest in found:
-            found[kernel.digest].launches += 1
+            found[kernel.digest].launches += count
             continue
         engines = engines_of(kernel, target.features)
         choice: Choice = choose(kernel, engines, target.limits, target.device)
         default = Candidate(choice.family, choice.schedule)
-        found[kernel.digest] = Task(kernel, step, target, engines, default, choice.tier)
+        found[kernel.digest] = Task(kernel, step, target, engines, default, choice.tier, count)
     for task in found.values():
         task.between = between
     return list(found.values())
@@ -249,4 +249,4 @@ def weigh(tasks: Sequence[Task], names: Mapping[str, str], launches: Sequence[tu
             found.setdefault(names[name], []).append(seconds)
     for task in tasks:
         times = found.get(task.kernel.digest, [])
-        task.seconds = math.fsum(times) / len(times) if times else 0.0
+        task.seconds = math.fsum(times) / max(task.launches, len(times)) if times else 0.0

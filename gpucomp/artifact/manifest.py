@@ -18,7 +18,19 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gpucomp.artifact.open_plan import Place
-from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import (
+    COUNTER,
+    INPUT,
+    NUMBERS,
+    OUTPUT,
+    TEMP,
+    WEIGHT,
+    Buffer,
+    CompiledKernel,
+    Launch,
+    Plan,
+    Repeat,
+)
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.run_numbers import MAGIC, SHIFT, SIZE
@@ -31,6 +43,8 @@ MAX_SIZE = 1 << 48  # bytes of a buffer
 MAX_RANK = 32
 MAX_STRINGS = 1 << 24
 MAX_NUMBERS = 10_000  # that a run gives a kernel
+MAX_COUNT = (1 << 31) - 1  # steps of a loop
+MAX_REPEATED_ARGUMENTS = 64  # of a launch in a loop: the native runner keeps them on its stack
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 KINDS = ("cpu", "opencl", "cuda")
 LANGUAGES = ("llvm", "opencl", "cuda")
@@ -246,6 +260,15 @@ _LAUNCH = _record(
     },
     Launch,
 )
+_REPEAT = _record(
+    {
+        "first": _integer(0, 10_000_000),
+        "last": _integer(0, 10_000_000),
+        "count": _sized(_integer(0, MAX_COUNT)),
+        "advances": _list(_list(_sized(_integer(-MAX_SIZE, MAX_SIZE)), most=MAX_REPEATED_ARGUMENTS)),
+    },
+    Repeat,
+)
 _PLAN = _record(
     {
         "target": _text,
@@ -265,6 +288,7 @@ _PLAN = _record(
         "keep_fp32": _TEXTS,
         "input_containers": _table(_text, _names),
         "output_containers": _table(_text, _names),
+        "repeats": _list(_REPEAT),
     },
     Plan,
 )
@@ -277,7 +301,7 @@ def plan_of(data: object, *, places: int = 0) -> Plan:
     """
     token = _places.set(places)
     try:
-        plan: Plan = _PLAN(data, "plan")
+        plan: Plan = _PLAN({"repeats": [], **data} if isinstance(data, dict) else data, "plan")
     finally:
         _places.reset(token)
     check_plan(without_places(plan))
@@ -285,11 +309,16 @@ def plan_of(data: object, *, places: int = 0) -> Plan:
 
 
 def without_places(plan: Plan) -> Plan:
-    """``plan`` with empty buffers where their shapes are formulas."""
+    """``plan`` with empty buffers and loops where these have formulas."""
+
+    def plain(n: Any) -> Any:
+        return 0 if isinstance(n, Place) else n
+
     if not any(isinstance(n, Place) for b in plan.buffers for n in b.shape):
         return plan
-    buffers = (replace(b, shape=tuple(0 if isinstance(n, Place) else n for n in b.shape)) for b in plan.buffers)
-    return replace(plan, buffers=tuple(buffers))
+    buffers = (replace(b, shape=tuple(map(plain, b.shape))) for b in plan.buffers)
+    repeats = (replace(r, count=0, advances=tuple(tuple(map(plain, row)) for row in r.advances)) for r in plan.repeats)
+    return replace(plan, buffers=tuple(buffers), repeats=tuple(repeats))
 
 
 # what ``open_model`` builds its checks from
@@ -303,6 +332,8 @@ def check_plan(plan: Plan) -> None:
         needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
         if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
             _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
+        if buffer.kind == NUMBERS and not NAMED[buffer.dtype].is_integer:
+            _refuse(where, f"whole numbers of type {buffer.dtype}")
         if (buffer.kind == NUMBERS) != bool(buffer.numbers) or len(buffer.numbers) not in (0, math.prod(buffer.shape)):
             _refuse(
                 where, f"{len(buffer.numbers)} numbers in a buffer of kind {buffer.kind} and shape {list(buffer.shape)}"
@@ -319,6 +350,7 @@ def check_plan(plan: Plan) -> None:
             _check_tensor_maps(plan, launch, where)
         elif any(plan.buffers[a].kind not in (TEMP, OUTPUT) for a in launch.args[launch.inputs :]):
             _refuse(where, f"host operator {quote(launch.host)} writes to a buffer that is not {TEMP} or {OUTPUT}")
+    _check_repeats(plan)
     for what, positions in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         if any(p >= len(plan.buffers) for p in positions):
             _refuse(f"plan.{what}", f"buffers {list(positions)} do not all exist")
@@ -358,23 +390,55 @@ def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
             _refuse(where, f"a tensor map ends at byte {end} of a buffer of {nbytes}")
 
 
+def _check_repeats(plan: Plan) -> None:
+    """Raise ``ArtifactError`` unless the loops are apart from each other and their arguments stay within their buffers."""
+    end = 0
+    for k, repeat in enumerate(plan.repeats):
+        where = f"plan.repeats[{k}]"
+        if not end <= repeat.first < repeat.last <= len(plan.launches):
+            _refuse(where, f"launches {repeat.first} to {repeat.last} do not exist, or are in another loop")
+        end = repeat.last
+        launches = plan.launches[repeat.first : repeat.last]
+        if [len(a) for a in repeat.advances] != [len(launch.args) for launch in launches]:
+            _refuse(where, "one number expected for each argument of each launch")
+        if any(launch.kernel < 0 for launch in launches):
+            _refuse(where, "a host operator in a loop")
+        for launch, advances in zip(launches, repeat.advances, strict=True):
+            for position, advance in zip(launch.args, advances, strict=True):
+                buffer = plan.buffers[position]
+                if repeat.count * abs(advance) > buffer.nbytes:
+                    _refuse(
+                        where, f"{repeat.count} times {advance} bytes of buffer {quote(buffer.name)} of {buffer.nbytes}"
+                    )
+
+
 def data_of(plan: Plan) -> dict[str, object]:
     """The plan as data for JSON, which ``plan_of`` reverses. Raises ``UnsupportedError`` for attributes of other types."""
     launches = [_fields(launch) for launch in plan.launches]
     for fields, launch in zip(launches, plan.launches, strict=True):
         fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
-    return _fields(plan) | {
-        "buffers": [_fields(b) for b in plan.buffers],
-        "kernels": [
-            _fields(k)
-            | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
-            | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
-            for k in plan.kernels
-        ],
-        "launches": launches,
-        "input_containers": dict(plan.input_containers),
-        "output_containers": dict(plan.output_containers),
-    }
+    repeats = {"repeats": [_fields(r) for r in plan.repeats]}  # left out where there are none, as earlier versions did
+    return (
+        {name: value for name, value in _fields(plan).items() if name != "repeats"}
+        | (repeats if plan.repeats else {})
+        | {
+            "buffers": [_with_numbers(b) for b in plan.buffers],
+            "kernels": [
+                _with_numbers(k)
+                | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
+                | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
+                for k in plan.kernels
+            ],
+            "launches": launches,
+            "input_containers": dict(plan.input_containers),
+            "output_containers": dict(plan.output_containers),
+        }
+    )
+
+
+def _with_numbers(value: Any) -> dict[str, object]:
+    """The fields, without ``numbers`` where there are none: few have any, and earlier versions knew none."""
+    return {name: field for name, field in _fields(value).items() if name != "numbers" or field}
 
 
 def _fields(value: Any) -> dict[str, object]:

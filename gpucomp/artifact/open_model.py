@@ -5,48 +5,53 @@ Files are not trusted. What is right at every size is checked here, once; ``Open
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from gpucomp.artifact import manifest
-from gpucomp.artifact.formulas import LEAST, QUOTIENT, SUM, Formulas, Step, steps_of
+from gpucomp.artifact.formulas import LARGEST, LEAST, QUOTIENT, SUM, Formulas, Step, steps_of
 from gpucomp.artifact.manifest import refuse
-from gpucomp.artifact.open_plan import OPPOSITES, OpenPlan, Place, Stack
+from gpucomp.artifact.open_plan import OPPOSITES, Choices, OpenPlan, Place, Stack
 from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT, Plan
 from gpucomp.errors import UsageError, quote
 from gpucomp.ir.dim import ANY, Dim
 from gpucomp.ir.dims import OpenShapes
-from gpucomp.ir.size import Size, largest, quotient, size_of, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, quotient, size_of
 from gpucomp.ir.types import STRING
 
-FIELDS = {"dims", "steps", "conditions", "stacks", "alignment", "outputs"}
+FIELDS = {"dims", "steps", "conditions", "orders", "alignment", "outputs", "choices"}
 MOST_TERMS = 100  # of an output's extent that is written as a formula again
 MOST_ALIGNMENT = 1 << 20
+CHOICE = {"kernel", "points", "starts", "kernels", "regrets"}
+MOST_VARIANTS, MOST_REGRETS = 64, 10_000
+MOST_ORDERS = 4  # of the temporaries in the arena
 Data = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class OpenModel:
     """``plan`` for the sizes of ``shapes``. ``outputs`` are the shapes of the outputs as they are shown: a number, a place
-    among the plan's formulas, or the name of a dimension. ``example`` has sizes that fit.
+    among the plan's formulas, or a dimension. ``example`` has sizes that fit.
     """
 
     shapes: OpenShapes
     plan: OpenPlan
-    outputs: tuple[tuple[int | Place | str, ...], ...]
+    outputs: tuple[tuple[int | Place | Dim, ...], ...]
     example: Mapping[str, int]
 
-    def shape(self, extents: Sequence[int | Place | str]) -> tuple[Any, ...]:
+    def shape(self, extents: Sequence[int | Place | Dim]) -> tuple[Any, ...]:
         """The shape with a ``Dim``, or a ``Size``, where each run decides."""
         dims, formulas = self.shapes.dims, self.plan.formulas
 
-        def extent(n: int | Place | str) -> Any:
+        def extent(n: int | Place | Dim) -> Any:
             if isinstance(n, Place):
                 found = _size(formulas, n.number, dims, self.example)
                 return Dim(formulas.texts[n.number], 0, ANY) if found is None else found
-            return dims.get(n) or Dim(n, 0, ANY) if isinstance(n, str) else n
+            return n
 
         return tuple(map(extent, extents))
 
@@ -96,9 +101,19 @@ def data_of(model: OpenModel) -> dict[str, object]:
         ],
         "steps": plan.formulas.steps,
         "conditions": plan.conditions,
-        "stacks": [(stack.buffers, stack.above) for stack in plan.stacks],
+        "orders": [[(stack.buffers, stack.above) for stack in order] for order in plan.orders],
         "alignment": plan.alignment,
-        "outputs": model.outputs,
+        "choices": [
+            {
+                "kernel": one.kernel,
+                "points": one.points,
+                "starts": one.starts,
+                "kernels": one.kernels,
+                "regrets": one.regrets,
+            }
+            for one in plan.choices
+        ],
+        "outputs": [[n.name if isinstance(n, Dim) else n for n in shape] for shape in model.outputs],
     }
 
 
@@ -111,23 +126,31 @@ def model_of(data: object, plan_data: object) -> OpenModel:
         refuse("open.steps", "a list expected")
     formulas = Formulas(tuple(dims), steps_of(data["steps"]))
     plan = manifest.plan_of(plan_data, places=len(formulas))
-    stacks = tuple(_stack(one, number, f"open.stacks[{number}]") for number, one in _items(data["stacks"], "stacks"))
+    orders = tuple(_order(one, f"open.orders[{k}]") for k, one in _items(data["orders"], "orders"))
     conditions = tuple(_condition(one, len(formulas), f"open.conditions[{k}]") for k, one in _items(data["conditions"]))
     alignment = manifest.integer(1, MOST_ALIGNMENT)(data["alignment"], "open.alignment")
     shapes = OpenShapes(_inputs(plan, dims), said, dict.fromkeys(plan.input_containers))
     if missing := dims.keys() - shapes.dims.keys():
         refuse("open.dims", f"no input has a dimension {quote(min(missing))}")
-    outputs = tuple(_output(one, len(formulas), f"open.outputs[{k}]") for k, one in _items(data["outputs"], "outputs"))
+    outputs = tuple(
+        _output(one, dims, len(formulas), f"open.outputs[{k}]") for k, one in _items(data["outputs"], "outputs")
+    )
     ranks = [len(plan.buffers[position].shape) for position in plan.outputs]
     if len(outputs) != len(ranks):
         refuse("open.outputs", f"{len(ranks)} shapes expected")
-    made = OpenModel(shapes, OpenPlan(plan, formulas, conditions, stacks, alignment), outputs, example)
+    choices = tuple(_choice(one, plan, formulas, f"open.choices[{k}]") for k, one in _items(data["choices"], "choices"))
+    variants = [k for one in choices for k in {*one.kernels, one.kernel}]
+    others = {k for one in choices for k in one.kernels if k != one.kernel}
+    if len(set(variants)) < len(variants) or others & {launch.kernel for launch in plan.launches}:
+        refuse("open.choices", "a variant of a kernel is launched elsewhere")
+    opened = OpenPlan(plan, formulas, conditions, orders, alignment, choices)
+    made = OpenModel(shapes, opened, outputs, example)
     check(made)
     return made
 
 
 def check(model: OpenModel) -> None:
-    """Raise ``ArtifactError`` unless the plan is one for any size: its stacks hold each temporary once, weights are fixed."""
+    """Raise ``ArtifactError`` unless the plan is one for any size: an order holds each temporary once, weights are fixed."""
     plan = model.plan.plan
     for k, buffer in enumerate(plan.buffers):
         shape: tuple[Any, ...] = buffer.shape
@@ -140,9 +163,12 @@ def check(model: OpenModel) -> None:
             refuse(where, "an extent of an input is a number or a dimension")
         if buffer.dtype == STRING.name:
             refuse(where, "strings have the same shape at every size")
-    placed = list(chain.from_iterable(stack.buffers for stack in model.plan.stacks))
-    if sorted(placed) != [k for k, buffer in enumerate(plan.buffers) if buffer.kind == TEMP]:
-        refuse("open.stacks", "every temporary expected, each once")
+    temporaries = [k for k, buffer in enumerate(plan.buffers) if buffer.kind == TEMP]
+    for order in model.plan.orders:
+        if sorted(chain.from_iterable(stack.buffers for stack in order)) != temporaries:
+            refuse("open.orders", "every temporary expected, each once")
+    if not 1 <= len(model.plan.orders) <= MOST_ORDERS:
+        refuse("open.orders", f"1 to {MOST_ORDERS} expected")
     for k, kernel in enumerate(plan.kernels):
         if kernel.tensor_maps:
             refuse(f"plan.kernels[{k}]", "a tensor map has the same sizes in every run")
@@ -201,6 +227,40 @@ def _condition(data: object, count: int, where: str) -> tuple[int, str, bool]:
     return manifest.integer(0, count - 1)(place, where), relation, truth
 
 
+def _choice(data: object, plan: Plan, formulas: Formulas, where: str) -> Choices:
+    if not isinstance(data, dict) or data.keys() != CHOICE:
+        refuse(where, f"the fields {', '.join(sorted(CHOICE))} expected")
+    kernel = manifest.integer(0, len(plan.kernels) - 1)
+    points = manifest.integer(0, len(formulas) - 1)(data["points"], where)
+    starts = manifest.list_of(manifest.integer(0, LARGEST), most=MOST_VARIANTS)(data["starts"], where)
+    kernels = manifest.list_of(kernel, length=len(starts))(data["kernels"], where)
+    if not starts or starts[0] != 0 or list(starts) != sorted(set(starts)):
+        refuse(where, f"starts that rise from 0 expected, found {quote(list(starts))}")
+    found = Choices(kernel(data["kernel"], where), points, starts, kernels, _regrets(data["regrets"], formulas, where))
+    own = plan.kernels[found.kernel]
+    for other in (plan.kernels[k] for k in kernels):  # they are called with the same arguments
+        if (other.language, other.programmatic) != (own.language, own.programmatic):
+            refuse(where, f"kernel {other.name} cannot take the place of {own.name}")
+    return found
+
+
+def _regrets(data: object, formulas: Formulas, where: str) -> tuple[tuple[tuple[int, ...], float], ...]:
+    found = []
+    for one in data if isinstance(data, list) and len(data) <= MOST_REGRETS else (None,):
+        sizes, ratio = one if isinstance(one, list) and len(one) == 2 else (None, None)
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not math.isfinite(ratio):
+            refuse(where, f"sizes and a ratio expected, found {quote(one)}")
+        counted = manifest.list_of(manifest.integer(0, ANY), length=len(formulas.dims))
+        found.append((counted(sizes, where), float(ratio)))
+    return tuple(found)
+
+
+def _order(data: object, where: str) -> tuple[Stack, ...]:
+    if not isinstance(data, list):
+        refuse(where, f"a list of stacks expected, found {quote(data)}")
+    return tuple(_stack(one, number, f"{where}[{number}]") for number, one in enumerate(data))
+
+
 def _stack(data: object, number: int, where: str) -> Stack:
     if not isinstance(data, list) or len(data) != 2:
         refuse(where, f"two lists of positions expected, found {quote(data)}")
@@ -209,14 +269,14 @@ def _stack(data: object, number: int, where: str) -> Stack:
     return Stack(buffers, above)
 
 
-def _output(data: object, count: int, where: str) -> tuple[int | Place | str, ...]:
+def _output(data: object, dims: Mapping[str, Dim], count: int, where: str) -> tuple[int | Place | Dim, ...]:
     if not isinstance(data, list) or len(data) > manifest.MAX_RANK:
         refuse(where, f"a list of at most {manifest.MAX_RANK} extents expected")
-    found: list[int | Place | str] = []
+    found: list[int | Place | Dim] = []
     for one in data:
         match one:
             case str() if 0 < len(one) <= 1_000:
-                found.append(one)
+                found.append(dims.get(one) or Dim(one, 0, ANY))
             case {"place": place, **rest} if not rest:
                 found.append(Place(manifest.integer(0, count - 1)(place, where)))
             case _:

@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from gpucomp.artifact.formulas import Formulas, damaged
-from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan
+from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan, Repeat
 from gpucomp.ir.run_numbers import number_of
 from gpucomp.ir.types import NAMED
 
 OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
 MOST_BYTES = 1 << 48  # of a buffer, and of the arena
-MOST_GROUPS = (1 << 31) - 1
+MOST_GROUPS = MOST_STEPS = (1 << 31) - 1
 Made = TypeVar("Made")
 
 
@@ -40,12 +40,16 @@ class Stack:
     above: tuple[int, ...]  # positions of earlier stacks
 
 
+Stacks = tuple[Stack, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """Kernels for parts of the range: each run launches one of ``kernels`` where the plan says ``kernel``.
 
-    It is the last whose start is at most the number at place ``points``. ``starts`` rise from 0. ``regrets`` are for people: at
-    some sizes of the dimensions, the predicted ratio to the fastest schedule that is known for them.
+    Nothing else launches ``kernels``. It is the last whose start is at most the number at place ``points``. ``starts`` rise
+    from 0. ``regrets`` are for people: at some sizes of the dimensions, the predicted ratio to the fastest schedule that is
+    known for them.
     """
 
     kernel: int
@@ -59,11 +63,12 @@ class Choices:
 class OpenPlan:
     """A plan with formulas, which is right for sizes that meet ``conditions``.
 
-    plan        shapes and bytes of buffers, task counts of kernels and their ``numbers`` can be a ``Place``. A number of a
+    plan        shapes and bytes of buffers, work-groups of kernels and their ``numbers`` can be a ``Place``. A number of a
                 kernel is a pair of its kind and a place, see ``gpucomp.kernel.run_sizes``
     conditions  (place, relation, truth): whether the number at the place is in this relation to 0
-    stacks      how temporaries lie in the arena, in an order in which their offsets can be computed. Any two that live at
-                the same time are in a fixed order there, whatever their sizes
+    orders      how temporaries may lie in the arena: of each the stacks, in an order in which offsets can be computed. In one
+                of them, any two that live at the same time are in a fixed order, whatever their sizes. A plan takes the
+                smallest
     alignment   of the offsets, in bytes
     choices     kernels that have variants. All of them are in the plan
     """
@@ -71,7 +76,7 @@ class OpenPlan:
     plan: Plan
     formulas: Formulas
     conditions: tuple[tuple[int, str, bool], ...]
-    stacks: tuple[Stack, ...]
+    orders: tuple[Stacks, ...]
     alignment: int
     choices: tuple[Choices, ...] = ()
 
@@ -117,7 +122,11 @@ class OpenPlan:
         buffers, nbytes = list(plan.buffers), t.nbytes.copy()
         for position, which in t.open_buffers:
             nbytes[position] = bytes_of[which]
-        offsets, arena = self._place(nbytes)
+        offsets, arena = placed(self.orders[0], nbytes, self.alignment)
+        for order in self.orders[1:]:
+            others, other = placed(order, nbytes, self.alignment)
+            if other < arena:
+                offsets, arena = others, other
         if max(bytes_of, default=0) > MOST_BYTES or arena > MOST_BYTES:
             raise damaged(f"more than {MOST_BYTES} bytes at {dict(sizes)}")
         for position, which in t.open_buffers:
@@ -128,41 +137,64 @@ class OpenPlan:
             buffers[position] = _made(Buffer, vars(buffers[position]) | {"numbers": told(values)})
         for position in t.fixed_temporaries:
             buffers[position] = _made(Buffer, vars(buffers[position]) | {"offset": offsets[position]})
+        if max(itemgetter(*t.groups)(values)) > MOST_GROUPS:
+            raise damaged(f"more than {MOST_GROUPS} groups at {dict(sizes)}")
         given = [number_of(kind, values[place]) for kind, place in t.given]
         kernels = list(plan.kernels)
-        for position, groups, own in t.open_kernels:
-            found = groups(values)
-            if max(found) > MOST_GROUPS:
-                raise damaged(f"{max(found)} groups at {dict(sizes)}")
-            fields = vars(kernels[position]).copy()
-            fields["groups"], fields["numbers"] = found, own(given)
-            kernels[position] = _made(CompiledKernel, fields)
-        for choice in self.choices:
-            which = bisect_right(choice.starts, values[choice.points]) - 1
-            kernels[choice.kernel] = kernels[choice.kernels[max(which, 0)]]
-        changed = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        for choice in self.choices:  # what is not launched is in the plan too, as what is
+            which = choice.kernels[max(bisect_right(choice.starts, values[choice.points]) - 1, 0)]
+            for position in (choice.kernel, *choice.kernels):
+                kernels[position] = plan.kernels[which]
+        made: dict[int, CompiledKernel] = {}
+        for position, kernel in enumerate(kernels):
+            one = made.get(id(kernel))
+            if one is None and (how := t.open_kernels.get(id(kernel))) is not None:
+                fields = vars(kernel).copy()
+                fields["groups"], fields["numbers"] = how[0](values), how[1](given)
+                one = made[id(kernel)] = _made(CompiledKernel, fields)
+            kernels[position] = one or kernel
+        changed: dict[str, Any] = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
+        if plan.repeats:
+            changed["repeats"] = tuple(self._loop(repeat, numbers, buffers, sizes) for repeat in plan.repeats)
         return _made(Plan, vars(plan) | changed)
+
+    def _loop(
+        self, repeat: Repeat, numbers: Sequence[int], buffers: Sequence[Buffer], sizes: Mapping[str, int]
+    ) -> Repeat:
+        """The loop at ``sizes``. Raises ``ArtifactError`` if it would leave a buffer."""
+
+        def plain(n: Any) -> Any:
+            return numbers[n.number] if isinstance(n, Place) else n
+
+        count, advances = plain(repeat.count), tuple(tuple(map(plain, row)) for row in repeat.advances)
+        if not 0 <= count <= MOST_STEPS:
+            raise damaged(f"{count} steps of a loop at {dict(sizes)}")
+        for launch, row in zip(self.plan.launches[repeat.first : repeat.last], advances, strict=True):
+            for position, advance in zip(launch.args, row, strict=True):
+                if count * abs(advance) > buffers[position].nbytes:
+                    raise damaged(f"a loop of {count} steps leaves buffer {buffers[position].name!r} at {dict(sizes)}")
+        return Repeat(repeat.first, repeat.last, count, advances)
 
     @cached_property
     def _template(self) -> _Template:
         return _Template(self.plan, len(self.formulas))
 
-    def _place(self, nbytes: Sequence[int]) -> tuple[list[int], int]:
-        """The offsets of buffers of these bytes, -1 for those that are not in the arena, and the bytes of the arena."""
-        ends: list[int] = []
-        offsets = [-1] * len(nbytes)
-        alignment = self.alignment
-        for stack in self.stacks:
-            start, most = 0, 0
-            for below in stack.above:
-                if ends[below] > start:
-                    start = ends[below]
-            for position in stack.buffers:
-                offsets[position] = start
-                if nbytes[position] > most:
-                    most = nbytes[position]
-            ends.append((start + most + alignment - 1) // alignment * alignment)
-        return offsets, max(ends, default=0)
+
+def placed(stacks: Stacks, nbytes: Sequence[int], alignment: int) -> tuple[list[int], int]:
+    """The offsets of buffers of these bytes, -1 for those that are not in the arena, and the bytes of the arena."""
+    ends: list[int] = []
+    offsets = [-1] * len(nbytes)
+    for stack in stacks:
+        start, most = 0, 0
+        for below in stack.above:
+            if ends[below] > start:
+                start = ends[below]
+        for position in stack.buffers:
+            offsets[position] = start
+            if nbytes[position] > most:
+                most = nbytes[position]
+        ends.append((start + most + alignment - 1) // alignment * alignment)
+    return offsets, max(ends, default=0)
 
 
 class _Template:
@@ -198,20 +230,25 @@ class _Template:
             position for position, b in enumerate(plan.buffers) if b.kind == TEMP and position not in changed
         ]
         given: dict[Any, int] = {}
-        self.open_kernels = [
-            (
-                position,
+        self.open_kernels = {  # by the kernels' identities, which last as long as the plan
+            id(one): (
                 getter(one.groups),
                 _getter([given.setdefault(pair, len(given)) for pair in cast(tuple[Any, ...], one.numbers)]),
             )
-            for position, one in enumerate(plan.kernels)
+            for one in plan.kernels
             if one.numbers or any(isinstance(n, Place) for n in one.groups)
-        ]
+        }
         self.given: list[tuple[str, int]] = list(given)
         extents: Iterator[Any] = chain(*(b.shape for b in plan.buffers), *(k.groups for k in plan.kernels))
-        found = sorted({n.number for n in extents if isinstance(n, Place)})
-        self.extents = (*found, *([*found, 0, 0][:2])) if len(found) < 2 else tuple(found)
+        self.extents = _at_least_two({n.number for n in extents if isinstance(n, Place)})
+        counts: Iterator[Any] = chain(*(k.groups for k in plan.kernels))
+        self.groups = _at_least_two({n.number for n in counts if isinstance(n, Place)})
         self.constants = list(places)
+
+
+def _at_least_two(places: set[int]) -> tuple[int, ...]:
+    """``places`` for ``itemgetter``, which gives a tuple of several only."""
+    return tuple(sorted(places)) if len(places) > 1 else (*places, *places) or (0, 0)
 
 
 def _getter(positions: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
@@ -230,7 +267,7 @@ def _made(kind: type[Made], fields: dict[str, Any]) -> Made:
 
 def stacks_of(
     offsets: Mapping[int, int], lives: Mapping[int, Sequence[int]], takes_over: Mapping[int, Sequence[int]]
-) -> tuple[Stack, ...]:
+) -> Stacks:
     """The order in which temporary buffers lie above each other in an arena, from the ``offsets`` of an example.
 
     ``lives`` has the first and the last step of each buffer, ``takes_over`` the dying buffers of its size whose memory it

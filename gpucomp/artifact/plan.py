@@ -38,8 +38,9 @@ class CompiledKernel:
 
     ``groups``, ``items``, ``shared``: see ``kernel.geometry.Geometry``. ``binary`` names the member of the file that
     holds the machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value after the
-    buffers. ``numbers`` are what a run gives a kernel for any size: the last pointer is to an array of them, as i64. A
-    ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic dependent launch).
+    buffers. ``numbers`` are what a run gives a kernel for any size, as 64-bit integers after the buffers; on the CPU the last
+    pointer is to an array of them. A ``programmatic`` kernel itself waits for the launches before it (CUDA: programmatic
+    dependent launch).
 
     ``operations`` is the number of operations of one launch, on numbers of type ``arithmetic``. A multiply-add counts
     as two, and a convolution always as a direct convolution. ``traffic`` is the number of bytes that must be moved at
@@ -86,12 +87,33 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """Launches ``first .. last - 1`` run in this order ``count`` times.
+
+    ``advances`` has a tuple for each launch: by how many bytes each argument advances with every step. A step whose
+    argument advances by -n bytes begins n bytes before the one before it; the first one begins ``count - 1`` times n bytes
+    after the beginning of the buffer.
+    """
+
+    first: int
+    last: int
+    count: int
+    advances: tuple[tuple[int, ...], ...]
+
+    def start(self, advance: int) -> int:
+        """Where an argument with this ``advance`` begins in the first step, in bytes from the beginning of its buffer."""
+        return max(-advance, 0) * max(self.count - 1, 0)
+
+
+@dataclass(frozen=True)
 class Plan:
     """A whole compiled model. ``inputs`` and ``outputs`` are positions in ``buffers``; an output can be an input or a weight.
 
     ``features`` are the features of the target that a device needs to run the machine code. ``precision`` is the
     precision that kernels may round to, except for nodes that match ``keep_fp32``. Kernels compiled while the model
     runs obey both.
+
+    ``repeats`` are the loops, in the order of their launches. None overlaps another.
 
     ``input_containers`` and ``output_containers`` map each sequence or optional of the model to the names of the inputs
     or outputs that hold its elements, or to ``None`` for an empty optional; see ``Graph``.
@@ -114,3 +136,11 @@ class Plan:
     keep_fp32: tuple[str, ...] = ()
     input_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     output_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    repeats: tuple[Repeat, ...] = ()
+
+    def counts(self) -> list[int]:
+        """How often each launch runs."""
+        counts = [1] * len(self.launches)
+        for repeat in self.repeats:
+            counts[repeat.first : repeat.last] = [repeat.count] * (repeat.last - repeat.first)
+        return counts

@@ -19,6 +19,7 @@ from gpucomp.ir.graph import Constant, Graph, Value, input_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.passes.precision import KernelStorage
+from gpucomp.kernel.repeat import apart
 from gpucomp.kernel.step import KernelStep, Step
 from gpucomp.lowering import wanted_passes as wanted_kernel_passes
 from gpucomp.ops.interpreter import evaluate, interpret
@@ -136,7 +137,7 @@ def _verdict(
 def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> list[tuple[str, Alone]]:
     """Every kernel as a program of its own; kernels that write the same value are one group. The interpreter computes the
     operands and the expected results."""
-    graph, steps = lowered.graph, [step for step in lowered.steps if isinstance(step, KernelStep)]
+    graph, steps = lowered.graph, [s for s in apart(lowered.steps) if isinstance(s, KernelStep)]
     values = list(dict.fromkeys(v for step in steps for v in (*step.inputs, *step.outputs) if v.op is not Constant))
     arrays = dict(zip(values, evaluate(values, {v: given[v.attrs["label"]] for v in graph.inputs}), strict=True))
     found = []

@@ -320,10 +320,7 @@ def bench(
     """Measure the latency of MODEL (.onnx or .gpuc). Inputs without --input are random."""
     profiled = profiled or trace is not None or output is not None
     if trace_file is not None:
-        if static or profiled or files:
-            others = "--static, --profile, --trace, --output and --input"
-            raise UsageError(f"--shapes-from runs many sizes on random inputs: it excludes {others}", code="GPC2028")
-        _bench_trace(how, trace_file, report)
+        _bench_trace(how, trace_file, report, alone=not (static or profiled or files))
         return
     if static and profiled:
         raise UsageError(
@@ -338,8 +335,7 @@ def bench(
 
     percentiles = _percentiles(percentile)
     _check_early(files)
-    start, exe = time.perf_counter(), open_model(how, files, runs=True)
-    compile_s = time.perf_counter() - start
+    exe, compile_s = _opened(how, files)
     given, inputs = _given(exe, files, preprocess)
     with progress("measuring", duration_s + warmup_ms / 1e3):
         latency = measure.measure(
@@ -368,8 +364,17 @@ def bench(
     _tell(lines, text, report, found)
 
 
-def _bench_trace(how: ModelOptions, path: Path, report: Path | None) -> None:
-    """Measure the sizes of a trace."""
+def _opened(how: ModelOptions, files: tuple[str, ...]) -> tuple[Executable, float]:
+    """The model, and the seconds until it was there."""
+    start = time.perf_counter()
+    return open_model(how, files, runs=True), time.perf_counter() - start
+
+
+def _bench_trace(how: ModelOptions, path: Path, report: Path | None, *, alone: bool) -> None:
+    """Measure the sizes of a trace. ``alone``: without options for one set of sizes."""
+    if not alone:
+        others = "--static, --profile, --trace, --output and --input"
+        raise UsageError(f"--shapes-from runs many sizes on random inputs: it excludes {others}", code="GPC2028")
     from gpucomp.cli import trace as traces
     from gpucomp.runtime.any_shape import AnyShapeExecutable
 

@@ -15,7 +15,7 @@ from gpucomp.errors import ScheduleError, UsageError, quote
 from gpucomp.ir.graph import Constant, Input, Node, Value
 from gpucomp.ir.printer import MAX_ELEMENTS, Namer, format_attr, format_node
 from gpucomp.kernel.pipeline import format_step
-from gpucomp.kernel.step import KernelStep
+from gpucomp.kernel.step import KernelStep, RepeatStep
 from gpucomp.report.journey import Change, Journey, changes, steps_of
 from gpucomp.schedule import rank
 from gpucomp.schedule.scheduled import Scheduled
@@ -220,6 +220,8 @@ def _made_of(step: Step, journey: Journey) -> str:
 
 def _final(number: int, journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool) -> list[str]:
     step, plain = lowered.steps[number], lowered.unpacked[number]
+    if isinstance(step, RepeatStep):
+        return [f"A loop: the next {step.length} kernels run {step.count} times"]
     if not (isinstance(step, KernelStep) and isinstance(plain, KernelStep)):
         return [f"On the host: {step.why or 'numpy runs it'}"]
     rendered = lowered.rendered[step]

@@ -149,7 +149,6 @@ def open_summary(exe: AnyShapeExecutable) -> list[str]:
     plan, opened = contents.plan, contents.open.plan
     infos = kernels_of(plan)
     weights = sum(b.nbytes for b in plan.buffers if b.kind == WEIGHT)
-    at = ", ".join(f"{plain(name)}={size}" for name, size in contents.open.example.items())
     where = dict.fromkeys(opened.condition_text(*condition) for condition in opened.conditions)
     return [
         f"model     {quote(plan.model)}",
@@ -160,9 +159,15 @@ def open_summary(exe: AnyShapeExecutable) -> list[str]:
         *(f"input     {plain(spec)}" for spec in exe.inputs),
         *(f"output    {plain(spec)}" for spec in exe.outputs),
         f"kernels   {len(infos)}: {counted(info.family for info in infos)}" if infos else "kernels   0",
-        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes) at {at}",
+        *([f"variants  {several(len(opened.choices), 'kernel')} chosen by the sizes"] if opened.choices else []),
+        *(f"fixed     a program for {_sizes(sizes)}" for sizes, _ in contents.fixed),
+        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes) at {_sizes(contents.open.example)}",
         f"weights   {size(weights)} ({weights} bytes)",
     ]
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{plain(name)}={number}" for name, number in sizes.items())
 
 
 def open_kernels(exe: AnyShapeExecutable) -> list[str]:

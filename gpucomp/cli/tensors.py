@@ -59,7 +59,9 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
     shapes: dict[str, Any] = {}
     for text in (part for given in texts for part in _apart(given)):
         whole = re.fullmatch(rf"(?s:(.+)):(\[{SIZES}(?:,{SIZES})*\]|none|{SIZES})", text)
-        name, sizes = (whole[1], whole[2]) if whole else text.rpartition(":")[::2]
+        front, brace, back = text.partition("{")
+        name, sizes = (whole[1], whole[2]) if whole else front.rpartition(":")[::2]
+        sizes += "" if whole else brace + back
         listed = re.fullmatch(rf"\[({SIZES}(,{SIZES})*)\]", sizes)
         if not whole:
             raise UsageError(
@@ -87,6 +89,10 @@ def _advice(name: str, sizes: str) -> str:
     """What is meant by sizes as other programs write them."""
     if not name:
         return ""
+    if "{" in sizes:
+        given = re.search(r"\{[^{}]*\}?", sizes)
+        said = quote(given[0]) if given else quote(sizes)
+        return f"; {said}: a size that each run decides is {{n}}, {{n:1..8}}, or with a multiple {{n:32..1536:32}}"
     if re.search(r"-\s*\d|\bdyn|\?|\*", sizes):
         return "; sizes are fixed when a model is compiled: give a number for each open dimension"
     if re.fullmatch(r"[\[(]?\s*\d+(\s*[,;X*]\s*\d+)*\s*,?[\])]?", sizes):

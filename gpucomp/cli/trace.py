@@ -54,29 +54,14 @@ def read(path: Path, exe: AnyShapeExecutable) -> Trace:
 
 
 def _sizes(line: str, where: str, exe: AnyShapeExecutable) -> dict[str, int]:
-    names = ", ".join(map(quote, exe.dims))
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
+        names = ", ".join(map(quote, exe.dims))
         raise UsageError(f"{where}: a JSON object with a size for each of {names} expected", code="GPC2035")
-    if all(type(size) is int for size in given.values()):
-        return exe.checked_sizes(given)
-    shapes = {spec.name: spec.shape for spec in exe.inputs}
-    for name, shape in shapes.items():
-        rank = len(shape)
-        one = given.get(name)
-        if not isinstance(one, list) or len(one) != rank or not all(type(size) is int for size in one):
-            raise UsageError(
-                f"{where}: a list of {several(rank, 'size')} for input {quote(name)} expected", code="GPC2035"
-            )
-        for axis, (wanted, size) in enumerate(zip(shape, one, strict=True)):
-            if not isinstance(wanted, Dim) and wanted != size:
-                raise UsageError(
-                    f"{where}: dimension {axis} of input {quote(name)} is {wanted}, found {size}", code="GPC2035"
-                )
-    return exe.sizes_in({name: given[name] for name in shapes})
+    return exe.sizes_from(given, where)
 
 
 def feeds(trace: Trace, exe: AnyShapeExecutable) -> Callable[[Mapping[str, int]], dict[str, np.ndarray]]:

@@ -73,7 +73,7 @@ def expensive(nodes: Mapping[int, Node], reads: Mapping[int, Collection[int]]) -
     ``reads[k]`` has the numbers of the nodes that make the operands of node ``k``; all are lower than ``k``. The result is
     empty if there is too little work.
     """
-    work_of = {k: _work(node) for k, node in nodes.items() if node.op.algorithm is not None}
+    work_of = {k: _work(node) for k, node in nodes.items() if _has_kernels(node)}
     whole = sum(work_of.values())
     if whole < PART_WORK:
         return frozenset()
@@ -86,6 +86,10 @@ def expensive(nodes: Mapping[int, Node], reads: Mapping[int, Collection[int]]) -
         if k in above:
             above.update(r for r in reads[k] if r in nodes)
     return frozenset(below & above)
+
+
+def _has_kernels(node: Node) -> bool:
+    return node.op.algorithm is not None or node.op is ops.Repeat
 
 
 def _work(node: Node) -> int:

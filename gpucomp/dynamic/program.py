@@ -353,7 +353,7 @@ class DynamicModel:
         expensive enough to compile at once.
         """
         graph = part.graph
-        constants = [v for node in graph.nodes() for v in node.attrs.values() if isinstance(v, np.ndarray)]
+        constants = [v for node in graph.every_node() for v in node.attrs.values() if isinstance(v, np.ndarray)]
         key = f"{format_graph(graph, constants=False)}\n{list(map(_identity, constants))}"
         if key not in self._compiled:
             if not part.rows and part.work < REPEATED_WORK and not self._was_met(key):

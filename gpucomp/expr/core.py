@@ -19,8 +19,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gpucomp.expr.functions import FUNCTIONS
+from gpucomp.ir.extremes import largest, smallest
 from gpucomp.ir.polynomial import denominator
-from gpucomp.ir.size import Size, assumed, at_most, below, largest, smallest
+from gpucomp.ir.size import Size, assumed, at_most, below
 from gpucomp.ir.types import BOOL, I64, DType
 
 Number = int | float | bool

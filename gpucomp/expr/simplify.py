@@ -38,7 +38,8 @@ from gpucomp.expr.core import (
     select,
     transform,
 )
-from gpucomp.ir.size import Size, at_most, below, divides, hint, is_one, is_zero, largest, same, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, at_most, below, divides, hint, is_one, is_zero, same
 from gpucomp.ir.size import bounds as bounds_of_size
 from gpucomp.ir.types import BOOL, I64
 
@@ -227,6 +228,12 @@ def _join_quotients(constant: Any, terms: Terms) -> tuple[Any, Terms]:
                         terms[t] = terms.get(t, 0) + c * factor
                     return _join_quotients(constant + inner_constant * factor, _without_zeros(terms))
     return constant, terms
+
+
+def same_form(first: Expr, second: Expr) -> bool:
+    """Whether two integer expressions are the same sum of terms. No condition is noted."""
+    (constant, terms), (other, others) = linear(first), linear(second)
+    return same(constant, other) and terms.keys() == others.keys() and all(same(f, others[t]) for t, f in terms.items())
 
 
 def simplify(expr: Expr) -> Expr:

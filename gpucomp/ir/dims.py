@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import cycle
 
-from gpucomp.errors import InputError, quote
+from gpucomp.errors import InputError, UsageError, quote, several
 from gpucomp.ir.dim import Dim
 
 Extent = int | Dim
@@ -27,7 +28,7 @@ class OpenShapes:
     said: Mapping[str, str]
     unlisted: Mapping[str, object]
 
-    @property
+    @cached_property
     def dims(self) -> dict[str, Dim]:
         """The dimensions by their names, in the order of the inputs."""
         found = (dim for shape in self.shapes.values() for dim in shape)
@@ -73,6 +74,32 @@ class OpenShapes:
                     f"dimension {quote(name)} {found}, {dim.range} expected, as {self.said[name]} says", code="GPC2111"
                 )
         return {name: sizes[name] for name in dims}
+
+    def sizes_from(self, given: object, where: str) -> dict[str, int]:
+        """The sizes in a mapping of dimensions to sizes (``{"n": 3}``), or of inputs to shapes (``{"x": (3, 80)}``).
+
+        Raises ``UsageError`` (GPC2035) for anything else, and as ``sizes`` and ``checked``. ``where`` is said first.
+        """
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            names = ", ".join(map(quote, self.dims))
+            raise UsageError(
+                f"{where}: an object with a size for each of {names} expected, found {quote(given)}", code="GPC2035"
+            )
+        if all(type(size) is int for size in given.values()):
+            return self.checked(given)
+        for name, shape in self.shapes.items():
+            one, rank = given.get(name), len(shape)
+            if not isinstance(one, list | tuple) or len(one) != rank or not all(type(size) is int for size in one):
+                raise UsageError(
+                    f"{where}: a list of {several(rank, 'size')} for input {quote(name)} expected", code="GPC2035"
+                )
+            for axis, (wanted, size) in enumerate(zip(shape, one, strict=True)):
+                if not isinstance(wanted, Dim) and wanted != size:
+                    raise UsageError(
+                        f"{where}: dimension {axis} of input {quote(name)} is {wanted}, found {size}", code="GPC2035"
+                    )
+        found = self.sizes({name: given[name] for name in self.shapes})
+        return {name: found[name] for name in self.dims}
 
     def at(self, sizes: Mapping[str, object]) -> dict[str, object]:
         """The shapes of all inputs at ``sizes``, as ``compile`` takes them."""

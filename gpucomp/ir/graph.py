@@ -271,6 +271,14 @@ class Graph:
         """All nodes that the outputs need, operands first. Iterative, so any depth is possible."""
         return topological(v.node for v in self.outputs)
 
+    def every_node(self) -> Iterator[Node]:
+        """All nodes, and those of the bodies of loops."""
+        for node in self.nodes():
+            yield node
+            for body in node.attrs.values():
+                if isinstance(body, Graph):
+                    yield from body.every_node()
+
     def uses(self) -> Counter[Value]:
         """How often each value is read, by nodes and as a graph output. Computed on demand, never stored."""
         counts: Counter[Value] = Counter(self.outputs)

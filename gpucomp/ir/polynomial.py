@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Protocol, cast
+
+from gpucomp.errors import quote
 
 Exact = int | Fraction
 Interval = tuple[Exact, Exact]
@@ -78,7 +82,13 @@ class Symbol:
         return narrowed(self, self.low, self.high)
 
     def __str__(self) -> str:
-        return self.name
+        return _in_formulas(self.name)
+
+
+@lru_cache(maxsize=1024)
+def _in_formulas(name: str) -> str:
+    """``name``, quoted if it could be taken for a number or a formula: different sizes have different texts."""
+    return name if re.fullmatch(r"[^\W\d][\w.:]*", name) else quote(name)
 
 
 def plain(number: Exact) -> Exact:

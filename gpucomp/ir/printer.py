@@ -44,6 +44,8 @@ def format_attr(value: Any) -> str:
         return f"[{flat}{', ...' if value.size > MAX_ELEMENTS else ''}]"
     if isinstance(value, np.dtype):
         return str(value)
+    if isinstance(value, Graph):
+        return f"graph of {len(value.nodes())} nodes"
     return repr(value)
 
 
@@ -52,7 +54,9 @@ def format_node(node: Node, namer: Namer) -> str:
     operands = [namer(v) for v in node.inputs]
     attrs = [f"{k}={format_attr(v)}" for k, v in node.attrs.items() if v is not None]
     types = ", ".join(map(str, node.types))
-    return f"{namer(node[0])} = {node.op}({', '.join(operands + attrs)}) : {types}"
+    line = f"{namer(node[0])} = {node.op}({', '.join(operands + attrs)}) : {types}"
+    bodies = [format_graph(v).rstrip() for v in node.attrs.values() if isinstance(v, Graph)]
+    return "\n".join([line, *(f"    {inner}" for body in bodies for inner in body.splitlines())])
 
 
 def format_graph(graph: Graph, namer: Namer | None = None, *, constants: bool = True) -> str:

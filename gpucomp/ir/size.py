@@ -12,16 +12,15 @@ as a plain number, for example in ``range``, is such a condition too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain
 from typing import Any, Protocol, Union, cast
 
 from gpucomp.ir.dim import Dim
+from gpucomp.ir.example import example_now
 from gpucomp.ir.polynomial import (
     Atom,
     Exact,
@@ -172,10 +171,7 @@ class Size:
             other = Fraction(other)
         if not isinstance(other, Size | int | Fraction):
             return NotImplemented
-        terms = dict(self.terms)
-        for monomial, c in terms_of(other).items():
-            terms[monomial] = terms.get(monomial, 0) + c
-        return made(terms)
+        return made(added(self.terms, terms_of(other)))
 
     __radd__ = __add__
 
@@ -338,7 +334,7 @@ def _by_number(top: Operand, n: int) -> Any:
     inner = next((m[0] for m, c in top.terms.items() if len(m) == 1 and c == 1), None)
     if isinstance(inner, Quotient) and isinstance(inner.bottom, int) and len(top.terms) == 1 + bool(constant):
         return quotient(inner.top + constant * inner.bottom, inner.bottom * n)
-    return made({(_affordable(Quotient(top, n)),): 1})
+    return made({(affordable(Quotient(top, n)),): 1})
 
 
 def _by_size(top: Operand, bottom: Size) -> Any:
@@ -358,7 +354,7 @@ def _by_size(top: Operand, bottom: Size) -> Any:
         low, high = bounds(remaining)
         least = bounds(bottom)[0]
         if low < 0 or high >= least:
-            whole[(_affordable(Quotient(remaining, bottom)),)] = 1
+            whole[(affordable(Quotient(remaining, bottom)),)] = 1
     return made(whole)
 
 
@@ -386,47 +382,11 @@ def _multiple(top: Operand, bottom: Size) -> Exact | None:
     return factor if not factors and isinstance(factor, int) else None
 
 
-def smallest(*parts: Operand) -> Any:
-    """The least of ``parts``, without a condition."""
-    return _choice(parts, least=True)
-
-
-def largest(*parts: Operand) -> Any:
-    """The greatest of ``parts``, without a condition."""
-    return _choice(parts, least=False)
-
-
-def _choice(parts: Sequence[Operand], *, least: bool) -> Any:
-    scale = math.lcm(*(denominator(terms_of(part)) for part in parts))
-    if scale > 1:  # an atom is a whole number
-        return _choice([part * scale for part in parts], least=least) / Fraction(scale)
-    kept: list[Operand] = []
-    for part in chain.from_iterable(_parts(part, least) for part in parts):
-        if any(_proved(other, part, least) for other in kept):
-            continue
-        kept = [other for other in kept if not _proved(part, other, least)]
-        kept.append(part)
-    return kept[0] if len(kept) == 1 else made({(_affordable(Choice(least, tuple(sorted(kept, key=str)))),): 1})
-
-
-def _affordable(atom: Quotient | Choice) -> Quotient | Choice:
+def affordable(atom: Quotient | Choice) -> Quotient | Choice:
     """``atom``. Raises ``ValueError`` if its formula is too long: formulas share parts, and are walked as trees."""
     if atom.cost > MOST_ATOMS:
         raise ValueError(f"a formula of more than {MOST_ATOMS} parts")
     return atom
-
-
-def _parts(size: Operand, least: bool) -> Sequence[Operand]:
-    """The parts of a choice of the same kind, else ``size`` itself."""
-    atom = next(iter(size.terms))[0:1] if isinstance(size, Size) and len(size.terms) == 1 else ()
-    whole = atom and isinstance(atom[0], Choice) and atom[0].least == least and same(size, made({atom: 1}))
-    return atom[0].parts if whole and isinstance(atom[0], Choice) else (size,)
-
-
-def _proved(first: Operand, second: Operand, least: bool) -> bool:
-    """Whether ``first`` is never greater (with ``least``), or never less, than ``second``."""
-    low, high = bounds(second - first)
-    return low >= 0 if least else high <= 0
 
 
 # values
@@ -455,27 +415,8 @@ def hint(size: Operand) -> Exact:
     """The value at the example sizes, or at those of the innermost ``exemplified`` block."""
     if not isinstance(size, Size):
         return size
-    instead = _instead.get()
+    instead = example_now()
     return size.hint if instead is None else cast(Exact, value_at(size, dict(instead)))
-
-
-Example = tuple[tuple[str, int], ...]
-_instead: ContextVar[Example | None] = ContextVar("instead", default=None)
-
-
-@contextmanager
-def exemplified(sizes: Mapping[str, int]) -> Iterator[None]:
-    """In this block, what only decides speed is decided for ``sizes``. Conditions are still those of the example."""
-    token = _instead.set(tuple(sizes.items()))
-    try:
-        yield
-    finally:
-        _instead.reset(token)
-
-
-def example_now() -> Example | None:
-    """The sizes of the innermost ``exemplified`` block."""
-    return _instead.get()
 
 
 def same_shape(first: Sequence[Operand], second: Sequence[Operand]) -> bool:

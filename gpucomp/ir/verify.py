@@ -30,5 +30,8 @@ def verify(graph: Graph) -> None:
                 expected = infer(node.op, [v.type for v in node.inputs], node.attrs, node.name)
             except ShapeError as error:
                 raise VerifyError(f"{node!r} is ill-typed: {error}") from error
+        for body in node.attrs.values():
+            if isinstance(body, Graph):
+                verify(body)
         if len(expected) != len(node.types) or not all(map(TensorType.agrees, expected, node.types)):
             raise VerifyError(f"{node!r}: its type rule gives {', '.join(map(str, expected))}")

@@ -20,7 +20,7 @@ from gpucomp.kernel.body import (
 )
 from gpucomp.kernel.ir import HANDED, Body, FusedLayer, FusedLayers, Kernel, format_kernel, is_kernel_of, kernel_of
 from gpucomp.kernel.rename import canonical, rename
-from gpucomp.kernel.step import HostStep, KernelStep, Step, is_step_of
+from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step, is_step_of
 
 __all__ = [
     "HANDED",
@@ -34,6 +34,7 @@ __all__ = [
     "KernelStep",
     "Loops",
     "Math",
+    "RepeatStep",
     "RowStatistics",
     "Rowwise",
     "Scan",

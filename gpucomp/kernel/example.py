@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from gpucomp.expr.core import Const, Expr, Reduce, Var, index, loads, reduce, transform, var
-from gpucomp.ir.size import Example, Size, example_now, hint
+from gpucomp.expr.core import Const, Expr, Reduce, Var, index, loads, reduce, transform, var, walk
+from gpucomp.ir.example import Example, example_now
+from gpucomp.ir.size import Size, hint
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel.body import Contraction
 from gpucomp.kernel.ir import FusedLayers, Kernel
@@ -46,7 +47,8 @@ def _example_of(kernel: Kernel, example: Example | None) -> Kernel:
 def is_fixed(body: Contraction, operand: str) -> bool:
     """Whether ``operand`` (``a`` or ``b``) has the same elements in every run if it is constant."""
     axes = (*body.batch, *body.k, *(body.m if operand == "a" else body.n))
-    return not any(isinstance(axis.extent, Size) for axis in axes)
+    numbers = (node.value for node in walk(body.a if operand == "a" else body.b) if isinstance(node, Const))
+    return not any(isinstance(n, Size) for n in (*numbers, *(axis.extent for axis in axes)))
 
 
 def at(kernel: Kernel, value: Callable[[Any], Any]) -> Kernel:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Work-groups and work-items of a launch, x first. On the CPU ``groups[0]`` is the number of parallel tasks."""
+    """Work-groups and work-items of a launch, x first. On the CPU ``groups[0]`` is the number of parallel tasks.
+
+    Groups and bytes of global memory can be sizes that each run decides.
+    """
 
     groups: tuple[int, int, int]
     items: tuple[int, int, int] = (1, 1, 1)

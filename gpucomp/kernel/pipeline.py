@@ -63,10 +63,18 @@ def run_kernel_passes(
     setting: Setting,
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Steps], None] | None = None,
+    part: str = "",
 ) -> Steps:
-    """``steps`` after all ``passes``. For ``observer``, ``watch`` and ``VerifyError`` see ``run_passes``."""
+    """``steps`` after all ``passes``. Names of dumped files begin with ``part``.
+
+    For ``observer``, ``watch`` and ``VerifyError`` see ``run_passes``."""
     form = Form(
-        "kernels", format_steps, lambda found: verify_steps(found, setting.graph), _count, "partition", "kernels-"
+        "kernels",
+        format_steps,
+        lambda found: verify_steps(found, setting.graph),
+        _count,
+        "partition",
+        f"{part}kernels-",
     )
 
     def bound(one: KernelPass) -> Callable[[Steps], Steps]:

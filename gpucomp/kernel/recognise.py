@@ -40,7 +40,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import coefficient, flatten, linear, simplify
 from gpucomp.ir.size import at_most, divides, is_one, is_zero, same, same_shape
-from gpucomp.ir.types import F32, TensorType
+from gpucomp.ir.types import F32, I32, TensorType
 from gpucomp.kernel import (
     Attention,
     Body,
@@ -209,7 +209,10 @@ def _contraction(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tup
     batch = tuple(v for v in domain if v in a.free and v in b.free)
     if only_a and (not only_b or (domain and domain[-1] in only_a and domain[-1] not in batch)):
         a, b, only_a, only_b = b, a, only_b, only_a  # n is where results are contiguous
-    if not only_b or (not only_a and batch) or (not only_a and not _contiguous_in(b, only_b[-1], params)):
+    codes = sum_.dtype is I32 and not _slides(
+        sum_, domain
+    )  # products of bytes have fast kernels for batches of vectors
+    if not only_b or (not only_a and batch and not codes) or (not only_a and not _contiguous_in(b, only_b[-1], params)):
         return None  # depthwise, or a matrix times a vector, whose results are sums over rows
     acc = hole("acc", sum_.dtype)
     body = Contraction(batch, only_a, only_b, sum_.axes, a, b, acc)
@@ -233,7 +236,8 @@ def _group_split(axis: Var, factor: Expr) -> tuple[Var, Var] | None:
 
 
 def _contiguous_in(factor: Expr, axis: Var, params: tuple[TensorType, ...]) -> bool:
-    return all(coefficient(flatten(ld.index, params[ld.source].shape), axis) in (0, 1) for ld in loads(factor))
+    steps = [coefficient(flatten(ld.index, params[ld.source].shape), axis) for ld in loads(factor)]
+    return all(is_zero(step) or is_one(step) for step in steps)
 
 
 # windows and rows -------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""A step of a program: a kernel with its values, or an operator on the host."""
+"""A step of a program: a kernel with its values, an operator on the host, or the beginning of a loop over steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeGuard
 
 from gpucomp.ir.graph import Node, Value
@@ -47,7 +48,30 @@ class HostStep:
         return ()
 
 
+@dataclass(frozen=True, eq=False)
+class RepeatStep(HostStep):
+    """The next ``length`` steps run ``count`` times. ``node`` is the ``ops.Repeat`` that they compute.
+
+    ``bound`` maps values of the body to values outside, whose memory they share: a part of it that advances by so many
+    bytes with every step. A negative number starts at the end.
+    """
+
+    count: int = 0
+    length: int = 0
+    bound: Mapping[Value, tuple[Value, int]] = field(default_factory=dict)
+
+
 Step = KernelStep | HostStep
+
+
+def with_counts(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
+    """Every step, and how often it runs."""
+    left, count = 0, 1
+    for step in steps:
+        yield step, count if left else 1
+        left = max(left - 1, 0)
+        if isinstance(step, RepeatStep):
+            left, count = step.length, int(step.count)
 
 
 def is_step_of(step: Step, kind: type[K]) -> TypeGuard[KernelStep[K]]:

@@ -97,6 +97,7 @@ from gpucomp.ops.reduction import (
     ArgMin,
     CumProd,
     CumSum,
+    Extremes,
     Rank,
     ReduceMax,
     ReduceMean,
@@ -107,6 +108,7 @@ from gpucomp.ops.reduction import (
 )
 from gpucomp.ops.regions import AdaptiveRoiAlign
 from gpucomp.ops.registry import OPS
+from gpucomp.ops.repeat import Copy, Repeat
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import InverseRMS, LayerNorm, LogSoftmax, RMSNorm, RowStatistics, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
@@ -153,6 +155,7 @@ __all__ = [
     "Constant",
     "Conv",
     "ConvTranspose",
+    "Copy",
     "Cos",
     "Cosh",
     "CumProd",
@@ -165,6 +168,7 @@ __all__ = [
     "Erf",
     "Exp",
     "Expand",
+    "Extremes",
     "Floor",
     "Gather",
     "GatherElements",
@@ -215,6 +219,7 @@ __all__ = [
     "ReduceSum",
     "RegexFullMatch",
     "Relu",
+    "Repeat",
     "Reshape",
     "Resize",
     "ReverseSequence",

@@ -57,6 +57,9 @@ def work(node: Node) -> int:
         case ops.RegexFullMatch if node.inputs[0].op is Constant:  # updates a set of states per character, in Python
             texts = node.inputs[0].attrs["value"].reshape(-1)
             return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
+        case ops.Repeat:
+            inside = (n for n in node.attrs["body"].nodes() if n.op not in (Constant, Input))
+            return int(node.attrs["count"]) * sum(1000 + work(n) for n in inside)
         case ops.AdaptiveRoiAlign:
             return _region_work(node)
         case ops.TfIdfVectorizer:

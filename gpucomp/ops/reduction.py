@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -116,6 +117,30 @@ ReduceMean = _reduction("ReduceMean", "sum", "fiu", _mean, mean=True)
 ReduceProd = _reduction("ReduceProd", "prod", "fiu", _prod)
 ReduceMax = _reduction("ReduceMax", "max", "fiub", _extremum("max"))
 ReduceMin = _reduction("ReduceMin", "min", "fiub", _extremum("min"))
+
+
+@op("Extremes")
+def Extremes(x: TensorType, *, axes: tuple[int, ...], keepdims: bool = True) -> tuple[TensorType, TensorType]:
+    """The least and the greatest element over ``axes``: ``ReduceMin`` and ``ReduceMax``, which one kernel computes."""
+    expect(x, "fiu")
+    result = x.with_shape(_reduced(x, axes, keepdims))
+    return result, result
+
+
+@Extremes.define("reference")
+def _extremes_reference(x: np.ndarray, **attrs: Any) -> tuple[np.ndarray, np.ndarray]:
+    return ReduceMin.reference(x, **attrs), ReduceMax.reference(x, **attrs)
+
+
+@Extremes.define("algorithm")
+def _extremes_algorithm(x: TensorType, *, axes: tuple[int, ...], keepdims: bool = True) -> tuple[Algorithm, Algorithm]:
+    result = axes_of(_reduced(x, axes, keepdims))  # shared, so that partition makes one kernel of both
+
+    def extreme(how: str) -> Algorithm:
+        inner, at = _source(x, result, axes, keepdims)
+        return Algorithm(result, reduce(how, inner, load(0, at, x.dtype)))
+
+    return extreme("min"), extreme("max")
 
 
 def _arg_reduction(name: str, how: str) -> Op:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, axes_of, both, call, cast, index, load, reduce, select, var
 from gpucomp.expr.simplify import flatten
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import F32, I64, TensorType
 from gpucomp.ops.contraction import Conv
 from gpucomp.ops.indexing import clamped, clamped_array
@@ -124,7 +125,7 @@ def _padded(place: Expr, extent: int, mode: str, padding_mode: str, align_corner
         return select(outside, place * 0, place)
     period = 2 * (high - low)
     phase = place - low
-    phase = phase - call("floor", phase * (1 / period)) * period
+    phase = phase - call("floor", (phase / period if isinstance(period, Size) else phase * (1 / period))) * period
     return select(outside, call("min", phase, period - phase) + low, place)
 
 

@@ -13,7 +13,7 @@ from gpucomp.compiler import Lowered
 from gpucomp.errors import several
 from gpucomp.frontend.onnx.loader import Named
 from gpucomp.ir.graph import Constant, Node, Value
-from gpucomp.kernel.step import HostStep, KernelStep, Step
+from gpucomp.kernel.step import HostStep, KernelStep, RepeatStep, Step
 from gpucomp.report import page
 from gpucomp.report.journey import Journey
 from gpucomp.report.layered import layout
@@ -69,7 +69,8 @@ def text(
     ]
     kernels = sum(isinstance(step, KernelStep) for step in lowered.unpacked)
     about = f"{several(len(nodes), 'node')} of the model, {several(kernels, 'kernel')} for {target}"
-    if host := len(lowered.unpacked) - kernels:
+    loops = sum(isinstance(step, RepeatStep) for step in lowered.unpacked)
+    if host := len(lowered.unpacked) - kernels - loops:
         about += f", {several(host, 'operator')} on the host"
     values = {
         "boxes": [
@@ -122,7 +123,10 @@ def _kernel(number: int, plain: Step, step: Step, lowered: Lowered, journey: Jou
         ("weights", ", ".join(weights)),
         ("writes", ", ".join(str(v.type) for v in plain.outputs)),
     ]
-    if isinstance(plain, HostStep) or isinstance(step, HostStep):
+    if isinstance(step, RepeatStep):
+        times = f"{step.count} times the next {step.length} kernels"
+        box = Box(f"{number} loop", "host", facts=[("runs", times), *facts])
+    elif isinstance(plain, HostStep) or isinstance(step, HostStep):
         box = Box(f"{number} {plain.nodes[0].op.name}", "host", facts=[("runs", "on the host, by numpy"), *facts])
     else:
         rendered = lowered.rendered[step]

@@ -12,8 +12,8 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.device.limits import HEAD_LIMIT
 from gpucomp.ir.graph import Node, Value, constant, constant_value
-from gpucomp.ir.size import at_most, below, is_one, is_zero, same
-from gpucomp.ir.types import BOOL, F64
+from gpucomp.ir.size import Size, at_most, below, is_one, is_zero, same
+from gpucomp.ir.types import BOOL, F64, I64
 from gpucomp.ops.registry import broadcast
 from gpucomp.rewrite.match import either_way, is_constant, like, splat
 from gpucomp.rewrite.rule import Uses, rule
@@ -72,6 +72,8 @@ def recognise_causal(node: Node) -> Value | None:
             hidden = _hidden(array, node.attrs.get("masked", 0.0))
             rows, columns = q.shape[-2], k.shape[-2]
             shape = (rows, columns)
+            if isinstance(rows, Size) or isinstance(columns, Size):
+                return None
             if hidden is None or array.shape[-2:] != shape or array.size != rows * columns:
                 return None
             seen = array.reshape(shape) if mask.type.dtype is BOOL else array.reshape(shape) == 0
@@ -136,9 +138,17 @@ def _decomposed(node: Node) -> Value:
         else:
             scores = ops.Add(scores, mask)
     if (causal := node.attrs.get("causal")) is not None:
-        seen = constant(np.tri(q.shape[-2], k.shape[-2], int(causal), dtype=np.bool_))
+        seen = _lower_triangle(q.shape[-2], k.shape[-2], int(causal))
         scores = ops.Where(seen, scores, like(node.attrs.get("masked", 0.0), scores))
     return ops.MatMul(ops.Softmax(scores, axis=scores.type.rank - 1), v, name=node.name)
+
+
+def _lower_triangle(rows: int, columns: int, offset: int) -> Value:
+    """[rows, columns], true up to column row + ``offset``."""
+    if not isinstance(rows, Size) and not isinstance(columns, Size):
+        return constant(np.tri(rows, columns, offset, dtype=np.bool_))
+    own = ops.Reshape(ops.Add(ops.Iota(size=rows, dtype=I64), constant(np.int64(offset))), shape=(rows, 1))
+    return ops.LessOrEqual(ops.Iota(size=columns, dtype=I64), own)
 
 
 RULES = (recognise_attention, recognise_causal)

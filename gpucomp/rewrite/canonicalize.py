@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
-from gpucomp.ir.size import at_most, is_one
+from gpucomp.ir.size import at_most, is_one, is_zero, same_shape
 from gpucomp.ir.types import BF16, BOOL, F8E8M0, F16, F32, DType
 from gpucomp.rewrite.concat import WIDEST
 from gpucomp.rewrite.match import (
@@ -120,7 +120,7 @@ def drop_slice(node: Node) -> Value | None:
 @rule(ops.Pad)
 def drop_pad(node: Node) -> Value | None:
     """pad(x, zeros)  ->  x, where no axis is padded"""
-    return None if any(node.attrs["pads"]) else node.inputs[0]
+    return node.inputs[0] if all(map(is_zero, node.attrs["pads"])) else None
 
 
 @rule(ops.Where)
@@ -215,7 +215,7 @@ def merge_pads(node: Node) -> Value | None:
     """pad(pad(x, p, v), q, v)  ->  pad(x, p + q, v), if neither p nor q is negative"""
     match node:
         case Node(_, (Value(ops.Pad, (x,), inner),), outer):
-            grows = min(*inner["pads"], *outer["pads"], 0) == 0
+            grows = all(at_most(0, pad) for pad in (*inner["pads"], *outer["pads"]))
             constant_modes = all(a.get("mode", "constant") == "constant" for a in (inner, outer))
             values = [a.get("value", 0) for a in (inner, outer)]
             if grows and constant_modes and repr(float(values[0])) == repr(float(values[1])):
@@ -248,7 +248,7 @@ def merge_concats(node: Node, uses: Uses) -> Value | None:
 def drop_empty_parts(node: Node) -> Value | None:
     """concat(a, empty, b)  ->  concat(a, b)"""
     axis = node.attrs["axis"]
-    parts = [part for part in node.inputs if part.shape[axis]]
+    parts = [part for part in node.inputs if not is_zero(part.shape[axis])]
     return ops.Concat(*parts, axis=axis) if parts and len(parts) < len(node.inputs) else None
 
 
@@ -258,7 +258,8 @@ def drop_kept_axes(node: Node, uses: Uses) -> Value | None:
     match node:
         case Node(_, (Value(op, (x,), {"axes": axes} as attrs) as reduced,), {"shape": shape}) if op in REDUCTIONS:
             left = tuple(extent for d, extent in enumerate(x.shape) if d not in axes)
-            if attrs.get("keepdims", True) and shape == left and shape != reduced.shape and uses(reduced) == 1:
+            dropped = same_shape(shape, left) and not same_shape(shape, reduced.shape)
+            if attrs.get("keepdims", True) and dropped and uses(reduced) == 1:
                 return op(x, axes=axes, keepdims=False)
     return None
 

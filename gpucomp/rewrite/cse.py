@@ -33,9 +33,9 @@ def share_common_subexpressions(graph: Graph) -> Graph:
 
 
 def _attributes(attrs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Attributes as text, which differs for 0.0 and -0.0 and for 1 and True."""
+    """Attributes as text, which differs for 0.0 and -0.0 and for 1 and True. A body is equal to itself only."""
     for name in sorted(attrs):
-        yield name, repr(attrs[name])
+        yield name, f"body {id(attrs[name])}" if isinstance(attrs[name], Graph) else repr(attrs[name])
 
 
 class _Constants:

@@ -10,6 +10,7 @@ import math
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value
+from gpucomp.ir.size import is_zero, same_shape
 from gpucomp.rewrite.match import is_constant
 from gpucomp.rewrite.rule import rule
 
@@ -65,8 +66,8 @@ def multiply_and_place(node: Node) -> Value | None:
     whole = tuple(n * t for n, t in zip(size, taps, strict=True))
     if (
         attrs["strides"] != taps
-        or attrs["out"] != whole
-        or any(attrs["pads"])
+        or not same_shape(attrs["out"], whole)
+        or not all(map(is_zero, attrs["pads"]))
         or any(d != 1 for d in attrs["dilations"])
     ):
         return None

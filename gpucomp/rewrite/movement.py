@@ -12,8 +12,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
-from gpucomp.ir.size import Size, below, hint, is_one, is_zero, same
-from gpucomp.ops.registry import broadcast
+from gpucomp.ir.size import Size, at_most, below, hint, is_one, is_zero, same, same_shape
 from gpucomp.rewrite.layout import to_first
 from gpucomp.rewrite.match import (
     BINARY,
@@ -323,7 +322,9 @@ def reshape_after_matmul(node: Node) -> Value | None:
 def reshape_after_constant(node: Node) -> Value | None:
     """f(reshape(x), c)  ->  reshape(f(x, c)), c a number or a vector along the last axis, which the reshape keeps"""
     match node.inputs:
-        case (Value(ops.Reshape, (x,), {"shape": shape}), c) if is_constant(c) and node.types[0].shape == shape:
+        case (Value(ops.Reshape, (x,), {"shape": shape}), c) if is_constant(c) and same_shape(
+            node.types[0].shape, shape
+        ):
             along_last = c.type.size == c.shape[-1] if c.shape else True
             if x.type.rank == 0 or not (is_one(c.type.size) or (along_last and _keeps_last(x, shape))):
                 return None
@@ -353,7 +354,8 @@ def slice_of_concat(node: Node) -> Value | None:
             begin = 0
             for part in parts:
                 end = begin + part.shape[axis]
-                if sizes[axis] and begin <= min(starts[axis], last) and max(starts[axis], last) < end:
+                inside = all(at_most(begin, place) and below(place, end) for place in (starts[axis], last))
+                if inside and below(0, sizes[axis]):
                     moved = tuple(s - begin if d == axis else s for d, s in enumerate(starts))
                     return ops.Slice(part, starts=moved, steps=steps, sizes=sizes)
                 begin = end
@@ -383,7 +385,7 @@ def _joined(left: Value, right: Value, axis: int) -> Value | None:
     if first["steps"] != second["steps"] or first["steps"][axis] != 1:
         return None
     begins = tuple(s + first["sizes"][axis] if d == axis else s for d, s in enumerate(first["starts"]))
-    if begins != second["starts"]:
+    if not same_shape(begins, second["starts"]):
         return None
     return ops.Slice(
         left.inputs[0],
@@ -426,9 +428,20 @@ def broadcast_without_expand(node: Node) -> Value | None:
         if operand.op is not ops.Expand:
             continue
         plain = [v.inputs[0] if k == position else v for k, v in enumerate(node.inputs)]
-        if broadcast(*(v.shape for v in plain)) == node.types[0].shape:
+        if _broadcast_to(node.types[0].shape, [v.shape for v in plain]):
             return node.op(*plain, **node.attrs)
     return None
+
+
+def _broadcast_to(result: Sequence[int], shapes: Sequence[Sequence[int]]) -> bool:
+    """Whether ``result`` is what ``shapes`` broadcast to, by their formulas."""
+    rank = max(map(len, shapes))
+    full = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    axes = zip(*full, strict=True)
+    return rank == len(result) and all(
+        all(is_one(n) or same(n, extent) for n in along) and any(same(n, extent) for n in along)
+        for along, extent in zip(axes, result, strict=True)
+    )
 
 
 TRANSPOSES = (

@@ -29,6 +29,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Graph, Node, Value, constant
+from gpucomp.ir.size import Size, below, same, same_shape
 from gpucomp.ir.types import F32
 from gpucomp.rewrite.match import along_axis, is_constant
 from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Storage, Stored
@@ -88,12 +89,14 @@ def fold_norms(graph: Graph, rounding: Rounding, storage: Storage) -> Graph:
 
 def _is_of_rows(norm: Node) -> bool:
     x = norm.inputs[0].type
-    return norm.attrs["axis"] == x.rank - 1 and x.dtype is F32 and x.size > 0
+    return norm.attrs["axis"] == x.rank - 1 and x.dtype is F32 and below(0, x.size)
 
 
 def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Value]) -> list[Product]:
     """The products that read ``norm``, perhaps with its columns scaled and shifted; none if anything else reads it."""
     width = norm.types[0].shape[-1]
+    if isinstance(width, Size):
+        return []
     products: list[Product] = []
     stack = [(norm[0], np.ones(width), np.zeros(width))]
     while stack:
@@ -102,7 +105,7 @@ def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Valu
             return []
         for node in readers.get(value, []):
             constants = [v.attrs["value"] for v in node.inputs[1:] if is_constant(v)]
-            if node.op is ops.Reshape and node.types[0].shape[-1:] == (width,):
+            if node.op is ops.Reshape and same_shape(node.types[0].shape[-1:], (width,)):
                 stack.append((node[0], factor, shift))
                 continue
             if len(constants) != 1:
@@ -129,7 +132,8 @@ def _has_rows_at_hand(norm: Node, stored: Mapping[Value, Stored]) -> bool:
         return False
     made = stored[x].by
     columns_last = made.op is ops.MatMul or (made.op is ops.Conv and made.attrs.get("layout", "NCHW") == "NHWC")
-    return columns_last and made.attrs.get("group", 1) == 1 and made.types[0].shape[-1] == norm.types[0].shape[-1]
+    rows_are_whole = same(made.types[0].shape[-1], norm.types[0].shape[-1])
+    return columns_last and made.attrs.get("group", 1) == 1 and rows_are_whole
 
 
 def _is_rounded(operand: Value, stored: Mapping[Value, Stored]) -> bool:
@@ -205,4 +209,4 @@ def _without(norm: Node, products: list[Product], weights: list[Weights], times:
 
 
 def _as_shape(value: Value, shape: tuple[int, ...], name: str) -> Value:
-    return value if value.shape == shape else ops.Reshape(value, shape=shape, name=name)
+    return value if same_shape(value.shape, shape) else ops.Reshape(value, shape=shape, name=name)

@@ -6,6 +6,7 @@ import math
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value
+from gpucomp.ir.size import at_most, is_zero
 from gpucomp.rewrite.rule import rule
 
 
@@ -21,7 +22,7 @@ def pad_into_conv(node: Node) -> Value | None:
 @rule(ops.AveragePool)
 def pad_into_average(node: Node) -> Value | None:
     """average(pad(x, p, 0), pads=q)  ->  average(x, pads=p + q, count_include_pad), if q is zero or counted too"""
-    if any(node.attrs["pads"]) and not node.attrs.get("count_include_pad", False):
+    if not all(map(is_zero, node.attrs["pads"])) and not node.attrs.get("count_include_pad", False):
         return None
     merged = _merged_pads(node, 0)
     if merged is None:
@@ -48,7 +49,8 @@ def _merged_pads(node: Node, value: float) -> tuple[int, ...] | None:
     begins, ends = padded.attrs["pads"][:rank], padded.attrs["pads"][rank:]
     spatial = slice(first, first + rank - 2)
     inner = (*begins[spatial], *ends[spatial])
-    if sum(inner) != sum(begins) + sum(ends) or min(*begins, *ends) < 0:
+    others = [pad for side in (begins, ends) for axis, pad in enumerate(side) if axis not in range(rank)[spatial]]
+    if not all(map(is_zero, others)) or not all(at_most(0, pad) for pad in inner):
         return None
     return tuple(a + b for a, b in zip(inner, node.attrs["pads"], strict=True))
 

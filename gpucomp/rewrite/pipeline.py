@@ -73,8 +73,8 @@ def _multiplies_bytes(target: Target | None) -> bool:
 
 
 def _sums_bytes(target: Target | None) -> bool:
-    """Whether dot products of bytes are cheaper than those of i32: on GPUs (dp4a or packed words) and CPUs with VNNI."""
-    return target is not None and (target.language != "llvm" or _multiplies_bytes(target))
+    """Whether products of bytes are cheaper than those of i32: on GPUs (dp4a or packed words) and CPUs with VNNI or AVX2."""
+    return target is not None and (target.language != "llvm" or "avx2" in target.features)
 
 
 def _folds_norms(target: Target | None) -> bool:
@@ -131,14 +131,17 @@ def run_pipeline(
     storage: Storage = NO_KERNELS,
     observer: Callable[[PassRecord], None] | None = None,
     watch: Callable[[str, Graph], None] | None = None,
+    part: str = "",
 ) -> Graph:
     """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
 
     Numbers are rounded no more than ``rounding`` allows. Passes ask ``storage`` what kernels leave in memory.
 
-    ``observer`` is called with a record after each pass. ``watch`` is called as by ``run_passes``.
+    ``observer`` is called with a record after each pass. ``watch`` is called as by ``run_passes``. Names of dumped files
+    begin with ``part``.
 
     If ``GPUCOMP_VERIFY`` asks for checks, raises ``VerifyError`` that names the pass and its predecessors.
     """
     passes = wanted_passes(target, pipeline, rounding, storage)
-    return run_passes(graph, [(p.name, p.run) for p in passes], GRAPHS, observer, watch)
+    form = replace(GRAPHS, prefix=part)
+    return run_passes(graph, [(p.name, p.run) for p in passes], form, observer, watch)

@@ -27,6 +27,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant, constant_value
+from gpucomp.ir.size import is_one, is_zero, same_shape
 from gpucomp.ir.types import F32, I8, I32, U8
 from gpucomp.rewrite.rule import Uses, rule
 
@@ -100,7 +101,11 @@ def take_out_zero_point(node: Node) -> Value | None:
     if x.op is not ops.Sub or node.types[0].dtype is not I32 or node.attrs.get("layout", "NCHW") != "NCHW":
         return None
     codes, zero = x.inputs
-    if not (_is_widened_byte(codes) and _is_widened_byte(zero)) or codes.shape != x.shape or _array(zero) is not None:
+    if (
+        not (_is_widened_byte(codes) and _is_widened_byte(zero))
+        or not same_shape(codes.shape, x.shape)
+        or _array(zero) is not None
+    ):
         return None
     weights = _array(w)
     if weights is None or not _is_one_a_row(zero, x, node) or FARTHEST * _largest_sum(weights, node) >= ROOM:
@@ -116,7 +121,7 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
     x, w = node.inputs
     centred = x.op is ops.Sub and _array(x.inputs[1]) is not None
     codes = x.inputs[0] if centred else x
-    if node.types[0].dtype is not I32 or not _is_widened_byte(codes) or codes.shape != x.shape:
+    if node.types[0].dtype is not I32 or not _is_widened_byte(codes) or not same_shape(codes.shape, x.shape):
         return None
     group = node.attrs.get("group", 1)
     weights = _array(w)
@@ -161,7 +166,7 @@ def _is_widened_byte(value: Value) -> bool:
 def _is_one_a_row(zero: Value, x: Value, node: Node) -> bool:
     """Whether ``zero`` is constant along all axes that ``node`` sums over."""
     summed = x.shape[-1:] if node.op is ops.MatMul else x.shape[1:]
-    return all(n == 1 for n in zero.shape[-len(summed) :])
+    return all(map(is_one, zero.shape[-len(summed) :]))
 
 
 def _column_axis(node: Node) -> int:
@@ -191,7 +196,7 @@ def _sums_of_windows(weights: np.ndarray, node: Node) -> Value:
     attrs = dict(node.attrs, group=1)
     rank, pads = weights.ndim - 2, node.attrs["pads"]
     taps = weights.sum(axis=1, keepdims=True, dtype=np.int32)
-    if not any(pads):
+    if all(map(is_zero, pads)):
         sums = np.asarray(taps.sum(axis=tuple(range(2, 2 + rank)), keepdims=True, dtype=np.int32))
         return constant(sums.reshape(1, -1, *[1] * rank))
     shape = (1, 1, *node.inputs[0].shape[2:])
@@ -215,7 +220,7 @@ def _codes(value: Value) -> tuple[Value, int, np.float32] | None:
         centred, zero = centred.inputs[0], zero_point
     if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in BYTES or value.type.dtype is not F32:
         return None
-    if scale is None or scale.size != 1 or zero.size != 1 or centred.shape != value.shape:
+    if scale is None or scale.size != 1 or zero.size != 1 or not same_shape(centred.shape, value.shape):
         return None
     step_size = np.float32(scale.reshape(())[()])
     return (centred.inputs[0], int(zero.reshape(())[()]), step_size) if math.isfinite(step_size) else None
@@ -263,7 +268,12 @@ def _scaled_sum(value: Value) -> tuple[Value, np.ndarray] | None:
     match value:
         case Value(ops.Mul, (Value(ops.Cast, (total,)), step)) if total.type.dtype is I32 and value.type.dtype is F32:
             scale = _array(step)
-            if scale is not None and total.shape == value.shape and np.all(np.isfinite(scale)) and np.all(scale > 0):
+            if (
+                scale is not None
+                and same_shape(total.shape, value.shape)
+                and np.all(np.isfinite(scale))
+                and np.all(scale > 0)
+            ):
                 return total, scale
     return None
 

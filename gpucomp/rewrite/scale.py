@@ -10,6 +10,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Op, Value, constant
+from gpucomp.ir.size import is_zero
 from gpucomp.rewrite.match import along_axis, is_constant, keeps_type, splat
 from gpucomp.rewrite.rule import Uses, rule
 
@@ -149,7 +150,7 @@ def shift_through(node: Node, uses: Uses) -> Value | None:
     """contract(x + d, w)  ->  contract(x, w) + contract(d, w), d finite, one number or one per operand channel; no padding"""
     match node.inputs[0]:
         case Value(ops.Add, (x, Value(ops.Constant, (), {"value": d}))) as total if x.type == total.type:
-            if not _is_weighted(node[0]) or uses(total) != 1 or any(node.attrs.get("pads", ())):
+            if not _is_weighted(node[0]) or uses(total) != 1 or not all(map(is_zero, node.attrs.get("pads", ()))):
                 return None
             if splat(node.inputs[0].inputs[1]) == 0:
                 return None

@@ -22,9 +22,13 @@ from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import Executable, KernelInfo, takes_a_feed
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
 from gpucomp.runtime.open_program import OpenProgram
+from gpucomp.runtime.specialise import Specialisation, Specialiser
+from gpucomp.runtime.specialise import run as specialised_run
+from gpucomp.stages import Progress
 
 KEPT = 32  # executables; the least recently used is dropped
-Make = Callable[[Mapping[str, object]], Executable]
+Make = Callable[..., Executable]  # with the shapes, and ``progress=``
+Fixed = Sequence[tuple[Mapping[str, int], Executable]]
 
 
 class AnyShapeExecutable(Executable):
@@ -45,19 +49,56 @@ class AnyShapeExecutable(Executable):
         outputs: tuple[TensorSpec, ...],
         make: Make | None,
         program: OpenProgram | Refusal,
+        fixed: Fixed = (),
     ) -> None:
         self._target, self._shapes, self._make = target, shapes, make
         self.program = program
         self._inputs, self._outputs = inputs, outputs
         self._made: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        self._of_program: dict[bytes, np.ndarray] = {}  # weights of the program by their digests
         self._shared: WeakValueDictionary[bytes, np.ndarray] = WeakValueDictionary()
         self._digests: WeakKeyDictionary[Executable, dict[str, bytes]] = WeakKeyDictionary()  # of those that never ran
+        self._fixed = tuple(fixed)
+        self._specialiser: Specialiser | None = None
         self.reset()
+        self.specialise(background=False)
         self._remember()
 
     def reset(self) -> None:
         """Make fresh locks, for a process that was forked."""
         self._kept, self._compiling = threading.Lock(), threading.Lock()
+        if self._specialiser is not None:
+            self._specialiser.reset()
+
+    def specialise(self, *, background: bool) -> None:
+        """Whether sizes that are run often get an executable of their own, which a thread compiles."""
+        declared = {tuple(sizes[name] for name in self.dims): (sizes, exe) for sizes, exe in self._fixed}
+        make = self._make_in_background if background and self._make is not None else None
+        wanted = isinstance(self.program, OpenProgram) and (declared or make is not None)
+        self._specialiser = Specialiser(make, self._prepare, declared) if wanted else None
+
+    def report(self) -> tuple[Specialisation, ...]:
+        """What became of each set of sizes that has, or was to get, an executable of its own."""
+        return self._specialiser.report() if self._specialiser is not None else ()
+
+    def _make_in_background(self, sizes: Mapping[str, int], progress: Progress) -> Executable:
+        assert self._make is not None
+        return self._make(self._shapes.at(sizes), progress=progress)
+
+    def _prepare(self, exe: Executable) -> None:
+        """Open an executable for single sizes, which shares the weights that others have. No request waits for that."""
+        digests = {name: _digest(array) for name, array in exe.weights.items() if not array.dtype.hasobject}
+        if not self._of_program and isinstance(self.program, OpenProgram):
+            own = {name: a for name, a in self.program.weights.items() if not a.dtype.hasobject}
+            self._of_program = {_digest(array): array for array in own.values()}
+        with self._compiling:
+            for name, digest in digests.items():
+                other = self._of_program.get(digest, self._shared.get(digest))
+                exe.weights[name] = exe.weights[name] if other is None else other
+        exe.open()
+        with self._compiling:
+            for name, digest in digests.items():
+                self._shared.setdefault(digest, exe.weights[name])
 
     def __repr__(self) -> str:
         return (
@@ -94,13 +135,14 @@ class AnyShapeExecutable(Executable):
         plan = program.open_plan
         outputs = tuple(
             tuple(
-                own if isinstance(n, Size) else n.name if isinstance(n, Dim) else n
+                own if isinstance(n, Size) else n
                 for n, own in zip(spec.shape, plan.plan.buffers[position].shape, strict=True)
             )
             for spec, position in zip(self.outputs, plan.plan.outputs, strict=True)
         )
         opened = OpenModel(self._shapes, plan, outputs, program.example)
-        return Contents(plan.plan, program.sources, program.binaries, program.weights, open=opened)
+        fixed = tuple((sizes, exe.contents()) for sizes, exe in self._fixed)
+        return Contents(plan.plan, program.sources, program.binaries, program.weights, open=opened, fixed=fixed)
 
     def _refuse(self, what: str, why: str = "") -> NoReturn:
         sizes = ", ".join(f"{name}={size}" for name, size in self._shapes.smallest().items())
@@ -115,13 +157,9 @@ class AnyShapeExecutable(Executable):
         """The executable for one size of each dimension, compiled now unless it was before. Raises ``InputError``."""
         return self._at(self._shapes.checked(sizes))
 
-    def checked_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """``sizes`` in the order of ``dims``. Raises ``InputError`` for an unknown, missing or wrong one."""
-        return self._shapes.checked(sizes)
-
-    def sizes_in(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        """The size of each dimension in the inputs' ``shapes``. Raises ``InputError`` for a wrong one."""
-        return self._shapes.sizes(shapes)
+    def sizes_from(self, given: object, where: str) -> dict[str, int]:
+        """As ``OpenShapes.sizes_from``."""
+        return self._shapes.sizes_from(given, where)
 
     def said(self, dim: str) -> str:
         """Who declared a dimension."""
@@ -130,8 +168,13 @@ class AnyShapeExecutable(Executable):
     @takes_a_feed
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """As ``Executable.run``. Sizes must be in their ranges, and one dimension must have one size: else ``InputError``."""
-        exe, arrays = self._for(inputs)
-        return exe.run(arrays)
+        sizes, arrays = self._sized(inputs)
+        specialiser = self._specialiser
+        entry = specialiser.entry(tuple(sizes.values()), sizes) if specialiser is not None else None
+        if specialiser is None or entry is None:
+            exe = self._opened_at(sizes)
+            return exe.run(arrays) if self._shapes.unlisted else exe.run_checked(arrays)
+        return specialised_run(entry, specialiser, lambda: self._opened_at(sizes), arrays)
 
     @takes_a_feed
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
@@ -148,13 +191,24 @@ class AnyShapeExecutable(Executable):
 
     def _for(self, inputs: Mapping[str, object]) -> tuple[Executable, dict[str, object]]:
         """The executable for the sizes of ``inputs``, and its inputs."""
-        others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
-        given = {name: value for name, value in inputs.items() if name not in others}
+        sizes, arrays = self._sized(inputs)
+        return self._opened_at(sizes), arrays
+
+    def _sized(self, inputs: Mapping[str, object]) -> tuple[dict[str, int], dict[str, object]]:
+        """The sizes of ``inputs``, in the order of ``dims``, and the inputs as arrays."""
+        others: dict[str, object] = {}
+        given = inputs
+        if self._shapes.unlisted:
+            others = {name: value for name, value in inputs.items() if self._is_of_container(name)}
+            given = {name: value for name, value in inputs.items() if name not in others}
         arrays = checked_inputs(given, self.inputs, on_gpu=self._target.startswith("cuda"))
         sizes = self._shapes.sizes({name: array.shape for name, array in arrays.items()})
+        return {name: sizes[name] for name in self.dims}, {**arrays, **others}
+
+    def _opened_at(self, sizes: Mapping[str, int]) -> Executable:
         exe = self._at(sizes)
         self._open(exe)
-        return exe, {**arrays, **others}
+        return exe
 
     def _is_of_container(self, name: str) -> bool:
         return name in self._shapes.unlisted or name.partition("[")[0] in self._shapes.unlisted
@@ -168,9 +222,10 @@ class AnyShapeExecutable(Executable):
                 return found
             made = self.program.at(sizes) if isinstance(self.program, OpenProgram) else None
             if made is None:
-                if self._make is None:
+                made = next((exe for declared, exe in self._fixed if declared == sizes), None)
+                if made is None and self._make is None:
                     self._refuse_sizes(sizes)
-                made = self._make(self._shapes.at(sizes))
+                made = made or self._make(self._shapes.at(sizes))  # type: ignore[misc]
                 self._use_shared(made)
         with self._kept:
             self._made[key] = made
@@ -212,10 +267,11 @@ class AnyShapeExecutable(Executable):
 
     def _open(self, exe: Executable) -> None:
         """Open the device, and note the weights where the program keeps them from now on."""
+        if exe not in self._digests:  # no run at known sizes waits for a compilation
+            return
         with self._compiling:
             digests = self._digests.pop(exe, {})
-            if digests:
-                exe.open()
+            exe.open()
             for name, digest in digests.items():
                 self._shared.setdefault(digest, exe.weights[name])
 
@@ -232,7 +288,8 @@ def loaded(contents: Contents, make: Make | None = None) -> AnyShapeExecutable:
         for name, position, shape in zip(plan.output_names, plan.outputs, opened.outputs, strict=True)
     )
     program = OpenProgram(opened.plan, contents.sources, contents.binaries, contents.weights, opened.example)
-    return AnyShapeExecutable(plan.target, shapes, ins, outs, make, program)
+    fixed = [(sizes, Executable(c.plan, c.sources, c.binaries, c.weights)) for sizes, c in contents.fixed]
+    return AnyShapeExecutable(plan.target, shapes, ins, outs, make, program, fixed)
 
 
 def _digest(array: np.ndarray) -> bytes:

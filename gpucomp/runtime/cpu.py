@@ -28,41 +28,28 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.host import check_host, run_host
+from gpucomp.runtime.estimates import Costs, estimated_ns
+from gpucomp.runtime.host import check_host, numbers_of, run_host
 from gpucomp.runtime.native import HOST_ALIGNMENT, Table, address_of, aligned
+from gpucomp.runtime.repeats import Loop, LoopTable, divided, loop_of
 
 SPINS = 1_000  # of one pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # each spin beyond SPINS yields to another thread
 NAP_MICROSECONDS = 50
 SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less ends before a second thread has started
-MULTIPLY_ADDS_A_NS = 16.0
-BYTES_A_NS = 8.0
 CONTEXT_BYTES = 64
 REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED = range(6)  # words of the context, in the order of the native runner
 CALIBRATION_S = 0.01  # between two runs; their ends calibrate the cycle counter
 LARGEST_POOL = 256
 
 Notes = tuple[int, ...]  # for each thread, where it notes when it reached and left each launch; empty for no notes
-Call = tuple[int, int, int, int, int, int, Notes]  # table, first launch, last launch, context, threads, epoch, notes
+# table, first launch, last launch, context, threads, epoch, notes, loops
+Call = tuple[int, int, int, int, int, int, Notes, int]
 
 
 def available_threads() -> int:
     """The number of threads in the configuration, or as many as the process may use."""
     return min(config.current().threads or len(os.sched_getaffinity(0)), LARGEST_POOL)
-
-
-def estimated_ns(plan: Plan, launch: Launch) -> float:
-    """Roughly the nanoseconds that one thread takes for a launch, estimated from the sizes of its arguments.
-
-    A contraction of m x k with k x n elements has sqrt(mk * kn * mn) multiply-adds; a convolution has some more, because
-    it reads its image several times. Every other launch is assumed to move its bytes through the cache.
-    """
-    buffers = [plan.buffers[position] for position in dict.fromkeys(launch.args)]
-    total = sum(buffer.nbytes for buffer in buffers) / BYTES_A_NS
-    if plan.kernels[launch.kernel].family != "contraction":
-        return total
-    largest = sorted((float(math.prod(buffer.shape)) for buffer in buffers), reverse=True)[:3]
-    return max(total, math.sqrt(math.prod(largest)) / MULTIPLY_ADDS_A_NS)
 
 
 class _Pool:
@@ -94,16 +81,21 @@ def _work(jobs: SimpleQueue[Job]) -> None:
 class _Runner:
     """The native runner of one image. It keeps the image in memory as long as it can be called."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Image, *, loops: bool) -> None:
         self.image = image
-        prototype = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, *[ctypes.c_int64] * 2, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p
-        )
-        self._run = prototype(image.address("gc_run"))
+        arguments = (ctypes.c_void_p, *[ctypes.c_int64] * 2, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
+        self._run = ctypes.CFUNCTYPE(None, *arguments)(image.address("gc_run"))
+        self._run_loops = None  # machine code of earlier versions has no such function
+        if loops:
+            self._run_loops = ctypes.CFUNCTYPE(None, *arguments, ctypes.c_void_p)(image.address("gc_run_loops"))
 
     def enter(self, call: Call, thread: int) -> None:
-        table, first, last, context, threads, epoch, notes = call
-        self._run(table, first, last, context, thread, threads, epoch, notes[thread] if notes else None)
+        table, first, last, context, threads, epoch, notes, loops = call
+        given = (table, first, last, context, thread, threads, epoch, notes[thread] if notes else None)
+        if self._run_loops is not None and loops:
+            self._run_loops(*given, loops)
+        else:
+            self._run(*given)
 
 
 Job = tuple["CpuProgram", Call, int, "Table"]
@@ -133,30 +125,6 @@ class _Segment:
     last: int
     host: Launch | None = None
     shared_ns: float = 0.0
-
-
-class _Costs:
-    """``estimated_ns`` of all launches of a program at once, for plans that differ in sizes only."""
-
-    def __init__(self, plan: Plan, launches: Sequence[int]) -> None:
-        arguments = [list(dict.fromkeys(plan.launches[number].args)) for number in launches]
-        most = max(map(len, arguments), default=0)
-        nothing = len(plan.buffers)  # the position of a buffer without bytes
-        padded = [a + [nothing] * (most - len(a)) for a in arguments]
-        self._arguments = np.array(padded, np.int64).reshape(len(launches), most)
-        self._itemsizes = np.array([*(max(NAMED[b.dtype].nbytes, 1) for b in plan.buffers), 1])
-        kernels = [plan.kernels[plan.launches[number].kernel] for number in launches]
-        self._contractions = np.array([k for k, kernel in enumerate(kernels) if kernel.family == "contraction"], int)
-
-    def of(self, plan: Plan, tasks: Sequence[int]) -> np.ndarray:
-        """About the nanoseconds of each launch that threads can share, 0 for one of a single task."""
-        nbytes = np.array([*(b.nbytes for b in plan.buffers), 0], float)
-        costs = nbytes[self._arguments].sum(axis=1) / BYTES_A_NS
-        if len(self._contractions):
-            elements = (nbytes / self._itemsizes)[self._arguments[self._contractions]]
-            products = np.sort(elements, axis=1)[:, -3:].prod(axis=1)
-            costs[self._contractions] = np.maximum(costs[self._contractions], np.sqrt(products) / MULTIPLY_ADDS_A_NS)
-        return np.where(np.array(tasks) > 1, costs, 0.0)
 
 
 class _Arena:
@@ -211,13 +179,14 @@ class CpuProgram:
         self._memory: list[np.ndarray | None] = [self._kept.get(k) for k in range(len(plan.buffers))]
         for k, buffer in enumerate(plan.buffers):
             if buffer.kind == NUMBERS:
-                self._memory[k] = np.array(buffer.numbers, NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+                self._memory[k] = numbers_of(buffer)
         self._bound_to: np.ndarray | None = None  # the arena in which temporaries lie by the table
-        if like is None:
-            self._build_table()
-            self.reset()
-        else:
+        if like is not None and not plan.repeats:
             self._take_table(like)
+        else:  # how often a loop runs is in its table
+            self._build_table()
+        if like is None:
+            self.reset()
         self._bind_arena()
         self._clocks = np.zeros((0, 0, 2), np.int64)
         self._notes: Notes = ()
@@ -262,7 +231,8 @@ class CpuProgram:
         with self._arena.lock:
             if not self._notes:
                 # never freed: a late thread may write
-                self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)
+                words = 3 if self.plan.repeats else 2
+                self._clocks = np.zeros((self.threads, len(self._table), words), np.int64)
                 self._notes = tuple(address_of(clocks) for clocks in self._clocks)
             warm = self._run_timed(inputs)
             if not self._tick and len(self._table):
@@ -293,16 +263,27 @@ class CpuProgram:
                 times[launch] = end - begin
                 spans.append(Span(launch, 0, begin - marks[0][0], end - marks[0][0]))
                 continue
+
+            def time_of(at: int, end: float = end, finished: float = finished) -> float:
+                return end - marks[0][0] - (finished - at) * self._tick
+
             begun = self._clocks[:, segment.first : segment.last, 0]
             begins = np.where(begun > 0, begun, finished).min(axis=0)
             ticks = np.diff(np.append(begins, finished))
+            looped = {row: loop for loop in self._loops for row in range(loop.first, loop.last)}
             for row, count in zip(range(segment.first, segment.last), ticks, strict=True):
                 launch = self._launch_numbers[row]
+                if (loop := looped.get(row)) is not None:
+                    if row == loop.first:
+                        seconds = float(ticks[row - segment.first : loop.last - segment.first].sum()) * self._tick
+                        shares, busy = divided(loop, self._clocks, self._launch_numbers, max(seconds, 0.0), time_of)
+                        times = [dict(shares).get(k, t) for k, t in enumerate(times)]
+                        spans += busy
+                    continue
                 times[launch] = max(float(count), 0.0) * self._tick
-                for thread, (from_, to) in enumerate(self._clocks[:, row]):
+                for thread, (from_, to) in enumerate(self._clocks[:, row, :2]):
                     if 0 < from_ <= to:
-                        start, stop = (end - marks[0][0] - (finished - int(at)) * self._tick for at in (from_, to))
-                        spans.append(Span(launch, thread, max(start, 0.0), stop))
+                        spans.append(Span(launch, thread, max(time_of(int(from_)), 0.0), time_of(int(to))))
         return times, spans
 
     def time_launches(self, inputs: Mapping[str, np.ndarray], count: int, *, warm: bool = True) -> list[float]:
@@ -347,36 +328,61 @@ class CpuProgram:
     def _build_table(self) -> None:
         """Build the launch table of the native runner, and note which of its arguments change from run to run."""
         plan = self.plan
-        self._costs: _Costs | None = None
+        self._costs: Costs | None = None
         self._segments: list[_Segment] = []
         self._launch_numbers: list[int] = []
         entries: list[tuple[int, int, int]] = []
         arguments: list[int] = []  # positions of buffers; -1 - k for the numbers of kernel k
+        starts: list[int] = []  # of the arguments in their buffers
+        self._loops: list[Loop] = []
+        counts, repeats = plan.counts(), {r.first: r for r in plan.repeats}
+        advances = {r.first + k: row for r in plan.repeats for k, row in enumerate(r.advances)}
+
+        def work_ns(number: int) -> float:
+            launch = plan.launches[number]
+            shared = plan.kernels[launch.kernel].groups[0] > 1
+            return estimated_ns(plan, launch, advances.get(number, ())) if shared else 0.0
+
         for number, launch in enumerate(plan.launches):
             if launch.kernel < 0:
                 self._segments.append(_Segment(0, 0, launch))
                 continue
+            if not counts[number]:  # a loop without steps
+                continue
             assert self._runner is not None
+            repeat = repeats.get(number)
+            if repeat is not None:
+                self._loops.append(loop_of(plan, repeat, len(entries), work_ns, processor.second_cache()))
             kernel = plan.kernels[launch.kernel]
             numbers = (-1 - launch.kernel,) if kernel.numbers else ()
             code, count = self._runner.image.address(f"{kernel.name}.call"), len(launch.args) + len(numbers)
             entries.append((code, count, kernel.groups[0]))
             arguments += (*launch.args, *numbers)
+            loop = self._loops[-1] if number in advances else None
+            starts += [loop.repeat.start(a) for a in advances[number]] if loop else [0] * len(launch.args)
+            starts += [0] * len(numbers)
             self._launch_numbers.append(number)
-            shared = estimated_ns(plan, launch) if kernel.groups[0] > 1 else 0.0
+            shared = 0.0 if loop and loop.alone else counts[number] * work_ns(number)
             if self._segments and self._segments[-1].host is None:
                 before = self._segments[-1]
                 self._segments[-1] = _Segment(before.first, len(entries), None, before.shared_ns + shared)
             else:
                 self._segments.append(_Segment(len(entries) - 1, len(entries), None, shared))
         self._table = Table(entries, self.threads)
+        self._loop_table = LoopTable([count for _, count, _ in entries], self._loops)
+        self._table.loops = self._loop_table.address
+        self._place_arguments(arguments, np.array(starts, np.uint64))
+
+    def _place_arguments(self, arguments: Sequence[int], starts: np.ndarray) -> None:
+        """Note where in the table the address of each buffer goes, and how far behind its beginning it points."""
+        plan, self._starts = self.plan, starts
         places: dict[int, list[int]] = {}
         for place, position in enumerate(arguments):
             places.setdefault(position, []).append(place)
         for position, where in places.items():
             memory = self._memory[position] if position >= 0 else None
             if memory is not None:
-                self._table.arguments[where] = address_of(memory)
+                self._table.arguments[where] = address_of(memory) + self._starts[where]
         given = [(place, -1 - k) for k, where in places.items() if k < 0 for place in where]
         self._number_places, self._number_kernels = np.array(given, np.int64).reshape(-1, 2).T
         self._filled = {k: places.get(k, []) for k, b in enumerate(plan.buffers) if b.kind == NUMBERS}
@@ -388,15 +394,18 @@ class CpuProgram:
         self._seen = [k for k in self._temporary if k in on_host or k in plan.inputs or k in plan.outputs]
         moving = (k for k, b in enumerate(plan.buffers) if b.kind in (INPUT, OUTPUT))
         self._moving = {k: np.array(places.get(k, []), np.int64) for k in moving}
+        # of buffers of which a loop reads or writes the last slice first
+        self._late = {k: self._starts[where] for k, where in self._moving.items() if self._starts[where].any()}
 
     def _take_table(self, like: CpuProgram) -> None:
-        """What ``_build_table`` makes, from a program whose plan differs in sizes only."""
+        """What ``_build_table`` makes, from a program whose plan differs in sizes only, and has no loops."""
         plan = self.plan
         self._launch_numbers, self._temporary, self._seen = like._launch_numbers, like._temporary, like._seen
         self._temporary_places, self._temporary_of = like._temporary_places, like._temporary_of
         self._number_places, self._number_kernels = like._number_places, like._number_kernels
-        self._filled = like._filled
-        self._moving, self._costs = like._moving, like._costs or _Costs(plan, like._launch_numbers)
+        self._filled, self._starts, self._loops, self._loop_table = like._filled, like._starts, [], like._loop_table
+        self._late = like._late
+        self._moving, self._costs = like._moving, like._costs or Costs(plan, like._launch_numbers)
         tasks = [plan.kernels[plan.launches[number].kernel].groups[0] for number in self._launch_numbers]
         self._table = like._table.with_tasks(tasks)
         for row, number in enumerate(self._launch_numbers):
@@ -425,7 +434,7 @@ class CpuProgram:
         for position, places in self._filled.items():
             memory = self._memory[position]
             assert memory is not None
-            self._table.arguments[places] = address_of(memory)
+            self._table.arguments[places] = address_of(memory) + self._starts[places]
 
     def _bind_arena(self) -> None:
         """Let temporaries lie in the arena, which may have been replaced by a larger one since the last run."""
@@ -439,7 +448,8 @@ class CpuProgram:
                 raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
         if len(self._temporary_places):
             offsets = np.array([buffer.offset for buffer in self.plan.buffers], np.int64)
-            self._table.arguments[self._temporary_places] = base + offsets[self._temporary_of]
+            starts = self._starts[self._temporary_places]
+            self._table.arguments[self._temporary_places] = base + offsets[self._temporary_of] + starts
         for position in self._seen:
             buffer = self.plan.buffers[position]
             dtype = NAMED[buffer.dtype].numpy
@@ -466,7 +476,7 @@ class CpuProgram:
             else:
                 array = self._fresh(buffer)
             self._memory[position] = array
-            self._table.arguments[places] = address_of(array)
+            self._table.arguments[places] = address_of(array) + self._late.get(position, 0)
 
     @staticmethod
     def _fresh(buffer: Buffer) -> np.ndarray:
@@ -503,7 +513,7 @@ class CpuProgram:
         if self.threads > 1 and shared and pool.lock.acquire(blocking=False):
             try:
                 table.begin(first, last, self._epoch, self.threads)
-                call = (*place, self.threads, self._epoch, notes)
+                call = (*place, self.threads, self._epoch, notes, table.loops)
                 pool.start(self, call, table)
                 self.enter(call, 0)
             finally:
@@ -511,7 +521,7 @@ class CpuProgram:
             return
         # another program uses the threads: this one runs on one thread instead of waiting
         table.begin(first, last, self._epoch, 1)
-        self.enter((*place, 1, self._epoch, notes), 0)
+        self.enter((*place, 1, self._epoch, notes, table.loops), 0)
 
     def enter(self, call: Call, thread: int) -> None:
         """Enter the native code as thread number ``thread`` of the threads that share ``call``."""
@@ -543,7 +553,7 @@ def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
             code="GPC5007",
         )
     _require_features(image.data("gc_features").decode("ascii", "replace"), plan.target)
-    return _Runner(image)
+    return _Runner(image, loops=bool(plan.repeats))
 
 
 def _require_features(needed: str, target: str) -> None:

@@ -7,15 +7,17 @@ run is captured as a CUDA graph, and later runs replay it.
 from __future__ import annotations
 
 import importlib
+import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, NUMBERS, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.extras import install
 from gpucomp.ir.types import NAMED
@@ -32,16 +34,29 @@ from gpucomp.runtime.cuda_driver import (
     import_driver,
     loaded,
 )
-from gpucomp.runtime.host import Strings, check_host, run_host
+from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which is not allowed during a capture
 STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and as much for outputs; the driver stages larger arrays
 PINNED_ALIGNMENT = 64  # of a tensor in pinned memory, in bytes
+MOST_CAPTURED = 100_000  # launches in a graph, with those of all steps of loops
+SLICE_ALIGNMENT = 16  # bytes that kernels load at once: slices of other sizes are copied to where they are aligned
 UNSUPPORTED_PTX = 222  # the driver does not know this version of PTX
 # errors after which every call of the process fails: uncorrectable memory errors (214, 220, 226), a bad access, a bad
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """An argument of ``launch`` that advances from ``base`` on, and the memory that its slices are copied to, or 0."""
+
+    launch: int
+    moved: Moving
+    base: int
+    copied: int
 
 
 class CudaProgram:
@@ -49,6 +64,9 @@ class CudaProgram:
 
     ``cupy`` and ``driver`` (``cuda.bindings.driver``) are the modules, given by tests that have no GPU. Raises
     ``DeviceError`` if one of them, a GPU or memory is missing.
+
+    ``like`` is a program of the same model for other sizes. The stream, the kernels, the weights and the arena are shared, and
+    runs of both take turns.
     """
 
     def __init__(
@@ -60,42 +78,68 @@ class CudaProgram:
         *,
         cupy: Any = None,
         driver: Any = None,
+        like: CudaProgram | None = None,
     ) -> None:
         check_host(plan)
-        cp = self._cupy = cupy if cupy is not None else import_cupy()
-        driver = self._driver = Driver(driver if driver is not None else import_driver())
+        if like is not None:
+            cupy, driver = like._cupy, like._driver.bindings
+        cp: Any = cupy if cupy is not None else import_cupy()
+        self._cupy: Any = cp
+        self._driver: Driver = Driver(driver if driver is not None else import_driver())
+        driver = self._driver
         self.plan = plan
+        self._like = like  # it owns what is shared
         self._runs = 0
         self._graphs: dict[bool, Any] = {}  # by whether launches overlap
         self._lost = ""
         self._broken = False  # the last run did not finish: counters may hold anything
         self._uploading: list[np.ndarray] = []  # arrays that the stream may still have to read
         self._owned = ExitStack()
+        self._enter(like)
         with self._failing("", "GPC5005"):
-            self._device = cp.cuda.Device()  # the current one, also for later runs from threads with another device
-            cp.cuda.runtime.setDevice(self._device.id)  # which also initialises CUDA
-            self._number = driver("cuDeviceGet", self._device.id)
-            self._context = driver("cuDevicePrimaryCtxRetain", self._number)
-        self._owned.callback(driver, "cuDevicePrimaryCtxRelease", self._number)
-        self._close = weakref.finalize(self, _released, self._cupy, driver, self._device, self._context, self._owned)
-        self._close.atexit = False  # the end of the process frees everything
-        with self._failing("", "GPC5005"):
-            self._by_ptx = self._needs_ptx(binaries)
+            self._by_ptx: bool = self._needs_ptx(binaries) if like is None else like._by_ptx
             with self._device:
-                stream = self._stream = cp.cuda.Stream(non_blocking=True)
+                self._stream: Any = cp.cuda.Stream(non_blocking=True) if like is None else like._stream
+        stream = self._stream
         memory: list[Any] = []  # keeps it alive; cupy pools memory by stream, so no other program would reuse it
-        self._owned.callback(lambda: cp.get_default_memory_pool().free_all_blocks(stream=stream))
+        if like is None:
+            self._owned.callback(lambda: cp.get_default_memory_pool().free_all_blocks(stream=stream))
+        self._arena: _Arena = _Arena() if like is None else like._arena
+        if like is None:
+            self._owned.callback(self._arena.memory.clear)
         self._owned.callback(memory.clear)
         with self._current("", "GPC5005"):
             self._allocated = memory
-            self._arena = self._allocate(plan.arena_bytes)
             self._strings = Strings(plan, weights)
-            self._memory = [self._buffer(b, weights) for b in plan.buffers]
+            self._bound_to = 0  # the address of the arena that the temporaries lie in
+            self._memory = [self._buffer(position, b, weights) for position, b in enumerate(plan.buffers)]
             self._staged_inputs = self._stage(plan.inputs)
             self._staged_outputs = self._stage(plan.outputs)
-            self._launches = self._prepare(sources, binaries)
+            if like is None:
+                self._functions: dict[str, Any] = {
+                    kernel.name: self._function(kernel, sources, binaries) for kernel in plan.kernels
+                }
+            else:
+                self._functions = like._functions
+            self._owned.callback(_destroyed, driver, self._graphs)
+            self._bind()
+            self._never_captured = None in self._launches or sum(plan.counts()) > MOST_CAPTURED
             self._wait()
         self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
+
+    def _enter(self, like: CudaProgram | None) -> None:
+        """Retain the context of the device, until everything is freed that the program owns."""
+        driver = self._driver
+        with self._failing("", "GPC5005"):
+            # the current device, also for later runs from threads with another one
+            device: Any = self._cupy.cuda.Device() if like is None else like._device
+            self._device: Any = device
+            self._cupy.cuda.runtime.setDevice(device.id)  # which also initialises CUDA
+            self._number = driver("cuDeviceGet", device.id)
+            self._context = driver("cuDevicePrimaryCtxRetain", self._number)
+        self._owned.callback(driver, "cuDevicePrimaryCtxRelease", self._number)
+        self._close = weakref.finalize(self, _released, self._cupy, driver, device, self._context, self._owned)
+        self._close.atexit = False  # the end of the process frees everything
 
     def close(self) -> None:
         """Free everything on the device; nothing can be run afterwards. Otherwise this happens when the object is deleted."""
@@ -123,7 +167,8 @@ class CudaProgram:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Run a block that launches and waits. If it ends early, the next block first resets the counters to zero."""
-        with self._current("the run failed: ", "GPC5006"):
+        with self._arena.lock, self._current("the run failed: ", "GPC5006"):
+            self._bind()
             if self._broken:
                 self._mend()
             self._broken = True
@@ -177,15 +222,19 @@ class CudaProgram:
         self._allocated.append(memory)
         return int(memory.ptr)
 
-    def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> int:
-        """The buffer's address; temporaries are in the arena."""
+    def _buffer(self, position: int, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> int:
+        """The buffer's address; that of a temporary is known once ``_bind`` was called."""
         if buffer.kind == TEMP and buffer.nbytes:
-            return self._arena + buffer.offset
+            return 0
+        if self._like is not None and buffer.kind == WEIGHT:
+            return self._like._memory[position]
         address = self._allocate(buffer.nbytes)
         if buffer.kind == COUNTER:
             self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
         if buffer.kind == WEIGHT and buffer.nbytes:
             self._upload(buffer, address, _bytes(weights[buffer.name]))
+        if buffer.kind == NUMBERS and buffer.nbytes:
+            self._upload(buffer, address, _bytes(numbers_of(buffer)))
         return address
 
     def _upload(self, buffer: Buffer, address: int, array: np.ndarray) -> None:
@@ -212,21 +261,41 @@ class CudaProgram:
         memory = np.frombuffer(pinned, np.uint8, end)
         return {position: memory[place] for position, place in places.items()}
 
-    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[KernelLaunch | None]:
-        """The plan's launches, prepared; ``None`` for a host operator."""
-        functions = [self._function(kernel, sources, binaries) for kernel in self.plan.kernels]
+    def _bind(self) -> None:
+        """Let the temporaries lie in the arena, which may have been replaced by a larger one, and prepare the launches."""
+        address = self._arena.of(self.plan.arena_bytes, self._cupy.cuda.alloc)
+        if address == self._bound_to:
+            return
+        self._bound_to = address
+        for position, buffer in enumerate(self.plan.buffers):
+            if buffer.kind == TEMP and buffer.nbytes:
+                self._memory[position] = address + buffer.offset
+        self._launches = self._prepare()
+        self._moving: dict[int, list[_Slice]] = {}
+        for one in self._slices:
+            self._moving.setdefault(one.launch, []).append(one)
+        _destroyed(self._driver, self._graphs)  # they have the old addresses
+
+    def _prepare(self) -> list[KernelLaunch | None]:
+        """The plan's launches, prepared; ``None`` for a host operator. Notes the parts of buffers that loops move along."""
         launches: list[KernelLaunch | None] = []
-        for launch in self.plan.launches:
+        self._slices: list[_Slice] = []
+        for number, launch in enumerate(self.plan.launches):
             if launch.kernel < 0:
                 launches.append(None)
                 continue
-            kernel, addresses = self.plan.kernels[launch.kernel], [self._memory[a] for a in launch.args]
+            kernel = self.plan.kernels[launch.kernel]
+            addresses = [self._memory[a] for a in launch.args]
+            self._slices += [
+                self._slice(number, kernel, moved, addresses) for moved in moving_arguments(self.plan, number)
+            ]
             arguments = [np.array([a], np.uint64) for a in addresses]
+            arguments += [np.array([n], np.int64) for n in kernel.numbers]
             arguments += [encoded(self._driver, m, addresses[m.parameter]) for m in kernel.tensor_maps]
             launches.append(
                 KernelLaunch(
                     self._driver,
-                    functions[launch.kernel],
+                    self._functions[kernel.name],
                     kernel.groups,
                     kernel.items,
                     kernel.shared,
@@ -236,6 +305,13 @@ class CudaProgram:
                 )
             )
         return launches
+
+    def _slice(self, launch: int, kernel: CompiledKernel, moved: Moving, addresses: list[int]) -> _Slice:
+        """How an argument advances in a loop: by its address, or by copies where kernels need an alignment."""
+        base, copied = addresses[moved.index], 0
+        if moved.advance % SLICE_ALIGNMENT or any(m.parameter == moved.index for m in kernel.tensor_maps):
+            copied = addresses[moved.index] = self._allocate(abs(moved.advance))
+        return _Slice(launch, moved, base, copied)
 
     def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:
         if self._by_ptx:
@@ -295,20 +371,21 @@ class CudaProgram:
         marks: list[Any] = []
         with self._running():
             self._send(inputs)
-            for launch, kernel in zip(self.plan.launches, self._launches, strict=True):
+            for number, step in in_order(self.plan):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
                 start.record(self._stream)
-                self._launch(launch, kernel)
+                self._launch(number, step)
                 end.record(self._stream)
-                marks.append((start, end) if kernel is not None else None)
+                if self._launches[number] is not None:
+                    marks.append((number, start, end))
             self._wait()
-            times = [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
+            times = [0.0] * len(self.plan.launches)
             spans: list[Span] = []
-            origin = next((m[0] for m in marks if m is not None), None)
-            for number, (mark, seconds) in enumerate(zip(marks, times, strict=True)):
-                if mark is not None:
-                    start = 1e-3 * cp.cuda.get_elapsed_time(origin, mark[0]) if spans else 0.0
-                    spans.append(Span(number, 0, start, start + seconds))
+            for number, start, end in marks:
+                begin = 1e-3 * cp.cuda.get_elapsed_time(marks[0][1], start) if spans else 0.0
+                seconds = 1e-3 * cp.cuda.get_elapsed_time(start, end)
+                times[number] += seconds
+                spans.append(Span(number, 0, begin, begin + seconds))
         return times, spans
 
     def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
@@ -353,7 +430,7 @@ class CudaProgram:
     def _execute(self) -> None:
         """Run the launches: one by one in the first run and with host operators, else as one captured graph."""
         self._runs += 1
-        if None in self._launches or self._runs < FIRST_CAPTURED_RUN:
+        if self._never_captured or self._runs < FIRST_CAPTURED_RUN:
             self._launch_all()
         else:
             self._driver("cuGraphLaunch", self._captured(overlap=True), self._stream.ptr)
@@ -362,19 +439,30 @@ class CudaProgram:
         """The graph of all launches, captured once."""
         if overlap not in self._graphs:
             graph = captured(self._driver, self._stream.ptr, partial(self._launch_all, overlap))
-            self._owned.callback(self._driver, "cuGraphExecDestroy", graph)
             self._graphs[overlap] = graph
         return self._graphs[overlap]
 
     def _launch_all(self, overlap: bool = True) -> None:
-        for launch, kernel in zip(self.plan.launches, self._launches, strict=True):
-            self._launch(launch, kernel, overlap)
+        for number, step in in_order(self.plan):
+            self._launch(number, step, overlap)
 
-    def _launch(self, launch: Launch, kernel: KernelLaunch | None, overlap: bool = True) -> None:
+    def _launch(self, number: int, step: int, overlap: bool = True) -> None:
+        kernel = self._launches[number]
         if kernel is None:
-            self._run_host(launch)
-        else:
-            kernel(overlap)
+            self._run_host(self.plan.launches[number])
+            return
+        slices = self._moving.get(number, ())
+        for one in slices:
+            at = one.base + one.moved.start + step * one.moved.advance
+            if not one.copied:
+                kernel.set_address(one.moved.index, at)
+            elif one.moved.read:
+                self._driver("cuMemcpyDtoDAsync", one.copied, at, abs(one.moved.advance), self._stream.ptr)
+        kernel(overlap and not any(one.copied for one in slices))
+        for one in slices:
+            if one.copied and one.moved.written:
+                at = one.base + one.moved.start + step * one.moved.advance
+                self._driver("cuMemcpyDtoDAsync", at, one.copied, abs(one.moved.advance), self._stream.ptr)
 
     def _run_host(self, launch: Launch) -> None:
         results = run_host(self.plan, launch, self._read(launch.args[: launch.inputs], {}))
@@ -403,6 +491,27 @@ class CudaProgram:
     def _receive(self) -> dict[str, np.ndarray]:
         arrays = self._read(self.plan.outputs, self._staged_outputs)
         return dict(zip(self.plan.output_names, arrays, strict=True))
+
+
+class _Arena:
+    """Memory for the temporaries of one run at a time. It grows to what the largest program needs that shares it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.memory: list[Any] = []  # the current one
+        self._nbytes = 0
+
+    def of(self, nbytes: int, allocate: Callable[[int], Any]) -> int:
+        """The address of at least ``nbytes`` bytes. What the stream still does with smaller memory comes before its next use."""
+        if not self.memory or nbytes > self._nbytes:
+            self.memory[:] = [allocate(max(1, nbytes))]
+            self._nbytes = nbytes
+        return int(self.memory[0].ptr)
+
+
+def _destroyed(driver: Driver, graphs: dict[bool, Any]) -> None:
+    while graphs:
+        driver("cuGraphExecDestroy", graphs.popitem()[1])
 
 
 def _failures(cupy: Any) -> tuple[type[Exception], ...]:

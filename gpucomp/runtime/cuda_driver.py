@@ -122,6 +122,10 @@ class KernelLaunch:
         self._arguments = tuple(arguments)
         self._pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in self._arguments))
 
+    def set_address(self, index: int, address: int) -> None:
+        """The address of a buffer for the next launches."""
+        self._arguments[index][0] = address
+
     def __call__(self, overlap: bool = True) -> None:
         """Launch the kernel. Without ``overlap`` it starts after the previous launch has ended."""
         self._config.numAttrs = int(self._programmatic and overlap)

@@ -102,7 +102,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One launch: its kernel and the operators in it.
+    """One launch, in a loop with all its steps (``x128`` in its label): its kernel and the operators in it.
 
     ``family`` is the kernel's family, or ``host`` for a host operator. ``tier`` says who chose the schedule, and ``why``
     says why the kernel ends where it does. ``entry`` is the function's name; equal layers share one.
@@ -128,7 +128,7 @@ class KernelInfo:
 def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
     """Every launch of a plan, in order."""
     infos = []
-    for launch in plan.launches:
+    for launch, count in zip(plan.launches, plan.counts(), strict=True):
         if launch.kernel < 0:
             name = launch.name or launch.host
             infos.append(KernelInfo(name, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why))
@@ -142,11 +142,11 @@ def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
                 launch.nodes,
                 kernel.schedule,
                 kernel.tier,
-                kernel.label,
+                kernel.label if count == 1 else f"{kernel.label or kernel.name} x{count}",
                 launch.why,
                 kernel.name,
-                kernel.operations,
-                kernel.traffic,
+                kernel.operations * count,
+                kernel.traffic * count,
                 kernel.arithmetic,
             )
         )
@@ -266,7 +266,10 @@ class Executable:
         with a dynamic part, values that lead to something invalid or unsupported raise ``ModelError`` or
         ``UnsupportedError``.
         """
-        arrays = self._checked(inputs)
+        return self.run_checked(self._checked(inputs))
+
+    def run_checked(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """As ``run``, on arrays that were checked: complete, contiguous and of the right types and shapes."""
         with self._lock:
             try:
                 results = self._opened().run(arrays)

@@ -71,6 +71,11 @@ def check_host(plan: Plan) -> None:
             )
 
 
+def numbers_of(buffer: Buffer) -> np.ndarray:
+    """The contents of a buffer of numbers, which each run decides."""
+    return np.array(buffer.numbers, NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+
+
 def _type(buffer: Buffer) -> TensorType:
     return TensorType(NAMED[buffer.dtype], buffer.shape)
 

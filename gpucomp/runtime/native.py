@@ -48,6 +48,7 @@ class Table:
             8 * STATE_WORDS * threads
         )
         self.address: int = address_of(self._rows)
+        self.loops = 0  # the address of a ``LoopTable``, which the caller keeps
 
     def with_tasks(self, tasks: Sequence[int]) -> Table:
         """The same launches with these numbers of tasks, and with arguments of their own."""
@@ -60,7 +61,7 @@ class Table:
         made._rows[:, 1] += np.uint64((address_of(made.arguments) - address_of(self.arguments)) % (1 << 64))
         made._rows[:, 2] = made._tasks
         made._rows[:, 3] += np.uint64((address_of(made._states) - address_of(self._states)) % (1 << 64))
-        made.address = address_of(made._rows)
+        made.address, made.loops = address_of(made._rows), 0
         return made
 
     def set_code(self, row: int, address: int) -> None:

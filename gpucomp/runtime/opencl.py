@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import NAMED
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
-from gpucomp.runtime.host import Strings, check_host, run_host
+from gpucomp.runtime.host import Strings, check_host, numbers_of, run_host
+from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.runtime.shared_buffers import share
 from gpucomp.targets import opencl, opencl_build
 from gpucomp.targets.cache import open_cache
@@ -23,8 +28,51 @@ from gpucomp.targets.cache import open_cache
 FLUSHED = 16  # launches after which the queue is flushed: otherwise Mali and Adreno do not start before the last one
 
 
+@dataclass(frozen=True)
+class _Slice:
+    """Memory for the part of ``whole`` that a step of a loop reads or writes."""
+
+    whole: Any
+    memory: Any
+    moved: Moving
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Where it begins in ``whole``, and its size, in bytes."""
+        return self.moved.start + step * self.moved.advance, abs(self.moved.advance)
+
+
+class _Shared:
+    """What programs of one model share, one run at a time: memory for temporaries, and the kernels with their arguments.
+
+    The memory grows to what the largest program needs.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.memory: list[Any] = []
+        self.kernels: dict[tuple[int, str], Any] = {}  # by the number of the launch, and the kernel's name
+        self.bound: weakref.ref[OpenCLProgram] | None = None  # the program that the kernels' arguments are those of
+
+    def grow(self, sizes: Sequence[int], allocate: Callable[[int], Any], most: int) -> list[Any]:
+        """Buffers of at least ``sizes`` bytes, the same as before if they are large enough.
+
+        Larger ones get some more, up to ``most``: other programs keep the smaller ones until they run again.
+        """
+        there = [memory.size for memory in self.memory]
+        if len(there) >= len(sizes) and all(map(operator.ge, there, sizes)):
+            return self.memory
+        first = not there
+        there += [0] * (len(sizes) - len(there))
+        wanted = [*map(max, there, sizes), *there[len(sizes) :]]
+        self.memory = [allocate(n if first else max(n, min(n + n // 4, most))) for n in wanted]
+        return self.memory
+
+
 class OpenCLProgram:
     """Opens the plan's device, builds its kernels and uploads its weights; ``run`` then only enqueues.
+
+    ``like`` is a program of the same model for other sizes. The queue, the kernels, the weights and the arena are shared,
+    and runs of both take turns.
 
     Raises ``DeviceError`` if the device or pyopencl is missing or memory is exhausted, and ``KernelBuildError`` for a
     kernel that the device refuses.
@@ -36,50 +84,90 @@ class OpenCLProgram:
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
+        *,
+        like: OpenCLProgram | None = None,
     ) -> None:
         check_host(plan)
         cl = self._cl = opencl.pyopencl()
         self.plan = plan
-        self.device = opencl.device_of(_target_of(plan))
+        self.device: Any = opencl.device_of(_target_of(plan)) if like is None else like.device
         self._timed: Any = None
         self._broken = False  # the last run did not finish: counters may hold anything
         with opencl.failing(f"{self.device.name.strip()}: ", "GPC5005"):
-            self._context = cl.Context([self.device])
-            self._queue = cl.CommandQueue(self._context)
-            # host memory that the device reads and writes in place needs no second copy
-            self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
+            if like is None:
+                self._context = cl.Context([self.device])
+                self._queue = cl.CommandQueue(self._context)
+                # host memory that the device reads and writes in place needs no second copy
+                self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
+                self._shared = _Shared()
+                self._programs = self._built(sources, binaries)
+            else:
+                self._context, self._queue, self._mapped = like._context, like._queue, like._mapped
+                self._shared, self._programs = like._shared, like._programs
             self._strings = Strings(plan, weights)
-            self._buffers = self._memory(weights)
-            programs = self._programs(sources, binaries)
-            self._calls = [self._call(launch, programs) for launch in plan.launches]
-            self._queue.finish()
+            self._needs, self._places = self._laid_out()
+            self._bound_to: Any = None  # the arena that the temporaries lie in
+            self._grown()
+            self._buffers = self._memory(weights, like)
+            self._calls = [self._call(number, launch) for number, launch in enumerate(plan.launches)]
+            if like is None:
+                self._bind()
+                self._queue.finish()
 
     # ---- opening ----
 
-    def _memory(self, weights: Mapping[str, np.ndarray]) -> list[Any]:
-        """A device buffer for each buffer of the plan. Temporaries are parts of one arena if the device allows that."""
-        temporaries = self._temporaries()
+    def _memory(self, weights: Mapping[str, np.ndarray], like: OpenCLProgram | None) -> list[Any]:
+        """A device buffer for each buffer of the plan; ``None`` for temporaries, see ``_bind``."""
         buffers = []
         for position, buffer in enumerate(self.plan.buffers):
-            memory = temporaries[position] if position in temporaries else self._allocate(buffer.nbytes, buffer.kind)
+            if like is not None and buffer.kind == WEIGHT:
+                buffers.append(like._buffers[position])
+                continue
+            if buffer.kind == TEMP and buffer.nbytes:
+                buffers.append(None)
+                continue
+            memory = self._allocate(buffer.nbytes, buffer.kind)
             if buffer.kind == WEIGHT and buffer.nbytes:
                 self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
+            if buffer.kind == NUMBERS and buffer.nbytes:
+                self._cl.enqueue_copy(self._queue, memory, _bytes(numbers_of(buffer)), is_blocking=True)
             if buffer.kind == COUNTER:
                 self._zero(memory, buffer)
             buffers.append(memory)
         return buffers
 
-    def _temporaries(self) -> dict[int, Any]:
-        """The memory of the temporaries, by position."""
+    def _bind(self) -> None:
+        """Let the temporaries lie in the arena, which may have been replaced by a larger one, and set the kernels' arguments,
+        which may be those of another program.
+
+        They are parts of one buffer if the device allows that.
+        """
+        memory, shared = self._grown(), self._shared
+        if memory is not self._bound_to:
+            for position, (number, start) in self._places.items():
+                whole, nbytes = memory[number], self.plan.buffers[position].nbytes
+                self._buffers[position] = whole if start is None else whole.get_sub_region(start, nbytes)
+        elif shared.bound is not None and shared.bound() is self:
+            return
+        self._bound_to, shared.bound = memory, weakref.ref(self)
+        for launch, call in zip(self.plan.launches, self._calls, strict=True):
+            if call is not None:
+                numbers = map(np.int64, self.plan.kernels[launch.kernel].numbers)
+                call[0].set_args(*(self._buffers[a] for a in launch.args), *numbers)
+        self._moving = self._slices()
+
+    def _grown(self) -> list[Any]:
+        return self._shared.grow(self._needs, self._allocate, self.device.max_mem_alloc_size)
+
+    def _laid_out(self) -> tuple[Sequence[int], dict[int, tuple[int, int | None]]]:
+        """The sizes of the arena's buffers, and for each temporary which of them it is, or the offset of its part of it."""
         device, plan = self.device, self.plan
         parts = {k: b for k, b in enumerate(plan.buffers) if b.kind == TEMP and b.nbytes}
         aligned = all(b.offset % opencl.alignment_of(device) == 0 for b in parts.values())
         if aligned and opencl.has_sub_buffers(device) and plan.arena_bytes <= device.max_mem_alloc_size:
-            arena = self._allocate(plan.arena_bytes)
-            return {k: arena.get_sub_region(b.offset, b.nbytes) for k, b in parts.items()}
+            return [plan.arena_bytes] if parts else [], {k: (0, b.offset) for k, b in parts.items()}
         shared = share(plan)
-        memory = [self._allocate(nbytes) for nbytes in shared.sizes]
-        return {k: memory[chosen] for k, chosen in shared.of.items()}
+        return shared.sizes, {k: (number, None) for k, number in shared.of.items()}
 
     def _allocate(self, nbytes: int, kind: str = TEMP) -> Any:
         flags = self._cl.mem_flags.READ_WRITE
@@ -102,7 +190,8 @@ class OpenCLProgram:
     def _zero(self, memory: Any, buffer: Buffer) -> None:
         self._cl.enqueue_copy(self._queue, memory, np.zeros(buffer.nbytes, np.uint8), is_blocking=True)
 
-    def _programs(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[tuple[Any, KernelSource]]:
+    def _built(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> dict[str, tuple[Any, KernelSource]]:
+        """The program of each kernel, by the kernel's name."""
         kernels = []
         for kernel in self.plan.kernels:
             text, binary = sources[kernel.source], bytes(binaries.get(kernel.binary, b""))
@@ -110,7 +199,7 @@ class OpenCLProgram:
         exact = self.plan.precision == "fp32"
         with self._advising():
             programs = opencl_build.load_all(self._context, self.device, kernels, open_cache(), exact=exact)
-        return [(program, source) for program, (source, _) in zip(programs, kernels, strict=True)]
+        return {source.name: (program, source) for program, (source, _) in zip(programs, kernels, strict=True)}
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
@@ -124,16 +213,31 @@ class OpenCLProgram:
                 code=error.code,
             ) from error
 
-    def _call(self, launch: Launch, programs: Sequence[tuple[Any, KernelSource]]) -> Any:
-        """A kernel with its arguments set, its global size and its local size; ``None`` for a host operator."""
+    def _call(self, number: int, launch: Launch) -> Any:
+        """A kernel, whose arguments ``_bind`` sets, its global size and its local size; ``None`` for a host operator."""
         if launch.kernel < 0:
             return None
-        compiled = self.plan.kernels[launch.kernel]
-        with self._advising():
-            kernel = opencl_build.kernel_of(self.device, *programs[launch.kernel])
-        kernel.set_args(*(self._buffers[a] for a in launch.args))
+        compiled, kernels = self.plan.kernels[launch.kernel], self._shared.kernels
+        kernel = kernels.get((number, compiled.name))
+        if kernel is None:
+            with self._advising():
+                kernel = opencl_build.kernel_of(self.device, *self._programs[compiled.name])
+            kernels[number, compiled.name] = kernel
         size = tuple(g * i for g, i in zip(compiled.groups, compiled.items, strict=True))
         return kernel, size, compiled.items
+
+    def _slices(self) -> dict[int, list[_Slice]]:
+        """For each launch of a loop, memory for the part of each argument that it works on, which advances with every step.
+
+        Slices are copied: parts of buffers need an alignment that slices need not have.
+        """
+        found: dict[int, list[_Slice]] = {}
+        for number, launch in enumerate(self.plan.launches):
+            for moved in moving_arguments(self.plan, number):
+                one = _Slice(self._buffers[launch.args[moved.index]], self._allocate(abs(moved.advance)), moved)
+                found.setdefault(number, []).append(one)
+                self._calls[number][0].set_arg(moved.index, one.memory)
+        return found
 
     # ---- running ----
 
@@ -152,17 +256,15 @@ class OpenCLProgram:
 
     def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
         """The seconds of ``profile``, and a span for each kernel on the device's clock, from the start of the first one."""
-        events: list[Any] = []
+        events: list[tuple[int, Any]] = []
         with self._running():
             self._run(inputs, self._timing_queue(), events)
-            times = [(e.profile.start, e.profile.end) if e is not None else None for e in events]
-        first = min((t[0] for t in times if t is not None), default=0)
-        spans = [
-            Span(launch, 0, 1e-9 * (t[0] - first), 1e-9 * (t[1] - first))
-            for launch, t in enumerate(times)
-            if t is not None
-        ]
-        return [1e-9 * (t[1] - t[0]) if t is not None else 0.0 for t in times], spans
+            times = [(launch, e.profile.start, e.profile.end) for launch, e in events]
+        first = min((start for _, start, _ in times), default=0)
+        seconds = [0.0] * len(self.plan.launches)
+        for launch, start, end in times:
+            seconds[launch] += 1e-9 * (end - start)
+        return seconds, [Span(k, 0, 1e-9 * (start - first), 1e-9 * (end - first)) for k, start, end in times]
 
     def _timing_queue(self) -> Any:
         if self._timed is None:
@@ -189,16 +291,19 @@ class OpenCLProgram:
         with self._running():
             queue = self._timing_queue()
             for _ in range(count):
-                calls = [call for call in self._calls if call is not None]
-                events = [self._cl.enqueue_nd_range_kernel(queue, *call) for call in calls]
+                events: list[tuple[int, Any]] = []
+                for number, step in in_order(self.plan):
+                    if self._calls[number] is not None:
+                        self._enqueue(number, step, queue, events)
                 queue.finish()
-                seconds.append(1e-9 * sum(e.profile.end - e.profile.start for e in events))
+                seconds.append(1e-9 * sum(e.profile.end - e.profile.start for _, e in events))
         return seconds
 
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Run a block that enqueues launches and waits. If it ends early, the next block first resets the counters to zero."""
-        with opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
+        with self._shared.lock, opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
+            self._bind()
             if self._broken:
                 self._mend()
             self._broken = True
@@ -214,20 +319,33 @@ class OpenCLProgram:
             if buffer.kind == COUNTER:
                 self._zero(memory, buffer)
 
-    def _run(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
-        cl, plan = self._cl, self.plan
+    def _enqueue(self, number: int, step: int, queue: Any, events: list[tuple[int, Any]] | None) -> None:
+        """Enqueue launch ``number``, in a loop for ``step``."""
+        cl, slices = self._cl, self._moving.get(number, ())
+        for one in slices:
+            if one.moved.read:
+                at, nbytes = one.place(step)
+                cl.enqueue_copy(queue, one.memory, one.whole, byte_count=nbytes, src_offset=at, dst_offset=0)
+        event = cl.enqueue_nd_range_kernel(queue, *self._calls[number])
+        if events is not None:
+            events.append((number, event))
+        for one in slices:
+            if one.moved.written:
+                at, nbytes = one.place(step)
+                cl.enqueue_copy(queue, one.whole, one.memory, byte_count=nbytes, src_offset=0, dst_offset=at)
+
+    def _run(
+        self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[tuple[int, Any]] | None
+    ) -> dict[str, np.ndarray]:
+        plan = self.plan
         self._strings.bind(plan, inputs)
         sent = self._upload(inputs, queue)  # kept until the queue has copied it
-        for number, (launch, call) in enumerate(zip(plan.launches, self._calls, strict=True), 1):
-            if call is None:
-                self._run_host(launch, queue)
-                event = None
+        for enqueued, (number, step) in enumerate(in_order(plan), 1):
+            if self._calls[number] is None:
+                self._run_host(plan.launches[number], queue)
             else:
-                kernel, size, items = call
-                event = cl.enqueue_nd_range_kernel(queue, kernel, size, items)
-            if events is not None:
-                events.append(event)
-            if number % FLUSHED == 0:
+                self._enqueue(number, step, queue, events)
+            if enqueued % FLUSHED == 0:
                 queue.flush()
         outputs = self._download(plan.outputs, queue)
         del sent

@@ -61,6 +61,12 @@ def _places(plan: Plan) -> list[_Place]:
     for number, launch in enumerate(plan.launches):
         for position in launch.args:
             lives[position] = (lives.get(position, (number, 0))[0], number)
+    for repeat in plan.repeats:
+        inside = {a for launch in plan.launches[repeat.first : repeat.last] for a in launch.args}
+        for position in inside:
+            first, last = lives[position]
+            if first < repeat.first or last >= repeat.last:  # also used outside: then every step needs it
+                lives[position] = min(first, repeat.first), max(last, repeat.last - 1)
     lives |= {position: (lives.get(position, (0, 0))[0], len(plan.launches)) for position in plan.outputs}
     places: list[_Place] = []
     temporaries = [k for k, b in enumerate(plan.buffers) if b.kind == TEMP and b.nbytes and k in lives]

@@ -33,6 +33,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError, quote
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.sizes import Sizes
 from gpucomp.refusal import Refusal
@@ -206,10 +207,11 @@ def choose(
     Raises ``ScheduleError`` if not even the last family's default can run.
     """
     problems = [(family, family.problem(kernel)) for family in families]
+    whole, kernel = kernel, example_of(kernel)
     passed: dict[str, None] = {}  # an ordered set: a tier refuses a record for the same reason for all engines
     for name, tier in tiers:
         if name == "default" and (found := _compared(kernel, problems, limits, device)) is not None:
-            return replace(_choice(kernel, "analytic", *found), passed_over=tuple(passed))
+            return replace(_choice(whole, "analytic", *found), passed_over=tuple(passed))
         for family, problem in problems:
             answer = tier(kernel, family, dict(problems), limits)
             if isinstance(answer, Refusal):
@@ -219,7 +221,7 @@ def choose(
             if schedule is None:
                 continue
             if not (faults := family.reasons(schedule, problem, limits)):
-                return replace(_choice(kernel, name, family, problem, schedule, pick), passed_over=tuple(passed))
+                return replace(_choice(whole, name, family, problem, schedule, pick), passed_over=tuple(passed))
             if pick is not None:
                 passed[f"{name}: {unused(pick, f'its schedule is not legal here: {faults[0]}')}"] = None
     family, problem = problems[-1]
@@ -251,5 +253,5 @@ def expected_us(
 def _choice(
     kernel: Kernel, tier: str, family: Family, problem: Sizes, schedule: Schedule, pick: Pick | None = None
 ) -> Choice:
-    packing = family.packing(kernel, family.schedule(schedule), problem)
+    packing = family.packing(kernel if family.template else example_of(kernel), family.schedule(schedule), problem)
     return Choice(dict(schedule), tier, family, packing, pick)

@@ -28,10 +28,10 @@ class Expected:
     def us(self, kernel: Kernel) -> float | None:
         """The predicted time of a launch, in microseconds; ``None`` if the model cannot rank the kernel's engines."""
         if kernel.digest not in self._known:
-            example, target = example_of(kernel), self.target
-            engines = self.engines_of(example, target.features)
+            target = self.target
+            engines = self.engines_of(kernel, target.features)
             self._known[kernel.digest] = (
-                expected_us(example, engines, target.limits, target.device) if engines else None
+                expected_us(example_of(kernel), engines, target.limits, target.device) if engines else None
             )
         return self._known[kernel.digest]
 

@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.errors import ScheduleError
+from gpucomp.ir.size import hint
 from gpucomp.kernel import Kernel, kernel_of
+from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.ir import K
 from gpucomp.kernel.packing import Packing
@@ -156,7 +158,10 @@ class Family(Generic[K]):
     elsewhere(s, own, p)         -> how many times as long as estimated a source takes at ``p`` that is for any size, and was
                                     written for ``own``
     any_size                     -> whether extents may be sizes that each run decides: what is emitted is then right for all
-                                    of them, and the other functions see the kernel at the example's sizes
+                                    of them, and the other functions see the kernel at the example's sizes. Only ``sizes`` of
+                                    an engine with a template sees the kernel as it is: what decides speed it takes from the
+                                    example, and widths of accesses are right in every run. ``derive`` and ``geometry`` are
+                                    also called with sizes where ``sizes`` has them
     """
 
     name: str
@@ -190,8 +195,11 @@ class Family(Generic[K]):
         return f"{self.name}/{self.engine}" if self.engine else self.name
 
     def problem(self, kernel: Kernel) -> Sizes:
-        """The ``sizes`` of the kernel. Raises ``TypeError`` if the kernel has another kind of body."""
-        return self.sizes(kernel_of(kernel, self.body))
+        """The ``sizes`` of the kernel, at the example's. Raises ``TypeError`` if the kernel has another kind of body."""
+        if self.template and has_sizes(kernel):
+            sizes = self.sizes(kernel_of(kernel, self.body))
+            return sizes.replace(**{name: hint(number) for name, number in sizes.numbers.items()})
+        return self.sizes(kernel_of(example_of(kernel), self.body))
 
     @property
     def params(self) -> tuple[Param, ...]:

@@ -15,14 +15,15 @@ from itertools import chain
 from typing import Any
 
 from gpucomp.device.limits import Limits
-from gpucomp.ir.size import Size, exemplified, hint
+from gpucomp.ir.example import exemplified
+from gpucomp.ir.size import Size, hint
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family, Schedule
 
 MOST = 2  # schedules of a kernel
-SMALL_REGRET = 1.12
+SMALL_REGRET = 1.2
 Sizes = Mapping[str, int]
 
 
@@ -138,14 +139,14 @@ def _fitting(
 
 
 def _fewest(candidates: Sequence[_Candidate], times: Sequence[Times], best: Sequence[float]) -> list[_Candidate]:
-    kept: list[_Candidate] = []
+    kept = [candidates[0]]  # its source is there already
 
     def regret(some: Sequence[_Candidate]) -> float:
         return max(min(t[one] for one in some) / b for t, b in zip(times, best, strict=True))
 
     while len(kept) < min(MOST, len(candidates)):
         further = min((one for one in candidates if one not in kept), key=lambda one: regret([*kept, one]))
-        if kept and (regret(kept) <= SMALL_REGRET or regret([*kept, further]) >= regret(kept)):
+        if regret(kept) <= SMALL_REGRET or regret([*kept, further]) >= regret(kept):
             break
         kept.append(further)
     return kept

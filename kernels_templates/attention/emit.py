@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import Argument, highest, plain
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
@@ -37,7 +38,8 @@ def emit_shared(
         **_score(kernel, printer, batch, s, p),
         "row_lines": found.row_lines,
         "store": found.store,
-        "index": dialect.index_type(max(p.m + tile_m, p.n + s.tile_n * s.splits, p.batch) + 1),
+        "stops_early": p.causal >= 0 and _may_be_below(p.causal + p.m, p.n + tile_m),
+        "index": dialect.index_type(highest(p.m + tile_m, p.n + s.tile_n * s.splits, p.batch) + 1),
         "type": dialect.value_type(F32),
         "zero": dialect.literal(0, F32),
         "one": dialect.literal(1, F32),
@@ -45,6 +47,11 @@ def emit_shared(
         "log2_e": dialect.literal(math.log2(math.e), F32),
         "exp2": dialect.function("exp2", F32),
     }
+
+
+def _may_be_below(a: Any, b: Any) -> bool:
+    """Whether ``a < b``, in some run if each decides one of them."""
+    return bool(b > a) if isinstance(b, Argument) or not isinstance(a, Argument) else highest(b - a) > 0
 
 
 def _score(
@@ -57,12 +64,12 @@ def _score(
     weight.
     """
     body = kernel.body
-    row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
+    row, col = var("row", plain(max(1, p.m))), var("col", plain(max(1, p.n)))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
     value = rewrite(cast(body.score, F32))
     if p.n % s.tile_n:
-        past = var("past", p.n + s.tile_n)  # it may exceed n, and the simplifier must not assume otherwise
-        value = select(call("lt", past, index(p.n)), value, literal(-math.inf, F32))
+        past = var("past", plain(p.n + s.tile_n))  # it may exceed n, and the simplifier must not assume otherwise
+        value = select(call("lt", past, index(plain(p.n))), value, literal(-math.inf, F32))
     else:
         past = col
     value = regroup(value, (frozenset({batch}), frozenset({row})))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpucomp.codegen.c.arguments import plain
 from gpucomp.codegen.c.emit import Emitter, lane_loop
 from gpucomp.codegen.c.epilogue import epilogue
 from gpucomp.codegen.c.printer import CPrinter
@@ -26,9 +27,9 @@ class Operand:
     name: str  # ``a`` or ``b``
     value: Expr
     axes: Sequence[Var]  # the span: rows of ``a``, columns of ``b``
-    extent: int  # extent of the span
-    depth: int  # depth of the sum
-    padded: int  # depth including padding, which is read as zeros
+    extent: Any  # extent of the span: a number, or an ``Argument``
+    depth: Any  # depth of the sum
+    padded: Any  # depth including padding, which is read as zeros
     by_depth: int  # 1: contiguous along the depth
     width: int
     span_steps: int  # accesses of a work-item along the span
@@ -122,7 +123,8 @@ class Loader:
 
 def loader(kernel: Kernel[Contraction], printer: CPrinter, o: Operand, batch: Var) -> Loader:
     """The text that reads ``o``, divided into parts that depend on the span, on the depth, and on both."""
-    span, depth = var("span", max(1, o.extent // o.span_width)), var("depth", max(1, o.padded // o.depth_width))
+    span = var("span", plain(max(1, o.extent // o.span_width)))
+    depth = var("depth", plain(max(1, o.padded // o.depth_width)))
     lane = var(LANE, o.width)
     outer, inner = frozenset({span, batch}), frozenset({depth})
     element = regroup(_element(kernel, o, batch, span, depth, lane), (outer, inner))
@@ -164,7 +166,7 @@ def loader(kernel: Kernel[Contraction], printer: CPrinter, o: Operand, batch: Va
 def _element(kernel: Kernel[Contraction], o: Operand, batch: Var, span: Var, depth: Var, lane: Var) -> Expr:
     """The element of lane ``lane``, given the numbers of the access along the span and the depth."""
     body = kernel.body
-    flat_span, flat_depth = var("flat_span", max(1, o.extent)), var("flat_depth", max(1, o.padded))
+    flat_span, flat_depth = var("flat_span", plain(max(1, o.extent))), var("flat_depth", plain(max(1, o.padded)))
     at = places(o.axes, flat_span) | places(body.k, flat_depth) | places(body.batch, batch)
     placed = {
         **lanes_of(flat_span, span, lane, o.span_width),
@@ -174,7 +176,7 @@ def _element(kernel: Kernel[Contraction], o: Operand, batch: Var, span: Var, dep
     element = rewriter(cast(o.value, body.acc.dtype))
     if o.padded == o.depth:
         return element
-    inside = call("lt", call("mul", depth, o.depth_width), index(o.depth))
+    inside = call("lt", call("mul", depth, o.depth_width), index(plain(o.depth)))
     return select(inside, element, literal(0, element.dtype))
 
 

@@ -7,14 +7,14 @@ that reduction is taken apart: along each window axis ``r`` the image is read at
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import highest, plain
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import each, loop, over, plus, times
+from gpucomp.codegen.c.text import each, loop, over, plus, remainder, times
 from gpucomp.expr.core import (
     Call,
     Const,
@@ -31,6 +31,7 @@ from gpucomp.expr.core import (
     var,
 )
 from gpucomp.expr.simplify import linear
+from gpucomp.ir.size import at_most, is_one, same
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -121,12 +122,12 @@ def emit_depthwise(
     """
     found = required(depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel))
     item = _Item(
-        lead=var("lead", max(1, p.lead)),
+        lead=var("lead", plain(max(1, p.lead))),
         channel=var("channel", p.channels // s.vector),
         lane=var(LANE, s.vector),
         # the last tile may reach past the image of the last output, where nothing is promised of it
-        place_y=var("place_y", found.y.reach(derived.tiles_y * s.tile_y)),
-        place_x=var("place_x", found.x.reach(derived.tiles_x * s.tile_x)),
+        place_y=var("place_y", plain(found.y.reach(derived.tiles_y * s.tile_y))),
+        place_x=var("place_x", plain(found.x.reach(derived.tiles_x * s.tile_x))),
     )
     rewriter = Rewriter(kernel.params, item.at(found))
     dtype = found.total.dtype
@@ -135,8 +136,8 @@ def emit_depthwise(
     sums = _array(ctype, "acc", {"i": s.tile_y, "j": s.tile_x}, s.vector)
     rows_of_taps = {} if derived.weights_by_row else {"r": p.taps_y}
     weight = _array(ctype, "weight", {**rows_of_taps, "s": p.taps_x}, s.vector)
-    image = _within(found.image, "place_y", item.place_y, found.y.reach(p.out_y))
-    image = _within(image, "place_x", item.place_x, found.x.reach(p.out_x))
+    image = _within(found.image, "place_y", item.place_y, plain(found.y.reach(p.out_y)))
+    image = _within(image, "place_x", item.place_x, plain(found.x.reach(p.out_x)))
     of_image = f"line[{_place(s, p, derived)}]" if derived.columns > 1 else "line"
     text = _image_text(printer, rewriter(image), item, line)
     start = printer.dialect.literal(identity_of(found.op, dtype), dtype)
@@ -158,10 +159,11 @@ def emit_depthwise(
         accumulate=loop("s", p.taps_x, loop("j", s.tile_x, add)),
     )
     store = _epilogue(kernel, printer, found, item, sums, into)
+    index_type = printer.dialect.index_type(highest(derived.points + s.threads))
     return {
-        "index": printer.dialect.index_type(derived.points + s.threads),
+        "index": index_type,
         "window": window,
-        "my_outputs": _my_outputs(p, s, derived),
+        "my_outputs": _my_outputs(index_type, p, s, derived),
         "store": store,
         "stores": _stores(store, s, p, derived),
     }
@@ -196,13 +198,16 @@ def _tap_row(s: DepthwiseSchedule, p: DepthwiseProblem, d: DepthwiseSizes) -> li
     ]
 
 
-def _my_outputs(p: DepthwiseProblem, s: DepthwiseSchedule, d: DepthwiseSizes) -> list[str]:
+def _my_outputs(index_type: str, p: DepthwiseProblem, s: DepthwiseSchedule, d: DepthwiseSizes) -> list[str]:
     """Digits of ``point``: which channels, and which tile of which image."""
 
     def digit(name: str, before: int, count: int, after: int, tile: int) -> list[str]:
         if count == 1:
             return []
-        text = over("point", before) + (f" % {count}" if after > 1 else "") + (f" * {tile}" if tile > 1 else "")
+        text = over("point", before) if index_type == "int" or isinstance(before, int) else f"point / {before}"
+        if after > 1:
+            text = remainder(text, count) if index_type == "int" else f"{text} % {count}"
+        text += f" * {tile}" if tile > 1 else ""
         return [f"const int {name} = {text};"]
 
     channels, columns = d.groups_of_channels, d.groups_of_channels * d.tiles_x
@@ -267,15 +272,15 @@ def _place(s: DepthwiseSchedule, p: DepthwiseProblem, derived: DepthwiseSizes) -
     return plus(times(output, derived.out_step_x), times(tap, derived.tap_step_x))
 
 
-def _within(image: Expr, name: str, place: Var, limit: int) -> Expr:
+def _within(image: Expr, name: str, place: Var, limit: Any) -> Expr:
     """``image`` on another place variable; from ``limit`` on nothing is read, and what stands there is not used."""
     (old,) = [v for v in image.free if v.name == name] or [place]
     image = substitute(image, {old: place})
-    if place.extent == limit or place not in image.free:
+    if same(place.extent, limit) or place not in image.free:
         return image
     inside = call("lt", place, index(limit))
     if isinstance(image, Select):
-        if _bound(image.condition, place) <= limit:
+        if _ends_before(image.condition, place, limit):
             return image
         return select(call("and", image.condition, inside), image.then, image.otherwise)
     return select(inside, image, literal(0, image.dtype))
@@ -290,15 +295,15 @@ def _array(ctype: str, name: str, extents: Mapping[str, int], width: int) -> _Ar
     return _Array(declaration, element, f"[{LANE}]" if width > 1 else "")
 
 
-def _bound(condition: Expr, place: Var) -> float:
-    """Where ``place`` is too large for ``condition``, by its comparisons with constants."""
+def _ends_before(condition: Expr, place: Var, limit: Any) -> bool:
+    """Whether ``condition`` is false from a ``place`` up to ``limit`` on, by its comparisons with constants."""
     match condition:
         case Call(fn="and", args=(a, b)):
-            return min(_bound(a, place), _bound(b, place))
-        case Call(fn="lt", args=(a, Const(value=limit))):
+            return _ends_before(a, place, limit) or _ends_before(b, place, limit)
+        case Call(fn="lt", args=(a, Const(value=end))):
             constant, terms = linear(a)
-            return limit - constant if terms == {place: 1} else math.inf
-    return math.inf
+            return len(terms) == 1 and is_one(terms.get(place)) and at_most(end - constant, limit)
+    return False
 
 
 def _filled(emitter: Emitter, value: Expr, item: _Item, to: _Array) -> list[str]:

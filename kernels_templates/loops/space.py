@@ -10,7 +10,8 @@ from gpucomp.device.lockstep import least, most
 from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, loads, walk
 from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel, Loops
-from gpucomp.kernel.forms.access import Rewriter
+from gpucomp.kernel.example import example_of
+from gpucomp.kernel.forms.access import Rewriter, steady
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.kernels_templates.loops.emit import emit_loops
@@ -28,7 +29,7 @@ class PointsProblem(Sizes):
     """Sizes of a domain whose points are computed one by one."""
 
     size: int  # points of the domain
-    inner: int  # points of its innermost axis
+    inner: int  # points of its innermost axis: vectors have to divide them
     width: int  # bytes of the widest element that is loaded or stored
 
 
@@ -50,6 +51,8 @@ IN_FLIGHT = 2048  # work-items that a unit runs at a time
 
 
 def problem(kernel: Kernel) -> LoopsProblem:
+    points = points_of(kernel.body.domain)
+    kernel = example_of(kernel)
     domain = kernel.body.domain
     moving = {s.target for s in kernel.stores}
     moving |= {ld.source for s in kernel.stores for ld in loads(s.value) if domain and domain[-1] in ld.free}
@@ -63,8 +66,7 @@ def problem(kernel: Kernel) -> LoopsProblem:
         for s in kernel.stores
     )
     return LoopsProblem(
-        size=size,
-        inner=domain[-1].extent if domain else 1,
+        **points,
         width=max((kernel.params[k].dtype.nbytes for k in moving), default=4),
         operations=math.ceil(operations(kernel) / max(1, size)),
         read_bytes=math.ceil(sum(n * kernel.params[ld.source].dtype.nbytes for ld, n in read)),
@@ -72,6 +74,11 @@ def problem(kernel: Kernel) -> LoopsProblem:
         written_bytes=sum(kernel.params[s.target].dtype.nbytes for s in kernel.stores),
         trips=max([1, *(math.prod(a.extent for a in n.axes) for n in sums)]),
     )
+
+
+def points_of(domain: Sequence[Var]) -> dict[str, int]:
+    """``size`` and ``inner``; of an innermost axis that each run decides, what divides it in every run."""
+    return {"size": math.prod(a.extent for a in domain), "inner": steady(domain[-1].extent) if domain else 1}
 
 
 def read_by(value: Expr) -> list[tuple[Load, float]]:
@@ -184,4 +191,5 @@ FAMILY = Family(
     focus=focus,
     emit=emit_loops,
     template="loops/kernel.j2",
+    any_size=True,
 )

@@ -21,9 +21,9 @@ def emit_pool(
 ) -> Mapping[str, Any]:
     """Like ``loops``, with the accumulation over the window unrolled or as a loop."""
     body = kernel.body
-    taps = list(itertools.product(*(range(a.extent) for a in body.window)))
+    taps = list(itertools.product(*(range(a.extent) for a in body.window))) if s.unroll else []
     acc: Expr = reduce(body.op, body.window, body.value)
-    if s.unroll and taps:
+    if taps:
         at = [substitute(body.value, dict(zip(body.window, map(index, tap), strict=True))) for tap in taps]
         acc = at[0]
         for value in at[1:]:

@@ -8,9 +8,19 @@ from collections.abc import Iterator
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
 from gpucomp.expr.core import Select, walk
-from gpucomp.kernel import Kernel, Window
+from gpucomp.ir.size import Size, hint
+from gpucomp.kernel import Kernel, Window, kernel_of
+from gpucomp.kernel.example import example_of
 from gpucomp.kernel.sizes import tunable
-from gpucomp.kernels_templates.loops.space import LoopsSchedule, PointsProblem, derive, focus, geometry, groups
+from gpucomp.kernels_templates.loops.space import (
+    LoopsSchedule,
+    PointsProblem,
+    derive,
+    focus,
+    geometry,
+    groups,
+    points_of,
+)
 from gpucomp.kernels_templates.pool.emit import emit_pool
 from gpucomp.schedule.space import MAX_GROUPS, WARP, WRITTEN_OUT, Family, Work, too_many_registers, too_wide
 
@@ -28,19 +38,22 @@ class PoolProblem(PointsProblem):
     taps: int  # points of the window
     image: int  # elements of all inputs per point of the domain
     guarded: int  # 1: a tap may be outside the image
+    any_window: int = 0  # 1: each run decides the window
 
 
 def problem(kernel: Kernel[Window]) -> PoolProblem:
+    points = points_of(kernel.body.domain)
+    taps = math.prod(a.extent for a in kernel.body.window)
+    kernel = kernel_of(example_of(kernel), Window)
     body = kernel.body
-    domain = body.domain
-    size = math.prod(a.extent for a in domain)
+    size = math.prod(a.extent for a in body.domain)
     return PoolProblem(
-        size=size,
-        inner=domain[-1].extent if domain else 1,
-        taps=math.prod(a.extent for a in body.window),
+        **points,
+        taps=int(hint(taps)),
         width=max((p.dtype.nbytes for p in kernel.params), default=4),
         image=-(-sum(p.size for p in kernel.params[: kernel.inputs]) // max(1, size)),
         guarded=int(any(isinstance(e, Select) for e in walk(body.value))),
+        **({"any_window": 1} if isinstance(taps, Size) else {}),
     )
 
 
@@ -59,6 +72,8 @@ def objections(s: PoolSchedule, p: PoolProblem, limits: Limits) -> Iterator[str]
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.inner % s.vector:
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
+    if s.unroll and p.any_window:
+        yield "a window that each run decides is a loop"
     if s.unroll and p.taps > MAX_UNROLLED:
         yield f"{p.taps} taps unrolled, the source would be too long to compile in seconds"
     if not limits.is_cpu:
@@ -98,7 +113,7 @@ def default(p: PoolProblem, limits: Limits) -> PoolSchedule:
     items = 1
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2
-    schedule = PoolSchedule(threads=threads, vector=vector, items=items, unroll=int(p.taps <= 16))
+    schedule = PoolSchedule(threads=threads, vector=vector, items=items, unroll=int(p.taps <= 16 and not p.any_window))
     fits = limits.is_cpu or registers(schedule, p) <= limits.registers_for(threads)
     return schedule if fits else schedule.replace(unroll=0)
 
@@ -117,4 +132,5 @@ FAMILY = Family(
     focus=focus,
     emit=emit_pool,
     template="pool/kernel.j2",
+    any_size=True,
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import highest, plain
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.printer import CPrinter
@@ -168,7 +169,7 @@ class _Layout:
         else:
             head = ["{", "const int step = 0;"]
             col = "lane_id" if lanes > 1 else "0"
-        inside = guarded(f"col < {groups}" if groups % lanes else "", body)
+        inside = guarded(f"col < {groups}" if self.p.most_cols or groups % lanes else "", body)
         return [*head, f"const {self.index} col = {col};", *inside, "}"]
 
 
@@ -178,7 +179,7 @@ def emit_rowwise(
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""
     body = kernel.body
     row_width, col_width = derived.row_width, derived.col_width
-    row, col = var("row", max(1, p.rows // row_width)), var("col", max(1, p.cols // col_width))
+    row, col = var("row", plain(max(1, p.rows // row_width))), var("col", plain(max(1, p.cols // col_width)))
     walk_ = _Walk(row, col, var(LANE, s.vector), s.vector, row_width, {row: "row"})
     stages = _stages(kernel, walk_, p, col_width)
     row_body, named = Emitter(printer, walk_.known, prefix="r").named(
@@ -187,7 +188,7 @@ def emit_rowwise(
     walk_.known |= named
     kept = _kept(stages, col, s.keep)
     index = printer.dialect.index_type(
-        max(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
+        highest(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
     )
     shuffles = can_shuffle(printer, p, derived)
     layout = _Layout(index, s, p, derived, shuffles, derived.lanes_in_warp if shuffles else 1)
@@ -240,7 +241,7 @@ def _shared_arrays(layout: _Layout, types: Sequence[str]) -> list[tuple[str, str
 def _stages(kernel: Kernel[Rowwise], walk_: _Walk, p: RowwiseProblem, col_width: int) -> _Stages:
     """The kernel's expressions on the variables of the walk."""
     body = kernel.body
-    flat_row, flat_col = var("flat_row", max(1, p.rows)), var("flat_col", max(1, p.cols))
+    flat_row, flat_col = var("flat_row", plain(max(1, p.rows))), var("flat_col", plain(max(1, p.cols)))
     placed = {
         **lanes_of(flat_row, walk_.row, walk_.lane, walk_.row_width),
         **lanes_of(flat_col, walk_.col, walk_.lane, col_width),

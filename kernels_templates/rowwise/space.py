@@ -9,8 +9,11 @@ from functools import partial
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least, most
+from gpucomp.ir.size import bounds
 from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Rowwise
+from gpucomp.kernel.example import has_sizes
+from gpucomp.kernel.forms.access import steady
 from gpucomp.kernel.forms.rows import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
@@ -67,6 +70,8 @@ class RowwiseProblem(RowsProblem):
     shared_per_item: int  # bytes of all statistics
     element_stores: int  # results that have a value for each element
     splittable: int  # 1: work-groups may share a row: one statistic, and no result has a value for each element
+    aligned: int = 0  # for any size: what divides the contiguous extent in every run
+    most_cols: int = 0  # for any size: columns of the longest row
 
 
 class RowsSizes(Sizes):
@@ -92,10 +97,11 @@ class RowwiseSizes(RowsSizes):
 def problem(kernel: Kernel[Rowwise]) -> RowwiseProblem:
     body = kernel.body
     side_by_side = rows_side_by_side(kernel)
+    rows, cols = math.prod(a.extent for a in body.rows), math.prod(a.extent for a in body.cols)
     element_stores = len(kernel.stores) - len(body.row_stores)
     return RowwiseProblem(
-        rows=math.prod(a.extent for a in body.rows),
-        cols=math.prod(a.extent for a in body.cols),
+        rows=rows,
+        cols=cols,
         rows_side_by_side=int(side_by_side),
         widest=access_width(kernel, side_by_side),
         kept=parts_kept(kernel),
@@ -106,7 +112,14 @@ def problem(kernel: Kernel[Rowwise]) -> RowwiseProblem:
         element_stores=element_stores,
         shuffles=int(all(s.hole.dtype is not U64 for s in body.statistics)),
         splittable=int(len(body.statistics) == 1 and element_stores == 0),
+        **_for_any_size(kernel, rows, cols, side_by_side),
     )
+
+
+def _for_any_size(kernel: Kernel[Rowwise], rows: int, cols: int, side_by_side: bool) -> dict[str, int]:
+    if not has_sizes(kernel):
+        return {}
+    return {"aligned": steady(rows if side_by_side else cols), "most_cols": int(bounds(cols)[1])}
 
 
 def derive(s: RowwiseSchedule, p: RowwiseProblem) -> RowwiseSizes:
@@ -114,6 +127,9 @@ def derive(s: RowwiseSchedule, p: RowwiseProblem) -> RowwiseSizes:
     col_groups, row_groups = p.cols // col_width, p.rows // row_width
     stride = s.rows_per_group if p.rows_side_by_side else 1
     part = -(-col_groups // s.splits)
+    steps = -(-part // s.lanes)
+    if p.most_cols and s.keep:  # registers are for the longest row
+        steps = -(-(p.most_cols // col_width) // s.lanes)
     return RowwiseSizes(
         threads=s.lanes * s.rows_per_group,
         row_width=row_width,
@@ -122,7 +138,7 @@ def derive(s: RowwiseSchedule, p: RowwiseProblem) -> RowwiseSizes:
         col_groups=col_groups,
         last_row=most(0, row_groups - 1),
         part=part,
-        steps=-(-part // s.lanes),
+        steps=steps,
         lane_stride=stride,
         lanes_in_warp=most(1, least(s.lanes, SHUFFLED // stride)),
         groups=-(-row_groups // s.rows_per_group),
@@ -161,7 +177,7 @@ def objections(s: RowwiseSchedule, p: RowwiseProblem, limits: Limits) -> Iterato
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     extent, what = (p.rows, "rows") if p.rows_side_by_side else (p.cols, "columns")
-    if extent % s.vector:
+    if (p.aligned or extent) % s.vector:
         yield f"vectors of {s.vector} do not divide the {extent} {what}"
     shared = shared_bytes(s, p, shuffles=False)
     if shared > limits.shared_bytes:
@@ -321,7 +337,7 @@ def focus(p: RowwiseProblem, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 def _one_at_a_time(p: RowwiseProblem) -> RowwiseSchedule:
     """A work-item a row: the compiler makes vectors of neighbouring rows, or is given them where there are few."""
-    extent = p.rows if p.rows_side_by_side else p.cols
+    extent = p.aligned or (p.rows if p.rows_side_by_side else p.cols)
     few = p.rows < 4
     vector = max(w for w in RowwiseSchedule.choices("vector") if extent % w == 0) if p.rows_side_by_side or few else 1
     groups = p.rows // vector if p.rows_side_by_side else p.rows
@@ -349,4 +365,5 @@ FAMILY = Family(
     focus=focus,
     emit=emit_rowwise,
     template="rowwise/kernel.j2",
+    any_size=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import highest, plain
 from gpucomp.codegen.c.emit import Emitter, flat_stores, lane_loop
 from gpucomp.codegen.c.epilogue import split_scratch
 from gpucomp.codegen.c.printer import CPrinter
@@ -26,7 +27,7 @@ def emit_scan(
     """What ``kernels_templates/scan/kernel.j2`` reads; each hook is described there."""
     body = kernel.body
     dtype = body.acc.dtype
-    row, col, lane = var("row", max(1, p.rows)), var("col", derived.row_accesses), var(LANE, s.vector)
+    row, col, lane = var("row", plain(max(1, p.rows))), var("col", plain(derived.row_accesses)), var(LANE, s.vector)
     at = places(body.rows, row)
     at[body.axis] = lanes_of(body.axis, col, lane, s.vector)[body.axis]
     rewriter = Rewriter(kernel.params, at)
@@ -50,7 +51,7 @@ def emit_scan(
     return {
         "scratch": split_scratch(printer, type, derived.tiles if s.look_back else 1),
         "index": printer.dialect.index_type(
-            max(p.rows + s.rows_per_group, derived.tiles * derived.tile * s.vector, p.rows * p.cols)
+            highest(p.rows + s.rows_per_group, derived.tiles * derived.tile * s.vector, p.rows * p.cols)
         ),
         "type": type,
         "identity": printer.dialect.literal(identity_of(body.op, dtype), dtype),

@@ -19,6 +19,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
 from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Scan
+from gpucomp.kernel.example import has_sizes
 from gpucomp.kernel.forms.rows import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.sizes import Tunables, tunable
@@ -63,6 +64,7 @@ class ScanProblem(RowsProblem):
     value_bytes: int  # bytes of a running value
     exclusive: int
     reverse: int
+    any_size: int = 0  # 1: each run decides the rows or the columns
 
 
 class ScanSizes(RowsSizes):
@@ -86,6 +88,7 @@ def problem(kernel: Kernel[Scan]) -> ScanProblem:
         shuffles=int(body.acc.dtype is not U64),
         exclusive=int(body.exclusive),
         reverse=int(body.reverse),
+        **({"any_size": 1} if has_sizes(kernel) else {}),
     )
 
 
@@ -139,7 +142,7 @@ def objections(s: ScanSchedule, p: ScanProblem, limits: Limits) -> Iterator[str]
     d = derive(s, p)
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
-    if p.cols % s.vector:
+    if not p.any_size and p.cols % s.vector:
         yield f"vectors of {s.vector} do not divide the {p.cols} columns"
     if s.vector > p.widest:
         yield f"{p.widest} neighbours of a row are adjacent in memory, not {s.vector}"
@@ -154,6 +157,8 @@ def objections(s: ScanSchedule, p: ScanProblem, limits: Limits) -> Iterator[str]
         yield from too_many_registers(limits, d.threads, registers(s, p))
     if d.groups > MAX_GROUPS:
         yield f"more than {MAX_GROUPS} work-groups"
+    if s.look_back and p.any_size:
+        yield "each run decides the number of tiles: a row can have one"
     if s.look_back and d.tiles < 2:
         yield "a row of one tile has no tile to look back at"
     if s.look_back and d.tiles > MAX_TILES:
@@ -334,4 +339,5 @@ FAMILY = Family(
     focus=focus,
     emit=emit_scan,
     template="scan/kernel.j2",
+    any_size=True,
 )

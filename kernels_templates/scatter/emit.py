@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import highest, plain
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import plus
@@ -79,15 +80,17 @@ def emit_scatter(
     copy = Emitter(printer, known | {w.place: "place"}, prefix="c").store(w.initial, w.lane, s.vector)
     outer = Emitter(printer, known | {w.number: "number"})
     where_lines, where = _condition(outer, w.where)
-    ends = var("begin", p.places + 1), var("end", p.places + 1)
+    ends = var("begin", plain(p.places + 1)), var("end", plain(p.places + 1))
     within = both([w.inside, call("le", ends[0], w.found), call("lt", w.found, ends[1])])
     inner = Emitter(printer, known | {w.number: "number", ends[0]: "begin", ends[1]: "end"}, prefix="f")
     found_lines, (condition, target) = inner.values([within, w.found])
-    index_type = printer.dialect.index_type(p.places)
+    index_type = printer.dialect.index_type(highest(p.places))
     changing = known | {w.number: "number", w.place: "target"}
     guard_lines, guard = _condition(Emitter(printer, known, prefix="g"), w.guard)
     data = copied_in_place(kernel)
-    index = printer.dialect.index_type(max(p.lines, p.places, p.updates) + s.line_items * s.vector + derived.part)
+    index = printer.dialect.index_type(
+        highest(p.lines, p.places, p.updates) + s.line_items * s.vector + highest(derived.part)
+    )
     return {
         "index": index,
         **_places_of(index, s, p, derived),
@@ -138,7 +141,7 @@ def _change(
     value, reads = printer.written(t.target, w.after), any(n is acc for n in walk(w.after))
     name, dtype = printer.params[t.target]
     lines, (at,) = Emitter(printer, known, prefix="o").values([substitute(t.offset, {w.lane: index(0)})])
-    lines.append(f"const {printer.dialect.index_type(kernel.params[t.target].size)} at = {at};")
+    lines.append(f"const {printer.dialect.index_type(highest(kernel.params[t.target].size))} at = {at};")
     if width == 1:
         if reads:
             lines.append(f"const {printer.ctype(acc)} old = {printer.load(t.target, 'at')};")

@@ -116,4 +116,5 @@ FAMILY = Family(
     default,
     emit=emit_scatter,
     template="scatter/kernel.j2",
+    any_size=True,
 )

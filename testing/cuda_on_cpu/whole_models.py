@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT
+from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, TEMP, WEIGHT
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.host import numbers_of
+from gpucomp.runtime.repeats import Moving, in_order, moving_arguments
 from gpucomp.targets import cuda
 from testing.cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
 
@@ -16,14 +18,17 @@ POISON = 0x7FFD  # the harness's fill value for unwritten memory: NaN in every f
 
 
 class ModelOnCpu:
-    """All kernels of a model, compiled in one run of g++. The model must not have host operators."""
+    """All kernels of a model, compiled in one run of g++. The model must not have host operators.
 
-    def __init__(self, executable: Executable, *, sanitizer: Sanitizer = None) -> None:
+    ``like`` is the same model at other sizes, whose kernels are used.
+    """
+
+    def __init__(self, executable: Executable, *, sanitizer: Sanitizer = None, like: ModelOnCpu | None = None) -> None:
         self.plan, self.weights = executable.plan, executable.weights
         assert all(launch.kernel >= 0 for launch in self.plan.launches)
         pairs = [(executable.sources[k.source], k.name) for k in self.plan.kernels]
         self.shared_limit = cuda.manifest(self.plan.arch).limits.shared_bytes
-        self.kernels: list[CudaOnCpu] = compile_many(pairs, sanitizer=sanitizer)
+        self.kernels: list[CudaOnCpu] = like.kernels if like else compile_many(pairs, sanitizer=sanitizer)
 
     def run(
         self, inputs: Mapping[str, np.ndarray], *, order: Order = "forward", seed: int = 0
@@ -39,14 +44,20 @@ class ModelOnCpu:
                 memory.append(np.asarray(self.weights[buffer.name], order="C"))
             elif buffer.kind == INPUT:
                 memory.append(np.asarray(inputs[buffer.name], order="C"))
+            elif buffer.kind == NUMBERS:
+                memory.append(numbers_of(buffer))
             elif buffer.kind == COUNTER:
                 memory.append(np.zeros(buffer.shape, dtype))
             else:
                 memory.append(np.zeros(buffer.shape, dtype))
-        for launch in plan.launches:
+        for number, step in in_order(plan):
+            launch = plan.launches[number]
             kernel = plan.kernels[launch.kernel]
-            args: list[Argument] = [memory[a] for a in launch.args]
-            args += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
+            moving = {m.index: m for m in moving_arguments(plan, number)}
+            parts = [_part(memory[a], moving.get(k), step) for k, a in enumerate(launch.args)]
+            args: list[Argument] = list(parts)
+            args += [Mapped(m, parts[m.parameter]) for m in kernel.tensor_maps]
+            args += map(np.int64, kernel.numbers)
             changes = [i for i, a in enumerate(launch.args) if plan.buffers[a].kind != WEIGHT]
             self.kernels[launch.kernel].run(
                 kernel.groups,
@@ -59,3 +70,11 @@ class ModelOnCpu:
                 late=changes if kernel.programmatic else (),
             )
         return {name: memory[o] for name, o in zip(plan.output_names, plan.outputs, strict=True)}
+
+
+def _part(array: np.ndarray, moved: Moving | None, step: int) -> np.ndarray:
+    """The bytes of ``array`` that a launch works on in a step of a loop, in place; all of it if it does not advance."""
+    if moved is None:
+        return array
+    at = moved.start + step * moved.advance
+    return array.reshape(-1).view(np.uint8)[at : at + abs(moved.advance)]

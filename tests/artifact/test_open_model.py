@@ -126,6 +126,14 @@ def test_a_plan_has_the_numbers_of_its_sizes():
     assert plan.kernels[1].numbers == (25,)
 
 
+def test_a_plan_has_the_kernels_that_its_sizes_choose():
+    plan = OPEN_PLAN.at({"n": 3, "h": 32})  # 96 elements
+
+    assert (plan.kernels[1].name, plan.kernels[1].numbers) == ("k2", (96,))
+    assert OPEN_PLAN.at({"n": 3, "h": 16}).kernels[1].name == "k1"
+    assert all(isinstance(number, int) for kernel in plan.kernels for number in kernel.numbers)
+
+
 def test_a_plan_is_only_for_sizes_that_meet_its_conditions():
     assert OPEN_PLAN.at({"n": 4, "h": 8}) is None  # not 4 - n <= 0
     assert OPEN_PLAN.objection({"n": 4, "h": 8}) == ("n < 4", ("n",))
@@ -198,7 +206,16 @@ def test_plans_that_are_too_large_are_refused():
 
 
 def test_stacks_are_above_each_other():
-    plan = replace(OPEN_PLAN, stacks=(Stack((3,), ()), Stack((2, 4), (0,)))).at({"n": 2, "h": 8})
+    plan = replace(OPEN_PLAN, orders=((Stack((3,), ()), Stack((2, 4), (0,))),)).at({"n": 2, "h": 8})
 
     assert [b.offset for b in plan.buffers] == [-1, -1, 64, 0, 64, -1]
     assert plan.arena_bytes == 256
+
+
+def test_a_plan_takes_the_order_with_the_smallest_arena():
+    apart = (Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (1,)))
+    together = (Stack((3,), ()), Stack((2, 4), (0,)))
+
+    for orders in ((apart, together), (together, apart)):
+        plan = replace(OPEN_PLAN, orders=orders).at({"n": 3, "h": 32})
+        assert [b.offset for b in plan.buffers] == [-1, -1, 64, 0, 64, -1]

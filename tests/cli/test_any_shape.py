@@ -166,3 +166,11 @@ def test_a_trace_needs_a_model_for_any_size(saved, command):
     assert "error GPC2028: --shapes-from needs" in command("bench", saved / "m.onnx", "--shapes-from", path).err
     done = command("bench", saved / "m.onnx", "--shapes", SHAPES, "--shapes-from", saved / "none.jsonl")
     assert "error GPC2004: cannot read" in done.err
+
+
+@pytest.mark.parametrize("dim", ["{n:-1..8}", "{n:1..99999999999}", "{n:1-8}", "{n:1..8:0.5}"])
+def test_a_range_that_cannot_be_read_is_told_with_its_name(saved, command, dim):
+    done = command("compile", saved / "m.onnx", "--shapes", f"x:{dim}x4", "-o", saved / "m.gpuc")
+
+    assert done.code == 2
+    assert f"'{dim}': a size that each run decides is {{n}}, {{n:1..8}}, or with a multiple" in done.err

@@ -12,7 +12,8 @@ from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import bounds, coefficient, flatten, simplify, unflatten
 from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
-from gpucomp.ir.size import Size, largest, size_of, value_at
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, size_of, value_at
 from gpucomp.ir.types import BOOL, F32, I64
 
 DIMS = {"n": Dim("n", 1, 5), "h": Dim("h", 4, 24, 4), "w": Dim("w", 1, 13)}
@@ -45,7 +46,9 @@ def every_size():
 
 
 def drawn_size(rng):
-    return rng.choice([index(s) for s in (N, H, W, H * W, H // 4, W + 3, 2 * W, (W + 1) // 2, N * H)] + [index(3), index(8)])
+    return rng.choice(
+        [index(s) for s in (N, H, W, H * W, H // 4, W + 3, 2 * W, (W + 1) // 2, N * H)] + [index(3), index(8)]
+    )
 
 
 def grown(rng, axes, depth):
@@ -95,7 +98,9 @@ def test_an_index_that_can_reach_the_size_keeps_its_division():
     i, j = var("i", H), var("j", W + 1)
     flat = call("add", call("mul", i, index(W)), j)
 
-    assert any(node.fn == "floordiv" for node in walk(simplify(call("floordiv", flat, index(W)))) if hasattr(node, "fn"))
+    assert any(
+        node.fn == "floordiv" for node in walk(simplify(call("floordiv", flat, index(W)))) if hasattr(node, "fn")
+    )
 
 
 def test_a_guard_is_dropped_only_if_every_size_satisfies_it():

@@ -262,7 +262,7 @@ def test_a_multiple_that_was_declared_is_no_condition():
     assert opened(CASES["space to depth"], even).conditions.texts() == []
 
 
-def test_a_dimension_that_is_unrolled_does_not_vary():
+def test_the_steps_of_a_recurrence_vary():
     proto = model(
         [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)],
         [value("x", ["t", "n", 3])],
@@ -271,7 +271,7 @@ def test_a_dimension_that_is_unrolled_does_not_vary():
     )
     found = load_open(Source(*read(proto)), open_shapes(proto, {"x": ("t", "n", 3)}, {}))
 
-    assert found.varying() == {"n"}
+    assert found.varying() == {"t", "n"}
 
 
 def test_where_there_is_no_formula_the_graph_is_that_of_an_example():

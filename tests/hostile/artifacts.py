@@ -483,9 +483,9 @@ opened(
         or m["open"]["outputs"][0].__setitem__(0, {"place": 8})
     ),
 )
-for key in ("dims", "steps", "conditions", "stacks", "outputs", "alignment"):
+for key in ("dims", "steps", "conditions", "orders", "outputs", "alignment", "choices"):
     for what, wrong in HOSTILE.items():
-        if not (wrong == [] and key in ("conditions", "steps")):
+        if not (wrong == [] and key in ("conditions", "steps", "choices")):
             field(what, key, wrong, "GPC7024" if (what, key) == ("list", "dims") else "GPC7004")
 field("more", "dims", [{"name": "n", "low": 1, "high": 2, "multiple": 1, "said": "x", "example": 1, "more": 1}])
 opened("dims_no_input_has", "GPC7004", lambda m: m["open"]["dims"].append({**m["open"]["dims"][0], "name": "k"}))
@@ -509,13 +509,65 @@ field("relation_unknown", "conditions", [[0, ">", True]])
 field("truth_a_number", "conditions", [[0, "==", 1]])
 field("a_pair", "conditions", [[0, "=="]])
 field("never_met", "conditions", [[0, "<", True]], "GPC2113", at_sizes)
-field("a_cycle", "stacks", [[[2], [2]], [[3], [0]], [[4], [0, 1]]])
-field("above_itself", "stacks", [[[2], [0]], [[3], [0]], [[4], [0, 1]]])
-field("twice", "stacks", [[[2], []], [[2], [0]], [[4], [0]]])
-field("missing", "stacks", [[[2], []]])
-field("of_an_input", "stacks", [[[0], []], [[3], [0]], [[4], [0, 1]]])
-field("outside", "stacks", [[[2], []], [[3], [0]], [[99], [0, 1]]])
+field("a_cycle", "orders", [[[[2], [2]], [[3], [0]], [[4], [0, 1]]]])
+field("above_itself", "orders", [[[[2], [0]], [[3], [0]], [[4], [0, 1]]]])
+field("twice", "orders", [[[[2], []], [[2], [0]], [[4], [0]]]])
+field("missing", "orders", [[[[2], []]]])
+field("of_an_input", "orders", [[[[0], []], [[3], [0]], [[4], [0, 1]]]])
+field("outside", "orders", [[[[2], []], [[3], [0]], [[99], [0, 1]]]])
+field("five", "orders", [[[[2], []], [[3], [0]], [[4], [0, 1]]]] * 5)
 field("huge", "alignment", 1 << 40)
+for what, change in {
+    "kernel_outside": {"kernel": 3},
+    "kernel_launched_elsewhere": {"kernels": [1, 0]},
+    "kernels_outside": {"kernels": [1, 9]},
+    "points_outside": {"points": 99},
+    "points_true": {"points": True},
+    "starts_that_fall": {"starts": [0, -1]},
+    "starts_twice": {"starts": [0, 0]},
+    "starts_above_0": {"starts": [1, 2]},
+    "no_starts": {"starts": [], "kernels": []},
+    "starts_of_70_bits": {"starts": [0, 1 << 70]},
+    "more_kernels_than_starts": {"kernels": [1, 2, 1]},
+    "regret_infinite": {"regrets": [[[1, 8], 1e999]]},
+    "regret_text": {"regrets": [[[1, 8], "1"]]},
+    "regret_of_other_sizes": {"regrets": [[[1], 1.0]]},
+    "more": {"more": 1},
+}.items():
+    opened(f"choice_{what}", "GPC7004", lambda m, change=change: m["open"]["choices"][0].update(change))
+opened("choice_of_another_language", "GPC7004", lambda m: m["plan"]["kernels"][2].update(language="cuda"))
+opened("choices_twice", "GPC7004", lambda m: m["open"]["choices"].append(m["open"]["choices"][0]))
+for what, buffer in {
+    "texts": {"dtype": "string"},
+    "fractions": {"dtype": "f32", "nbytes": 8},
+    "too_few": {"numbers": [1]},
+    "place_outside": {"numbers": [1, {"place": 99}]},
+    "open_shape": {"shape": [{"place": 0}], "nbytes": 0},
+}.items():
+    table = {
+        "kind": "numbers",
+        "name": "w0",
+        "dtype": "i64",
+        "shape": [2],
+        "nbytes": 16,
+        "offset": -1,
+        "numbers": [1, 2],
+    }
+    opened(f"numbers_{what}", "GPC7004", lambda m, b=table | buffer: m["plan"]["buffers"].__setitem__(1, b))
+for what, code, repeat in [
+    ("count_place_outside", "GPC7004", {"count": {"place": 99}}),
+    ("count_true", "GPC7004", {"count": True}),
+    ("advance_place_outside", "GPC7004", {"advances": [[0, 0, {"place": 99}]]}),
+    ("advance_missing", "GPC7004", {"advances": [[0, 0]]}),
+    ("of_no_launch", "GPC7004", {"first": 1, "last": 1, "advances": []}),
+    ("beyond_a_buffer", "GPC7024", {"count": {"place": 2}, "advances": [[{"place": 2}, 0, 0]]}),
+    ("below_0", "GPC7024", {"count": {"place": 6}, "advances": [[0, 0, 0]]}),
+]:
+    loop = {"first": 0, "last": 1, "count": {"place": 0}, "advances": [[0, 0, 0]]} | repeat
+    act = at_sizes if code == "GPC7024" else load
+    opened(
+        f"repeat_{what}", code, lambda m, r=loop: m["plan"].update(repeats=[r]) or m["open"].update(conditions=[]), act
+    )
 field("place_outside", "outputs", [[{"place": 99}], []])
 field("too_few", "outputs", [])
 opened("a_weight_with_a_formula", "GPC7004", lambda m: m["plan"]["buffers"][1].update(shape=[{"place": 0}], nbytes=0))
@@ -534,6 +586,39 @@ opened("numbers_outside", "GPC7004", lambda m: m["plan"]["kernels"][0].update(nu
 opened("many_groups", "GPC7024", lambda m: m["open"]["steps"].__setitem__(3, ["sum", 1 << 31, [], 1])
        or m["plan"]["kernels"][0].update(groups=[{"place": 5}, 1, 1]) or m["plan"]["buffers"][2].update(shape=[1], nbytes=4),
        at_sizes)  # fmt: skip
+
+
+def fixed(what: str, change: Callable[[dict[str, Any]], object], code: str = "GPC7004") -> None:
+    """A case of the program for one set of sizes."""
+    opened(f"fixed_{what}", code, lambda m: change(m["fixed"][0]) and None)
+
+
+for what, wrong in HOSTILE.items():
+    if what != "list":
+        opened(f"fixed_{what}", "GPC7004", lambda m, wrong=wrong: m.update(fixed=wrong))
+opened("fixed_twice", "GPC7004", lambda m: m["fixed"].append(m["fixed"][0]))
+opened("fixed_many", "GPC7004", lambda m: m.update(fixed=m["fixed"] * 101))
+fixed("without_sizes", lambda f: f.pop("sizes"))
+fixed("more", lambda f: f.update(more=1))
+fixed("sizes_a_list", lambda f: f.update(sizes=[2, 8]))
+fixed("sizes_of_others", lambda f: f.update(sizes={"n": 2, "k": 8}))
+fixed("sizes_too_few", lambda f: f["sizes"].pop("n"))
+fixed("sizes_outside", lambda f: f["sizes"].update(n=65))
+fixed("sizes_no_multiple", lambda f: f["sizes"].update(h=9))
+fixed("sizes_true", lambda f: f["sizes"].update(n=True))
+fixed("sizes_other_than_the_plan", lambda f: f["sizes"].update(n=3))
+fixed("place", lambda f: f["plan"]["buffers"][0].update(shape=[{"place": 0}, 8]))
+fixed("input_of_another_name", lambda f: f["plan"]["buffers"][0].update(name="q"))
+fixed("input_of_another_type", lambda f: f["plan"]["buffers"][0].update(dtype="i32"))
+fixed("output_of_another_name", lambda f: f["plan"].update(output_names=["y", "q"]))
+fixed("for_another_processor", lambda f: f["plan"].update(arch="x86-64-v4"))
+fixed("for_another_kind", lambda f: f["plan"].update(kind="cuda"))
+fixed("source_missing", lambda f: f["plan"]["kernels"][0].update(source="k9.ll"))
+fixed("binary_missing", lambda f: f["plan"]["kernels"][0].update(binary="other.o"))
+fixed("weight_missing", lambda f: f["plan"]["buffers"][1].update(name="w99"))
+fixed("weight_of_two_types", lambda f: f["plan"]["buffers"][1].update(name="w1"))
+fixed("arena", lambda f: f["plan"]["buffers"][3].update(offset=1 << 40))
+sealed("fixed_in_schema_4", "GPC7004", lambda m: m.update(fixed=[]))
 opened("schema_without_formulas", "GPC7004", lambda m: m.pop("open"))
 opened("formulas_in_schema_4", "GPC7004", lambda m: m.update(schema=4))
 sealed("open_place_in_a_fixed_plan", "GPC7004", lambda m: m["plan"]["buffers"][3].update(shape=[{"place": 0}]))

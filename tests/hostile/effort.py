@@ -60,36 +60,40 @@ def untaken(nodes: int) -> onnx.ModelProto:
     return found
 
 
-def weighted(count: int) -> onnx.ModelProto:
+UNROLLED = "RandomNormalLike"  # as an operator of a body: every step is written out, as random numbers differ
+
+
+def weighted(count: int, op: str = UNROLLED) -> onnx.ModelProto:
     """A loop whose body has so many weights of its own."""
     small = [helper.make_tensor(f"w{k}", TensorProto.FLOAT, [1], [1.0]) for k in range(count)]
-    return loop(4096, body([node("Neg", ["s"], ["t"])], small))
+    return loop(4096, body([node(op, ["s"], ["t"])], small))
 
 
 def scanned(count: int) -> onnx.ModelProto:
     """A loop that collects so many results in every step."""
     inner = graph(
-        [node("Identity", ["c"], ["d"]), node("Neg", ["s"], ["t"])], ["i", "c", "s"], ["d", "t", *["c"] * count]
+        [node("Identity", ["c"], ["d"]), node(UNROLLED, ["s"], ["t"])], ["i", "c", "s"], ["d", "t", *["c"] * count]
     )
     return loop(4096, inner)
 
 
 def carried(count: int) -> onnx.ModelProto:
     names = [f"s{k}" for k in range(count)]
-    inner = graph([node("Identity", ["c"], ["d"])], ["i", "c", *names], ["d", *names])
+    nodes = [node("Identity", ["c"], ["d"]), node(UNROLLED, ["s0"], ["t"])]
+    inner = graph(nodes, ["i", "c", *names], ["d", "t", *names[1:]])
     made = node("Loop", ["m", "", *["x"] * count], ["y"], name="loop", body=inner)
     return model([made], [X], weights={"m": np.array(4096)})
 
 
-def wide_scan(count: int) -> onnx.ModelProto:
-    inner = graph([node("Neg", ["e0"], ["o"])], [f"e{k}" for k in range(count)], ["o"])
+def wide_scan(count: int, op: str = UNROLLED) -> onnx.ModelProto:
+    inner = graph([node(op, ["e0"], ["o"])], [f"e{k}" for k in range(count)], ["o"])
     made = node("Scan", ["x"] * count, ["y"], name="scan", body=inner, num_scan_inputs=count)
     return model([made], [value("x", (4096,))])
 
 
 def listing(count: int) -> onnx.ModelProto:
     """A loop whose body reads a long list of an attribute in every step."""
-    return loop(4096, body([node("Constant", [], ["q"], value_ints=range(count)), node("Neg", ["s"], ["t"])]))
+    return loop(4096, body([node("Constant", [], ["q"], value_ints=range(count)), node(UNROLLED, ["s"], ["t"])]))
 
 
 def indexed() -> onnx.ModelProto:
@@ -261,6 +265,8 @@ listed("effort", [
     ("branch_not_taken_in_a_loop", OK, lambda: untaken(10_000)),
     ("body_of_many_weights", "GPC4006", lambda: weighted(5_000), TOO_MUCH),
     ("body_of_few_weights", OK, lambda: weighted(5)),
+    ("body_of_many_weights_that_is_read_once", OK, lambda: weighted(5_000, "Neg")),
+    ("body_of_many_slices_that_is_read_once", OK, lambda: wide_scan(2_000, "Neg")),
     ("body_of_many_results", "GPC4006", lambda: scanned(5_000), TOO_MUCH),
     ("body_of_many_states", "GPC4006", lambda: carried(3_000), TOO_MUCH),
     ("body_of_many_slices", "GPC4006", lambda: wide_scan(2_000), TOO_MUCH),

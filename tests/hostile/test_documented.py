@@ -8,8 +8,8 @@ import pytest
 from gpucomp import errors
 from gpucomp.artifact import manifest
 from gpucomp.cli import tensors as files
-from gpucomp.frontend.onnx import external, folding, functions, importer, tensors, wire
-from gpucomp.frontend.onnx.ai_onnx import control, recurrent
+from gpucomp.frontend.onnx import external, folding, functions, importer, repeat, tensors, wire
+from gpucomp.frontend.onnx.ai_onnx import control
 from gpucomp.ir import graph
 from gpucomp.schedule import records
 from tests.hostile import corpus
@@ -43,8 +43,7 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
         ("nodes in a file, including subgraphs and functions", (functions.MAX_NODES,)),
         ("nodes after inlining", (functions.MAX_ADDED,)),
         ("depth of functions", (functions.MAX_DEPTH,)),
-        ("steps of a loop", (control.MAX_TRIPS,)),
-        ("steps of a loop", (recurrent.MAX_STEPS,)),
+        ("steps of a loop", (control.MAX_TRIPS, repeat.MAX_COUNT)),
         ("bytes of one value", (importer.MAX_NODE_BYTES >> 30,)),
         ("elements of one value", (graph.MAX_RANK,)),
         ("bytes of the lists", (wire.MAX_LISTS, wire.A_NUMBER, wire.A_SMALL_NUMBER, wire.AN_ENTRY, wire.A_TEXT)),

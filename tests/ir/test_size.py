@@ -8,7 +8,8 @@ from fractions import Fraction
 import pytest
 
 from gpucomp.ir.conditions import Assumed, assuming
-from gpucomp.ir.size import Dim, Size, bounds, hint, largest, names_in, quotient, same, size_of, smallest, value_at
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Dim, Size, bounds, hint, names_in, quotient, same, size_of, value_at
 
 DIMS = {"n": Dim("n", 1, 9), "h": Dim("h", 4, 64, 4), "w": Dim("w", 0, 50)}
 EXAMPLE = {"n": 3, "h": 28, "w": 17}

@@ -13,6 +13,7 @@ from gpucomp.rewrite.rule import Rule
 from tests.rewrite.examples import RULES
 
 OTHERS = {ops.Cast}  # not made by ``elementwise``: its result has another type
+AFTERWARDS = {ops.Copy}  # made when a loop becomes kernels, after all rules
 
 
 def of_one_operand():
@@ -23,7 +24,7 @@ def of_one_operand():
 
 def test_every_elementwise_operator_of_one_operand_is_unary():
     assert len(of_one_operand()) > 30
-    assert of_one_operand() == set(match.UNARY) - OTHERS, "UNARY in gpucomp/rewrite/match.py lists these"
+    assert of_one_operand() - AFTERWARDS == set(match.UNARY) - OTHERS, "UNARY in gpucomp/rewrite/match.py lists these"
 
 
 def test_every_rule_has_its_example():

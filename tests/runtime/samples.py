@@ -6,7 +6,7 @@ import numpy as np
 
 from gpucomp.artifact.formulas import Formulas
 from gpucomp.artifact.open_model import OpenModel
-from gpucomp.artifact.open_plan import OpenPlan, Place, Stack
+from gpucomp.artifact.open_plan import Choices, OpenPlan, Place, Stack
 from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
@@ -131,20 +131,35 @@ OPEN_PLAN = OpenPlan(
         kernels=(
             replace(PLAN.kernels[0], groups=(Place(0), 1, 1), numbers=(("size", 2), ("magic", 1), ("shift", 1))),
             replace(PLAN.kernels[1], numbers=(("size", 3),)),
+            replace(PLAN.kernels[1], name="k2", numbers=(("size", 2),)),
         ),
         launches=(Launch(0, (0, 1, 2), inputs=2), Launch(1, (2, 3, 4, 5), inputs=1)),
         outputs=(5, 0),
     ),
     FORMULAS,
     ((6, "<=", False), (1, "==", False)),
-    (Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (0, 1))),
+    ((Stack((2,), ()), Stack((3,), (0,)), Stack((4,), (0, 1))),),
     64,
+    (Choices(1, 2, (0, 50), (1, 2), (((2, 8), 1.25),)),),
+)
+
+
+FIXED_PLAN = replace(
+    PLAN,
+    buffers=tuple(
+        replace(b, shape=(2, 8), nbytes=64)
+        if b.kind in (INPUT, TEMP, OUTPUT)
+        else replace(b, shape=(2, 1), nbytes=8)
+        if b.name == "w0"
+        else b
+        for b in PLAN.buffers
+    ),
 )
 
 
 def open_contents(plan=OPEN_PLAN):
-    model = OpenModel(SHAPES, plan, ((Place(4), Place(1)), ("n", "h")), {"n": 2, "h": 8})
-    return replace(contents(plan.plan), open=model)
+    model = OpenModel(SHAPES, plan, ((Place(4), Place(1)), tuple(SHAPES.dims.values())), {"n": 2, "h": 8})
+    return replace(contents(plan.plan), open=model, fixed=(({"n": 2, "h": 8}, contents(FIXED_PLAN)),))
 
 
 def contents(plan=PLAN):

@@ -9,6 +9,7 @@ import gpucomp
 from gpucomp import Dim
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import InputError, UsageError
+from gpucomp.refusal import Refusal
 from gpucomp.runtime import any_shape, large_pages
 from tests.onnx_builders import model, node, value
 
@@ -38,6 +39,13 @@ def compiled(target="cpu", **dims):
     return gpucomp.compile(convolution(), target=target, shapes={"x": (declared["n"], 3, declared["h"], declared["w"])})
 
 
+def without_a_program():
+    """The model as it is where no kernels take any size: each set of sizes is compiled when it is first run."""
+    exe = compiled()
+    exe.program = Refusal("a reason")
+    return exe
+
+
 @pytest.mark.parametrize("target", ["cpu", "opencl"])
 def test_every_size_of_the_range_is_right(target):
     exe = compiled(target)
@@ -57,7 +65,7 @@ def test_a_size_gives_the_bits_of_a_compilation_for_it():
 
 def test_a_size_is_compiled_once_and_the_least_recently_used_goes(monkeypatch):
     monkeypatch.setattr(any_shape, "KEPT", 2)
-    exe, made = compiled(), []
+    exe, made = without_a_program(), []
     make = exe._make
     monkeypatch.setattr(exe, "_make", lambda shapes: made.append(shapes["x"]) or make(shapes))
 
@@ -68,7 +76,7 @@ def test_a_size_is_compiled_once_and_the_least_recently_used_goes(monkeypatch):
 
 
 def test_threads_that_meet_a_new_size_compile_it_once(monkeypatch):
-    exe, made, inputs, results = compiled(), [], feed(2, 8, 8), []
+    exe, made, inputs, results = without_a_program(), [], feed(2, 8, 8), []
     make = exe._make
     monkeypatch.setattr(exe, "_make", lambda shapes: made.append(shapes["x"]) or make(shapes))
     threads = [threading.Thread(target=lambda: results.append(exe.run(inputs)["y"].tobytes())) for _ in range(4)]
@@ -81,6 +89,30 @@ def test_threads_that_meet_a_new_size_compile_it_once(monkeypatch):
     assert made == [(2, 3, 8, 8)]
     assert len(results) == 4
     assert len(set(results)) == 1
+
+
+def test_no_run_at_known_sizes_waits_for_a_compilation(monkeypatch):
+    exe, begun, go_on = without_a_program(), threading.Event(), threading.Event()
+    make = exe._make
+    exe.run(feed(1, 4, 4))
+
+    def slow(shapes):
+        begun.set()
+        go_on.wait(60)
+        return make(shapes)
+
+    monkeypatch.setattr(exe, "_make", slow)
+    other = threading.Thread(target=exe.run, args=(feed(2, 8, 8),))
+    other.start()
+    begun.wait(60)
+    done = []
+    known = threading.Thread(target=lambda: done.append(exe.run(feed(1, 4, 4))["y"].shape))
+    known.start()
+    known.join(20)
+
+    assert done == [(1, 7, 4, 4)]
+    go_on.set()
+    other.join()
 
 
 @pytest.mark.parametrize("pages", [True, False], ids=["large pages", "small pages"])
@@ -157,7 +189,7 @@ def test_inputs_are_checked_before_anything_is_compiled(monkeypatch, change, cod
 def test_what_belongs_to_one_set_of_sizes_is_asked_of_it():
     exe = compiled()
 
-    for ask in (lambda: exe.plan, lambda: exe.kernels, lambda: exe.peak_bytes, lambda: exe.save("x.gpuc")):
+    for ask in (lambda: exe.plan, lambda: exe.kernels, lambda: exe.peak_bytes):
         with pytest.raises(UsageError, match=r"GPC2017 .*exe\.at\(n=1, h=4, w=1\)"):
             ask()
     assert len(exe.at(n=1, h=4, w=1).kernels) == 1

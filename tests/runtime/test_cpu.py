@@ -24,6 +24,7 @@ from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
+from gpucomp.runtime import estimates
 from gpucomp.runtime.cpu import Call, CpuProgram
 from gpucomp.runtime.native import CLAIMED, Table, address_of, aligned
 from gpucomp.targets import cpu
@@ -162,9 +163,9 @@ def test_a_contraction_s_work_is_its_multiply_adds_and_others_is_their_memory() 
     )
     plan = Plan("cpu", "cpu", "", buffers, kernels, (), (), (), (), 0)
 
-    product = runtime.estimated_ns(plan, Launch(0, (0, 1, 2, 3)))
-    moved = runtime.estimated_ns(plan, Launch(1, (0, 3)))
-    twice = runtime.estimated_ns(plan, Launch(1, (0, 0, 3)))
+    product = estimates.estimated_ns(plan, Launch(0, (0, 1, 2, 3)))
+    moved = estimates.estimated_ns(plan, Launch(1, (0, 3)))
+    twice = estimates.estimated_ns(plan, Launch(1, (0, 0, 3)))
 
     assert product == pytest.approx(m * k * n / runtime.MULTIPLY_ADDS_A_NS)
     assert moved == twice == pytest.approx(4 * (m * k + m * n) / runtime.BYTES_A_NS)

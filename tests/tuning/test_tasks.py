@@ -120,9 +120,11 @@ def test_between_two_launches_lie_the_weights_and_results_of_the_model():
 
 
 def test_weights_are_seconds_of_all_launches():
-    task = SimpleNamespace(kernel=SimpleNamespace(digest="d"), seconds=0.0)
-    other = SimpleNamespace(kernel=SimpleNamespace(digest="e"), seconds=0.0)
+    task = SimpleNamespace(kernel=SimpleNamespace(digest="d"), seconds=0.0, launches=2)
+    other = SimpleNamespace(kernel=SimpleNamespace(digest="e"), seconds=0.0, launches=1)
+    looped = SimpleNamespace(kernel=SimpleNamespace(digest="f"), seconds=0.0, launches=10)  # one launch, ten steps
 
-    weigh([task, other], {"s1": "d", "s2": "d"}, [("s1", 1e-3), ("host", 9.0), ("s2", 3e-3)])
+    times = [("s1", 1e-3), ("host", 9.0), ("s2", 3e-3), ("s3", 5e-3)]
+    weigh([task, other, looped], {"s1": "d", "s2": "d", "s3": "f"}, times)
 
-    assert (task.seconds, other.seconds) == (2e-3, 0.0)
+    assert (task.seconds, other.seconds, looped.seconds) == (2e-3, 0.0, 5e-4)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.printer import CPrinter
@@ -88,7 +89,7 @@ class Walk:
     span: Var
     depth: Expr
     depth_names: Mapping[Expr, str]
-    depth_limit: int | None
+    depth_limit: Any  # a number, a size or ``None``
     batch: Var
 
 

@@ -10,6 +10,7 @@ from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.fences import add_fences
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Var, hole, substitute, var
+from gpucomp.ir.extremes import largest
 from gpucomp.ir.types import U32, DType
 from gpucomp.kernel import Attention, Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split, vector_loads
@@ -81,8 +82,8 @@ def epilogue(
     body = kernel.body
     row_axes, column_axes = (body.m, body.n) if isinstance(body, Contraction) else (body.rows, body.values)
     rows, columns = count(row_axes), count(column_axes)
-    row, col, lane = var("row", max(1, rows)), var("col", max(1, columns // width)), var(LANE, width)
-    flat = var("flat", max(1, columns))
+    row, col, lane = var("row", largest(1, rows)), var("col", largest(1, columns // width)), var(LANE, width)
+    flat = var("flat", largest(1, columns))
     at = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(column_axes, flat).items()}
     rewriter = Rewriter(kernel.params, places(row_axes, row) | at | places(body.batch, batch))
     groups: Sequence[frozenset[Var]] = (batch.free | {row}, frozenset({col}))

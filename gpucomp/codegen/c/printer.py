@@ -2,14 +2,16 @@
 
 Index arithmetic is printed in ``int`` if intervals prove that it fits, otherwise in 64 bits. Integer arithmetic that is
 used once and reads no memory is printed in place. Every other operation is a statement of its own, so that a value used
-twice is computed once.
+twice is computed once. A size that each run decides is an argument of the kernel.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from gpucomp.codegen.c.arguments import Arguments, fits
 from gpucomp.codegen.c.dialect import INT32, Dialect, computed_in
 from gpucomp.codegen.c.helpers import (
     BODIES,
@@ -23,6 +25,7 @@ from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import REDUCTIONS, Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Lowering, Operand, Ref, Start, Statement
 from gpucomp.expr.simplify import bounds
+from gpucomp.ir.size import Size, below
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U32, U64, DType
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUALITY, BIT_AND, BIT_XOR, BIT_OR, AND, OR, TERNARY = range(13, 0, -1)
@@ -67,6 +70,7 @@ class CPrinter:
     def __init__(self, dialect: Dialect, params: Sequence[tuple[str, DType]], features: frozenset[str]) -> None:
         self.dialect, self.params, self.features = dialect, params, features
         self.helpers: dict[str, str] = {}
+        self.arguments = Arguments(dialect)
         self._types: dict[str, str] = {}  # the C type of each name of a 64-bit integer
         self._inline: dict[str, Text] = {}
         self._natural: set[str] = set()  # names of integers that are never negative
@@ -117,8 +121,7 @@ class CPrinter:
         if isinstance(operand, Ref) and operand.name in self._types:
             return self._types[operand.name]
         if isinstance(operand, Const) and operand.dtype is I64:
-            fits = INT32[0] <= operand.value <= INT32[1]
-            return self.dialect.values[I32 if fits else I64]
+            return self.dialect.values[I32 if fits(operand.value) else I64]
         return self.dialect.value_type(operand.dtype)
 
     # ---- statements ----
@@ -144,8 +147,12 @@ class CPrinter:
 
     def _text(self, operand: Operand) -> Text:
         if isinstance(operand, Const):
-            return self.dialect.literal(operand.value, operand.dtype), PRIMARY
+            return self.number(operand.value, operand.dtype), PRIMARY
         return self._inline.get(operand.name) or (operand.name, PRIMARY)
+
+    def number(self, value: Any, dtype: DType = I64) -> str:
+        """The text of a constant, or of a size that each run decides."""
+        return self.arguments.name(value) if isinstance(value, Size) else self.dialect.literal(value, dtype)
 
     def _statements(self, block: Block, uses: Counter[str], direct: Counter[str]) -> list[str]:
         direct = direct + Counter()
@@ -180,7 +187,7 @@ class CPrinter:
                 self._forget(name)
                 self.declare(axis, name)
                 ctype = self._types[name]
-                head = f"for ({ctype} {name} = 0; {name} < {axis.extent}; ++{name}) {{"
+                head = f"for ({ctype} {name} = 0; {name} < {self.number(axis.extent)}; ++{name}) {{"
                 inner = self._statements(body, uses, Counter())
                 return [*(["#pragma unroll"] if unroll else []), head, *_indent(inner), "}"]
             case Accumulate(target, op, value):
@@ -512,8 +519,11 @@ class CPrinter:
 
     def _by_constant(self, fn: str, dtype: DType, a: Operand, b: Operand, narrow: bool) -> Text | None:
         """C's own division, if the divisor is a constant above zero and the dividend is known not to be negative."""
-        if fn not in {"div", "floordiv", "mod", "fmod"} or not isinstance(b, Const) or b.value <= 0:
+        if fn not in {"div", "floordiv", "mod", "fmod"} or not isinstance(b, Const) or not below(0, b.value):
             return None
+        if isinstance(b.value, Size) and narrow and isinstance(a, Ref) and a.name in self._natural:
+            which = self.arguments.divided if fn in {"div", "floordiv"} else self.arguments.rest
+            return which(self.operand(a), b.value), PRIMARY
         symbol = "/" if fn in {"div", "floordiv"} else "%"
         if dtype.kind == "u" or fn in {"div", "fmod"} or (isinstance(a, Ref) and a.name in self._natural):
             return self._infix(symbol, PRODUCT, (a, b))

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpucomp.codegen.c.arguments import plain
 from gpucomp.codegen.c.emit import Emitter, flat_stores, lane_loop
 from gpucomp.codegen.c.fences import add_fences
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Load, Var, hole, identity_of, index, substitute, var
+from gpucomp.ir.extremes import largest
 from gpucomp.ir.types import F16, U32
 from gpucomp.kernel import Contraction, Kernel, Statistic
 from gpucomp.kernel.forms.access import Rewriter
@@ -61,8 +63,8 @@ def emit_tail(
         return {"tail": None}
     # in OpenCL, data of other work-groups is loaded element by element, through volatile pointers
     z = tail_sizes(threads, rows, p, 0 if printer.dialect.volatiles else 1)
-    width, batch = z.wide, var("batch", p.batch) if p.batch > 1 else index(0)
-    row, lane = var("row", max(1, count(body.m))), var(LANE, width)
+    width, batch = z.wide, var("batch", plain(p.batch)) if p.batch > 1 else index(0)
+    row, lane = var("row", largest(1, count(body.m))), var(LANE, width)
     col, columns = columns_of(body, width, lane)
     rewriter = Rewriter(kernel.params, places(body.m, row) | columns | places(body.batch, batch))
     values = [rewriter(s.value) for s in tail.statistics]

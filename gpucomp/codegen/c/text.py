@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpucomp.codegen.c.arguments import Argument
 
-def plus(*terms: str | int) -> str:
+
+def plus(*terms: str | int | Argument) -> str:
     """The sum of ``terms``, without those that are zero: ``plus("row", 0)`` is ``row``."""
     return " + ".join(str(t) for t in terms if str(t) != "0") or "0"
 
 
-def times(text: str | int, factor: int) -> str:
+def times(text: str | int | Argument, factor: int | Argument) -> str:
     """``text * factor``: numbers are multiplied out, and a factor of one is not written."""
     text = str(text)
     if text == "0" or factor == 0:
         return "0"
     if factor == 1:
         return text
+    if isinstance(factor, Argument):
+        return str(factor) if text == "1" else f"{_tight(text)} * {factor}"
     return str(int(text) * factor) if text.isdigit() else f"{_tight(text)} * {factor}"
 
 
@@ -27,20 +31,29 @@ def each(name: str, count: int, statement: str) -> list[str]:
     return ["#pragma unroll", f"for (int {name} = 0; {name} < {count}; ++{name}) {statement}"]
 
 
-def over(text: str | int, divisor: int) -> str:
-    """``text / divisor``, where ``text`` is never negative."""
+def over(text: str | int, divisor: int | Argument) -> str:
+    """``text / divisor``, where ``text`` is never negative, and an ``int`` if a run decides the divisor."""
     text = str(text)
+    if isinstance(divisor, Argument):
+        return text if text == "0" else divisor.arguments.divided(text, divisor.size)
     if divisor == 1 or text == "0":
         return text
     return str(int(text) // divisor) if text.isdigit() else f"{_tight(text)} / {divisor}"
 
 
-def modulo(text: str | int, divisor: int) -> str:
-    """``text % divisor``, where ``text`` is never negative."""
+def modulo(text: str | int, divisor: int | Argument) -> str:
+    """``text % divisor``, where ``text`` is never negative, and an ``int`` if a run decides the divisor."""
     text = str(text)
+    if isinstance(divisor, Argument):
+        return text if text == "0" else divisor.arguments.rest(text, divisor.size)
     if divisor == 1 or text == "0":
         return "0"
     return str(int(text) % divisor) if text.isdigit() else f"{_tight(text)} % {divisor}"
+
+
+def remainder(product: str, divisor: int | Argument) -> str:
+    """``product % divisor``, like ``modulo``, where ``product`` needs no parentheses."""
+    return modulo(product, divisor) if isinstance(divisor, Argument) else f"{product} % {divisor}"
 
 
 def _tight(text: str) -> str:

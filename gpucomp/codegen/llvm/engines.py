@@ -18,6 +18,7 @@ from gpucomp.codegen.llvm.loops.loops import emit_elementwise, emit_pool
 from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.loops.scan import emit_scan
 from gpucomp.codegen.llvm.loops.scatter import emit_scatter
+from gpucomp.codegen.llvm.vnni import pairs
 from gpucomp.codegen.llvm.vnni import space as vnni
 from gpucomp.codegen.llvm.vnni.emit import emit_vnni
 from gpucomp.codegen.llvm.windows import bytes_emit, emit
@@ -75,6 +76,10 @@ VNNI = Family(
     "contraction", Contraction, amx.VnniSchedule, vnni.problem, vnni.objections, nothing, geometry, vnni.default,
     engine="vnni", accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_vnni, any_size=True,
 )
+PAIRS = Family(
+    "contraction", Contraction, amx.VnniSchedule, pairs.pairs_problem, vnni.objections, nothing, geometry, vnni.default,
+    engine="pairs", accepts=pairs.accepts, estimate=pairs.estimate, packing=vnni.packing, emit=pairs.emit_pairs,
+)
 WINOGRAD = Family(
     "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,
     winograd.geometry, winograd.default,
@@ -106,7 +111,7 @@ DEPTH_FIRST = Family(
 # compared by it: ``gpucomp.schedule.choose._estimated``.
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
-    Contraction: (AMX, VNNI, WINOGRAD, REGISTER_BLOCKS),
+    Contraction: (AMX, VNNI, PAIRS, WINOGRAD, REGISTER_BLOCKS),
     Rowwise: (ROWWISE,),  # softmax, norms, reductions
     Scan: (SCAN,),
     Scatter: (SCATTER,),

@@ -23,7 +23,8 @@ from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant, sizes
 from gpucomp.ir import types as t
-from gpucomp.ir.size import Size, largest
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size
 
 
 @translates("Constant")

@@ -16,7 +16,8 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir import Constant, Input, Node, Op, Sizes, Value, sizes, topological
-from gpucomp.ir.size import Size, bounds, hint, is_assuming, largest, quotient, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, bounds, hint, is_assuming, quotient
 from gpucomp.ir.types import BOOL, F16, F32, F64, DType
 
 MOST = 1024  # elements of a value with sizes

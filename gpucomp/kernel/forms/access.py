@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.expr.core import Call, Const, Expr, Hole, Load, Reduce, Select, Var, call, literal, load, transform, walk
 from gpucomp.expr.simplify import coefficient, flatten, from_linear, linear, simplify
+from gpucomp.ir.size import Size, divides, is_one
+from gpucomp.ir.size import is_zero as zero_size
 from gpucomp.ir.types import I64, TensorType
 from gpucomp.refusal import Refusal
 
@@ -28,7 +31,7 @@ class Rewriter:
     def _flat(self, node: Expr) -> Expr | None:
         if not isinstance(node, Load):
             return None
-        if self._params[node.source].size == 0:
+        if zero_size(self._params[node.source].size):
             return literal(0, node.dtype)  # an empty source reads as 0
         return load(node.source, (flatten(node.index, self._params[node.source].shape),), node.dtype)
 
@@ -162,13 +165,20 @@ def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoa
 
 def is_aligned(offset: Expr, lane: Var, width: int) -> bool:
     """Whether ``offset`` is ``lane`` plus a multiple of ``width``."""
-    if coefficient(offset, lane) != 1:
+    if not is_one(coefficient(offset, lane)):
         return False
     constant, terms = linear(offset)
-    return constant % width == 0 and all(factor % width == 0 for term, factor in terms.items() if term is not lane)
+    return divides(width, constant) and all(divides(width, f) for term, f in terms.items() if term is not lane)
+
+
+def steady(extent: Any) -> int:
+    """``extent``; of one that each run decides, the largest power of two, up to 64, that divides it in every run."""
+    if not isinstance(extent, Size):
+        return int(extent)
+    return next(power for power in (64, 32, 16, 8, 4, 2, 1) if divides(power, extent))
 
 
 def innermost(exprs: Iterable[Expr], variable: Var) -> bool:
     """Whether some load of ``exprs`` is contiguous in ``variable``."""
     loads = (node for e in exprs for node in walk(e) if isinstance(node, Load))
-    return any(coefficient(node.index[0], variable) == 1 for node in loads)
+    return any(is_one(coefficient(node.index[0], variable)) for node in loads)

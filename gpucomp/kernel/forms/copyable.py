@@ -15,6 +15,8 @@ from gpucomp.expr.core import (
     substitute,
     var,
 )
+from gpucomp.ir.size import divides
+from gpucomp.ir.size import is_zero as none
 from gpucomp.ir.types import BOOL, DType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter, guarded_load, is_aligned, is_zero
@@ -79,7 +81,7 @@ def copyable(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[V
 
 def _is_chunk(kernel: Kernel, value: Expr, axes: Sequence[Var], others: Sequence[Var], width: int) -> bool:
     extent = count(axes)
-    if extent == 0 or extent % width or count(others) == 0:
+    if none(extent) or not divides(width, extent) or none(count(others)):
         return False
     flat, other = var("flat", extent), var("other", count(others))
     quotient, lane = var("quotient", extent // width), var(LANE, width)

@@ -9,6 +9,8 @@ from functools import lru_cache
 
 from gpucomp.expr.core import Expr, Load, Var, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify, unflatten
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import at_most, divides, hint
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, innermost, vector_loads
@@ -46,7 +48,7 @@ def _fast_axis(
     runs = {1: _run(flattened, depth), 0: _run(flattened, span)}
     by_depth = max((1, 0), key=lambda side: runs[side])
     axes, others = (depth, span) if by_depth else (span, depth)
-    flat, other = var("flat", max(1, count(axes))), var("other", max(1, count(others)))
+    flat, other = var("flat", largest(1, count(axes))), var("other", largest(1, count(others)))
     rewritten = Rewriter(params, places(axes, flat) | places(others, other))(value)
     return by_depth, max((w for w in WIDTHS if _is_wide(rewritten, flat, w)), default=1)
 
@@ -65,7 +67,7 @@ def along_memory(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     steps = {axis: _memory_step(flattened, axis) for axis in body.k}
     if None in steps.values():
         return kernel
-    ordered = tuple(sorted(body.k, key=lambda axis: -(steps[axis] or 0)))
+    ordered = tuple(sorted(body.k, key=lambda axis: -hint(steps[axis] or 0)))
     if ordered == body.k or fast_axis(kernel, body.a, body.m, ordered) <= (1, 1):
         return kernel
     return replace(kernel, body=replace(body, k=ordered))
@@ -79,12 +81,12 @@ def _memory_step(flattened: Expr, axis: Var) -> int | None:
 
 def _run(value: Expr, axes: Sequence[Var]) -> int:
     """The extent of the last axis if it is contiguous in memory, else 1."""
-    long = [a for a in axes if a.extent > 1]
-    return long[-1].extent if long and innermost([value], long[-1]) else 1
+    long = [a for a in axes if not at_most(a.extent, 1)]
+    return int(hint(long[-1].extent)) if long and innermost([value], long[-1]) else 1
 
 
 def _is_wide(value: Expr, flat: Var, width: int) -> bool:
-    if flat.extent % width:
+    if not divides(width, flat.extent):
         return False
     quotient, lane = var("quotient", flat.extent // width), var("lane", width)
     changed = simplify(substitute(value, lanes_of(flat, quotient, lane, width)))

@@ -34,6 +34,7 @@ from gpucomp.expr.core import (
     var,
 )
 from gpucomp.expr.simplify import from_linear, linear, simplify
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import I8, I32, U8, U32, TensorType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.body import Count
@@ -82,7 +83,7 @@ def in_words(kernel: Kernel[Contraction]) -> Kernel[Contraction]:
     if isinstance(body, PackedInt8) or body.acc.dtype is not I32:
         return kernel
     a, b = as_byte(body.a), as_byte(body.b)
-    if a is None or b is None:
+    if a is None or b is None or any(isinstance(axis.extent, Size) for axis in body.k):
         return kernel
     depth, run = _depth(kernel)
     if run is None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from gpucomp.device.limits import REGISTER_FILE
 from gpucomp.device.lockstep import gcd, least, most
 from gpucomp.expr.core import Expr, Load, Select, Var, loads, substitute, var, walk
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import divides
 from gpucomp.kernel import Contraction, Kernel, RowStatistics
 from gpucomp.kernel.forms.access import Rewriter, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -79,7 +81,7 @@ def tail_width(kernel: Kernel[Contraction]) -> int:
     body, reads = kernel.body, tail_reads(kernel)
     columns = count(body.n)
     for width in WIDTHS:
-        if columns % width or not reads:
+        if not divides(width, columns) or not reads:
             continue
         lane = var(LANE, width)
         _, at = columns_of(body, width, lane)
@@ -93,7 +95,7 @@ def tail_width(kernel: Kernel[Contraction]) -> int:
 def columns_of(body: Contraction, width: int, lane: Var) -> tuple[Var, dict[Expr, Expr]]:
     """The variable that counts accesses of ``width`` columns, and the contraction's columns by it and the lane."""
     columns = count(body.n)
-    col, flat = var("col", max(1, columns // width)), var("flat_column", max(1, columns))
+    col, flat = var("col", largest(1, columns // width)), var("flat_column", largest(1, columns))
     return col, {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
 
 

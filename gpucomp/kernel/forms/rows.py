@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from gpucomp.expr.core import Expr, Hole, Load, Reduce, Select, Var, substitute, var, walk
 from gpucomp.expr.simplify import simplify
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import at_most, divides, hint, is_zero
 from gpucomp.kernel import Kernel, Rowwise, Scan
 from gpucomp.kernel.forms.access import Rewriter, innermost, is_aligned, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -30,9 +32,9 @@ def rows_side_by_side(kernel: Kernel[Rowwise | Scan]) -> bool:
     values = [rewrite(e) for e in [*reads, *(s.value for s in kernel.stores)]]
     sizes = {}
     for side, axes in (("cols", cols), ("rows", rows)):
-        long = [a for a in axes if a.extent > 1]
+        long = [a for a in axes if not at_most(a.extent, 1)]
         moving = [n for e in values for n in walk(e) if isinstance(n, Load) and any(innermost([n], a) for a in long)]
-        sizes[side] = max((math.prod(v.extent for v in n.free) for n in moving), default=0)
+        sizes[side] = max((hint(math.prod(v.extent for v in n.free)) for n in moving), default=0)
     return sizes["rows"] > sizes["cols"]
 
 
@@ -42,9 +44,9 @@ def access_width(kernel: Kernel[Rowwise | Scan], side_by_side: bool) -> int:
     once = kernel.body.row_stores if isinstance(kernel.body, Rowwise) else frozenset()
     axes = rows if side_by_side else cols
     extent = math.prod(a.extent for a in axes)
-    flat = var("flat", max(1, extent))
+    flat = var("flat", largest(1, extent))
     for width in WIDTHS:
-        if extent == 0 or extent % width:
+        if is_zero(extent) or not divides(width, extent):
             continue
         quotient, lane = var("quotient", extent // width), var(LANE, width)
         at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(axes, flat).items()}

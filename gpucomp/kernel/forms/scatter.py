@@ -6,7 +6,7 @@ import math
 
 from gpucomp.expr.core import Expr, Load, both, call, index, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, flatten, simplify
-from gpucomp.ir.size import is_one, same
+from gpucomp.ir.size import divides, is_one, same
 from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.access import Rewriter, is_aligned, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -51,7 +51,7 @@ def slice_width(kernel: Kernel[Scatter]) -> int:
     count = math.prod(v.extent for v in body.lines)
     flat = var("flat", count)
     for width in WIDTHS:
-        if fast.extent % width:
+        if not divides(width, fast.extent):
             continue
         quotient, lane = var("quotient", count // width), var(LANE, width)
         at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(body.lines, flat).items()}

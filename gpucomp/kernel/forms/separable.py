@@ -7,6 +7,7 @@ On a GPU ``gpucomp.kernel.passes.fuse_separable`` decides which pairs become one
 from __future__ import annotations
 
 from gpucomp.expr.core import Expr, literal, loads, reduces, substitute
+from gpucomp.ir.size import is_zero
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel, Loops, Separable, Store
 from gpucomp.kernel.forms.copyable import stored
@@ -28,7 +29,7 @@ def depthwise_kernel(kernel: Kernel[Separable], value: Expr) -> Kernel[Loops]:
 def separable_of(kernel: Kernel[Separable]) -> tuple[Kernel[Loops], Sliding] | Refusal:
     """The depthwise convolution in ``a``, in the type that its result would be stored in; or why there is none."""
     body = kernel.body
-    if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
+    if any(is_zero(v.extent) for v in (*body.m, *body.n, *body.k)):
         return Refusal("there is nothing to multiply")
     if not packable(kernel, "b"):
         return Refusal("its filters are not constants, so they cannot be packed when the model is compiled")

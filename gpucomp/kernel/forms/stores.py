@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpucomp.expr.core import Var, substitute, var
 from gpucomp.expr.simplify import coefficient
+from gpucomp.ir.size import divides, is_one
 from gpucomp.kernel import Attention, Contraction, Kernel
 from gpucomp.kernel.forms.access import Rewriter, is_aligned
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
@@ -19,7 +20,7 @@ def store_width(kernel: Kernel[Contraction | Attention]) -> int:
     columns = count(axes)
     for width in WIDTHS:
         fits = all(width * kernel.params[s.target].dtype.nbytes <= ACCESS_BYTES for s in kernel.stores)
-        if columns % width or not fits:
+        if not divides(width, columns) or not fits:
             continue
         quotient, lane = var("quotient", columns // width), var(LANE, width)
         at = lanes_of(var("flat", columns), quotient, lane, width)
@@ -37,11 +38,11 @@ def unaligned_store_width(kernel: Kernel[Contraction]) -> int:
     columns = count(body.n)
     bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
     for width in (8, 4, 2):
-        if columns % width or width * bytes_each > ACCESS_BYTES:
+        if not divides(width, columns) or width * bytes_each > ACCESS_BYTES:
             continue
         block, lane, flat = var("block", columns // width), var(LANE, width), var("flat", columns)
         at = {v: substitute(e, {flat: block * width + lane}) for v, e in places(body.n, flat).items()}
         rewrite = Rewriter(kernel.params, at)
-        if all(coefficient(rewrite.offset(t.target, t.index), lane) == 1 for t in kernel.stores):
+        if all(is_one(coefficient(rewrite.offset(t.target, t.index), lane)) for t in kernel.stores):
             return width
     return 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, walk
 from gpucomp.expr.simplify import coefficient
+from gpucomp.ir.size import is_one, is_zero
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.refusal import Refusal
@@ -28,17 +29,19 @@ def transposed_of(kernel: Kernel) -> Transposed | Refusal:
         return Refusal("it does not compute its results point by point")
     flat = Rewriter(kernel.params, {})
     stores = [flat.offset(s.target, s.index) for s in kernel.stores]
-    writing = [v for v in body.domain if all(coefficient(offset, v) == 1 for offset in stores)]
+    writing = [v for v in body.domain if all(is_one(coefficient(offset, v)) for offset in stores)]
     if len(writing) != 1:
         return Refusal("the results are not contiguous along one common axis")
     values = [s.value for s in kernel.stores]
     if any(isinstance(n, Reduce) for e in values for n in walk(e)):
         return Refusal("it contains a reduction")
     turned = {}
-    for node in (n for e in values for n in walk(e) if isinstance(n, Load) and kernel.params[n.source].size):
+    for node in (
+        n for e in values for n in walk(e) if isinstance(n, Load) and not is_zero(kernel.params[n.source].size)
+    ):
         offset = flat(node).index[0]  # type: ignore[attr-defined]
-        along = [v for v in body.domain if v is not writing[0] and coefficient(offset, v) == 1]
-        if along and writing[0] in offset.free and coefficient(offset, writing[0]) != 1:
+        along = [v for v in body.domain if v is not writing[0] and is_one(coefficient(offset, v))]
+        if along and writing[0] in offset.free and not is_one(coefficient(offset, writing[0])):
             turned[node] = along[0]
     if len(turned) != 1:
         return Refusal(f"{len(turned)} loads are contiguous along another axis than the results, exactly one expected")

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, load, loads, substitute, transform, walk
-from gpucomp.expr.simplify import flatten, linear, simplify, unflatten
+from gpucomp.expr.simplify import flatten, same_form, simplify, unflatten
 from gpucomp.ir.graph import Value
+from gpucomp.ir.size import Size, same, same_shape
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, RowStatistics, Rowwise, Statistic, Store
 from gpucomp.kernel.grouping import MAX_PARAMS
@@ -86,8 +87,8 @@ def merged(first: KernelStep[Rowwise], second: KernelStep[Rowwise]) -> KernelSte
     """Both steps fused into one, which replaces ``first``, or why they cannot be fused."""
     one, two = first.kernel, second.kernel
     above, below = one.body, two.body
-    extents = [[v.extent for v in axes] for axes in (above.rows, above.cols)]
-    if [[v.extent for v in axes] for axes in (below.rows, below.cols)] != extents:
+    pairs = ((above.rows, below.rows), (above.cols, below.cols))
+    if not all(same_shape([v.extent for v in a], [v.extent for v in b]) for a, b in pairs):
         return Refusal("their rows have different sizes")
     if len(above.statistics) + len(below.statistics) > MAX_STATISTICS:
         return Refusal(f"more than {MAX_STATISTICS} statistics of a row")
@@ -113,7 +114,7 @@ def merged(first: KernelStep[Rowwise], second: KernelStep[Rowwise]) -> KernelSte
                 return theirs(node)
             store = known[node.source]
             type = two.params[node.source]
-            elsewhere |= linear(flatten(node.index, type.shape)) != linear(flatten(store.index, type.shape))
+            elsewhere |= not same_form(flatten(node.index, type.shape), flatten(store.index, type.shape))
             return mine(store.value)
 
         return transform(simplify(substitute(expr, at)), change)
@@ -184,13 +185,15 @@ def _axes_in(step: KernelStep, rows: KernelStep, body: Contraction, below: Rowwi
     one, two = step.kernel, rows.kernel
     long, wide = body.batch + body.m, body.n
     if any(
-        math.prod(v.extent for v in a) != math.prod(v.extent for v in b)
+        not same(math.prod(v.extent for v in a), math.prod(v.extent for v in b))
         for a, b in ((long, below.rows), (wide, below.cols))
     ):
         return Refusal("the statistics are of rows of another size")
     stores = _handed(step, rows)
     if isinstance(stores, Refusal):
         return stores
+    if isinstance(math.prod(v.extent for v in wide), Size):
+        return Refusal("each run decides the size of a row")
     for place, store in stores.items():
         if not is_matrix(store.index, one.params[store.target], long, wide):
             return Refusal("it does not store contiguous rows")
@@ -204,15 +207,14 @@ def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols
     """Whether ``index`` walks over the whole array in row-major order of ``rows`` and ``cols``."""
     axes = (*rows, *cols)
     extents = tuple(v.extent for v in axes)
-    return math.prod(extents) == type.size and linear(flatten(tuple(index), type.shape)) == linear(
-        flatten(axes, extents)
-    )
+    whole = same(math.prod(extents), type.size)
+    return whole and same_form(flatten(tuple(index), type.shape), flatten(axes, extents))
 
 
 def _digits(axes: Sequence[Var], others: Sequence[Var]) -> dict[Expr, Expr]:
     """``axes`` in terms of ``others``, which have the same number of points."""
     extents = tuple(v.extent for v in axes)
-    if extents == tuple(v.extent for v in others):
+    if same_shape(extents, [v.extent for v in others]):
         return dict(zip(axes, others, strict=True))
     number = flatten(tuple(others), tuple(v.extent for v in others))
     return dict(zip(axes, map(simplify, unflatten(number, extents)), strict=True))
@@ -230,8 +232,8 @@ def _without_widened(step: KernelStep[Contraction], kept: Collection[Value]) -> 
         places = flatten(wide.index, kernel.params[wide.target].shape)
         for narrow in kernel.stores:
             there = kernel.params[narrow.target]
-            same = narrow.value is wide.value.value and there.dtype is narrow.value.dtype
-            if same and linear(flatten(narrow.index, there.shape)) == linear(places):
+            alike = narrow.value is wide.value.value and there.dtype is narrow.value.dtype
+            if alike and same_form(flatten(narrow.index, there.shape), places):
                 return _widening(step, wide, narrow)
     return step
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, loads, reduces, substitute, transform
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import Value
+from gpucomp.ir.size import same, same_shape
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.rename import canonical
@@ -76,9 +77,8 @@ def fused_kernel(first: KernelStep, second: KernelStep, place: int) -> KernelSte
     at = _places(store.index, read.index)
     if isinstance(at, Refusal):
         return at
-    if (
-        above.params[store.target].dtype is not read.dtype
-        or above.params[store.target].shape != below.params[place].shape
+    if above.params[store.target].dtype is not read.dtype or not same_shape(
+        above.params[store.target].shape, below.params[place].shape
     ):
         return Refusal("the stored value is read with another type or shape")
     splice = Splice([first, second], handed=first.outputs, leading=second)
@@ -132,7 +132,7 @@ def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | 
     """The axes of the store in terms of those of the load, if each element is read at the index where it is stored."""
     at: dict[Expr, Expr] = {}
     for here, there in zip(stored, read, strict=True):
-        if isinstance(here, Var) and isinstance(there, Var) and here.extent == there.extent and here not in at:
+        if isinstance(here, Var) and isinstance(there, Var) and same(here.extent, there.extent) and here not in at:
             at[here] = there
         elif here is not index(0) or there is not index(0):
             return Refusal("elements are read at other indices than they are stored")

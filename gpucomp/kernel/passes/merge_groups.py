@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, literal, loads, select, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, flatten, simplify
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel, is_kernel_of
 from gpucomp.kernel.passes.pack_weights import packable
@@ -76,6 +77,8 @@ def _mergeable(kernel: Kernel[Contraction]) -> int:
     if len(body.batch) != 1 or not body.k or not packable(kernel, "b"):
         return 1
     (group,), channel = body.batch, body.k[-1]
+    if isinstance(group.extent, Size) or isinstance(channel.extent, Size):
+        return 1
     if body.acc.dtype is not F32 or not LEAST <= channel.extent < MERGED // 2:
         return 1
     reads = [*loads(body.a), *loads(body.b)]

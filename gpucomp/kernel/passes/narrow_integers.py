@@ -34,8 +34,10 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
+from gpucomp.ir.size import Size
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Store
+from gpucomp.kernel.example import is_fixed
 from gpucomp.kernel.passes.pack_weights import operand_elements
 from gpucomp.kernel.pipeline import Setting
 from gpucomp.kernel.splice import with_constant, without_results
@@ -225,9 +227,11 @@ def _corrected(step: KernelStep) -> KernelStep:
         return step
     a, offset = found
     sources = {ld.source for ld in loads(body.b)}
-    if not offset or not sources or not sources <= kernel.constants:
+    if not offset or not sources or not sources <= kernel.constants or not is_fixed(body, "b"):
         return step
     axes = [*body.batch, *body.k, *body.n]
+    if any(isinstance(axis.extent, Size) for axis in axes):
+        return step
     elements = operand_elements(body.b, axes, [constant_value(v) for v in step.inputs])
     depth = tuple(range(len(body.batch), len(body.batch) + len(body.k)))
     sums = elements.astype(np.int64).sum(axis=depth) * offset

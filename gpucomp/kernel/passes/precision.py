@@ -29,6 +29,7 @@ from gpucomp.device.target import Target
 from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
+from gpucomp.ir.size import at_most
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Math, Rowwise, Scan, Scatter, Store, Window
 from gpucomp.kernel.grouping import Policy
@@ -218,7 +219,7 @@ def _narrow(
             continue
         if k in multiplied and (value in past or _is_past(value, dtype, made)):
             rounds = False
-        wanted = k in operands or (all_constants and value.type.size >= LARGE)
+        wanted = k in operands or (all_constants and at_most(LARGE, value.type.size))
         if (array := constant_value(value)) is not None:
             if not wanted or (narrow := _constant(value, array, dtype, made)) is None:
                 continue

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import plain, told
 from gpucomp.codegen.c.async_copies import Copy, Walk, copy_loader
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import over
+from gpucomp.codegen.c.text import over, remainder
 from gpucomp.expr.core import Expr, Var, var
+from gpucomp.ir.size import divides
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import count
@@ -37,7 +39,7 @@ class Copier:
     fast: int  # copies per row
     accesses: int  # copies per tile
     steps: int  # copies per work-item
-    limit: int  # the last row
+    limit: Any  # the last row: a number, or an ``Argument``
     clamp: bool  # a tile may reach past the last row
     copy: Copy  # the text of one copy
 
@@ -56,20 +58,21 @@ def emit_mma_attention(
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/attention/mma/kernel.j2`` reads; each hook is described there."""
     body = kernel.body
-    batch, threads = var("batch", max(1, p.batch)), derived.threads
+    batch, threads = var("batch", plain(max(1, p.batch))), derived.threads
     dtype = stored(body.q).dtype
     q = _Tile("q", body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch, p.q_wide)
     k = _Tile("k", body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch, p.k_wide)
     v = _Tile("v", body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch, p.v_wide)
+    shared = emit_shared(kernel, printer, batch, s, p, tile_m=derived.tile_m, out_vector=derived.out_vector)
     return {
-        **emit_shared(kernel, printer, batch, s, p, tile_m=derived.tile_m, out_vector=derived.out_vector),
+        **shared,
         "exp2": "gc_exp2",
         **{tile.name: _copier(kernel, printer, tile, batch, threads) for tile in (q, k, v)},
         "storage": printer.dialect.storage_type(dtype),
         "narrow": printer.dialect.narrow.get(dtype, ""),
         "multiply": FUNCTIONS[dtype],
         **_place(s, p, derived),
-        **_columns(s, p, derived),
+        **_columns(s, p, shared["stops_early"]),
     }
 
 
@@ -78,14 +81,13 @@ def _place(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentio
     tiles_m = derived.tiles_m
     return {
         "warp_rows": f"id / 32 * {BLOCK} + " if s.warps > 1 else "",
-        "tile_of_rows": "0" if tiles_m == 1 else "tile" if p.batch == 1 else f"(tile % {tiles_m})",
+        "tile_of_rows": "0" if tiles_m == 1 else "tile" if p.batch == 1 else f"({remainder('tile', tiles_m)})",
         "my_batch": "0" if p.batch == 1 else over("tile", tiles_m),
     }
 
 
-def _columns(s: MmaAttentionSchedule, p: MmaAttentionProblem, derived: MmaAttentionSizes) -> dict[str, Any]:
+def _columns(s: MmaAttentionSchedule, p: MmaAttentionProblem, causal: bool) -> dict[str, Any]:
     """The columns that the work-group walks: up to ``seen_to`` for all splits, ``begin`` to ``end`` for its own."""
-    causal = 0 <= p.causal < p.n + derived.tile_m - p.m
     seen_to = "columns" if causal else str(p.n)
     begin, end = ("begin", "end") if s.splits > 1 else ("0", seen_to)
     return {"sees_part": causal, "seen_to": seen_to, "begin": begin, "end": end}
@@ -123,7 +125,7 @@ def _copier(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Va
         fast=tile.padded // width,
         accesses=accesses,
         steps=-(-accesses // threads),
-        limit=extent - 1,
-        clamp=extent % tile.lines != 0,
+        limit=told(printer.arguments, extent - 1),
+        clamp=not divides(tile.lines, extent),
         copy=copy_loader(kernel, printer, tile.name, tile.value, axes, walk, by_depth=1, width=width, span_steps=1),
     )

@@ -46,6 +46,8 @@ def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
     if "mma_sm80" not in features:
         return "the device has no mma.sync of sm_80"
     body = kernel.body
+    if reason := simt.accepts(kernel, features):
+        return reason
     types = {stored(e).dtype for e in (body.q, body.k, body.v)}
     if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16, F32}:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
@@ -215,4 +217,5 @@ FAMILY = Family(
     registers=registers,
     emit=emit_mma_attention,
     template="attention/mma/kernel.j2",
+    any_size=True,
 )

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import plain, told
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, substitute, var
+from gpucomp.ir.size import divides
+from gpucomp.ir.extremes import largest
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
@@ -54,9 +57,9 @@ class _Tile:
         return self.width if self.inside else 1
 
     @property
-    def extent(self) -> int:
-        """Rows of the whole operand."""
-        return max(1, count(self.rows))
+    def extent(self) -> Any:
+        """Rows of the whole operand: a number, or a size that each run decides."""
+        return largest(1, count(self.rows))
 
     @property
     def accesses(self) -> tuple[int, int]:
@@ -76,7 +79,7 @@ class Loader:
     fast: int  # accesses along the direction in which they run
     slow: int  # lines of such accesses
     steps: int  # accesses of a work-item
-    limit: int  # the last row
+    limit: Any  # the last row: a number, or an ``Argument``
     clamp: bool  # a tile may reach past the last row
     batch_lines: Sequence[str]  # statements that depend on the batch alone; they come first
     head: Sequence[str]  # other statements of an access, before those of its lanes
@@ -97,7 +100,7 @@ def emit_attention(
     derived: SimtAttentionSizes,
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/attention/simt/kernel.j2`` reads; each hook is described there."""
-    batch = var("batch", max(1, p.batch))
+    batch = var("batch", plain(max(1, p.batch)))
     shared = emit_shared(kernel, printer, batch, s, p, tile_m=s.tile_m, out_vector=derived.out_vector)
     tiles = _tiles(kernel.body, s, p, derived)
     return {
@@ -122,7 +125,7 @@ def _tiles(
 def _loader(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Var, threads: int, alone: bool) -> Loader:
     """How ``threads`` work-items load ``tile``, with the statements of one access."""
     name = tile.name
-    row, at = var("row", max(1, tile.extent // tile.row_width)), var("at", tile.padded // tile.inner_width)
+    row, at = var("row", largest(1, tile.extent // tile.row_width)), var("at", tile.padded // tile.inner_width)
     lane = var(LANE, tile.width)
     element = _element(kernel, tile, batch, row, at, lane)
     known: dict[Expr, str] = {batch: "batch"}
@@ -143,8 +146,8 @@ def _loader(kernel: Kernel[Attention], printer: CPrinter, tile: _Tile, batch: Va
         fast=fast,
         slow=slow,
         steps=-(-fast * slow // threads),
-        limit=tile.extent // tile.row_width - 1,
-        clamp=tile.extent % tile.lines != 0,
+        limit=told(printer.arguments, tile.extent // tile.row_width - 1),
+        clamp=not divides(tile.lines, tile.extent),
         batch_lines=batch_lines,
         head=head,
         lane_lines=lane_lines,

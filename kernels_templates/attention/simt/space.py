@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
+from gpucomp.ir.size import Size
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms import causal
 from gpucomp.kernel.forms.operand import count, fast_axis
@@ -95,6 +96,11 @@ class SimtAttentionSizes(AttentionSizes):
     p_pitch: int  # elements from row to row of weights
 
 
+def accepts(kernel: Kernel[Attention], features: frozenset[str]) -> str:
+    heads = (count(kernel.body.depth), count(kernel.body.values))
+    return "each run decides the size of a head" if any(isinstance(head, Size) for head in heads) else ""
+
+
 def problem(kernel: Kernel[Attention]) -> AttentionProblem:
     body = kernel.body
     q_inside, q_wide = fast_axis(kernel, body.q, body.rows, body.depth)
@@ -119,7 +125,8 @@ def problem(kernel: Kernel[Attention]) -> AttentionProblem:
 
 def causal_offset(body: Attention) -> int:
     """The offset of ``kernel.forms.causal``; rows of several axes have none."""
-    return causal.causal_offset(body) if len(body.rows) <= 1 else causal.NOT_CAUSAL
+    found = causal.causal_offset(body) if len(body.rows) <= 1 else causal.NOT_CAUSAL
+    return found if isinstance(found, int) else causal.NOT_CAUSAL
 
 
 def threads_of(s: SimtAttentionSchedule) -> int:
@@ -359,8 +366,10 @@ FAMILY = Family(
     geometry,
     default,
     "simt",
+    accepts=accepts,
     work=work,
     registers=registers,
     emit=emit_attention,
     template="attention/simt/kernel.j2",
+    any_size=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import highest, plain
 from gpucomp.codegen.c.dots import product
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.text import guarded, loop, modulo, over, plus, times
@@ -21,9 +22,9 @@ def emit_gemv(
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/contraction/gemv/kernel.j2`` reads; each hook is described there."""
     body = kernel.body
-    batch = var("batch", max(1, p.batch))
+    batch = var("batch", plain(max(1, p.batch)))
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    largest = max(p.many + d.tile, p.k + d.depth_step * s.unroll, p.batch, p.few) + 1
+    largest = highest(p.many + d.tile, p.k + d.depth_step * s.unroll, p.batch, p.few) + 1
     index = printer.dialect.index_type(largest)
     # helpers are named in the order of the operands
     found = {o.name: loader(kernel, printer, o, batch) for o in _operands(body, s, p)}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import least
+from gpucomp.ir.size import Size, hint, is_zero
 from gpucomp.ir.types import F32, F64, I32, I64, U32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import stored
@@ -91,11 +93,16 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
     m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
-    if 0 in (m, n):
+    if is_zero(m) or is_zero(n):
         return "there is nothing to compute"
-    if m > MOST_ROWS and (n > MOST_COLUMNS or k < LEAST_DEPTH):
+    if not _is_few(m, MOST_ROWS) and (not _is_few(n, MOST_COLUMNS) or hint(k) < LEAST_DEPTH):
         return f"{m} rows and {n} columns are too many: at most {MOST_ROWS} rows or {MOST_COLUMNS} columns are expected"
     return ""
+
+
+def _is_few(extent: Any, most: int) -> bool:
+    """Whether vectors of this extent fit registers. One that each run decides is never few: loops over it are written out."""
+    return isinstance(extent, int) and extent <= most
 
 
 def problem(kernel: Kernel[Contraction]) -> GemvProblem:
@@ -114,7 +121,7 @@ def problem(kernel: Kernel[Contraction]) -> GemvProblem:
         m=m,
         n=n,
         k=k,
-        few=min(m, n) if few_columns else m,
+        few=(n if isinstance(m, Size) else min(m, n)) if few_columns else m,
         many=m if few_columns else n,
         few_columns=few_columns,
         by_depth=by_depth,
@@ -129,7 +136,7 @@ def problem(kernel: Kernel[Contraction]) -> GemvProblem:
 def _few_columns(body: Contraction) -> int:
     """1 if ``a`` is the matrix and ``b`` has few columns."""
     m, n = (math.prod(v.extent for v in axes) for axes in (body.m, body.n))
-    return int(m > MOST_ROWS or (n <= MOST_COLUMNS and n < m))
+    return int(not _is_few(m, MOST_ROWS) or (_is_few(n, MOST_COLUMNS) and n < m))
 
 
 def _pays(kernel: Kernel[Contraction]) -> bool:
@@ -306,4 +313,5 @@ FAMILY = Family(
     in_words=in_words_of,
     emit=emit_gemv,
     template="contraction/gemv/kernel.j2",
+    any_size=True,
 )

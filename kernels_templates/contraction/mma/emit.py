@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import Argument, highest, plain
 from gpucomp.codegen.c.async_copies import Walk, copy_loader, hoisted, place
 from gpucomp.codegen.c.emit import Emitter, lane_loop
 from gpucomp.codegen.c.epilogue import epilogue, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.row_statistics import emit_tail, tail_scratch
-from gpucomp.codegen.c.text import guarded, loop, over, plus, times
+from gpucomp.codegen.c.text import guarded, loop, over, plus, remainder, times
 from gpucomp.expr.core import Expr, Var, call, var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
@@ -32,7 +33,7 @@ def emit_mma(
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/contraction/mma/kernel.j2`` reads; each hook is described there."""
     body = kernel.body
-    batch = var("batch", max(1, p.batch))
+    batch = var("batch", plain(max(1, p.batch)))
     acc = "sum" if d.out_vector == 1 else f"sums[{LANE}]"
     runs = s.warp_n // d.out_vector
     # operands that are computed when loaded occupy the registers that early fetches would need
@@ -42,7 +43,7 @@ def emit_mma(
     free = (4 * d.blocks_m + 2 * d.blocks_n) * (2 if d.warp_steps > 1 else 1)
     together = 4 * found.early_count * d.blocks_m * runs // 2 <= free
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    index = printer.dialect.index_type(max(p.m + d.tile_m, p.n + d.tile_n, p.k + d.tile_k * s.splits, p.batch) + 1)
+    index = printer.dialect.index_type(highest(p.m + d.tile_m, p.n + d.tile_n, p.k + d.tile_k * s.splits, p.batch) + 1)
     a, b = (_operand(kernel, printer, name, batch, index, s, p, d) for name in ("a", "b"))
     tail = emit_tail(kernel, printer, p, d.threads, d.tile_m, d.tiles_n)
     return {
@@ -79,22 +80,21 @@ def _row(s: MmaSchedule, d: MmaSizes) -> str:
 def _tile_place(index: str, s: MmaSchedule, p: MmaProblem, d: MmaSizes) -> list[str]:
     """The position of the work-group's ``tile`` in the result."""
     area = d.tiles_m * d.tiles_n
-    inside = "tile" if p.batch == 1 else f"(tile % {area})"
+    inside = "tile" if p.batch == 1 else f"({remainder('tile', area)})"
     wide = "" if index == "int" else f"({index})"
     lines = [] if p.batch == 1 else [f"const int batch = {over('tile', area)};"]
     if 1 in (d.tiles_m, d.tiles_n):
         column = f"{wide}{inside} * {d.tile_n}" if d.tiles_n > 1 else "0"
         row = f"{wide}{inside} * {d.tile_m}" if d.tiles_m > 1 else "0"
-    elif s.raster >= d.tiles_n:
-        column = f"{wide}(tile % {d.tiles_n}) * {d.tile_n}"
-        row = f"{wide}({inside} / {d.tiles_n}) * {d.tile_m}"
+    elif isinstance(d.tiles_n, Argument) or s.raster >= d.tiles_n:
+        column = f"{wide}({remainder('tile', d.tiles_n)}) * {d.tile_n}"
+        row = f"{wide}({over(inside, d.tiles_n)}) * {d.tile_m}"
     else:
         across = str(s.raster)
         order = f"bands of {s.raster} columns of tiles, each walked down row by row"
         lines.append(f"// {order if s.raster > 1 else 'tiles are walked down column by column'}")
-        lines.append(
-            f"const int band = {inside} / {s.raster * d.tiles_m}, in_band = {inside} % {s.raster * d.tiles_m};"
-        )
+        band = s.raster * d.tiles_m
+        lines.append(f"const int band = {over(inside, band)}, in_band = {remainder(inside, band)};")
         if d.tiles_n % s.raster:
             last = d.tiles_n // s.raster
             lines.append(f"const int across = band == {last} ? {d.tiles_n % s.raster} : {s.raster};")
@@ -189,7 +189,7 @@ class Operand:
     index: str
     tile: int  # extents of the tile along the span and along the depth
     tile_k: int
-    extent: int  # extent of the whole operand's span
+    extent: Any  # extent of the whole operand's span: a number, or an ``Argument``
     element_bytes: int
     begins: int  # offset in a stage, in bytes
 
@@ -351,9 +351,9 @@ def _operand(
     sizes, copied = (d.a, p.a_copied) if is_a else (d.b, p.b_copied)
     depth_width, span_width = (sizes.vector, 1) if sizes.by_depth else (1, sizes.vector)
     depth, depth_names = _depth(name, sizes, d, depth_width)
-    span = var("span", max(1, extent // span_width))
+    span = var("span", plain(max(1, extent // span_width)))
     padded = d.tiles_k * d.tile_k != p.k
-    walk = Walk(span, depth, depth_names, p.k // depth_width if padded else None, batch)
+    walk = Walk(span, depth, depth_names, plain(p.k // depth_width) if padded else None, batch)
     brings = _copies if copied else _elements
     return Operand(
         name=name,
@@ -371,7 +371,7 @@ def _operand(
 
 def _depth(name: str, o: OperandSizes, d: MmaSizes, depth_width: int) -> tuple[Expr, dict[Expr, str]]:
     """A work-item's position along the depth, in chunks or elements: from the tile, the work-item and its step."""
-    tile = var("tile", d.tiles_k)
+    tile = var("tile", plain(d.tiles_k))
     items, axis = (o.fast_items, "fast") if o.by_depth else (o.slow_items, "slow")
     mine, step = var(axis, items), var("step", o.depth_steps)
     names: dict[Expr, str] = {tile: "ahead", mine: f"{name}_{axis}", step: f"{name}_t"}

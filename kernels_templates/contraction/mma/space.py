@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.device.lockstep import gcd, least, most
 from gpucomp.expr.core import Expr, Var
+from gpucomp.ir.size import Size, is_zero
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
@@ -138,7 +139,7 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     if found[0] in (BF16, F32) and "mma_sm80" not in features:
         return f"the device multiplies no {'bf16' if found[0] is BF16 else 'tf32'} on matrix units"
     body = kernel.body
-    if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
+    if any(is_zero(v.extent) for v in (*body.batch, *body.m, *body.n, *body.k)):
         return "there is nothing to multiply"
     return ""
 
@@ -445,7 +446,11 @@ def packing(kernel: Kernel[Contraction], s: MmaSchedule, p: MmaProblem) -> Packi
     Only if, as it is, it cannot be copied, or not in whole chunks, or its fragments would be read in pieces.
     """
     sides = (("b", p.n, p.b_by_depth, p.b_wide, p.b_copied), ("a", p.m, p.a_by_depth, p.a_wide, p.a_copied))
+    body = kernel.body
     for name, extent, by_depth, wide, copied in sides:
+        span = body.n if name == "b" else body.m
+        if any(isinstance(v.extent, Size) for v in (*body.batch, *span, *body.k)):
+            continue
         width = math.gcd(p.k, CHUNK_BYTES // p.element_bytes)
         whole = width * p.element_bytes == CHUNK_BYTES
         piecemeal = p.element_bytes != 2 and not by_depth and whole
@@ -489,4 +494,5 @@ FAMILY = Family(
     in_memory_order=along_memory,
     emit=emit_mma,
     template="contraction/mma/kernel.j2",
+    any_size=True,
 )

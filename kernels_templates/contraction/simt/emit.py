@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import Argument, highest, plain
 from gpucomp.codegen.c.dots import product
 from gpucomp.codegen.c.epilogue import left_sums, split_scratch
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.row_statistics import emit_tail, tail_scratch
-from gpucomp.codegen.c.text import guarded, loop, modulo, over, plus, times
+from gpucomp.codegen.c.text import guarded, loop, modulo, over, plus, remainder, times
 from gpucomp.expr.core import var
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
@@ -31,7 +32,7 @@ def emit_contraction(
 ) -> Mapping[str, Any]:
     """What ``kernels_templates/contraction/simt/kernel.j2`` reads; each hook is described there."""
     body = kernel.body
-    batch = var("batch", max(1, p.batch))
+    batch = var("batch", plain(max(1, p.batch)))
     index = printer.dialect.index_type(_largest_index(s, p))
     walk = _walk(index, s, p, d)
     acc_type = printer.dialect.value_type(body.acc.dtype)
@@ -73,7 +74,7 @@ def emit_contraction(
 
 
 def _largest_index(s: SimtSchedule, p: SimtProblem) -> int:
-    return max(p.m + s.tile_m, p.n + s.tile_n, p.k + s.tile_k * s.splits, p.batch) + 1
+    return highest(p.m + s.tile_m, p.n + s.tile_n, p.k + s.tile_k * s.splits, p.batch) + 1
 
 
 @dataclass(frozen=True)
@@ -137,12 +138,12 @@ def _places(walk: Walk, s: SimtSchedule, p: SimtProblem, d: SimtSizes) -> dict[s
 
     tile: list[str] = []
     if d.tiles_n > 1:
-        column = "tile" if d.tiles == d.tiles_n else f"(tile % {d.tiles_n})"
+        column = "tile" if d.tiles == d.tiles_n else f"({remainder('tile', d.tiles_n)})"
         tile.append(f"const {walk.index} first_column = {times(_wide(walk, column), s.tile_n)};")
     if d.tiles_m > 1:
         row = over("tile", d.tiles_n)
         if p.batch > 1:
-            row = f"({row} % {d.tiles_m})"
+            row = f"({remainder(row, d.tiles_m)})"
         elif walk.index != "int" and d.tiles_n > 1:
             row = f"({row})"
         tile.append(f"const {walk.index} first_row = {times(_wide(walk, row), s.tile_m)};")
@@ -211,7 +212,7 @@ def _moved(a: Access, b: Access, walk: Walk, s: SimtSchedule, d: SimtSizes) -> d
         }
     ahead = "ahead" if s.stages > 2 else "0"
     begin, stage = plus(walk.begin, times(ahead, s.tile_k)), f"[{ahead}]"
-    may_be_none = split or d.tiles_k < s.stages - 1
+    may_be_none = split or isinstance(d.tiles_k, Argument) or d.tiles_k < s.stages - 1
     first = guarded(f"{begin} < {walk.end}" if may_be_none else "", [*a.loaded(begin, stage), *b.loaded(begin, stage)])
     first_tiles = [
         "// the first tiles set out, each a group of copies",

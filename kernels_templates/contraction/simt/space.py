@@ -557,4 +557,5 @@ FAMILY = Family(
     in_memory_order=along_memory,
     emit=emit_contraction,
     template="contraction/simt/kernel.j2",
+    any_size=True,
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gpucomp.codegen.c.arguments import highest, plain
 from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores
 from gpucomp.codegen.c.printer import CPrinter
-from gpucomp.codegen.c.text import over
+from gpucomp.codegen.c.text import over, remainder
 from gpucomp.expr.core import Expr, Load, hole, substitute, var
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter
@@ -24,7 +25,8 @@ def emit_transpose(
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/loops/transpose/kernel.j2`` for what each hook is."""
     found = required(transposed_of(kernel))
-    batch, reading, writing = var("batch", max(1, p.batch)), var("reading", p.reading), var("writing", p.writing)
+    batch = var("batch", plain(max(1, p.batch)))
+    reading, writing = var("reading", plain(p.reading)), var("writing", plain(p.writing))
     at = places(found.batch, batch) | {found.reading: reading, found.writing: writing}
     rewriter = Rewriter(kernel.params, at)
     known: dict[Expr, str] = {batch: "batch", reading: "reading", writing: "writing"}
@@ -42,7 +44,7 @@ def emit_transpose(
     slow = "slow + step" if several else "slow"
     element = printer.fetched(f"tile[fast][{slow}]", dtype)
     converted = dtype in printer.dialect.converted  # it has no variables: the tile holds values
-    index = printer.dialect.index_type(max(p.reading, p.writing, derived.tiles) + s.tile)
+    index = printer.dialect.index_type(highest(p.reading, p.writing, derived.tiles) + s.tile)
     each_step = f"for (int step = 0; step < {s.tile}; step += {derived.rows}) {{"
     return {
         "index": index,
@@ -60,8 +62,9 @@ def emit_transpose(
 def _tile_place(index: str, s: TransposeSchedule, p: TransposeProblem, d: TransposeSizes) -> list[str]:
     """The first element of the tile ``number``."""
     inner = d.tiles_writing * d.tiles_reading
-    writing = f"number % {d.tiles_writing}" if d.tiles_reading * p.batch > 1 else "number"
-    reading = over("number", d.tiles_writing) + (f" % {d.tiles_reading}" if p.batch > 1 else "")
+    writing = remainder("number", d.tiles_writing) if d.tiles_reading * p.batch > 1 else "number"
+    reading = over("number", d.tiles_writing)
+    reading = remainder(reading, d.tiles_reading) if p.batch > 1 else reading
     return [
         f"const {index} first_writing = {f'{writing} * {s.tile}' if d.tiles_writing > 1 else '0'};",
         f"const {index} first_reading = {f'{reading} * {s.tile}' if d.tiles_reading > 1 else '0'};",

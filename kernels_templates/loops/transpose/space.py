@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import least
+from gpucomp.ir.size import hint
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.transpose import transposed_of
 from gpucomp.kernel.geometry import Geometry
@@ -43,7 +44,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = transposed_of(kernel)
     if isinstance(found, Refusal):
         return found.reason
-    if min(found.reading.extent, found.writing.extent) < SHORTEST:
+    if min(hint(found.reading.extent), hint(found.writing.extent)) < SHORTEST:
         return f"a side of less than {SHORTEST} elements fills no tile"
     return ""
 
@@ -140,4 +141,5 @@ FAMILY = Family(
     work=work,
     emit=emit_transpose,
     template="loops/transpose/kernel.j2",
+    any_size=True,
 )

@@ -46,4 +46,5 @@ FAMILY = Family(
     focus=focus,
     emit=emit_depthwise,
     template="depthwise/kernel.j2",
+    any_size=True,
 )

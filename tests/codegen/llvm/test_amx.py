@@ -36,7 +36,7 @@ from gpucomp.codegen.llvm.amx.space import (
     line_counts,
     registers,
 )
-from gpucomp.codegen.llvm.engines import AMX, VNNI, engines_of
+from gpucomp.codegen.llvm.engines import AMX, PAIRS, VNNI, engines_of
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
@@ -83,6 +83,11 @@ FEATURES = [
     (("avx2", "fma"), Way("narrow vnni", "software", VNNI, ALDER_LAKE, OF_BYTES)),
     (("amx-tile", "amx-bf16", "amx-int8"), Way("amx", "processor", AMX, HOST, more=1)),
     (("avx512bf16", "avx512vnni"), Way("vnni", "processor", VNNI, HOST, BY_VNNI, more=1)),
+    (("avx2",), Way("pairs", "processor", PAIRS, cpu.named("cpu:haswell"), OF_BYTES, more=1)),
+    (
+        ("avx512bw", "avx512vl"),
+        Way("wide pairs", "processor", PAIRS, cpu.named("cpu:skylake-avx512"), OF_BYTES, more=1),
+    ),
     (("avxvnni",), Way("narrow vnni", "processor", VNNI, ALDER_LAKE, OF_BYTES, more=1)),
 ]
 WAYS = [way for needed, way in FEATURES if HOST.features.issuperset(needed)]
@@ -207,7 +212,7 @@ def compiled(request: pytest.FixtureRequest) -> Compiled:
     return Compiled(request.param)
 
 
-@pytest.fixture(scope="module", params=[way for way in WAYS if way.engine != "narrow vnni"], ids=lambda way: way.title)
+@pytest.fixture(scope="module", params=[way for way in WAYS if way.names is not OF_BYTES], ids=lambda way: way.title)
 def compiled_bf16(request: pytest.FixtureRequest) -> Compiled:
     return Compiled(replace(request.param, names=("rows in place", "3x3 strided"), more=0))
 

@@ -12,13 +12,17 @@ from gpucomp.codegen.llvm.core_space import STACK_BYTES
 from gpucomp.codegen.llvm.engines import ATTENTION, DECODE, engines_of
 from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
-from gpucomp.ir.size import size_of
+from gpucomp.ir.size import size_of, value_at
 from gpucomp.ir.types import BF16
 from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.example import at
+from gpucomp.kernel.interpreter import expected
+from gpucomp.kernel.passes.split_attention import pieces
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from testing.any_size import AnySize
-from testing.kernels import attention
+from testing.any_size import AnySize, Unconditional
+from testing.kernels import attention, random_inputs
+from testing.tolerance import assert_matches
 
 HEADS, ROWS, COLS = Dim("b", 1, 9), Dim("n", 1, 200), Dim("c", 1, 300)
 BOTH = ((1, 1), (1, 300), (13, 17), (16, 16), (48, 96), (67, 131), (200, 1), (200, 300))
@@ -140,3 +144,22 @@ def test_tiles_fit_the_stack_at_the_greatest_sizes() -> None:
     found = fitted(schedule, problem)
 
     assert scratch_bytes(schedule, greatest) > STACK_BYTES >= scratch_bytes(found, greatest)
+
+
+@pytest.mark.parametrize("mask", ["", "add", "bool"])
+def test_attention_of_any_size_is_split_into_three_kernels_without_a_condition(mask: str) -> None:
+    with assuming(Unconditional()) as notes:
+        b, n, c = (size_of(dim, 7) for dim in (HEADS, ROWS, COLS))
+        whole = attention(n, c, 16, 20, heads=b, mask=mask)
+        parts = pieces(whole)
+    assert not notes.conditions
+
+    for sizes in ({"b": 1, "n": 1, "c": 1}, {"b": 3, "n": 13, "c": 40}):
+        here = at(whole, lambda size, sizes=sizes: value_at(size, sizes))
+        inputs = random_inputs(here)
+        arrays = dict(enumerate(inputs))
+        for part in parts:
+            kernel = at(part.kernel, lambda size, sizes=sizes: value_at(size, sizes))
+            found = expected(kernel, [arrays[k] for k in part.params[: kernel.inputs]])
+            arrays |= dict(zip(part.params[kernel.inputs :], found, strict=True))
+        assert_matches(arrays[len(inputs)], expected(here, inputs)[0], terms=60)

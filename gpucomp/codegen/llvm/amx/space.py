@@ -15,7 +15,8 @@ from gpucomp.codegen.llvm.amx.operands import WORD, Image, Narrow, image_of, nar
 from gpucomp.codegen.llvm.contraction.operands import k_contiguous
 from gpucomp.codegen.llvm.core_space import FEW_THREADS, microseconds
 from gpucomp.device.limits import Limits
-from gpucomp.ir.size import Size, bounds, is_zero, largest, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, bounds, is_zero
 from gpucomp.ir.types import BF16
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing

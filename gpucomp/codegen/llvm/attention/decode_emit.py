@@ -28,7 +28,8 @@ from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.loops.rowwise import across
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
-from gpucomp.ir.size import is_zero, same, smallest
+from gpucomp.ir.extremes import smallest
+from gpucomp.ir.size import is_zero, same
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.causal import NOT_CAUSAL

@@ -18,7 +18,8 @@ from gpucomp.codegen.llvm.core_space import (
     step,
 )
 from gpucomp.device.limits import Limits
-from gpucomp.ir.size import Size, bounds, largest
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, bounds
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.sizes import Sizes, Tunables, tunable
 from gpucomp.schedule.space import can_run, remembered, too_wide

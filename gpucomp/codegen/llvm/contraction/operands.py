@@ -11,7 +11,8 @@ from typing import Any
 from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse, merge_axes, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, ends, simplify
-from gpucomp.ir.size import Size, at_most, below, bounds, is_one, largest, same
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, at_most, below, bounds, is_one, same
 from gpucomp.ir.types import BF16, F16, DType
 from gpucomp.kernel import Contraction, Kernel
 

@@ -32,31 +32,99 @@ RUNNER = """
 ; 16 a function that sleeps, 24 for how many microseconds, 32 after how many spins threads other than 0 sleep;
 ; 40 where thread 0 records the cycle counter after the last launch.
 define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes) #1 {
+  call void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
+    ptr null)
+  ret void
+}
+
+; as gc_run, with loops: launches first .. last - 1 of a loop run in this order, count times.
+; loops: null, or for each launch of the table null or its loop
+; { i64 first, i64 last, i64 count, i64 how, i64 arguments, [arguments x i64] bytes by which each advances with every step }
+; how: 1 for a loop that one thread runs alone, plus 2 if that thread runs the tasks of odd steps from the last to the first
+; A launch's claims and done tasks go on counting from step to step, so that nothing has to be reset.
+; Where it is to run alone, or there is one thread, thread 0 runs the loop by gc_steps, and the others wait for its end.
+; notes has a third number for each launch, if there are loops: the cycles from each start to each end, together.
+define void @gc_run_loops(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes,
+    ptr %loops) #1 {
 entry:
+  %moved = alloca [72 x i64], align 64
+  %unused = alloca i64
+  %began = alloca i64
   %leader = icmp eq i64 %thread, 0
   %note = icmp ne ptr %notes, null
   %several = shl i64 %threads, 2
   %alone = icmp eq i64 %threads, 1
   %parts = select i1 %alone, i64 1, i64 %several
   %round = sub i64 %parts, 1
+  %plain = icmp eq ptr %loops, null
+  %words = select i1 %plain, i64 2, i64 3
   %any = icmp slt i64 %first, %last
   br i1 %any, label %next, label %end
 next:
-  %l = phi i64 [ %first, %entry ], [ %following, %done ]
+  %l = phi i64 [ %first, %entry ], [ %following, %done ], [ %after.loop, %left.out ]
+  %step = phi i64 [ 0, %entry ], [ %next.step, %done ], [ 0, %left.out ]
+  %previous = phi i64 [ -1, %entry ], [ %l, %done ], [ %end.loop, %left.out ]
+  %needed = phi i64 [ 0, %entry ], [ %whole, %done ], [ %whole.loop, %left.out ]
   %at = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l
   %argumentsat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 1
   %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
   %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
   %fn = load ptr, ptr %at
-  %arguments = load ptr, ptr %argumentsat
+  %given = load ptr, ptr %argumentsat
   %tasks = load i64, ptr %tasksat
   %state = load ptr, ptr %stateat
   %doneat = getelementptr i8, ptr %state, i64 64
-  %isfirst = icmp eq i64 %l, %first
+  %noteat = mul i64 %l, %words
+  br i1 %plain, label %enter, label %find
+find:
+  %loopat = getelementptr ptr, ptr %loops, i64 %l
+  %found = load ptr, ptr %loopat
+  br label %enter
+enter:
+  %loop = phi ptr [ null, %next ], [ %found, %find ]
+  %once = icmp eq ptr %loop, null
+  br i1 %once, label %wait, label %which
+which:
+  %countat = getelementptr i64, ptr %loop, i64 2
+  %count.loop = load i64, ptr %countat
+  %aloneat = getelementptr i64, ptr %loop, i64 3
+  %alone.word = load i64, ptr %aloneat
+  %alone.loop = trunc i64 %alone.word to i1
+  %by.one = or i1 %alone, %alone.loop
+  br i1 %by.one, label %left.to, label %move
+left.to:
+  %lastat = getelementptr i64, ptr %loop, i64 1
+  %after.loop = load i64, ptr %lastat
+  %end.loop = sub i64 %after.loop, 1
+  %endtasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %end.loop, i32 2
+  %endtasks = load i64, ptr %endtasksat
+  %whole.loop = mul i64 %endtasks, %count.loop
+  br i1 %leader, label %before.loop, label %left.out
+before.loop:
+  %begins = icmp eq i64 %l, %first
+  br i1 %begins, label %run.loop, label %wait.loop
+wait.loop:
+  %current.loop = call i1 @gc_wait(ptr %table, i64 %previous, i64 %needed, ptr %context, ptr %state, i64 %epoch, i1 true)
+  br label %run.loop
+run.loop:
+  call void @gc_steps(ptr %table, i64 %l, i64 %after.loop, ptr %loops, i64 %count.loop, ptr %notes, ptr %moved)
+  %endstateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %end.loop, i32 3
+  %endstate = load ptr, ptr %endstateat
+  %enddoneat = getelementptr i8, ptr %endstate, i64 64
+  store atomic i64 %whole.loop, ptr %enddoneat release, align 8
+  br label %left.out
+left.out:
+  %more.loop = icmp slt i64 %after.loop, %last
+  br i1 %more.loop, label %next, label %over
+move:
+  call void @gc_moved(ptr %given, ptr %loop, i64 %step, ptr %moved)
+  br label %wait
+wait:
+  %arguments = phi ptr [ %given, %enter ], [ %moved, %move ]
+  %isfirst = icmp eq i64 %previous, -1
   br i1 %isfirst, label %ready, label %before
 before:
-  %previous = sub i64 %l, 1
-  %current = call i1 @gc_wait(ptr %table, i64 %previous, ptr %context, ptr %state, i64 %epoch, i1 %leader)
+  %current = call i1 @gc_wait(ptr %table, i64 %previous, i64 %needed, ptr %context, ptr %state, i64 %epoch, i1 %leader)
   br i1 %current, label %ready, label %end
 ready:
   %padded = add i64 %tasks, %round
@@ -64,8 +132,12 @@ ready:
   br i1 %note, label %noting, label %owner
 noting:
   %now = CYCLES
-  %nowat = getelementptr [2 x i64], ptr %notes, i64 %l
-  store i64 %now, ptr %nowat
+  store i64 %now, ptr %began
+  %nowat = getelementptr i64, ptr %notes, i64 %noteat
+  %earlier = load i64, ptr %nowat
+  %starts = icmp eq i64 %step, 0
+  %start = select i1 %starts, i64 %now, i64 %earlier
+  store i64 %start, ptr %nowat
   br label %owner
 owner:
   %whose = phi i64 [ %thread, %ready ], [ %thread, %noting ], [ %another, %empty ]
@@ -74,7 +146,12 @@ owner:
   %next.of = getelementptr i8, ptr %state, i64 %line
   %after = add i64 %whose, 1
   %shares = mul i64 %tasks, %after
-  %limit = udiv i64 %shares, %threads
+  %own.limit = udiv i64 %shares, %threads
+  %sharesbefore = mul i64 %tasks, %whose
+  %own.first = udiv i64 %sharesbefore, %threads
+  %part = sub i64 %own.limit, %own.first
+  %earlier.steps = mul i64 %part, %step
+  %limit = add i64 %own.limit, %earlier.steps
   br label %claim
 claim:
   %claimed = load atomic i64, ptr %next.of acquire, align 8
@@ -95,8 +172,17 @@ idle:
   br i1 %note, label %idle.note, label %done
 idle.note:
   %ceased = CYCLES
-  %ceasedat = getelementptr [2 x i64], ptr %notes, i64 %l, i64 1
+  %ceasednumber = add i64 %noteat, 1
+  %ceasedat = getelementptr i64, ptr %notes, i64 %ceasednumber
   store i64 %ceased, ptr %ceasedat
+  %busynumber = add i64 %noteat, 2
+  %busyat = getelementptr i64, ptr %notes, i64 %busynumber
+  %busyplace = select i1 %plain, ptr %unused, ptr %busyat
+  %begun = load i64, ptr %began
+  %spent = sub i64 %ceased, %begun
+  %busy = load i64, ptr %busyplace
+  %busier = add i64 %busy, %spent
+  store i64 %busier, ptr %busyplace
   br label %done
 take:
   %rest = sub i64 %limit, %task
@@ -106,19 +192,25 @@ take:
   %won = extractvalue { i64, i1 } %exchange, 1
   br i1 %won, label %work, label %claim
 work:
-  %stop = add i64 %task, %count
-  call void %fn(ptr %arguments, i64 %task, i64 %stop)
+  %from = sub i64 %task, %earlier.steps
+  %stop = add i64 %from, %count
+  call void %fn(ptr %arguments, i64 %from, i64 %stop)
   %old = atomicrmw add ptr %doneat, i64 %count acq_rel, align 8
   br label %claim
 done:
-  %following = add i64 %l, 1
+  %steps = add i64 %step, 1
+  %whole = mul i64 %tasks, %steps
+  %onward = call { i64, i64 } @gc_onward(i64 %l, i64 %step, ptr %loop)
+  %following = extractvalue { i64, i64 } %onward, 0
+  %next.step = extractvalue { i64, i64 } %onward, 1
   %more = icmp slt i64 %following, %last
   br i1 %more, label %next, label %over
 over:
+  %final = phi i64 [ %l, %done ], [ %end.loop, %left.out ]
+  %all = phi i64 [ %whole, %done ], [ %whole.loop, %left.out ]
   br i1 %leader, label %finish, label %end
 finish:
-  %final = sub i64 %last, 1
-  %complete = call i1 @gc_wait(ptr %table, i64 %final, ptr %context, ptr %state, i64 %epoch, i1 %leader)
+  %complete = call i1 @gc_wait(ptr %table, i64 %final, i64 %all, ptr %context, ptr %state, i64 %epoch, i1 %leader)
   br i1 %note, label %last.note, label %end
 last.note:
   %finished = CYCLES
@@ -129,11 +221,138 @@ end:
   ret void
 }
 
-; waits until launch l is done; false when %state belongs to another run
-define internal i1 @gc_wait(ptr %table, i64 %l, ptr %context, ptr %state, i64 %epoch, i1 %leader) #1 {
+; the launch after launch l of a step, and its step
+define internal { i64, i64 } @gc_onward(i64 %l, i64 %step, ptr %loop) alwaysinline #1 {
 entry:
+  %following = add i64 %l, 1
+  %single = icmp eq ptr %loop, null
+  br i1 %single, label %on, label %inside
+inside:
+  %lastat = getelementptr i64, ptr %loop, i64 1
+  %last = load i64, ptr %lastat
+  %ends = icmp eq i64 %following, %last
+  br i1 %ends, label %again, label %on
+again:
+  %first = load i64, ptr %loop
+  %countat = getelementptr i64, ptr %loop, i64 2
+  %count = load i64, ptr %countat
+  %steps = add i64 %step, 1
+  %more = icmp slt i64 %steps, %count
+  %back = select i1 %more, i64 %first, i64 %following
+  %number = select i1 %more, i64 %steps, i64 0
+  br label %on
+on:
+  %next = phi i64 [ %following, %entry ], [ %following, %inside ], [ %back, %again ]
+  %at = phi i64 [ 0, %entry ], [ %step, %inside ], [ %number, %again ]
+  %pair = insertvalue { i64, i64 } poison, i64 %next, 0
+  %both = insertvalue { i64, i64 } %pair, i64 %at, 1
+  ret { i64, i64 } %both
+}
+
+; the arguments of a launch in a step of its loop
+define internal void @gc_moved(ptr %given, ptr %loop, i64 %step, ptr %moved) alwaysinline #1 {
+entry:
+  %countat = getelementptr i64, ptr %loop, i64 4
+  %count = load i64, ptr %countat
+  %advances = getelementptr i64, ptr %loop, i64 5
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %one, label %end
+one:
+  %k = phi i64 [ 0, %entry ], [ %following, %one ]
+  %from = getelementptr i64, ptr %given, i64 %k
+  %address = load i64, ptr %from
+  %advanceat = getelementptr i64, ptr %advances, i64 %k
+  %advance = load i64, ptr %advanceat
+  %far = mul i64 %advance, %step
+  %new = add i64 %address, %far
+  %to = getelementptr i64, ptr %moved, i64 %k
+  store i64 %new, ptr %to
+  %following = add i64 %k, 1
+  %more = icmp slt i64 %following, %count
+  br i1 %more, label %one, label %end
+end:
+  ret void
+}
+
+; all steps of a loop in one thread. If odd steps run the tasks from the last to the first, they run an eighth of them at a time:
+; what the step before read last is still in the cache
+define internal void @gc_steps(ptr %table, i64 %first, i64 %last, ptr %loops, i64 %count, ptr %notes, ptr %moved) #1 {
+entry:
+  %note = icmp ne ptr %notes, null
+  br label %launch
+launch:
+  %l = phi i64 [ %first, %entry ], [ %next, %onward ]
+  %step = phi i64 [ 0, %entry ], [ %number, %onward ]
+  %at = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l
+  %argumentsat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 1
   %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
+  %fn = load ptr, ptr %at
+  %given = load ptr, ptr %argumentsat
   %tasks = load i64, ptr %tasksat
+  %loopat = getelementptr ptr, ptr %loops, i64 %l
+  %loop = load ptr, ptr %loopat
+  call void @gc_moved(ptr %given, ptr %loop, i64 %step, ptr %moved)
+  %howat = getelementptr i64, ptr %loop, i64 3
+  %how = load i64, ptr %howat
+  %turns = lshr i64 %how, 1
+  %turned = and i64 %turns, %step
+  %odd = trunc i64 %turned to i1
+  br i1 %note, label %noted, label %silent
+silent:
+  call void @gc_tasks(ptr %fn, ptr %moved, i64 %tasks, i1 %odd)
+  br label %onward
+noted:
+  %begun = CYCLES
+  call void @gc_tasks(ptr %fn, ptr %moved, i64 %tasks, i1 %odd)
+  %ceased = CYCLES
+  %noteat = getelementptr [3 x i64], ptr %notes, i64 %l
+  %ceasedat = getelementptr [3 x i64], ptr %notes, i64 %l, i64 1
+  %busyat = getelementptr [3 x i64], ptr %notes, i64 %l, i64 2
+  %earlier = load i64, ptr %noteat
+  %starts = icmp eq i64 %step, 0
+  %start = select i1 %starts, i64 %begun, i64 %earlier
+  store i64 %start, ptr %noteat
+  store i64 %ceased, ptr %ceasedat
+  %spent = sub i64 %ceased, %begun
+  %busy = load i64, ptr %busyat
+  %busier = add i64 %busy, %spent
+  store i64 %busier, ptr %busyat
+  br label %onward
+onward:
+  %pair = call { i64, i64 } @gc_onward(i64 %l, i64 %step, ptr %loop)
+  %next = extractvalue { i64, i64 } %pair, 0
+  %number = extractvalue { i64, i64 } %pair, 1
+  %more = icmp slt i64 %next, %last
+  br i1 %more, label %launch, label %end
+end:
+  ret void
+}
+
+; all tasks of a launch, from the first to the last or the other way around
+define internal void @gc_tasks(ptr %fn, ptr %arguments, i64 %tasks, i1 %backwards) alwaysinline #1 {
+entry:
+  br i1 %backwards, label %back, label %straight
+straight:
+  call void %fn(ptr %arguments, i64 0, i64 %tasks)
+  br label %end
+back:
+  %padded = add i64 %tasks, 7
+  %chunk = lshr i64 %padded, 3
+  br label %one
+one:
+  %stop = phi i64 [ %tasks, %back ], [ %from, %one ]
+  %least = sub i64 %stop, %chunk
+  %from = call i64 @llvm.smax.i64(i64 %least, i64 0)
+  call void %fn(ptr %arguments, i64 %from, i64 %stop)
+  %more = icmp sgt i64 %from, 0
+  br i1 %more, label %one, label %end
+end:
+  ret void
+}
+
+; waits until so many tasks of launch l are done as are needed; false when %state belongs to another run
+define internal i1 @gc_wait(ptr %table, i64 %l, i64 %needed, ptr %context, ptr %state, i64 %epoch, i1 %leader) #1 {
+entry:
   %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
   %waited = load ptr, ptr %stateat
   %doneat = getelementptr i8, ptr %waited, i64 64
@@ -143,7 +362,7 @@ entry:
 spin:
   %spins = phi i64 [ 0, %entry ], [ %more, %pause ], [ %more, %yield ], [ %more, %sleep ]
   %done = load atomic i64, ptr %doneat acquire, align 8
-  %complete = icmp sge i64 %done, %tasks
+  %complete = icmp sge i64 %done, %needed
   br i1 %complete, label %yes, label %check
 check:
   %claimed = load atomic i64, ptr %state acquire, align 8

@@ -14,7 +14,8 @@ from gpucomp.device.target import Target
 from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, substitute, transform, var, walk
 from gpucomp.expr.lower import Block, Lowering, Operand
 from gpucomp.expr.simplify import coefficient, flatten, simplify
-from gpucomp.ir.size import Size, at_most, below, hint, is_one, is_zero, largest, same
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, at_most, below, hint, is_one, is_zero, same
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import Emitted

@@ -27,7 +27,7 @@ from gpucomp.codegen.llvm.loops.nest import (
 )
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, identity_of
-from gpucomp.ir.size import at_most, bounds, hint, is_one
+from gpucomp.ir.size import Size, at_most, bounds, hint, is_one
 from gpucomp.kernel import Kernel, Scan
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
@@ -82,7 +82,12 @@ class _Scan:
     def rows_of(self, first: Value | int, stop: Value | int) -> None:
         """Scans the rows ``first .. stop``, at most ``block`` of them."""
         code, axis = self.code, self.body.axis
-        with code.loop(0, self.block, max(self.width, 1)) as at:
+        rows = (
+            (stop if isinstance(stop, Value) else code.integer(stop)) - first
+            if isinstance(self.extent, Size)
+            else self.block
+        )
+        with code.loop(0, rows, max(self.width, 1)) as at:
             code.store(self.neutral, self._place(at), self.type.bits // 8)
         with code.loop(0, axis.extent) as i:
             self.bound[axis] = code.integer(axis.extent - 1) - i if self.body.reverse else i

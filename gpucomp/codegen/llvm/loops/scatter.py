@@ -32,7 +32,8 @@ from gpucomp.codegen.llvm.loops.nest import (
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Const, Expr, Var, both, load, substitute, var
 from gpucomp.expr.simplify import coefficient, flatten
-from gpucomp.ir.size import Size, hint, is_one, largest
+from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import Size, hint, is_one
 from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.operand import places
 from gpucomp.kernel.forms.scatter import copied_in_place, inside_of
@@ -139,7 +140,10 @@ class _Split:
     def share(self, w: _Walk, block: Value, number: Value) -> _Share:
         """Part ``number`` of the places, of block ``block`` of the lines."""
         begin = number * self.part
-        end = w.code.minimum(begin + self.part, w.place.extent)
+        if isinstance(w.place.extent, Size) and is_one(self.parts):
+            end = w.code.integer(w.place.extent)
+        else:
+            end = w.code.minimum(begin + self.part, w.place.extent)
         if is_one(self.tasks.blocks):
             return _Share(0, w.extent, begin, end)
         first = block * self.tasks.block

@@ -29,7 +29,7 @@ Line = tuple[Value, int]  # a pointer and a constant distance from it, in bytes
 ONES, FLIP = 0x01010101, 0x80808080 - (1 << 32)
 
 
-class _Vnni(Tiles):
+class Dots(Tiles):
     def __init__(self, kernel: Kernel[Contraction], s: VnniSchedule, name: str, target: Target) -> None:
         super().__init__(kernel, s, name, target)
         self.parts = parts_of_tile(target.limits)
@@ -167,4 +167,4 @@ class _Vnni(Tiles):
 
 def emit_vnni(kernel: Kernel[Contraction], schedule: Schedule, name: str, target: Target) -> Emitted:
     """The function and its number of tasks."""
-    return _Vnni(kernel, VnniSchedule(**schedule), name, target).emit()
+    return Dots(kernel, VnniSchedule(**schedule), name, target).emit()

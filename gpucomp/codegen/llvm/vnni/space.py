@@ -35,6 +35,17 @@ class VnniProblem(NarrowProblem):
     signed: int  # 1: rows and columns are both signed, which also requires the sums of the columns
 
 
+class PairsProblem(VnniProblem):
+    pairs: int  # always 1: products of pairs of 16-bit integers take the place of dot products
+
+
+def _registers(rows: int, vectors: int, p: VnniProblem) -> int:
+    """Registers of sums, columns and rows. Columns and rows of ``PairsProblem`` are in two halves."""
+    if isinstance(p, PairsProblem):
+        return rows * vectors + 2 * vectors + 3
+    return rows * vectors + vectors * (1 + p.signed) + 1
+
+
 def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     """Why the processor's dot products cannot compute ``kernel``; empty if they can."""
     narrow = narrow_of(kernel)
@@ -66,7 +77,7 @@ def objections(s: VnniSchedule, p: VnniProblem, limits: Limits) -> Iterator[str]
         yield f"{limits.vector_bytes}-byte vectors have no dot products"
         return
     vectors = s.tiles_n * parts_of_tile(limits)
-    if s.rows * vectors + vectors * (1 + p.signed) + 1 > limits.registers:
+    if _registers(s.rows, vectors, p) > limits.registers:
         yield f"{s.rows} x {vectors} vectors of sums leave too few of {limits.registers} registers"
     yield from amx.unreadable(s, p)
 
@@ -89,6 +100,8 @@ def _cycles(s: VnniSchedule, p: VnniProblem, limits: Limits, threads: int) -> fl
             return 0.0
         vectors = columns * parts
         work = max((d.rows + p.signed) * vectors * dot, (d.rows + vectors) * limits.core.load, 4.0)
+        if isinstance(p, PairsProblem):  # for each product a multiplication and an addition of each half
+            work = max((4 * d.rows * vectors + 3 * vectors + 2 * d.rows) * limits.core.multiply, 4.0)
         words = d.steps * d.depth // d.group
         if s.pack_a == IN_PLACE:
             work += crowding(d.rows, p.k * p.nbytes, WORD, limits)
@@ -134,8 +147,8 @@ def _candidates(smallest: VnniSchedule, p: VnniProblem, limits: Limits) -> Itera
     budget = limits.registers - SPARE
     for (pack_a, across), tiles_n in itertools.product((*ways, (COPIED, 0)), (4, 3, 2, 1)):
         vectors = tiles_n * parts_of_tile(limits)
-        fits = [r for r in VnniSchedule.choices("rows") if r * vectors + vectors * (1 + p.signed) + 1 <= budget]
+        needed = [r for r in VnniSchedule.choices("rows") if r <= max(p.m, 1)]
+        fits = [r for r in needed if _registers(r, vectors, p) <= budget]
         block = smallest.replace(tiles_n=tiles_n, pack_a=pack_a, across=across)
         for rows, tile_m, panels in itertools.product(fits[-3:], (16, 64, 192, 512), (1, 4, 16)):
-            if rows <= max(p.m, 1):
-                yield block.replace(rows=rows, tile_m=tile_m, panels=panels)
+            yield block.replace(rows=rows, tile_m=tile_m, panels=panels)

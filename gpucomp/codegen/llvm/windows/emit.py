@@ -24,7 +24,8 @@ from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lan
 from gpucomp.device.target import Target
 from gpucomp.expr.core import REDUCTIONS, Call, Const, Expr, Load, Select, Var, call, hole, identity_of, var
 from gpucomp.expr.simplify import linear
-from gpucomp.ir.size import Size, bounds, hint, is_zero, largest, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size, bounds, hint, is_zero
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.example import example_of, has_sizes

@@ -1,10 +1,12 @@
-"""Control flow: constant conditions are evaluated, and loops of known length are unrolled. Control flow that depends on
-values is translated while the model runs, when the values are known (``compose.answering``). Nothing runs dynamically.
+"""Control flow: constant conditions are evaluated, and loops of known length become loops of kernels.
+
+Loops with a body that no kernels can run, or whose state changes its type, are unrolled. Control flow that depends on values
+is translated while the model runs, when the values are known (``compose.answering``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,9 @@ from gpucomp.frontend.onnx.compose import (
     axis_of,
     concat,
     expand,
+    iota,
     is_running,
+    move_axis,
     part,
     reshape,
     scalar,
@@ -26,17 +30,20 @@ from gpucomp.frontend.onnx.compose import (
     unsqueeze,
 )
 from gpucomp.frontend.onnx.importer import UNKNOWN
+from gpucomp.frontend.onnx.repeat import MAX_COUNT, Steps, is_loop
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import Site, translates
-from gpucomp.ir import Value, constant, constant_value
+from gpucomp.ir import Value, constant, constant_value, topological
 
-MAX_TRIPS = 4096
+MAX_TRIPS = 4096  # steps that are written out, of loops that cannot run as such
 
-Steps = Generator[Any, list[Any], list[Any]]
+Translated = Generator[Any, list[Any], list[Any]]
 
 
 @translates("If")
-def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site) -> Steps:
+def if_then_else(
+    condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site
+) -> Translated:
     """One branch if the condition is constant. Otherwise both, and a Where between results of equal types."""
     if condition.type.size != 1:
         raise ValueError(f"a condition of one element expected, {condition.type} given")
@@ -60,7 +67,7 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
 
 
-def _branch(branch: onnx.GraphProto, condition: Value, site: Site) -> Steps:
+def _branch(branch: onnx.GraphProto, condition: Value, site: Site) -> Translated:
     """The results of a branch that may never run. If its shapes do not fit, the condition must be known."""
     try:
         results = yield site.importer.subgraph(branch, [], site)
@@ -106,17 +113,66 @@ def _goes_on(body: onnx.GraphProto) -> bool:
     return bool(name) and name == body.input[1].name
 
 
+def _translated_once(body: onnx.GraphProto, arguments: Sequence[Any], site: Site) -> Translated:
+    """The results of ``body`` for ``arguments``; empty if it cannot be translated for any step, without problems then."""
+    importer = site.importer
+    problems, reasons = dict(importer.problems), list(importer.reasons)
+    try:
+        results = yield importer.subgraph(body, arguments, site)
+    except UnsupportedError as error:
+        if error.code == "GPC4006":  # a limit of the whole model
+            raise
+        results = [UNKNOWN]
+    if UNKNOWN in results:
+        importer.problems, importer.reasons = problems, reasons
+        return []
+    return results
+
+
+def _looped(limit: int | None, state: Sequence[Any], body: onnx.GraphProto, site: Site) -> Translated:
+    """The results of a ``Loop`` as a loop of kernels; empty if that is not possible."""
+    if limit is None or limit > MAX_COUNT or not is_loop(limit) or is_running() or not _are_values(state):
+        return []
+    steps = Steps(limit, state, [(expand(constant(np.int64(0)), (limit,)), False)])
+    arguments = [*steps.slices, constant(np.bool_(True)), *steps.state]
+    results = yield from _translated_once(body, arguments, site)
+    going = constant_value(results[0]) if results and isinstance(results[0], Value) else None
+    if going is None or not going.all() or not _are_values(results):
+        return []
+    if steps.slices[0].node in topological(v.node for v in results):
+        steps.scanned = ((iota(limit), False),)  # only a loop that reads the number of the step needs them all
+    split = 1 + len(state)
+    return steps.closed(results[1:split], results[split:], outside=_visible(site)) or []
+
+
+def _visible(site: Site) -> Iterator[Value]:
+    """The values that a body of the node can read by their names."""
+    scope = site.scope
+    while scope is not None:
+        yield from (v for v in scope.values.values() if isinstance(v, Value))
+        scope = scope.parent
+
+
+def _are_values(values: Sequence[Any]) -> bool:
+    return all(isinstance(v, Value) for v in values)
+
+
 @translates("Loop")
 def loop(
     trips: Value | None = None, condition: Value | None = None, *carried: Value, body: onnx.GraphProto, site: Site
-) -> Steps:
-    """Unrolled: the trip count, if there is one, and the condition after every step must be constants."""
+) -> Translated:
+    """A loop if the trip count is a constant and no step ends it, else unrolled.
+
+    Unrolled, the trip count, if there is one, and the condition after every step must be constants.
+    """
     limit = None if trips is None else int(scalar(trips, "trip count"))
     going = True if condition is None else bool(scalar(condition, "condition"))
     state: list[Any] = list(carried)
     scans = len(body.output) - 1 - len(state)
     if scans < 0:
         raise ValueError(f"a body of at least {1 + len(state)} outputs expected, {len(body.output)} given")
+    if going and (looped := (yield from _looped(limit, state, body, site))):
+        return looped
     rows: list[list[Value]] = [[] for _ in range(scans)]
     step = 0
     if going and (limit is None or limit > MAX_TRIPS) and _goes_on(body):
@@ -141,6 +197,33 @@ def loop(
     return [*state, *stacks]
 
 
+def _scanned(
+    state: Sequence[Any],
+    sequences: Sequence[Value],
+    axes: Sequence[int],
+    reverse: Sequence[int],
+    out_axes: Sequence[int],
+    out_reverse: Sequence[int],
+    body: onnx.GraphProto,
+    site: Site,
+) -> Translated:
+    """The results of a ``Scan`` as a loop of kernels; empty if that is not possible."""
+    length = sequences[0].shape[axes[0]]
+    if not is_loop(length) or is_running() or not _are_values(state):
+        return []
+    scanned = [move_axis(v, a, 0) for v, a in zip(sequences, axes, strict=True)]
+    steps = Steps(length, state, [(v, bool(r)) for v, r in zip(scanned, reverse, strict=True)])
+    results = yield from _translated_once(body, [*steps.state, *steps.slices], site)
+    if not results or not _are_values(results):
+        return []
+    directions = [bool(r) for r in out_reverse]
+    found = steps.closed(results[: len(state)], results[len(state) :], directions, _visible(site))
+    if found is None:
+        return []
+    stacks = zip(found[len(state) :], out_axes, strict=True)
+    return [*found[: len(state)], *(move_axis(v, 0, axis_of(a, len(v.shape))) for v, a in stacks)]
+
+
 @translates("Scan", since=9)
 def scan(
     *operands: Value,
@@ -151,8 +234,8 @@ def scan(
     scan_output_axes: tuple[int, ...] | None = None,
     scan_output_directions: tuple[int, ...] | None = None,
     site: Site,
-) -> Steps:
-    """Unrolled over the scanned axis, whose length is known from the shape."""
+) -> Translated:
+    """A loop over the scanned axis, whose length is known from the shape; unrolled if no kernels can run its body."""
     states = len(operands) - num_scan_inputs
     scans = len(body.output) - states
     if num_scan_inputs < 1 or states < 0 or scans < 0:
@@ -171,6 +254,10 @@ def scan(
     if len(lengths) != 1:
         raise ValueError(f"sequences of one length expected, got {sorted(lengths)}")
     length = lengths.pop()
+    if looped := (
+        yield from _scanned(operands[:states], sequences, places, reverse, out_axes, out_reverse, body, site)
+    ):
+        return looped
     if length > MAX_TRIPS:
         raise UnsupportedError(f"a scan of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")
     state: list[Any] = list(operands[:states])
@@ -203,7 +290,7 @@ def scan_8(
     num_scan_inputs: int,
     directions: tuple[int, ...] | None = None,
     site: Site,
-) -> Steps:
+) -> Translated:
     """Opset 8: every operand has a leading batch axis; each batch is scanned separately."""
     if lengths is not None:
         raise UnsupportedError("sequence lengths of Scan-8 are not supported")

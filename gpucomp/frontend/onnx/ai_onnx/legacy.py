@@ -184,8 +184,8 @@ def upsample_image(x: Value, *, height_scale: float, width_scale: float, mode: s
 
 
 def _sequence(translator: Callable[..., Any]) -> Callable[..., Sequence[Value]]:
-    def translate(*operands: Value | None, output_sequence: int = 0, site: Site, **attributes: Any) -> Sequence[Value]:
-        made: Sequence[Value] = translator(*operands, site=site, **attributes)
+    def translate(*operands: Value | None, output_sequence: int = 0, **attributes: Any) -> Sequence[Value]:
+        made: Sequence[Value] = translator(*operands, **attributes)
         return made
 
     return translate

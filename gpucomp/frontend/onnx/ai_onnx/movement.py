@@ -29,7 +29,8 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
-from gpucomp.ir.size import Size, largest, smallest
+from gpucomp.ir.extremes import largest, smallest
+from gpucomp.ir.size import Size
 from gpucomp.ops.registry import broadcast
 
 

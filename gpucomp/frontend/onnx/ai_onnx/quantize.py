@@ -163,10 +163,14 @@ def dequantize_linear(
 @translates("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: Value) -> tuple[Value, Value, Value]:
     """Maps the range of x, extended to contain 0, to 0..255. If all of x is 0, the scale is 1, as in onnxruntime."""
-    axes = tuple(range(len(x.shape)))
+    return dynamically_quantized(x, tuple(range(len(x.shape))), keepdims=False)
+
+
+def dynamically_quantized(x: Value, axes: tuple[int, ...], *, keepdims: bool) -> tuple[Value, Value, Value]:
+    """Codes, scale and zero point of ``x``, by its range over ``axes``."""
     zero = scalar_of(x.type.dtype, 0)
-    low = ops.Min(ops.ReduceMin(x, axes=axes, keepdims=False), zero)
-    high = ops.Max(ops.ReduceMax(x, axes=axes, keepdims=False), zero)
+    extremes = ops.Extremes.node(x, axes=axes, keepdims=keepdims)
+    low, high = ops.Min(extremes[0], zero), ops.Max(extremes[1], zero)
     spread = ops.Sub(high, low)
     one = scalar_of(x.type.dtype, 1)
     scale = ops.Where(ops.Equal(spread, zero), one, ops.Div(spread, scalar_of(x.type.dtype, 255)))
