@@ -46,7 +46,8 @@ from gpucomp.schedule.space import Family
 # 2. A place in this table. If the first engine that accepts a kernel lacks ``work`` or ``registers``, the analytic model
 #    does not rank the other engines for it either (``schedule.rank.can_rank``).
 # 3. Functions of a space also run on whole columns of schedules at once: use ``least``, ``most`` and ``gcd`` of
-#    ``gpucomp.device.lockstep``, not ``min``, ``max`` and ``math.gcd``.
+#    ``gpucomp.device.lockstep``, not ``min``, ``max`` and ``math.gcd``. With ``any_size``, ``derive`` and ``geometry`` also
+#    run on sizes that each run decides: see ``gpucomp.codegen.c.arguments``.
 # 4. A row in ``CELLS`` of ``bench/kernel_sweep``, and in the tests that list engines (they import ``FAMILIES``).
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),

@@ -157,7 +157,7 @@ def check(model: OpenModel) -> None:
         where, places = f"plan.buffers[{k}]", [n.number for n in shape if isinstance(n, Place)]
         if not places:
             continue
-        if buffer.kind in (WEIGHT, COUNTER):
+        if buffer.kind == WEIGHT or (buffer.kind == COUNTER and plan.kind == "cpu"):  # all sizes share them
             refuse(where, f"a {buffer.kind} has the same shape at every size")
         if buffer.kind == INPUT and max(places) >= len(model.plan.formulas.dims):
             refuse(where, "an extent of an input is a number or a dimension")

@@ -160,6 +160,25 @@ def test_one_cuda_program_is_right_at_every_size(name):
         assert_close(like.run(inputs)["y"], session.run(None, inputs)[0])
 
 
+def test_counters_and_partial_sums_are_of_each_run_s_size(tmp_path):
+    """Few rows and a long sum: work-groups share it."""
+    deep = model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["b", 4096])], ["y"], {"w": weight(4096, 64)})
+    exe = gpucomp.compile(deep, target="cuda:sm_80", shapes={"x": (Dim("b", 9, 300), 4096)})
+    exe.save(tmp_path / "model.gpuc")
+    loaded, session = gpucomp.load(tmp_path / "model.gpuc"), onnxruntime_session(deep.SerializeToString())
+    like, found = None, []
+
+    for _, inputs in drawn(exe, 2):
+        one = loaded.at(b=len(inputs["x"]))
+        found.append({b.kind: b.nbytes for b in one.plan.buffers if b.kind in ("counter", "temp")})
+        if len(inputs["x"]) < 100:
+            like = ModelOnCpu(one, like=like)
+            assert_close(like.run(inputs)["y"], session.run(None, inputs)[0])
+
+    assert found[0]["counter"] < found[1]["counter"]
+    assert found[0]["temp"] < found[1]["temp"]
+
+
 def test_a_file_has_one_program_for_every_size(tmp_path):
     exe, session = compiled("perceptron", "opencl")
     exe.save(tmp_path / "model.gpuc")
