@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from gpucomp.codegen.llvm.engines import AMX, REGISTER_BLOCKS, VNNI, engines_of
+from gpucomp.codegen.llvm.engines import AMX, PAIRS, REGISTER_BLOCKS, VNNI, engines_of
 from gpucomp.device.target import Target
 from gpucomp.ir.conditions import Assumed, assuming
 from gpucomp.ir.dim import Dim
@@ -51,6 +51,7 @@ WAYS = [
     _way("amx", AMX, {"amx-tile", "amx-bf16", "amx-int8"}, SAPPHIRE_RAPIDS),
     _way("vnni", VNNI, {"avx512bf16", "avx512vnni"}, SAPPHIRE_RAPIDS),
 ]
+PAIRED = _way("pairs", PAIRS, {"avx2"}, cpu.named("cpu:x86-64-v3"))
 NARROW = _way("narrow vnni", VNNI, {"avxvnni"}, ALDER_LAKE)
 
 
@@ -115,9 +116,10 @@ def test_images_of_any_size(name: str, way: Way) -> None:
     check(lambda **sizes: constant_weights(CONVOLUTIONS[name](**sizes)), IMAGE, IMAGES, way)
 
 
+@pytest.mark.parametrize("way", [NARROW, PAIRED], ids=lambda way: way.name)
 @pytest.mark.parametrize("name", ["bytes", "bytes in place"])
-def test_any_number_of_rows_in_vectors_of_32_bytes(name: str) -> None:
-    check(*PRODUCTS[name], NARROW)
+def test_any_number_of_rows_in_vectors_of_32_bytes(name: str, way: Way) -> None:
+    check(*PRODUCTS[name], way)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
