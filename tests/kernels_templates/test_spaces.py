@@ -75,7 +75,7 @@ def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
             meets = family.geometry(family.schedule(drawn), problem).counter_bytes > 0
             refused = family.reasons(drawn, problem, without)
             assert bool(refused) == meets
-            assert not refused or "no fence that orders memory between them" in refused[0]
+            assert not refused or "no fence that orders memory between work-groups" in refused[0]
 
 
 @pytest.mark.parametrize("case", CASES)

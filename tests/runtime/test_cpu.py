@@ -167,8 +167,8 @@ def test_a_contraction_s_work_is_its_multiply_adds_and_others_is_their_memory() 
     moved = estimates.estimated_ns(plan, Launch(1, (0, 3)))
     twice = estimates.estimated_ns(plan, Launch(1, (0, 0, 3)))
 
-    assert product == pytest.approx(m * k * n / runtime.MULTIPLY_ADDS_A_NS)
-    assert moved == twice == pytest.approx(4 * (m * k + m * n) / runtime.BYTES_A_NS)
+    assert product == pytest.approx(m * k * n / estimates.MULTIPLY_ADDS_A_NS)
+    assert moved == twice == pytest.approx(4 * (m * k + m * n) / estimates.BYTES_A_NS)
 
 
 def test_a_worker_that_has_long_nothing_to_do_sleeps_and_comes_back() -> None:

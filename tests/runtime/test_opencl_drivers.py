@@ -100,7 +100,7 @@ def test_split_sums_are_whole_run_after_run(device):
     _, _, weights = split_products(opencl.manifest("pocl"))
     process = opencl_drivers.process(device)
     if not process.call(opencl.resolve, "").limits.device_fence:
-        with pytest.raises(ScheduleError, match="no fence that orders memory between them"):
+        with pytest.raises(ScheduleError, match="no fence that orders memory between work-groups"):
             process.call(answers, split_products, [x])
         return
 

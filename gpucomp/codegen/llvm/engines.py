@@ -78,7 +78,7 @@ VNNI = Family(
 )
 PAIRS = Family(
     "contraction", Contraction, amx.VnniSchedule, pairs.pairs_problem, vnni.objections, nothing, geometry, vnni.default,
-    engine="pairs", accepts=pairs.accepts, estimate=pairs.estimate, packing=vnni.packing, emit=pairs.emit_pairs,
+    engine="pairs", accepts=pairs.accepts, estimate=pairs.estimate, packing=vnni.packing, emit=pairs.emit_pairs, any_size=True,
 )
 WINOGRAD = Family(
     "contraction", Contraction, winograd.WinogradSchedule, winograd.problem, winograd.objections, winograd.derive,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpucomp.codegen.llvm.amx.operands import WORD, narrow_of
-from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, VnniSchedule
+from gpucomp.codegen.llvm.amx.space import COLUMNS, LINE, VnniSchedule, unreadable_columns
 from gpucomp.codegen.llvm.ir.builder import I32, Slot, Type, Value
 from gpucomp.codegen.llvm.vnni.emit import Dots, Line
 from gpucomp.codegen.llvm.vnni.space import PairsProblem, problem
@@ -17,7 +17,6 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.ir.types import BF16, I8
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.kernel.source import Emitted
 from gpucomp.schedule.space import Schedule
 
@@ -30,8 +29,8 @@ def accepts(kernel: Kernel[Contraction], features: frozenset[str]) -> str:
     narrow = narrow_of(kernel)
     if narrow is None or narrow.dtype is BF16:
         return "an operand is wider than a byte"
-    if not packable(kernel, "b") and narrow.ops.ko:
-        return "columns that are not constant have several axes of k"
+    if reason := unreadable_columns(kernel, narrow):
+        return reason
     if features & {"avx512vnni", "avxvnni"}:
         return "the processor has dot products of bytes"
     return "" if "avx2" in features else "the processor has no avx2"
