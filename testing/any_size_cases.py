@@ -31,6 +31,7 @@ from testing.kernels import (
     scatter,
     softmax,
     transposed,
+    with_row_statistics,
 )
 
 B: Any = size_of(Dim("b", 1, 5), 2)
@@ -65,6 +66,8 @@ CASES: dict[str, Kernel] = {
     "depthwise": depthwise((B, H, 11, 16), (3, 3), pad=1),
     "depthwise_strided": depthwise((1, 13, H, 8), (5, 3), stride=(2, 2), pad=2),
     "matmul": matmul(N, 36, 40),
+    "matmul_with_statistics": with_row_statistics(matmul(N, 48, 40)),
+    "matmul_f16_with_statistics": with_row_statistics(matmul(M, 48, 32, batch=(B,), dtype=F16)),
     "matmul_open": matmul(M, N, H),
     "matmul_batched": matmul(M, Q, 20, batch=(B, 3)),
     "matmul_of_open_depth": matmul(33, 24, N),
