@@ -16,7 +16,7 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 from testing import opencl_device
-from testing.cases.any_size import CASES, SIZES, at, source_at
+from testing.any_size_cases import CASES, SIZES, at, source_at
 from testing.cuda_on_cpu.harness import compile_many
 from testing.kernels import random_inputs
 from testing.launches import launched

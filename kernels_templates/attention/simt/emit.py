@@ -11,8 +11,8 @@ from gpucomp.codegen.c.arguments import plain, told
 from gpucomp.codegen.c.emit import Emitter
 from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, substitute, var
-from gpucomp.ir.size import divides
 from gpucomp.ir.extremes import largest
+from gpucomp.ir.size import divides
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
