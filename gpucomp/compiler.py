@@ -127,12 +127,17 @@ def _open_program(opened: OpenGraph, device: Target, options: Mapping[str, Any])
                 picks = picks_of(options["records"])
                 laid_out, rendered = render(steps, device, silent, picks, done=begun.start)
                 variants = _variants(steps, laid_out, rendered, opened, device, picks, begun.start)
-            plan, weights = make_open_plan(
-                graph, laid_out, rendered, device, precision, keep_fp32, opened.shapes, opened.conditions, variants
-            )
-            items = chain(rendered.values(), *(items for _, items in variants.values()))
-            sources = {item.source.name: item.source for item in items}
-            binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
+            for some in (
+                [variants, {}] if variants else [{}]
+            ):  # a device that refuses a variant may run the first schedules
+                plan, weights = make_open_plan(
+                    graph, laid_out, rendered, device, precision, keep_fp32, opened.shapes, opened.conditions, some
+                )
+                items = chain(rendered.values(), *(items for _, items in some.values()))
+                sources = {item.source.name: item.source for item in items}
+                binaries, refused = targets.attempt(plan.plan, list(sources.values()), device, silent, begun)
+                if not refused:
+                    break
     except (ScheduleError, UnsupportedError) as error:
         return Refusal(error.message)
     if refused:
@@ -161,7 +166,7 @@ def _variants(
         name = item.source.name
         if name in found:
             continue
-        made = variants_of(plain.kernel, item.choice, partial(_choice, plain, target, tiers), examples, target.limits)
+        made = variants_of(plain.kernel, item.choice, partial(_choice, plain, target, tiers), examples, target)
         own = item.choice.schedule, dict(opened.example)
         if made is None or [(v.schedule, v.example) for v in made.variants] == [own]:
             continue

@@ -66,6 +66,11 @@ class _Inspect(click.Command):
     help="Print what the analytic performance model says of every kernel (CUDA, AMD and Mali only).",
 )
 @click.option("--spaces", is_flag=True, help="Print how many schedules every distinct kernel has.")
+@click.option(
+    "--regret",
+    is_flag=True,
+    help="Print where a program for any shape changes the schedule of a kernel, and how far that may be from the fastest.",
+)
 @exported()
 def inspect(
     how: ModelOptions,
@@ -77,6 +82,7 @@ def inspect(
     node: str | None,
     why: bool,
     spaces: bool,
+    regret: bool,
 ) -> None:
     """Show what MODEL (.onnx or .gpuc) compiles to: its graph, its passes, its kernels and their sources.
 
@@ -86,21 +92,21 @@ def inspect(
         raise UsageError("the page of kernels needs both --graph and a file: give --graph -o FILE.html", code="GPC2028")
     if output is not None:
         _draw_graph(how, output)
-        if not (kernels or passes or why or spaces) and sources is None and node is None:
+        if not (kernels or passes or why or spaces or regret) and sources is None and node is None:
             return
         graph = None
     if sources is not None:
         _make_folder(sources)
     if node is not None:
         _show_node(how, node, source=sources is None)
-        if not (graph or passes or kernels or why or spaces) and sources is None:
+        if not (graph or passes or kernels or why or spaces or regret) and sources is None:
             return
     if graph or passes:
         if how.model.suffix == ".gpuc":
             options = (f" --graph {graph}" if graph else "") + (" --passes" if passes else "")
             raise needs_model(how, "graph", f"inspect MODEL.onnx{options}")
         _show_graph(how, graph, passes)
-        if not (kernels or why or spaces) and sources is None:
+        if not (kernels or why or spaces or regret) and sources is None:
             return
     if why or spaces:
         from gpucomp.cli import costs
@@ -116,15 +122,22 @@ def inspect(
                 click.echo(
                     f"registers are estimated by the engines' formulas, because NVRTC is missing: {install('nvrtc')}"
                 )
-        if not kernels and sources is None:
+        if not (kernels or regret) and sources is None:
             return
     exe, choices = model_to_show(how)
     if kernels and isinstance(exe, AnyShapeExecutable):
         click.echo("\n".join([*show.open_kernels(exe), *show.open_summary(exe)]))
     elif kernels:
         click.echo("\n".join([*show.kernels(exe.kernels), *show.without_record(choices), *show.memory(exe)]))
-    elif sources is None:
+    elif sources is None and not regret:
         click.echo("\n".join(show.summary(exe)))
+    if regret:
+        lines = (
+            show.variants(exe)
+            if isinstance(exe, AnyShapeExecutable)
+            else ["no size is open: kernels have one schedule"]
+        )
+        click.echo("\n".join(lines))
     if sources is not None:
         _write_sources(exe.contents().sources, exe.target, sources)
 

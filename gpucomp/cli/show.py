@@ -200,6 +200,37 @@ def open_kernels(exe: AnyShapeExecutable) -> list[str]:
     return [*lines, *long]
 
 
+def variants(exe: AnyShapeExecutable) -> list[str]:
+    """A row for each schedule of the kernels that have several: where it is used from, who chose it, and the largest regret.
+
+    The regret is the predicted ratio to the fastest schedule that is known for some sizes, the same for all rows of a kernel.
+    """
+    contents = exe.contents()
+    assert contents.open is not None
+    opened = contents.open.plan
+    rows = []
+    for choices in opened.choices:
+        sizes, regret = max(choices.regrets, key=lambda each: each[1], default=((), 1.0))
+        where = " ".join(f"{plain(name)}={size}" for name, size in zip(exe.dims, sizes, strict=False))
+        for start, number in zip(choices.starts, choices.kernels, strict=True):
+            kernel = opened.plan.kernels[number]
+            schedule = " ".join(f"{name}={value}" for name, value in kernel.schedule.items()) or "-"
+            label = kernel.label or kernel.name
+            rows.append(
+                (
+                    label,
+                    f"{opened.formulas.texts[choices.points]} >= {start}",
+                    schedule,
+                    kernel.tier or "-",
+                    Figure(regret, ".2f"),
+                    where or "-",
+                )
+            )
+    if not rows:
+        return ["every kernel has one schedule for all sizes"]
+    return table(("kernel", "used where", "schedule", "tier", "regret", "largest at"), rows, "variants")
+
+
 def free_sizes(opened: OpenGraph) -> list[str]:
     """The dimensions whose size each run decides, the outputs' shapes as formulas of them, and where these are right."""
     shapes, varying = opened.shapes, opened.varying()

@@ -14,11 +14,15 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from gpucomp.device.device import typical
 from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.ir.example import exemplified
-from gpucomp.ir.size import Size, hint
+from gpucomp.ir.size import Size, hint, is_zero
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.example import example_of, has_sizes
+from gpucomp.schedule import rank
+from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family, Schedule
 
@@ -73,15 +77,15 @@ def points_of(kernel: Kernel) -> Size | int:
 
 
 def variants_of(
-    kernel: Kernel, first: Choice, choose: Callable[[], Choice], examples: Sequence[Sizes], limits: Limits
+    kernel: Kernel, first: Choice, choose: Callable[[], Choice], examples: Sequence[Sizes], target: Target
 ) -> Variants | None:
-    """The variants of ``kernel``; ``None`` if it has one engine without a model, which has nothing to tell them by.
+    """The variants of ``kernel``; ``None`` if no model can compare the schedules of its engine.
 
     ``choose`` gives the choice for the sizes of the innermost ``exemplified`` block. All variants read constants that are
     packed in the way of ``first``.
     """
-    family, points = first.family, points_of(kernel)
-    if family.estimate is None or not has_sizes(kernel) or not isinstance(points, Size):
+    family, points, limits = first.family, points_of(kernel), target.limits
+    if not (family.estimate or rank.can_rank(family)) or not has_sizes(kernel) or not isinstance(points, Size):
         return None
     found: list[_Candidate] = []
     best: list[float] = []
@@ -90,52 +94,78 @@ def variants_of(
         with exemplified(sizes):
             example, other = example_of(kernel), choose()
             problem = family.problem(example)
-            problems.append(problem)
+            problems.append((problem, _model(example, target)))
+            us = problems[-1][1]
             if other.family is family:
-                alike = partial(_is_packed_alike, example, first, problem, limits)
-                fit = _fitting(family, other, first, alike, problem, limits)
-                best.append(_estimate(family, other.schedule, problem, limits))
+                alike = partial(_is_called_alike, example, first, problem, limits)
+                fit = _fitting(other, first, alike, partial(us, family, problem))
+                best.append(us(family, problem, other.schedule))
             else:
                 fit = None
-                best.append(_estimate(other.family, other.schedule, other.family.problem(example), limits))
+                best.append(us(other.family, other.family.problem(example), other.schedule))
             found.append(_Candidate(first.schedule if fit is None else fit, sizes, problem))
     candidates: list[_Candidate] = []
     for one in found:
         if not any(one.schedule == kept.schedule and one.at(family, kept.own) == 1 for kept in candidates):
             candidates.append(one)
     times: list[Times] = []
-    for number, problem in enumerate(problems):
-        alone = {one: _estimate(family, one.schedule, problem, limits) for one in candidates}
-        times.append({one: us * one.at(family, problem) for one, us in alone.items()})
+    for number, (problem, us) in enumerate(problems):
+        times.append({one: us(family, problem, one.schedule) * one.at(family, problem) for one in candidates})
         best[number] = min(best[number], *times[number].values())
+    if not all(map(math.isfinite, best)):
+        return None
     kept = _fewest(candidates, times, best)
     regrets = tuple((e, min(t[one] for one in kept) / b) for e, t, b in zip(examples, times, best, strict=True))
     return Variants(kernel, points, _table(points, kept, examples, times), regrets)
 
 
-def _estimate(family: Family, schedule: Schedule, problem: Any, limits: Limits) -> float:
-    """Microseconds by the engine's model; infinite if the schedule is not legal or there is no model."""
-    if family.estimate is None or family.reasons(schedule, problem, limits):
-        return math.inf
-    return family.estimate(family.schedule(schedule), problem, limits)
+def _model(example: Kernel, target: Target) -> Callable[[Family, Any, Schedule], float]:
+    """Microseconds of an engine's schedule for ``example``; infinite if it is not legal, or no model compares it.
+
+    A GPU that is not described is compared as a typical one.
+    """
+    limits = target.limits
+    device = None if limits.is_cpu else target.device or typical(limits.units, dots=limits.dots)
+    wanted = demand(example, device) if device else None
+    empty = 0 in [param.size for param in example.params[example.inputs :]]
+
+    def us(family: Family, problem: Any, schedule: Schedule) -> float:
+        if family.reasons(schedule, problem, limits):
+            return math.inf
+        if family.estimate is not None:
+            return family.estimate(family.schedule(schedule), problem, limits)
+        if empty:
+            return 1.0  # there is nothing to compute, whatever the schedule
+        if device is None or wanted is None or not rank.can_rank(family):
+            return math.inf
+        return rank.predicted(family, problem, schedule, device, wanted).us
+
+    return us
 
 
-def _is_packed_alike(example: Kernel, first: Choice, problem: Any, limits: Limits, schedule: Schedule) -> bool:
-    """Whether constants are packed for ``schedule`` as they are for ``first``."""
+def _is_called_alike(example: Kernel, first: Choice, problem: Any, limits: Limits, schedule: Schedule) -> bool:
+    """Whether the source of ``schedule`` can take the place of that of ``first``: constants are packed in the same way, and
+    neither has arguments beside the kernel's own.
+    """
     family = first.family
-    alike = family.packing(example, family.schedule(schedule), problem) == first.packing
-    return alike and not family.reasons(schedule, problem, limits)
+    if family.reasons(schedule, problem, limits):
+        return False
+    if schedule == first.schedule:
+        return True
+    used = [family.geometry(family.schedule(each), problem) for each in (first.schedule, schedule)]
+    alone = all(is_zero(own.workspace_bytes) and is_zero(own.counter_bytes) for own in used)
+    return alone and family.packing(example, family.schedule(schedule), problem) == first.packing
 
 
 def _fitting(
-    family: Family, other: Choice, first: Choice, alike: Callable[[Schedule], bool], problem: Any, limits: Limits
+    other: Choice, first: Choice, alike: Callable[[Schedule], bool], us: Callable[[Schedule], float]
 ) -> Schedule | None:
     """The schedule of ``other``, with one parameter as in ``first`` if it is not ``alike``; ``None`` if that fails."""
     schedule = other.schedule
     if alike(schedule):
         return dict(schedule)
     changed = [{**schedule, name: value} for name, value in first.schedule.items() if schedule[name] != value]
-    return min(filter(alike, changed), key=lambda one: _estimate(family, one, problem, limits), default=None)
+    return min(filter(alike, changed), key=us, default=None)
 
 
 def _fewest(candidates: Sequence[_Candidate], times: Sequence[Times], best: Sequence[float]) -> list[_Candidate]:

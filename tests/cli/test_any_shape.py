@@ -5,6 +5,7 @@ import json
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.onnx_builders import model, node, value
 
@@ -174,3 +175,30 @@ def test_a_range_that_cannot_be_read_is_told_with_its_name(saved, command, dim):
 
     assert done.code == 2
     assert f"'{dim}': a size that each run decides is {{n}}, {{n:1..8}}, or with a multiple" in done.err
+
+
+@pytest.fixture
+def product(tmp_path):
+    weights = numpy_helper.from_array(np.ones((384, 768), np.float32), "w")
+    onnx.save(
+        model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["m", 384])], [value("y", None)], [weights]),
+        tmp_path / "product.onnx",
+    )
+    return tmp_path / "product.onnx"
+
+
+def test_inspect_prints_where_a_kernel_changes_its_schedule(product, command):
+    done = command("inspect", product, "--shapes", "x:{m:1..8192}x384", "--regret", "--target", "cuda:sm_90")
+
+    assert done.code == 0, done.err
+    rows = [line for line in done.out.splitlines() if " >= " in line]
+    assert len(rows) == 2
+    assert "m >= 0" in rows[0]
+    assert all(1.0 <= float(row.rsplit("m=", 1)[0].split()[-1]) < 2 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "told"), [("x:{m:5..7}x384", "one schedule for all sizes"), ("x:6x384", "no size is open")]
+)
+def test_inspect_tells_of_no_variants(product, command, shapes, told):
+    assert told in command("inspect", product, "--shapes", shapes, "--regret").out

@@ -1,0 +1,83 @@
+"""Several schedules for one kernel of any size: which are kept, where each is used, and what may take another's place."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import gpucomp
+from gpucomp import targets
+from gpucomp.errors import KernelBuildError
+from gpucomp.schedule import variants
+from tests.onnx_builders import model, node, value
+
+K, N = 384, 1536
+WEIGHTS = np.random.default_rng(5).standard_normal((K, N)).astype(np.float32)
+
+
+@pytest.fixture
+def product(tmp_path):
+    constant = numpy_helper.from_array(WEIGHTS, "w")
+    path = tmp_path / "product.onnx"
+    onnx.save(model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["m", K])], [value("y", None)], [constant]), path)
+    return path
+
+
+def compiled(path, target, smallest=1):
+    return gpucomp.compile(path, target=target, shapes={"x": (gpucomp.Dim("m", smallest, 8192), K)})
+
+
+def choices(exe):
+    return exe.contents().open.plan.choices
+
+
+def test_a_gpu_changes_the_schedule_where_its_model_says_so(product):
+    exe = compiled(product, "cuda:sm_90")
+    [found] = choices(exe)
+    plan = exe.contents().plan
+
+    assert found.starts[0] == 0
+    assert 4 < found.starts[1] < 3327
+    few, many = (plan.kernels[k].schedule for k in found.kernels)
+    assert few["tile_m"] * few["reg_m"] < many["tile_m"] * many["reg_m"] * many["reg_n"]
+    assert few != many
+    assert all(1 <= ratio < 2 for _, ratio in found.regrets)
+
+
+def test_a_source_with_arguments_of_its_own_is_not_exchanged(product, monkeypatch):
+    monkeypatch.setattr(variants, "SMALL_REGRET", 1.0)
+    exe = compiled(product, "cuda:sm_80")  # here parts of a result are added up in a workspace
+    plan = exe.contents().plan
+
+    assert plan.kernels[0].schedule["splits"] > 1
+    assert choices(exe) == ()
+
+
+def test_one_schedule_that_is_near_the_best_everywhere_is_enough(product):
+    assert choices(compiled(product, "cpu", 8000)) == ()
+
+
+def test_results_are_right_on_both_sides_of_a_change(product, monkeypatch):
+    monkeypatch.setattr(variants, "SMALL_REGRET", 1.0)
+    exe = compiled(product, "cpu")
+    [found] = choices(exe)
+    x = np.random.default_rng(7).standard_normal((found.starts[1] + 3, K)).astype(np.float32)
+
+    assert len(found.kernels) == variants.MOST
+    for m in (1, 5, found.starts[1] - 1, found.starts[1], len(x)):
+        y = exe.run({"x": x[:m]})["y"]
+        np.testing.assert_allclose(y, x[:m].astype(np.float64) @ WEIGHTS, rtol=1e-4, atol=1e-3)
+
+
+def test_a_device_that_refuses_a_variant_runs_the_first_schedule(product, monkeypatch):
+    attempt = targets.attempt
+
+    def fussy(plan, sources, *rest):
+        binaries, refused = attempt(plan, sources, *rest)
+        return binaries, {sources[-1].name: KernelBuildError("too many registers")} if len(sources) > 1 else refused
+
+    monkeypatch.setattr(targets, "attempt", fussy)
+    exe = compiled(product, "cuda:sm_90")
+
+    assert choices(exe) == ()
+    assert len(exe.contents().plan.kernels) == 1
