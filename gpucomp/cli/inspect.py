@@ -124,6 +124,10 @@ def inspect(
                 )
         if not (kernels or regret) and sources is None:
             return
+    _show_executable(how, kernels, regret, sources)
+
+
+def _show_executable(how: ModelOptions, kernels: bool, regret: bool, sources: Path | None) -> None:
     exe, choices = model_to_show(how)
     if kernels and isinstance(exe, AnyShapeExecutable):
         click.echo("\n".join([*show.open_kernels(exe), *show.open_summary(exe)]))

@@ -218,9 +218,16 @@ def test_one_row_is_multiplied_by_dot_products_of_words():
 
 
 def test_a_processor_without_products_of_bytes_keeps_the_difference():
-    ((kernel, _), _) = contractions(feed_forward(3), "cpu:x86-64-v3")
+    ((kernel, _), _) = contractions(feed_forward(3), "cpu:x86-64-v2")
 
     assert " - i32(" in kernel.text.split("  a = ")[1].splitlines()[0]
+
+
+def test_products_of_pairs_take_the_zero_point_out():
+    ((kernel, rendered), _) = contractions(feed_forward(3), "cpu:x86-64-v3")
+
+    assert rendered.choice.family.engine == "pairs"
+    assert " - i32(" not in kernel.text.split("  a = ")[1].splitlines()[0]
 
 
 @pytest.mark.parametrize(
