@@ -157,7 +157,7 @@ def text(name: str, times: Times, mine: Times) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("bench.ocr_trace", __doc__)
-    parser.add_argument("--pages", type=int, default=20, metavar="N")
+    parser.add_argument("--pages", type=int, default=20, metavar="N", help="how many are drawn (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the pages")
     parser.add_argument("--threads", type=int, default=2, help="of each engine; of ours by GPUCOMP_THREADS")
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES", help=f"of: {', '.join(PEERS)}")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -314,7 +315,9 @@ def without_places(plan: Plan) -> Plan:
     def plain(n: Any) -> Any:
         return 0 if isinstance(n, Place) else n
 
-    if not any(isinstance(n, Place) for b in plan.buffers for n in b.shape):
+    extents = chain.from_iterable(b.shape for b in plan.buffers)
+    looped = chain.from_iterable(chain((r.count,), *r.advances) for r in plan.repeats)
+    if not any(isinstance(n, Place) for n in chain(extents, looped)):
         return plan
     buffers = (replace(b, shape=tuple(map(plain, b.shape))) for b in plan.buffers)
     repeats = (replace(r, count=0, advances=tuple(tuple(map(plain, row)) for row in r.advances)) for r in plan.repeats)

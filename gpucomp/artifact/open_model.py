@@ -5,7 +5,6 @@ Files are not trusted. What is right at every size is checked here, once; ``Open
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,6 +27,7 @@ MOST_TERMS = 100  # of an output's extent that is written as a formula again
 MOST_ALIGNMENT = 1 << 20
 CHOICE = {"kernel", "points", "starts", "kernels", "regrets"}
 MOST_VARIANTS, MOST_REGRETS = 64, 10_000
+MOST_FACTORS = 16  # of a term
 MOST_ORDERS = 4  # of the temporaries in the arena
 Data = Mapping[str, Any]
 
@@ -67,11 +67,17 @@ def _size(formulas: Formulas, place: int, dims: Mapping[str, Dim], example: Mapp
                 values[number] = size_of(dims[name], example[name])
             else:
                 values[number] = _value(formulas.steps[number - count], values)
-            if isinstance(values[number], Size) and len(values[number].terms) > MOST_TERMS:
-                return None
+            _check_short(values[number])
     except (TypeError, ArithmeticError, AssertionError):
         return None
     return values[place]
+
+
+def _check_short(value: Any) -> None:
+    """Raise ``ArithmeticError`` for a size that would take long to compute with."""
+    terms = value.terms.items() if isinstance(value, Size) else (((), value),)
+    if len(terms) > MOST_TERMS or any(len(factors) > MOST_FACTORS or abs(c) > LARGEST for factors, c in terms):
+        raise ArithmeticError("a long formula")
 
 
 def _value(step: Step, values: Mapping[int, Any]) -> Any:
@@ -81,8 +87,7 @@ def _value(step: Step, values: Mapping[int, Any]) -> Any:
             product = factor
             for place in places:
                 product = values[place] * product
-                if isinstance(product, Size) and len(product.terms) > MOST_TERMS:
-                    raise ArithmeticError("a long product")
+                _check_short(product)
             total = product + total
         return total if step[3] == 1 else total / step[3]
     if step[0] == QUOTIENT:
@@ -200,6 +205,8 @@ def _dims(data: object) -> tuple[dict[str, Dim], dict[str, str], dict[str, int]]
         if type(one["example"]) is not int or one["example"] not in dim:
             refuse(where, f"{quote(one['example'])} is not {dim.range}")
         dims[dim.name], said[dim.name], example[dim.name] = dim, one["said"], one["example"]
+    if not dims:
+        refuse("open.dims", "at least one dimension expected")
     return dims, said, example
 
 
@@ -248,7 +255,7 @@ def _regrets(data: object, formulas: Formulas, where: str) -> tuple[tuple[tuple[
     found = []
     for one in data if isinstance(data, list) and len(data) <= MOST_REGRETS else (None,):
         sizes, ratio = one if isinstance(one, list) and len(one) == 2 else (None, None)
-        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not math.isfinite(ratio):
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= LARGEST:
             refuse(where, f"sizes and a ratio expected, found {quote(one)}")
         counted = manifest.list_of(manifest.integer(0, ANY), length=len(formulas.dims))
         found.append((counted(sizes, where), float(ratio)))

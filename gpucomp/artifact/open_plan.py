@@ -141,10 +141,9 @@ class OpenPlan:
             raise damaged(f"more than {MOST_GROUPS} groups at {dict(sizes)}")
         given = [number_of(kind, values[place]) for kind, place in t.given]
         kernels = list(plan.kernels)
-        for choice in self.choices:  # what is not launched is in the plan too, as what is
+        for choice in self.choices:  # all kernels stay in the plan: a program opens them once, for later plans too
             which = choice.kernels[max(bisect_right(choice.starts, values[choice.points]) - 1, 0)]
-            for position in (choice.kernel, *choice.kernels):
-                kernels[position] = plan.kernels[which]
+            kernels[choice.kernel], kernels[which] = plan.kernels[which], plan.kernels[choice.kernel]
         made: dict[int, CompiledKernel] = {}
         for position, kernel in enumerate(kernels):
             one = made.get(id(kernel))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle
 
-from gpucomp.errors import InputError, UsageError, quote, several
+from gpucomp.errors import InputError, UsageError, plain, quote, several
 from gpucomp.ir.dim import Dim
 
 Extent = int | Dim
@@ -68,12 +68,12 @@ class OpenShapes:
                 code="GPC2111",
             )
         for name, dim in dims.items():
-            if name not in sizes or sizes[name] not in dim:
-                found = f"is {sizes[name]}" if name in sizes else "has no size"
+            if name not in sizes or not _is_size(sizes[name]) or sizes[name] not in dim:
+                found = f"is {plain(sizes[name])}" if name in sizes else "has no size"
                 raise InputError(
                     f"dimension {quote(name)} {found}, {dim.range} expected, as {self.said[name]} says", code="GPC2111"
                 )
-        return {name: sizes[name] for name in dims}
+        return {name: int(sizes[name]) for name in dims}
 
     def sizes_from(self, given: object, where: str) -> dict[str, int]:
         """The sizes in a mapping of dimensions to sizes (``{"n": 3}``), or of inputs to shapes (``{"x": (3, 80)}``).
@@ -144,3 +144,8 @@ def has_dims(shapes: object) -> bool:
     return isinstance(shapes, Mapping) and any(
         isinstance(size, Dim | str) for shape in shapes.values() if isinstance(shape, tuple | list) for size in shape
     )
+
+
+def _is_size(size: object) -> bool:
+    """Whether ``size`` is a whole number, also one of numpy's."""
+    return hasattr(size, "__index__") and not isinstance(size, bool)

@@ -217,21 +217,39 @@ class AnyShapeExecutable(Executable):
         key = tuple(sizes[name] for name in self.dims)
         if (found := self._find(key)) is not None:
             return found
+        # sizes that the program is for wait for no compilation of others
+        made = self.program.at(sizes) if isinstance(self.program, OpenProgram) else None
+        if made is not None:
+            return self._keep(key, made)
         with self._compiling:
             if (found := self._find(key)) is not None:  # another thread compiled it in the meantime
                 return found
-            made = self.program.at(sizes) if isinstance(self.program, OpenProgram) else None
-            if made is None:
-                made = next((exe for declared, exe in self._fixed if declared == sizes), None)
-                if made is None and self._make is None:
-                    self._refuse_sizes(sizes)
-                made = made or self._make(self._shapes.at(sizes))  # type: ignore[misc]
-                self._use_shared(made)
+            made = next((exe for declared, exe in self._fixed if declared == sizes), None)
+            if made is None and self._make is None:
+                self._refuse_sizes(sizes)
+            made = made or self._make(self._shapes.at(sizes))  # type: ignore[misc]
+            self._use_shared(made)
+            return self._keep(key, made)
+
+    def _keep(self, key: tuple[int, ...], made: Executable) -> Executable:
         with self._kept:
-            self._made[key] = made
+            made = self._made.setdefault(key, made)
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)
         return made
+
+    def open(self) -> None:
+        """Open the device now rather than on the first run. Raises ``UsageError`` (GPC2017) if no program is for any size."""
+        if isinstance(self.program, Refusal):
+            self._refuse("nothing to open before its sizes are known", self.program.reason)
+        self._at(self.program.example).open()
+
+    @property
+    def dynamic_operators(self) -> tuple[tuple[str, str], ...]:
+        """None: a model whose shapes depend on values has no program for any size."""
+        if isinstance(self.program, Refusal):
+            self._refuse("no host operators of its own", self.program.reason)
+        return ()
 
     def _refuse_sizes(self, sizes: Mapping[str, int]) -> NoReturn:
         """Say which condition the ``sizes`` do not meet, where nothing can be compiled for them."""

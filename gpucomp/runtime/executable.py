@@ -28,12 +28,12 @@ PROGRAMS = {
 }
 
 
-_executables: weakref.WeakSet[Executable] = weakref.WeakSet()
+_with_locks: weakref.WeakSet[Executable | Shared] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for executable in _executables:
-        executable.reset()
+    for one in _with_locks:
+        one.reset()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -153,6 +153,20 @@ def kernels_of(plan: Plan) -> tuple[KernelInfo, ...]:
     return tuple(infos)
 
 
+class Shared:
+    """What the executables of one model at several sizes share: its weights, and the first program that was opened."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        self.weights = dict(weights)  # a copy, as a program may replace arrays in it
+        self.program: Program | None = None
+        self.reset()
+        _with_locks.add(self)
+
+    def reset(self) -> None:
+        """Make a fresh lock, for a process that was forked."""
+        self.lock = threading.Lock()  # only one opens the first
+
+
 class Executable:
     """A compiled model. ``run`` opens the device on its first call and may be called from several threads.
 
@@ -171,15 +185,15 @@ class Executable:
         weights: Mapping[str, np.ndarray],
         dynamic_model: bytes = b"",
         open_dynamic: Callable[[Plan, bytes], DynamicRunner] | None = None,
-        like: Executable | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        """``like`` is an executable of the same model for other sizes, whose machine code and weights this one shares."""
+        """``shared`` is what executables of the same model for other sizes use too; its weights replace ``weights``."""
         self.plan = plan
-        self._like = like
+        self._common = shared
         self.sources = sources
         self.binaries = binaries
         # a copy, as a program may replace arrays in it
-        self.weights: dict[str, np.ndarray] = dict(weights) if like is None else like.weights
+        self.weights: dict[str, np.ndarray] = dict(weights) if shared is None else shared.weights
         self.dynamic_model = dynamic_model
         self._open_dynamic = open_dynamic
         self._program: Program | None = None
@@ -192,7 +206,7 @@ class Executable:
         vars(self).pop("_dynamic", None)
 
     def _remember(self) -> None:
-        _executables.add(self)
+        _with_locks.add(self)
 
     def __repr__(self) -> str:
         model = f"{self.plan.model!r} " if self.plan.model else ""
@@ -322,12 +336,23 @@ class Executable:
 
     def _opened(self) -> Program:
         if self._program is None:
-            module, name = PROGRAMS[self.plan.kind]
-            program = getattr(importlib.import_module(module), name)
             try:
-                shared = {} if self._like is None else {"like": self._like._opened()}
-                self._program = program(self.plan, self.sources, self.binaries, self.weights, **shared)
+                self._program = self._new_program() if self._common is None else self._open_shared(self._common)
             except MemoryError:
                 raise self._no_memory() from None
-        assert self._program is not None
         return self._program
+
+    def _open_shared(self, shared: Shared) -> Program:
+        """A program that uses what the first has opened. One that could not be opened is no first."""
+        with shared.lock:
+            if shared.program is None:
+                shared.program = self._new_program()
+                return shared.program
+        return self._new_program(like=shared.program)
+
+    def _new_program(self, **like: Program) -> Program:
+        module, name = PROGRAMS[self.plan.kind]
+        program: Program = getattr(importlib.import_module(module), name)(
+            self.plan, self.sources, self.binaries, self.weights, **like
+        )
+        return program

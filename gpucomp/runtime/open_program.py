@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gpucomp.artifact.open_plan import OpenPlan
-from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.executable import Executable, Shared
 
 
 class OpenProgram:
@@ -23,16 +23,17 @@ class OpenProgram:
     ) -> None:
         """``example`` has the sizes for which everything was decided that decides only speed."""
         self.open_plan, self.example = open_plan, example
-        self.sources, self.binaries, self.weights = sources, binaries, weights
-        self._first: Executable | None = None
+        self.sources, self.binaries = sources, binaries
+        self._shared = Shared(weights)
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights, where the first opened program keeps them."""
+        return self._shared.weights
 
     def at(self, sizes: Mapping[str, int]) -> Executable | None:
         """The executable for ``sizes``, ready in well under a millisecond; ``None`` if the plan is not for these sizes."""
         plan = self.open_plan.at(sizes)
         if plan is None:
             return None
-        made = Executable(plan, self.sources, self.binaries, self.weights, like=self._first)
-        if self._first is None:
-            self._first = made
-            self.weights = made.weights  # where its program keeps them
-        return made
+        return Executable(plan, self.sources, self.binaries, self.weights, shared=self._shared)

@@ -483,10 +483,19 @@ opened(
         or m["open"]["outputs"][0].__setitem__(0, {"place": 8})
     ),
 )
+opened(
+    "steps_that_square",
+    OK,
+    lambda m: (
+        m["open"]["steps"].extend(["sum", 0, [[1, [k, k]]], 1] for k in range(6, 90))
+        or m["open"]["outputs"][0].__setitem__(0, {"place": 60})
+    ),
+)
+opened("regret_of_400_digits", "GPC7004", lambda m: m["open"]["choices"][0]["regrets"][0].__setitem__(1, 10**400))
 for key in ("dims", "steps", "conditions", "orders", "outputs", "alignment", "choices"):
     for what, wrong in HOSTILE.items():
         if not (wrong == [] and key in ("conditions", "steps", "choices")):
-            field(what, key, wrong, "GPC7024" if (what, key) == ("list", "dims") else "GPC7004")
+            field(what, key, wrong)
 field("more", "dims", [{"name": "n", "low": 1, "high": 2, "multiple": 1, "said": "x", "example": 1, "more": 1}])
 opened("dims_no_input_has", "GPC7004", lambda m: m["open"]["dims"].append({**m["open"]["dims"][0], "name": "k"}))
 opened("dims_of_one_name", "GPC7004", lambda m: m["open"]["dims"][1].update(name="n"))

@@ -41,7 +41,11 @@ def changed(data, ways, rng):
 def test_changed_models_have_sound_plans_or_none():
     text = manifest.dumps({"open": open_model.data_of(open_contents().open), "plan": manifest.data_of(OPEN_PLAN.plan)})
     whole, rng = json.loads(text), random.Random(7)
-    ways = [way for way in paths(whole) if len(way) > 1 and (way[0] == "open" or way[1] in ("buffers", "kernels"))]
+    ways = [
+        way
+        for way in paths(whole)
+        if len(way) > 1 and (way[0] == "open" or way[1] in ("buffers", "kernels", "repeats"))
+    ]
     sound = refused = 0
     for _ in range(ROUNDS):
         data = changed(whole, ways, rng)

@@ -60,14 +60,14 @@ def test_patterns_that_backtracking_takes_forever_on_are_a_matter_of_states(patt
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("(", "no regular expression"),
-        ("a{3,1}", "no regular expression"),
+        ("(", "not a regular expression"),
+        ("a{3,1}", "not a regular expression"),
         ("(?=a)b", "uses assert, which RE2 does not have"),
         (r"(a)\1", "uses groupref, which RE2 does not have"),
         ("(?>a)", "which RE2 does not have"),
         ("a" * 10_001, "10001 characters"),
         ("(((a{99}){99}){99}){99}", f"more than {MAX_STATES} states"),
-        ("(" * 5000 + ")" * 5000, "nested too deep|no regular expression"),
+        ("(" * 5000 + ")" * 5000, "nested too deep|not a regular expression"),
     ],
 )
 def test_patterns_that_are_wrong_or_too_large_are_refused(pattern, message):

@@ -1,6 +1,7 @@
 """Models whose sizes each run decides: right at every size, one compilation for each, and bad sizes told."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import pytest
 import gpucomp
 from gpucomp import Dim
 from gpucomp.cli.compare import onnxruntime_session
-from gpucomp.errors import InputError, UsageError
+from gpucomp.errors import DeviceError, InputError, UsageError
 from gpucomp.refusal import Refusal
 from gpucomp.runtime import any_shape, large_pages
+from gpucomp.runtime.executable import Executable
 from tests.onnx_builders import model, node, value
 
 RNG = np.random.default_rng(5)
@@ -231,3 +233,69 @@ def test_a_model_needs_not_fit_its_smallest_size():
     assert exe.run({"x": np.zeros((1, 2, 9, 5), np.float32)})["y"].shape == (1, 2, 7, 3)
     with pytest.raises(gpucomp.ModelError):
         exe.run({"x": np.zeros((1, 2, 1, 1), np.float32)})
+
+
+def test_a_size_that_the_device_has_no_memory_for_leaves_the_others_usable(monkeypatch):
+    exe = compiled()
+    make = Executable._new_program
+
+    def full(self, **like):
+        if self.plan.buffers[self.plan.inputs[0]].shape[0] == 5:
+            raise MemoryError
+        return make(self, **like)
+
+    monkeypatch.setattr(Executable, "_new_program", full)
+    with pytest.raises(DeviceError, match="memory") as told:
+        exe.run(feed(5, 8, 3))
+    assert told.value.code == "GPC5013"
+
+    inputs = feed(2, 8, 3)
+    np.testing.assert_array_equal(exe.run(inputs)["y"], compiled().run(inputs)["y"])
+
+
+def test_threads_at_several_sizes_open_one_program_first(monkeypatch):
+    exe = compiled()
+    make, first = Executable._new_program, []
+
+    def slow(self, **like):
+        if not like:
+            first.append(self)
+            time.sleep(0.1)
+        return make(self, **like)
+
+    monkeypatch.setattr(Executable, "_new_program", slow)
+    threads = [threading.Thread(target=exe.run, args=(feed(n, 8, 3),)) for n in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(first) == 1
+
+
+def test_a_size_of_the_program_waits_for_no_compilation():
+    exe = compiled()
+
+    with exe._compiling:  # as while another thread compiles
+        assert exe.run(feed(2, 8, 3))["y"].shape == (2, 7, 8, 3)
+
+
+@pytest.mark.parametrize("size", [3.0, True, "3", None])
+def test_a_size_is_a_whole_number(size):
+    with pytest.raises(InputError, match="dimension 'n' is"):
+        compiled().at(n=size, h=8, w=3)
+
+
+def test_one_of_numpy_is_a_whole_number():
+    exe = compiled()
+
+    assert exe.at(n=np.int64(3), h=8, w=3) is exe.at(n=3, h=8, w=3)
+
+
+def test_it_can_be_opened_before_its_first_run():
+    exe = compiled()
+    exe.open()
+
+    assert exe.dynamic_operators == ()
+    with pytest.raises(UsageError, match=r"nothing to open before its sizes are known \(a reason\)"):
+        without_a_program().open()

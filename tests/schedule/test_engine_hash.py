@@ -47,9 +47,12 @@ def stale(package, families, changed):
 @pytest.mark.parametrize(
     ("changed", "of"),
     [
-        ("codegen/llvm/amx/emit.py", {"contraction/amx", "contraction/vnni"}),  # they share the nest of loops
-        ("codegen/llvm/vnni/emit.py", {"contraction/vnni"}),
-        ("codegen/llvm/vnni/space.py", {"contraction/vnni"}),
+        (
+            "codegen/llvm/amx/emit.py",
+            {"contraction/amx", "contraction/vnni", "contraction/pairs"},
+        ),  # they share the nest of loops
+        ("codegen/llvm/vnni/emit.py", {"contraction/vnni", "contraction/pairs"}),
+        ("codegen/llvm/vnni/space.py", {"contraction/vnni", "contraction/pairs"}),
         ("codegen/llvm/winograd/emit.py", {"contraction/winograd"}),
         (
             "codegen/llvm/contraction/register_block.py",

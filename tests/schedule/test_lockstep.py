@@ -11,7 +11,7 @@ import pytest
 
 from gpucomp.codegen.llvm import engines as space
 from gpucomp.device.lockstep import array, gcd, least, lockstep, most
-from gpucomp.ir.types import BF16, F16
+from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import points
 from gpucomp.targets import cpu, cuda, opencl
@@ -20,7 +20,13 @@ from testing.kernels import attention, conv, depthwise, matmul
 from testing.template_cases import CASES
 from tests.schedules_together import assert_agrees
 
-TARGETS = (cuda.manifest("sm_75"), cuda.manifest("sm_90a"), opencl.manifest("mali"), cpu.named("cpu:sapphirerapids"))
+TARGETS = (
+    cuda.manifest("sm_75"),
+    cuda.manifest("sm_90a"),
+    opencl.manifest("mali"),
+    cpu.named("cpu:sapphirerapids"),
+    cpu.named("cpu:x86-64-v3"),
+)
 KERNELS = {
     **CASES,
     "f16": matmul(197, 136, 264, dtype=F16, b_transposed=True),
@@ -28,6 +34,7 @@ KERNELS = {
     "constant bf16": dataclasses.replace(
         conv((1, 13, 11, 24), 40, (3, 3), pad=1, dtype=BF16), constants=frozenset({1})
     ),
+    "bytes": matmul(29, 40, 136, dtype=I8, acc=I32),
     "row": matmul(1, 1000, 512),
     "heads": attention(37, 61, 24, 40, causal=24),
     "one query": attention(1, 61, 24, 40, mask="add"),

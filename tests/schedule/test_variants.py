@@ -81,3 +81,23 @@ def test_a_device_that_refuses_a_variant_runs_the_first_schedule(product, monkey
 
     assert choices(exe) == ()
     assert len(exe.contents().plan.kernels) == 1
+
+
+def test_opencl_is_right_on_both_sides_of_a_change(product, monkeypatch):
+    monkeypatch.setattr(variants, "SMALL_REGRET", 1.0)
+    exe = compiled(product, "opencl:generic")
+    [found] = choices(exe)
+    x = np.random.default_rng(7).standard_normal((found.starts[1] + 3, K)).astype(np.float32)
+
+    for m in (1, found.starts[1], found.starts[1] - 1, len(x)):
+        np.testing.assert_allclose(exe.run({"x": x[:m]})["y"], x[:m].astype(np.float64) @ WEIGHTS, rtol=1e-4, atol=1e-3)
+
+
+def test_every_plan_has_all_kernels(product):
+    exe = compiled(product, "cuda:sm_90")
+    [found] = choices(exe)
+    plans = [exe.program.open_plan.at({"m": m}) for m in (1, found.starts[1])]
+
+    few, many = ([kernel.name for kernel in plan.kernels] for plan in plans)
+    assert few[found.kernel] != many[found.kernel]
+    assert sorted(few) == sorted(many)

@@ -90,7 +90,8 @@ def emulated(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
 
     def enter(self, call, thread):
-        table, first, last, context, threads, epoch, notes = call
+        table, first, last, context, threads, epoch, notes, loops = call
+        assert not loops
         note = notes[thread] if notes else 0
         Processor().call(self.image.address("gc_run"), table, first, last, context, thread, threads, epoch, note)
 

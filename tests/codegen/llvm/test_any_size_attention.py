@@ -126,7 +126,7 @@ def test_tiles_have_the_widths_that_some_run_needs() -> None:
 
     def widths(low: int, high: int) -> list[int]:
         with assuming(Assumed()):
-            return widths_of(schedule, ATTENTION.problem(any_rows(Dim("rows", low, high))))
+            return widths_of(schedule, ATTENTION.sizes(any_rows(Dim("rows", low, high))))
 
     assert widths(1, 1000) == [3, 2, 1]
     assert widths(1, 8) == [2, 1]
@@ -138,7 +138,7 @@ def test_tiles_fit_the_stack_at_the_greatest_sizes() -> None:
     schedule = AttentionSchedule(lanes=16, vectors=6, keys=1, tile_n=512)
     with assuming(Assumed()):
         n = size_of(Dim("n", 1, 4096), 8)
-        problem = ATTENTION.problem(attention(n, n, 2048, 2048))
+        problem = ATTENTION.sizes(attention(n, n, 2048, 2048))
     greatest = AttentionProblem(**{**problem.numbers, "m": 4096, "n": 4096})
 
     found = fitted(schedule, problem)
