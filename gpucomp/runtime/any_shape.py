@@ -87,18 +87,15 @@ class AnyShapeExecutable(Executable):
 
     def _prepare(self, exe: Executable) -> None:
         """Open an executable for single sizes, which shares the weights that others have. No request waits for that."""
-        digests = {name: _digest(array) for name, array in exe.weights.items() if not array.dtype.hasobject}
+        digests = _digests_of(exe.weights)
         if not self._of_program and isinstance(self.program, OpenProgram):
-            own = {name: a for name, a in self.program.weights.items() if not a.dtype.hasobject}
-            self._of_program = {_digest(array): array for array in own.values()}
+            own = self.program.weights
+            self._of_program = {digest: own[name] for name, digest in _digests_of(own).items()}
         with self._compiling:
-            for name, digest in digests.items():
-                other = self._of_program.get(digest, self._shared.get(digest))
-                exe.weights[name] = exe.weights[name] if other is None else other
+            self._take_known(exe, digests)
         exe.open()
         with self._compiling:
-            for name, digest in digests.items():
-                self._shared.setdefault(digest, exe.weights[name])
+            self._offer(exe, digests)
 
     def __repr__(self) -> str:
         return (
@@ -228,7 +225,8 @@ class AnyShapeExecutable(Executable):
             if made is None and self._make is None:
                 self._refuse_sizes(sizes)
             made = made or self._make(self._shapes.at(sizes))  # type: ignore[misc]
-            self._use_shared(made)
+            self._digests[made] = _digests_of(made.weights)
+            self._take_known(made, self._digests[made])
             return self._keep(key, made)
 
     def _keep(self, key: tuple[int, ...], made: Executable) -> Executable:
@@ -277,11 +275,16 @@ class AnyShapeExecutable(Executable):
                 self._made.move_to_end(key)
             return self._made.get(key)
 
-    def _use_shared(self, exe: Executable) -> None:
-        """Replace the weights of ``exe`` by equal ones of the executables before, in the memory where these keep them."""
-        digests = {name: _digest(array) for name, array in exe.weights.items() if not array.dtype.hasobject}
-        exe.weights |= {name: self._shared[digest] for name, digest in digests.items() if digest in self._shared}
-        self._digests[exe] = digests
+    def _take_known(self, exe: Executable, digests: Mapping[str, bytes]) -> None:
+        """Replace the weights of ``exe`` by equal ones of the program and of others, in the memory where these keep them."""
+        for name, digest in digests.items():
+            other = self._of_program.get(digest, self._shared.get(digest))
+            exe.weights[name] = exe.weights[name] if other is None else other
+
+    def _offer(self, exe: Executable, digests: Mapping[str, bytes]) -> None:
+        """Let later executables use the weights of ``exe``, which is open."""
+        for name, digest in digests.items():
+            self._shared.setdefault(digest, exe.weights[name])
 
     def _open(self, exe: Executable) -> None:
         """Open the device, and note the weights where the program keeps them from now on."""
@@ -290,8 +293,7 @@ class AnyShapeExecutable(Executable):
         with self._compiling:
             digests = self._digests.pop(exe, {})
             exe.open()
-            for name, digest in digests.items():
-                self._shared.setdefault(digest, exe.weights[name])
+            self._offer(exe, digests)
 
 
 def loaded(contents: Contents, make: Make | None = None) -> AnyShapeExecutable:
@@ -308,6 +310,10 @@ def loaded(contents: Contents, make: Make | None = None) -> AnyShapeExecutable:
     program = OpenProgram(opened.plan, contents.sources, contents.binaries, contents.weights, opened.example)
     fixed = [(sizes, Executable(c.plan, c.sources, c.binaries, c.weights)) for sizes, c in contents.fixed]
     return AnyShapeExecutable(plan.target, shapes, ins, outs, make, program, fixed)
+
+
+def _digests_of(weights: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+    return {name: _digest(array) for name, array in weights.items() if not array.dtype.hasobject}
 
 
 def _digest(array: np.ndarray) -> bytes:
