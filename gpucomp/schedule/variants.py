@@ -26,8 +26,8 @@ from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family, Schedule
 
-MOST = 2  # schedules of a kernel
-SMALL_REGRET = 1.2
+MOST = 3  # schedules of a kernel
+SMALL_REGRET = 1.1
 Sizes = Mapping[str, int]
 
 
@@ -160,12 +160,20 @@ def _is_called_alike(example: Kernel, first: Choice, problem: Any, limits: Limit
 def _fitting(
     other: Choice, first: Choice, alike: Callable[[Schedule], bool], us: Callable[[Schedule], float]
 ) -> Schedule | None:
-    """The schedule of ``other``, with one parameter as in ``first`` if it is not ``alike``; ``None`` if that fails."""
-    schedule = other.schedule
-    if alike(schedule):
-        return dict(schedule)
-    changed = [{**schedule, name: value} for name, value in first.schedule.items() if schedule[name] != value]
-    return min(filter(alike, changed), key=us, default=None)
+    """The schedule of ``other``, with as few parameters as in ``first`` as make it ``alike``; ``None`` if that fails.
+
+    One is changed first. Others follow one by one, as long as each makes it faster: with its neighbour changed, a parameter may
+    be wrong.
+    """
+    if alike(other.schedule):
+        return dict(other.schedule)
+    found, least = other.schedule, math.inf
+    while True:
+        changed = [{**found, name: value} for name, value in first.schedule.items() if found[name] != value]
+        best = min(filter(alike, changed), key=us, default=None)
+        if best is None or us(best) >= least:
+            return found if least < math.inf else None
+        found, least = best, us(best)
 
 
 def _fewest(candidates: Sequence[_Candidate], times: Sequence[Times], best: Sequence[float]) -> list[_Candidate]:

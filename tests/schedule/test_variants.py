@@ -38,7 +38,7 @@ def test_a_gpu_changes_the_schedule_where_its_model_says_so(product):
 
     assert found.starts[0] == 0
     assert 4 < found.starts[1] < 3327
-    few, many = (plan.kernels[k].schedule for k in found.kernels)
+    few, *_, many = (plan.kernels[k].schedule for k in found.kernels)
     assert few["tile_m"] * few["reg_m"] < many["tile_m"] * many["reg_m"] * many["reg_n"]
     assert few != many
     assert all(1 <= ratio < 2 for _, ratio in found.regrets)
@@ -55,6 +55,19 @@ def test_a_source_with_arguments_of_its_own_is_not_exchanged(product, monkeypatc
 
 def test_one_schedule_that_is_near_the_best_everywhere_is_enough(product):
     assert choices(compiled(product, "cpu", 8000)) == ()
+
+
+def test_no_variant_has_more_sums_than_registers(tmp_path):
+    """At 8 x 128 rows 12 x 2 is best, but packed for three vectors of columns it would be 12 x 3."""
+    constant = numpy_helper.from_array(WEIGHTS.reshape(N, K), "w")
+    path = tmp_path / "product.onnx"
+    onnx.save(model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["n", "m", N])], [value("y", None)], [constant]), path)
+    shapes = {"x": (gpucomp.Dim("n", 1, 8), gpucomp.Dim("m", 1, 128), N)}
+    exe = gpucomp.compile(path, target="cpu:x86-64-v4", shapes=shapes)
+
+    schedules = [kernel.schedule for kernel in exe.contents().plan.kernels]
+    assert len(schedules) > 1
+    assert all(s["mr"] * s["nv"] + s["nv"] + 1 <= 32 for s in schedules)
 
 
 def test_results_are_right_on_both_sides_of_a_change(product, monkeypatch):

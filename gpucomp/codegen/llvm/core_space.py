@@ -22,6 +22,7 @@ FEW_THREADS = (1, 2, 4)  # the same for Winograd and for narrow operands
 TASK = 300.0  # fixed cost of a task, in cycles
 BLOCK = 30.0  # fixed cost of a register block, in cycles
 FAR_BYTE = 0.06  # cycles of a byte from beyond the second-level cache that is prefetched
+SPILL = 2.0  # cycles of a value that no register holds; measured: 12 x 3 vectors of sums take twice as long as 8 x 3
 CROWDED_LINE = 2.6  # cycles to fetch a line again from the second-level cache
 PAGE, LINE = 4096, 64  # bytes, the latter of a cache line
 CLAIMS = 4  # about how many chunks of tasks a thread claims: see ``ir/launch_list.py``
@@ -36,10 +37,12 @@ def step(rows: int, vectors: int, limits: Limits) -> float:
     """Cycles of one point of k in a register block: of multiply-adds or of loads, whichever take longer.
 
     A multiply-add has a latency of four cycles. Columns come from the second-level cache, at best half a line per
-    cycle. Loads that overlap with the multiply-adds still cost a little, so that blocks of equal size differ.
+    cycle. Loads that overlap with the multiply-adds still cost a little, so that blocks of equal size differ. What the
+    registers do not hold, sums, columns and one factor, goes to memory and back.
     """
     work = max(rows * vectors * limits.core.multiply, (rows + vectors) * limits.core.load, 4.0, 2.0 * vectors)
-    return work + 0.05 * (rows + vectors) + 0.15 * vectors
+    spilled = max(rows * vectors + vectors + 1 - limits.registers, 0)
+    return work + 0.05 * (rows + vectors) + 0.15 * vectors + spilled * SPILL
 
 
 def crowding(rows: int, row_bytes: int, nbytes: int, limits: Limits) -> float:
