@@ -1,6 +1,6 @@
 """A plan for every size in a range: where a plan has a number that each run decides, this has the place of a formula.
 
-``OpenPlan.at`` makes the plan of one set of sizes. It does arithmetic only: nothing is compiled and no memory is allocated.
+``OpenPlan.at`` computes the plan of one set of sizes. It does arithmetic only: nothing is compiled, no memory is allocated.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from gpucomp.artifact.formulas import Formulas, damaged
-from gpucomp.artifact.plan import TEMP, Buffer, CompiledKernel, Plan, Repeat
-from gpucomp.ir.run_numbers import number_of
+from gpucomp.artifact.plan import Buffer, CompiledKernel, Plan, Repeat
+from gpucomp.ir.run_numbers import SIZE, number_of
 from gpucomp.ir.types import NAMED
 
 OPPOSITES = {"==": "!=", "<": ">=", "<=": ">"}  # relations of a number to 0
@@ -108,18 +108,18 @@ class OpenPlan:
     def condition_text(self, place: int, relation: str, truth: bool) -> str:
         return self.formulas.comparison(place, relation if truth else OPPOSITES[relation])
 
-    def at(self, sizes: Mapping[str, int]) -> Plan | None:
+    def at(self, sizes: Mapping[str, int]) -> Sized | None:
         """The plan for ``sizes``; ``None`` if this plan is not for them. Raises ``ArtifactError`` for absurd numbers."""
         numbers = self.numbers(sizes)
         if numbers is None:
             return None
-        t, plan = self._template, self.plan
+        t = self._template
         if min(itemgetter(*t.extents)(numbers)) < 0:
             raise damaged(f"an extent below 0 at {dict(sizes)}")
         values = numbers + t.constants
         shapes = [shape(values) for shape in t.shapes]
         bytes_of = [math.prod(shape) * nbytes for shape, nbytes in zip(shapes, t.itemsizes, strict=True)]
-        buffers, nbytes = list(plan.buffers), t.nbytes.copy()
+        nbytes = t.nbytes.copy()
         for position, which in t.open_buffers:
             nbytes[position] = bytes_of[which]
         offsets, arena = placed(self.orders[0], nbytes, self.alignment)
@@ -129,37 +129,12 @@ class OpenPlan:
                 offsets, arena = others, other
         if max(bytes_of, default=0) > MOST_BYTES or arena > MOST_BYTES:
             raise damaged(f"more than {MOST_BYTES} bytes at {dict(sizes)}")
-        for position, which in t.open_buffers:
-            fields = vars(buffers[position]).copy()
-            fields["shape"], fields["nbytes"], fields["offset"] = shapes[which], bytes_of[which], offsets[position]
-            buffers[position] = _made(Buffer, fields)
-        for position, told in t.numbered:
-            buffers[position] = _made(Buffer, vars(buffers[position]) | {"numbers": told(values)})
-        for position in t.fixed_temporaries:
-            buffers[position] = _made(Buffer, vars(buffers[position]) | {"offset": offsets[position]})
         if max(itemgetter(*t.groups)(values)) > MOST_GROUPS:
             raise damaged(f"more than {MOST_GROUPS} groups at {dict(sizes)}")
-        given = [number_of(kind, values[place]) for kind, place in t.given]
-        kernels = list(plan.kernels)
-        for choice in self.choices:  # all kernels stay in the plan: a program opens them once, for later plans too
-            which = choice.kernels[max(bisect_right(choice.starts, values[choice.points]) - 1, 0)]
-            kernels[choice.kernel], kernels[which] = plan.kernels[which], plan.kernels[choice.kernel]
-        made: dict[int, CompiledKernel] = {}
-        for position, kernel in enumerate(kernels):
-            one = made.get(id(kernel))
-            if one is None and (how := t.open_kernels.get(id(kernel))) is not None:
-                fields = vars(kernel).copy()
-                fields["groups"], fields["numbers"] = how[0](values), how[1](given)
-                one = made[id(kernel)] = _made(CompiledKernel, fields)
-            kernels[position] = one or kernel
-        changed: dict[str, Any] = {"buffers": tuple(buffers), "kernels": tuple(kernels), "arena_bytes": arena}
-        if plan.repeats:
-            changed["repeats"] = tuple(self._loop(repeat, numbers, buffers, sizes) for repeat in plan.repeats)
-        return _made(Plan, vars(plan) | changed)
+        repeats = tuple(self._loop(repeat, numbers, nbytes, sizes) for repeat in self.plan.repeats)
+        return Sized(self, values, shapes, nbytes, offsets, arena, repeats)
 
-    def _loop(
-        self, repeat: Repeat, numbers: Sequence[int], buffers: Sequence[Buffer], sizes: Mapping[str, int]
-    ) -> Repeat:
+    def _loop(self, repeat: Repeat, numbers: Sequence[int], nbytes: Sequence[int], sizes: Mapping[str, int]) -> Repeat:
         """The loop at ``sizes``. Raises ``ArtifactError`` if it would leave a buffer."""
 
         def plain(n: Any) -> Any:
@@ -170,13 +145,100 @@ class OpenPlan:
             raise damaged(f"{count} steps of a loop at {dict(sizes)}")
         for launch, row in zip(self.plan.launches[repeat.first : repeat.last], advances, strict=True):
             for position, advance in zip(launch.args, row, strict=True):
-                if count * abs(advance) > buffers[position].nbytes:
-                    raise damaged(f"a loop of {count} steps leaves buffer {buffers[position].name!r} at {dict(sizes)}")
+                if count * abs(advance) > nbytes[position]:
+                    name = self.plan.buffers[position].name
+                    raise damaged(f"a loop of {count} steps leaves buffer {name!r} at {dict(sizes)}")
         return Repeat(repeat.first, repeat.last, count, advances)
 
     @cached_property
     def _template(self) -> _Template:
         return _Template(self.plan, len(self.formulas))
+
+
+class Sized:
+    """An open plan at some sizes, as numbers, which is all that a program needs that was opened for others.
+
+    ``plan`` is the whole plan, made when it is first asked for: that takes longer than all the rest.
+
+    form               the plan with places, of which a kernel's name, a launch and whatever has none are right
+    nbytes, offsets    of each buffer; the offset is -1 if it is not in the arena
+    chosen             for each kernel, the one that is launched where the plan says this one
+    """
+
+    def __init__(
+        self,
+        source: OpenPlan,
+        values: Sequence[int],
+        shapes: Sequence[tuple[int, ...]],
+        nbytes: list[int],
+        offsets: list[int],
+        arena_bytes: int,
+        repeats: tuple[Repeat, ...],
+    ) -> None:
+        self.form, self.choices = source.plan, source.choices
+        self._source, self._values, self._shapes = source, values, shapes
+        self.nbytes, self.offsets, self.arena_bytes, self.repeats = nbytes, offsets, arena_bytes, repeats
+        self.chosen = list(range(len(source.plan.kernels)))
+        for choice in source.choices:
+            position = max(bisect_right(choice.starts, values[choice.points]) - 1, 0)
+            self.chosen[choice.kernel] = choice.kernels[position]
+
+    def first_groups(self, kernels: Sequence[int]) -> list[int]:
+        """The number of work-groups of each of ``kernels`` along the first axis."""
+        first, values = self._source._template.first_groups, self._values
+        return [values[first[kernel]] for kernel in kernels]
+
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of all kernels, one after the other."""
+        return self._source._template.numbers(self._given())
+
+    @property
+    def number_starts(self) -> list[int]:
+        """Where those of each kernel begin, at all sizes."""
+        return self._source._template.number_starts
+
+    def _given(self) -> list[int]:
+        t, values = self._source._template, self._values
+        return [*t.sizes(values), *(number_of(kind, values[place]) for kind, place in t.divisors)]
+
+    def buffer(self, position: int) -> Buffer:
+        """The buffer at ``position`` of the plan."""
+        t, buffer = self._source._template, self.form.buffers[position]
+        which, told, offset = t.shape_of.get(position), t.numbered.get(position), self.offsets[position]
+        if which is None and told is None and offset < 0:
+            return buffer
+        fields = vars(buffer).copy()
+        if which is not None:
+            fields["shape"], fields["nbytes"] = self._shapes[which], self.nbytes[position]
+        if told is not None:
+            fields["numbers"] = told(self._values)
+        fields["offset"] = offset
+        return _made(Buffer, fields)
+
+    @cached_property
+    def plan(self) -> Plan:
+        form, t, given = self.form, self._source._template, self._given()
+        kernels = list(form.kernels)
+        for position, which in enumerate(
+            self.chosen
+        ):  # all kernels stay: a program opens them once, for later plans too
+            if which != position:
+                kernels[position], kernels[which] = form.kernels[which], form.kernels[position]
+        made: dict[int, CompiledKernel] = {}
+        for position, kernel in enumerate(kernels):
+            one = made.get(id(kernel))
+            if one is None and (how := t.open_kernels.get(id(kernel))) is not None:
+                fields = vars(kernel).copy()
+                fields["groups"], fields["numbers"] = how[0](self._values), how[1](given)
+                one = made[id(kernel)] = _made(CompiledKernel, fields)
+            kernels[position] = one or kernel
+        changed = {
+            "buffers": tuple(map(self.buffer, range(len(form.buffers)))),
+            "kernels": tuple(kernels),
+            "arena_bytes": self.arena_bytes,
+            "repeats": self.repeats,
+        }
+        return _made(Plan, vars(form) | changed)
 
 
 def placed(stacks: Stacks, nbytes: Sequence[int], alignment: int) -> tuple[list[int], int]:
@@ -216,28 +278,31 @@ class _Template:
         for position, b in enumerate(plan.buffers):
             if any(isinstance(n, Place) for n in b.shape):
                 self.open_buffers.append((position, shapes.setdefault((NAMED[b.dtype].nbytes, *b.shape), len(shapes))))
-        self.numbered = [
-            (position, getter(b.numbers))
+        self.shape_of = dict(self.open_buffers)
+        self.numbered = {
+            position: getter(b.numbers)
             for position, b in enumerate(plan.buffers)
             if any(isinstance(n, Place) for n in b.numbers)
-        ]
+        }
         self.shapes = [getter(shape) for _, *shape in shapes]
         self.itemsizes = [itemsize for itemsize, *_ in shapes]
         self.nbytes = [b.nbytes for b in plan.buffers]
-        changed = {position for position, _ in self.open_buffers}
-        self.fixed_temporaries = [
-            position for position, b in enumerate(plan.buffers) if b.kind == TEMP and position not in changed
-        ]
-        given: dict[Any, int] = {}
+        pairs = dict.fromkeys(pair for one in plan.kernels for pair in cast(tuple[Any, ...], one.numbers))
+        plain, self.divisors = ([p for p in pairs if (p[0] == SIZE) == which] for which in (True, False))
+        self.sizes = _getter([place for _, place in plain])
+        given = {pair: number for number, pair in enumerate([*plain, *self.divisors])}
         self.open_kernels = {  # by the kernels' identities, which last as long as the plan
             id(one): (
                 getter(one.groups),
-                _getter([given.setdefault(pair, len(given)) for pair in cast(tuple[Any, ...], one.numbers)]),
+                _getter([given[pair] for pair in cast(tuple[Any, ...], one.numbers)]),
             )
             for one in plan.kernels
             if one.numbers or any(isinstance(n, Place) for n in one.groups)
         }
-        self.given: list[tuple[str, int]] = list(given)
+        self.first_groups = [where(kernel.groups[0]) for kernel in plan.kernels]
+        told = [[given[pair] for pair in cast(tuple[Any, ...], kernel.numbers)] for kernel in plan.kernels]
+        self.numbers = _getter(list(chain(*told)))
+        self.number_starts = [0, *accumulate(map(len, told))][:-1]
         extents: Iterator[Any] = chain(*(b.shape for b in plan.buffers), *(k.groups for k in plan.kernels))
         self.extents = _at_least_two({n.number for n in extents if isinstance(n, Place)})
         counts: Iterator[Any] = chain(*(k.groups for k in plan.kernels))

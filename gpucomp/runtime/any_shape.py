@@ -121,7 +121,7 @@ class AnyShapeExecutable(Executable):
         return self._outputs
 
     @property
-    def plan(self) -> NoReturn:  # type: ignore[override]
+    def plan(self) -> NoReturn:
         self._refuse("no plan of its own")
 
     def contents(self) -> Contents:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import COUNTER, NUMBERS, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.extras import install
@@ -87,7 +88,7 @@ class CudaProgram:
         self._cupy: Any = cp
         self._driver: Driver = Driver(driver if driver is not None else import_driver())
         driver = self._driver
-        self.plan = plan
+        self.plan, self._weights = plan, weights
         self._like = like  # it owns what is shared
         self._runs = 0
         self._graphs: dict[bool, Any] = {}  # by whether launches overlap
@@ -126,6 +127,10 @@ class CudaProgram:
             self._never_captured = None in self._launches or sum(plan.counts()) > MOST_CAPTURED
             self._wait()
         self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
+
+    def resized(self, sized: Sized) -> CudaProgram:
+        """The program of the same model at other sizes, which shares what this one has opened."""
+        return CudaProgram(sized.plan, {}, {}, self._weights, like=self)
 
     def _enter(self, like: CudaProgram | None) -> None:
         """Retain the context of the device, until everything is freed that the program owns."""

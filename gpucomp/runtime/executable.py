@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
+from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import TEMP, Plan
 from gpucomp.errors import DeviceError, UsageError, several
 from gpucomp.runtime import artifact
@@ -79,6 +80,10 @@ class DynamicRunner(Protocol):
 
 class Program(Protocol):
     """A plan on an open device. Made with ``(plan, sources, binaries, weights)``; it may replace arrays in ``weights``."""
+
+    def resized(self, sized: Sized) -> Program:
+        """A program for other sizes, which shares what this one has opened."""
+        ...
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` must be complete, of the right type and contiguous.
@@ -179,7 +184,7 @@ class Executable:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | Sized,
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
@@ -188,8 +193,8 @@ class Executable:
         shared: Shared | None = None,
     ) -> None:
         """``shared`` is what executables of the same model for other sizes use too; its weights replace ``weights``."""
-        self.plan = plan
-        self._common = shared
+        self._plan, self._common = plan, shared
+        self._form = plan if isinstance(plan, Plan) else plan.form  # right where all sizes are alike
         self.sources = sources
         self.binaries = binaries
         # a copy, as a program may replace arrays in it
@@ -208,9 +213,14 @@ class Executable:
     def _remember(self) -> None:
         _with_locks.add(self)
 
+    @property
+    def plan(self) -> Plan:
+        """Buffers, kernels and launches."""
+        return self._plan if isinstance(self._plan, Plan) else self._plan.plan
+
     def __repr__(self) -> str:
-        model = f"{self.plan.model!r} " if self.plan.model else ""
-        return f"<Executable {model}for {self.plan.target}: {several(len(self.plan.launches), 'kernel')}>"
+        model = f"{self._form.model!r} " if self._form.model else ""
+        return f"<Executable {model}for {self._form.target}: {several(len(self._form.launches), 'kernel')}>"
 
     if not TYPE_CHECKING:  # a type checker has to find names that do not exist
 
@@ -234,7 +244,7 @@ class Executable:
     @property
     def target(self) -> str:
         """The target's name, such as ``cpu`` or ``cuda:sm_90a``."""
-        return self.plan.target
+        return self._form.target
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -289,7 +299,7 @@ class Executable:
                 results = self._opened().run(arrays)
             except MemoryError:
                 raise self._no_memory() from None
-        found = gathered(results, self.plan.output_containers)
+        found = gathered(results, self._form.output_containers)
         return self._dynamic.run(found) if self.dynamic_model else found
 
     def _checked(self, inputs: Mapping[str, object]) -> dict[str, Any]:
@@ -348,11 +358,11 @@ class Executable:
             if shared.program is None:
                 shared.program = self._new_program()
                 return shared.program
-        return self._new_program(like=shared.program)
+        return shared.program.resized(cast(Sized, self._plan))
 
-    def _new_program(self, **like: Program) -> Program:
-        module, name = PROGRAMS[self.plan.kind]
+    def _new_program(self) -> Program:
+        module, name = PROGRAMS[self._form.kind]
         program: Program = getattr(importlib.import_module(module), name)(
-            self.plan, self.sources, self.binaries, self.weights, **like
+            self.plan, self.sources, self.binaries, self.weights
         )
         return program

@@ -34,46 +34,54 @@ class Table:
         ``threads`` is the largest number of threads that may run it.
         """
         codes, counts, tasks = np.array(entries, np.uint64).reshape(-1, 3).T
-        self.arguments = np.zeros(int(counts.sum()), np.uint64)
-        self._tasks = tasks
-        self._threads = threads
-        self._parts: dict[int, np.ndarray] = {}
-        self._states = aligned((len(entries), threads, STATE_WORDS), np.dtype(np.uint64))
+        self._shape = len(entries), threads, STATE_WORDS
+        self._arguments = int(counts.sum())
+        self._lie(aligned((4 * len(entries) + self._arguments + math.prod(self._shape) + 8,), np.dtype(np.uint64)))
         ends = np.cumsum(counts, dtype=np.uint64)
-        self._rows = np.empty((len(entries), 4), np.uint64)
         self._rows[:, 0] = codes
         self._rows[:, 1] = np.uint64(address_of(self.arguments)) + np.uint64(8) * (ends - counts)
-        self._rows[:, 2] = tasks
+        self._rows[:, 2] = self._tasks = tasks
         self._rows[:, 3] = np.uint64(address_of(self._states)) + np.arange(len(entries), dtype=np.uint64) * np.uint64(
             8 * STATE_WORDS * threads
         )
-        self.address: int = address_of(self._rows)
+        self.arguments[...] = 0
+
+    def _lie(self, memory: np.ndarray) -> None:
+        """Use ``memory`` for the rows, then the arguments, then the states, which begin in a cache line of their own."""
+        count, end = self._shape[0], 4 * self._shape[0] + self._arguments
+        states = -(-end // 8) * 8
+        self._memory, self._rows, self.arguments = (
+            memory,
+            memory[: 4 * count].reshape(count, 4),
+            memory[4 * count : end],
+        )
+        self._states = memory[states : states + math.prod(self._shape)].reshape(self._shape)
+        self.address: int = address_of(memory)
+        self._parts: dict[int, np.ndarray] = {}
         self.loops = 0  # the address of a ``LoopTable``, which the caller keeps
 
     def with_tasks(self, tasks: Sequence[int]) -> Table:
         """The same launches with these numbers of tasks, and with arguments of their own."""
         made = object.__new__(Table)
-        made.arguments = self.arguments.copy()
-        made._tasks = np.array(tasks, np.uint64)
-        made._threads, made._parts = self._threads, {}
-        made._states = aligned(self._states.shape, self._states.dtype)
-        made._rows = self._rows.copy()
-        made._rows[:, 1] += np.uint64((address_of(made.arguments) - address_of(self.arguments)) % (1 << 64))
-        made._rows[:, 2] = made._tasks
-        made._rows[:, 3] += np.uint64((address_of(made._states) - address_of(self._states)) % (1 << 64))
-        made.address, made.loops = address_of(made._rows), 0
+        made._shape, made._arguments = self._shape, self._arguments
+        made._lie(aligned(self._memory.shape, self._memory.dtype))
+        end = 4 * self._shape[0] + self._arguments
+        made._memory[:end] = self._memory[:end]
+        made._rows[:, 1::2] += np.uint64((made.address - self.address) % (1 << 64))
+        made._rows[:, 2] = made._tasks = np.array(tasks, np.uint64)
         return made
 
-    def set_code(self, row: int, address: int) -> None:
-        """Let launch ``row`` run other code, with the same arguments."""
-        self._rows[row, 0] = address
+    def set_code(self, rows: Sequence[int], address: int) -> None:
+        """Let launches run other code, with the same arguments."""
+        for row in rows:
+            self._rows[row, 0] = address
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def _first_tasks(self, threads: int) -> np.ndarray:
         """The first task of each thread when ``threads`` of them share the tasks; threads beyond these get no tasks."""
-        numbers = np.minimum(np.arange(self._threads, dtype=np.uint64), np.uint64(threads))
+        numbers = np.minimum(np.arange(self._shape[1], dtype=np.uint64), np.uint64(threads))
         return self._tasks[:, None] * numbers // np.uint64(threads)
 
     def begin(self, first: int, last: int, epoch: int, threads: int) -> None:

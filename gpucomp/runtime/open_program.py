@@ -33,7 +33,7 @@ class OpenProgram:
 
     def at(self, sizes: Mapping[str, int]) -> Executable | None:
         """The executable for ``sizes``, ready in well under a millisecond; ``None`` if the plan is not for these sizes."""
-        plan = self.open_plan.at(sizes)
-        if plan is None:
+        sized = self.open_plan.at(sizes)
+        if sized is None:
             return None
-        return Executable(plan, self.sources, self.binaries, self.weights, shared=self._shared)
+        return Executable(sized, self.sources, self.binaries, self.weights, shared=self._shared)

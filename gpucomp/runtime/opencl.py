@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.artifact.open_plan import Sized
 from gpucomp.artifact.plan import COUNTER, INPUT, NUMBERS, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError
@@ -89,7 +90,7 @@ class OpenCLProgram:
     ) -> None:
         check_host(plan)
         cl = self._cl = opencl.pyopencl()
-        self.plan = plan
+        self.plan, self._weights = plan, weights
         self.device: Any = opencl.device_of(_target_of(plan)) if like is None else like.device
         self._timed: Any = None
         self._broken = False  # the last run did not finish: counters may hold anything
@@ -113,6 +114,10 @@ class OpenCLProgram:
             if like is None:
                 self._bind()
                 self._queue.finish()
+
+    def resized(self, sized: Sized) -> OpenCLProgram:
+        """The program of the same model at other sizes, which shares what this one has opened."""
+        return OpenCLProgram(sized.plan, {}, {}, self._weights, like=self)
 
     # ---- opening ----
 

@@ -77,19 +77,28 @@ class Loop:
     turns: bool
 
 
-def loop_of(plan: Plan, repeat: Repeat, first: int, work_ns: Callable[[int], float], cache_bytes: int) -> Loop:
-    """The loop of ``repeat``, whose first row is ``first``. ``work_ns`` estimates what threads can share of a launch."""
+def loop_of(
+    plan: Plan,
+    repeat: Repeat,
+    first: int,
+    costs: np.ndarray,
+    tasks: Sequence[int],
+    nbytes: Sequence[int],
+    cache_bytes: int,
+) -> Loop:
+    """The loop of ``repeat``, whose first row is ``first``. ``costs`` are about the nanoseconds of a step of each launch that
+    threads can share, ``tasks`` those of each launch, and ``nbytes`` those of each buffer.
+    """
     numbers = range(repeat.first, repeat.last)
-    most = max(plan.kernels[plan.launches[n].kernel].groups[0] for n in numbers)
-    alone = sum(map(work_ns, numbers)) < SMALLEST_SHARED_STEP_NS or repeat.count * most >= MOST_CLAIMS
+    alone = costs.sum() < SMALLEST_SHARED_STEP_NS or repeat.count * max(tasks) >= MOST_CLAIMS
     held = {
         position
         for number, advances in zip(numbers, repeat.advances, strict=True)
         for position, advance in zip(plan.launches[number].args, advances, strict=True)
         if not advance
     }
-    turns = sum(plan.buffers[position].nbytes for position in held) > cache_bytes
-    return Loop(first, first + len(numbers), repeat, alone, turns)
+    turns = sum(nbytes[position] for position in held) > cache_bytes
+    return Loop(first, first + len(numbers), repeat, bool(alone), turns)
 
 
 class LoopTable:

@@ -26,9 +26,13 @@ class ModelOnCpu:
     def __init__(self, executable: Executable, *, sanitizer: Sanitizer = None, like: ModelOnCpu | None = None) -> None:
         self.plan, self.weights = executable.plan, executable.weights
         assert all(launch.kernel >= 0 for launch in self.plan.launches)
-        pairs = [(executable.sources[k.source], k.name) for k in self.plan.kernels]
+        pairs = {k.name: executable.sources[k.source] for k in self.plan.kernels}
         self.shared_limit = cuda.manifest(self.plan.arch).limits.shared_bytes
-        self.kernels: list[CudaOnCpu] = like.kernels if like else compile_many(pairs, sanitizer=sanitizer)
+        self.kernels: dict[str, CudaOnCpu] = (
+            like.kernels
+            if like
+            else dict(zip(pairs, compile_many([(s, n) for n, s in pairs.items()], sanitizer=sanitizer), strict=True))
+        )
 
     def run(
         self, inputs: Mapping[str, np.ndarray], *, order: Order = "forward", seed: int = 0
@@ -59,7 +63,7 @@ class ModelOnCpu:
             args += [Mapped(m, parts[m.parameter]) for m in kernel.tensor_maps]
             args += map(np.int64, kernel.numbers)
             changes = [i for i, a in enumerate(launch.args) if plan.buffers[a].kind != WEIGHT]
-            self.kernels[launch.kernel].run(
+            self.kernels[kernel.name].run(
                 kernel.groups,
                 kernel.items,
                 args,

@@ -54,9 +54,9 @@ def test_changed_models_have_sound_plans_or_none():
             assert all(str(model.shape(shape)) for shape in model.outputs)
             for n in (1, 3):
                 sizes = {name: dim.nearest(n * dim.high // 3) for name, dim in model.shapes.dims.items()}
-                plan = model.plan.at(sizes)
-                if plan is not None:
-                    manifest.check_plan(plan)  # arena, shapes and positions as of a model for these sizes
+                sized = model.plan.at(sizes)
+                if sized is not None:
+                    manifest.check_plan(sized.plan)  # arena, shapes and positions as of a model for these sizes
                 else:
                     assert model.plan.objection(sizes) is not None
             sound += 1

@@ -161,12 +161,15 @@ def test_a_contraction_s_work_is_its_multiply_adds_and_others_is_their_memory() 
         CompiledKernel(f, "llvm", f"{f}.ll", "model.o", (8, 1, 1), (1, 1, 1), family=f)
         for f in ("contraction", "loops")
     )
-    plan = Plan("cpu", "cpu", "", buffers, kernels, (), (), (), (), 0)
+    launches = (Launch(0, (0, 1, 2, 3)), Launch(1, (0, 3)), Launch(1, (0, 0, 3)), Launch(1, (0, 3)))
+    plan = Plan("cpu", "cpu", "", buffers, kernels, launches, (), (), (), 0)
 
-    product = estimates.estimated_ns(plan, Launch(0, (0, 1, 2, 3)))
-    moved = estimates.estimated_ns(plan, Launch(1, (0, 3)))
-    twice = estimates.estimated_ns(plan, Launch(1, (0, 0, 3)))
+    nbytes = [b.nbytes for b in buffers]
+    product, moved, twice, step = estimates.Costs(plan, range(4)).of(nbytes, [8] * 4, {3: (-4 * k, 0)})
+    alone = estimates.Costs(plan, range(4)).of(nbytes, [1, 8, 8, 8], {})
 
+    assert alone[0] == 0
+    assert step == pytest.approx(4 * (k + m * n) / estimates.BYTES_A_NS)
     assert product == pytest.approx(m * k * n / estimates.MULTIPLY_ADDS_A_NS)
     assert moved == twice == pytest.approx(4 * (m * k + m * n) / estimates.BYTES_A_NS)
 
@@ -451,7 +454,7 @@ def test_a_thread_that_comes_late_for_another_table_does_not_note_in_this_run(mo
     assert program._runner is not None
     longer = Table([(program._runner.image.address("gc_nothing.call"), 0, 8)] * 50, 2)
     room = np.zeros((2, len(longer), 2), np.int64)
-    program._clocks = room[:, : len(program._table)]
+    program._clocks = room[:, : len(program._launches.table)]
     program._notes = tuple(address_of(clocks) for clocks in program._clocks)
     late: list[tuple[Call, int]] = []
     monkeypatch.setattr(
@@ -470,7 +473,7 @@ def test_a_thread_that_comes_late_for_another_table_does_not_note_in_this_run(mo
     program.profile({"x": image()})
 
     assert (program._clocks[0] > 0).all()
-    assert not room[:, len(program._table) :].any()
+    assert not room[:, len(program._launches.table) :].any()
     assert not room[1].any()
 
 

@@ -1,0 +1,191 @@
+"""The launches of a program in the layout of the native runner: which there are, and for one set of sizes, their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpucomp.artifact.elf import Image
+from gpucomp.artifact.open_plan import Sized
+from gpucomp.artifact.plan import INPUT, NUMBERS, OUTPUT, TEMP, Launch, Plan
+from gpucomp.device import processor
+from gpucomp.runtime.estimates import Costs
+from gpucomp.runtime.native import Table, address_of
+from gpucomp.runtime.repeats import Loop, LoopTable, loop_of
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive launches: ``first .. last`` of the native table, or one host launch.
+
+    shared_ns   about how long one thread takes for the launches that threads can share
+    """
+
+    first: int
+    last: int
+    host: Launch | None = None
+    shared_ns: float = 0.0
+
+
+class _Rows:
+    """Rows of the native table: the launches ``numbers`` of ``plan``, which are alike at all sizes.
+
+    An argument is the position of a buffer, or ``-1 - k`` for the numbers of kernel ``k``. ``places`` has for each where it
+    stands among all arguments, and ``begins`` where those of each row begin.
+    """
+
+    def __init__(self, plan: Plan, numbers: Sequence[int], image: Image | None) -> None:
+        self.plan, self.numbers = plan, numbers
+        kernels = [plan.kernels[plan.launches[number].kernel] for number in numbers]
+        arguments: list[int] = []
+        self.begins: list[int] = []
+        self.counts: list[int] = []
+        for number, kernel in zip(numbers, kernels, strict=True):
+            launch = plan.launches[number]
+            self.begins.append(len(arguments))
+            arguments += [*launch.args, *((-1 - launch.kernel,) if kernel.numbers else ())]
+            self.counts.append(len(arguments) - self.begins[-1])
+        self.size = len(arguments)
+        self.places: dict[int, list[int]] = {}
+        for place, position in enumerate(arguments):
+            self.places.setdefault(position, []).append(place)
+        self.kernels = [plan.launches[number].kernel for number in numbers]
+        self.of_kernel: dict[int, list[int]] = {}
+        for row, position in enumerate(self.kernels):
+            self.of_kernel.setdefault(position, []).append(row)
+        self.codes: dict[str, int] = {}
+        if image is not None:
+            self.codes = {name: image.address(f"{name}.call") for name in {one.name for one in plan.kernels}}
+        given = [(place, -1 - k) for k, where in self.places.items() if k < 0 for place in where]
+        self.number_starts: np.ndarray | None = None  # of each kernel of the open plan, once it is known
+        self.number_places, self.number_kernels = np.array(given, np.int64).reshape(-1, 2).T
+        kinds = [b.kind for b in plan.buffers]
+        temporary = [(place, k) for k, kind in enumerate(kinds) if kind == TEMP for place in self.places.get(k, [])]
+        self.temporary_places, self.temporary_of = np.array(temporary, np.int64).reshape(-1, 2).T
+        self.filled = {k: self.places.get(k, []) for k, kind in enumerate(kinds) if kind == NUMBERS}
+        moving = (k for k, kind in enumerate(kinds) if kind in (INPUT, OUTPUT))
+        self.moving = {k: np.array(self.places.get(k, []), np.int64) for k in moving}
+        row_of = {number: row for row, number in enumerate(numbers)}
+        self.loops = [(row_of[r.first], row_of[r.last - 1] + 1) for r in plan.repeats if r.first in row_of]
+
+    @cached_property
+    def costs(self) -> Costs:
+        return Costs(self.plan, self.numbers)
+
+    @cached_property
+    def segments(self) -> list[tuple[int, int, Launch | None]]:
+        """All launches of the plan in order, those that the native runner runs without a break together."""
+        found: list[tuple[int, int, Launch | None]] = []
+        row = 0
+        for number, launch in enumerate(self.plan.launches):
+            if launch.kernel < 0:
+                found.append((0, 0, launch))
+            elif row < len(self.numbers) and self.numbers[row] == number:
+                row += 1
+                if found and found[-1][2] is None:
+                    found[-1] = found[-1][0], row, None
+                else:
+                    found.append((row - 1, row, None))
+        return found
+
+
+class Launches:
+    """The table of all launches of ``plan``, with what a run needs to complete it.
+
+    segments    in order
+    loops       of the table's rows
+    late        for inputs and outputs of which a loop uses the last slice first, how far behind its beginning each place
+                of ``rows.moving`` points
+    """
+
+    def __init__(self, plan: Plan, image: Image | None, memory: Mapping[int, np.ndarray], threads: int) -> None:
+        """``memory`` is that of buffers whose address never changes, and that of numbers."""
+        counts = plan.counts()
+        numbers = [n for n, launch in enumerate(plan.launches) if launch.kernel >= 0 and counts[n]]
+        self.rows = rows = _Rows(plan, numbers, image)
+        kernels = [plan.kernels[k] for k in rows.kernels]
+        tasks = [kernel.groups[0] for kernel in kernels]
+        codes = [rows.codes[kernel.name] for kernel in kernels]
+        self.table = Table(list(zip(codes, rows.counts, tasks, strict=True)), threads)
+        nbytes = [b.nbytes for b in plan.buffers]
+        self._run_loops(plan, nbytes, tasks)
+        self.loop_table = LoopTable(rows.counts, self.loops)
+        self.table.loops = self.loop_table.address
+        for position, array in memory.items():
+            where = rows.places.get(position, [])
+            self.table.arguments[where] = address_of(array) + self.starts[where]
+        told = [kernel.numbers for kernel in plan.kernels]
+        self._give([n for one in told for n in one], np.cumsum([0, *map(len, told)]))
+
+    def at(self, sized: Sized, memory: Mapping[int, np.ndarray], filled: Mapping[int, np.ndarray]) -> Launches | None:
+        """The launches of the same plan at other sizes; ``None`` if a loop has no steps, here or there.
+
+        ``memory`` is as for the constructor, without the numbers, which are in ``filled``.
+        """
+        rows = self.rows
+        if len(rows.loops) != len(sized.repeats) or not all(repeat.count for repeat in sized.repeats):
+            return None
+        made = object.__new__(Launches)
+        made.rows = rows
+        kernels = [sized.chosen[k] for k in rows.kernels]
+        tasks = sized.first_groups(kernels)
+        made.table = self.table.with_tasks(tasks)
+        for choice in sized.choices:
+            code = rows.codes[sized.form.kernels[sized.chosen[choice.kernel]].name]
+            made.table.set_code(rows.of_kernel.get(choice.kernel, []), code)
+        made._run_loops(sized, sized.nbytes, tasks)
+        if rows.loops:
+            made.loop_table = LoopTable(rows.counts, made.loops)
+            made.table.loops = made.loop_table.address
+            for position, array in memory.items():
+                where = rows.places.get(position, [])
+                made.table.arguments[where] = address_of(array) + made.starts[where]
+        for position, array in filled.items():
+            where = rows.filled[position]
+            made.table.arguments[where] = address_of(array) + made.starts[where]
+        if rows.number_starts is None:
+            rows.number_starts = np.array(sized.number_starts, np.int64)
+        made._give(sized.numbers(), rows.number_starts[sized.chosen])
+        return made
+
+    def _run_loops(self, plan: Plan | Sized, nbytes: Sequence[int], tasks: Sequence[int]) -> None:
+        """Decide how the loops run, and which launches are worth several threads."""
+        rows = self.rows
+        self.starts = np.zeros(rows.size, np.uint64)
+        self.late: dict[int, np.ndarray] = {}
+        self.loops: list[Loop] = []
+        repeats = [repeat for repeat in plan.repeats if repeat.count]
+        advances = {
+            first + k: row
+            for (first, _), repeat in zip(rows.loops, repeats, strict=True)
+            for k, row in enumerate(repeat.advances)
+        }
+        costs = rows.costs.of(nbytes, tasks, advances)
+        for (first, last), repeat in zip(rows.loops, repeats, strict=True):
+            loop = loop_of(
+                rows.plan, repeat, first, costs[first:last], tasks[first:last], nbytes, processor.second_cache()
+            )
+            self.loops.append(loop)
+            for row in range(first, last):
+                begin = rows.begins[row]
+                self.starts[begin : begin + len(advances[row])] = [repeat.start(a) for a in advances[row]]
+            costs[first:last] *= 0 if loop.alone else repeat.count
+        if self.loops:
+            self.late = {k: self.starts[where] for k, where in rows.moving.items() if self.starts[where].any()}
+        self.segments = [Segment(a, b, host, 0.0 if host else float(costs[a:b].sum())) for a, b, host in rows.segments]
+
+    def _give(self, numbers: Sequence[int], starts: np.ndarray) -> None:
+        """Let the launches point to ``numbers``; those of kernel ``k`` begin at ``starts[k]``."""
+        self._numbers, places = np.array(numbers, np.int64), self.rows.number_places
+        if len(places):
+            self.table.arguments[places] = address_of(self._numbers) + 8 * starts[self.rows.number_kernels]
+
+    def place(self, base: int, offsets: Sequence[int]) -> None:
+        """Let temporaries lie in an arena at address ``base``."""
+        places = self.rows.temporary_places
+        if len(places):
+            at = np.array(offsets, np.int64)[self.rows.temporary_of] + base
+            self.table.arguments[places] = at + self.starts[places] if self.loops else at
