@@ -39,25 +39,32 @@ class OpenShapes:
 
         Raises ``InputError``: GPC2111 for a size outside its range, GPC2112 for two sizes of one dimension.
         """
-        found: dict[str, tuple[int, str]] = {}
-        for name, shape in self.shapes.items():
-            for axis, (dim, size) in enumerate(zip(shape, given[name], strict=True)):
-                if not isinstance(dim, Dim):
-                    continue
-                here = f"dimension {axis} of input {quote(name)}"
-                if size not in dim:
-                    raise InputError(
-                        f"{here}: {quote(dim.name)} is {size}, {dim.range} expected, as {self.said[dim.name]} says",
-                        code="GPC2111",
-                    )
-                before, where = found.setdefault(dim.name, (size, here))
-                if before != size:
-                    raise InputError(
-                        f"{here}: {quote(dim.name)} is {size}, but {before} in {where}; one size expected, as "
-                        f"{self.said[dim.name]} says",
-                        code="GPC2112",
-                    )
-        return {name: size for name, (size, _) in found.items()}
+        found: dict[str, int] = {}
+        for name, axis, dim in self._places:
+            size = given[name][axis]
+            if size not in dim:
+                raise InputError(
+                    f"{_place(name, axis)}: {quote(dim.name)} is {size}, {dim.range} expected, as {self.said[dim.name]} says",
+                    code="GPC2111",
+                )
+            if found.setdefault(dim.name, size) != size:
+                before = next(_place(n, a) for n, a, d in self._places if d.name == dim.name)
+                raise InputError(
+                    f"{_place(name, axis)}: {quote(dim.name)} is {size}, but {found[dim.name]} in {before}; one size expected, "
+                    f"as {self.said[dim.name]} says",
+                    code="GPC2112",
+                )
+        return found
+
+    @cached_property
+    def _places(self) -> list[tuple[str, int, Dim]]:
+        """Where the dimensions stand: the input, the axis, and the dimension."""
+        return [
+            (name, axis, dim)
+            for name, shape in self.shapes.items()
+            for axis, dim in enumerate(shape)
+            if isinstance(dim, Dim)
+        ]
 
     def checked(self, sizes: Sizes) -> dict[str, int]:
         """``sizes`` in the order of ``dims``. Raises ``InputError`` for an unknown, missing or wrong one."""
@@ -137,6 +144,10 @@ class OpenShapes:
             yield {name: dim.nearest(size * step) for (name, dim), size in zip(self.dims.items(), cycle(APART))}
         for size in USUAL:
             yield {name: dim.nearest(size) for name, dim in self.dims.items()}
+
+
+def _place(name: str, axis: int) -> str:
+    return f"dimension {axis} of input {quote(name)}"
 
 
 def has_dims(shapes: object) -> bool:
