@@ -14,6 +14,8 @@ so that both find the caches alike.
 With --regret the model is compiled for each set of sizes alone as well, and both run in turns. The regret is the time of the
 program for all sizes over that of the one for these: as geometric mean, at 95 % of the sets, and at most.
 
+For a CUDA target the processor plays the GPU, thread by thread, and the sizes are small ones: about right answers only.
+
 With --compiling the model is compiled for all sizes and for the example's sizes, in turns, each in a fresh process without a
 cache. ``compiling over one size`` is the ratio of the least seconds.
 """
@@ -44,6 +46,7 @@ from gpucomp.ir.size import value_at
 
 LEAST = 1e-3  # an output of smaller numbers is nothing but what was found
 TURNS_S, LEAST_TURNS = 0.3, 5  # of two programs that are compared
+SMALL = 16  # of a range: the part that a played GPU has time for
 COMPILATIONS = 2  # of each kind
 WORDS = 90  # token numbers are below: every model's vocabulary is larger
 
@@ -137,6 +140,36 @@ def fed(specs: Sequence[Any], sizes: Mapping[str, int], rng: np.random.Generator
     return found
 
 
+class Played:
+    """A model for CUDA, run on the processor: the kernels are compiled once, for all sizes."""
+
+    def __init__(self, exe: Any) -> None:
+        from testing.cuda_on_cpu.whole_models import ModelOnCpu  # needs g++
+
+        self._exe, self._model, self._like = exe, ModelOnCpu, None
+        self.inputs, self.outputs, self.dims = exe.inputs, exe.outputs, exe.dims
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        sizes = {
+            extent.name: size
+            for spec in self.inputs
+            for extent, size in zip(spec.shape, inputs[spec.name].shape, strict=True)
+            if isinstance(extent, Dim)
+        }
+        self._like = self._model(self._exe.at(**sizes), like=self._like)
+        return self._like.run(inputs)  # type: ignore[attr-defined]
+
+
+def small(dims: Mapping[str, Dim], count: int, rng: np.random.Generator) -> Iterator[dict[str, int]]:
+    """The least sizes, and others in the lowest part of each range."""
+    yield {name: dim.nearest(dim.low) for name, dim in dims.items()}
+    for _ in range(count - 1):
+        yield {
+            name: dim.nearest(dim.low + int(rng.integers(1, 2 + (dim.high - dim.low) // SMALL)))
+            for name, dim in dims.items()
+        }
+
+
 def regret(exe: Any, alone: Any, inputs: Mapping[str, np.ndarray]) -> float:
     """The least time of a run of ``exe`` over that of ``alone``, both run in turns."""
     least = {exe: float("inf"), alone: float("inf")}
@@ -203,15 +236,18 @@ def measure(
     proto = content(model)
     both = compiling(name, target) if with_compiling else {}
     exe, seconds = compiled(name, target)
+    played = target.startswith("cuda")
+    exe = Played(exe) if played else exe
     session = onnxruntime_session(proto)
     worst, first, second, theirs, wrong, regrets = 0.0, [], [], [], [], []
     least: dict[str, np.ndarray] = {}
-    for sizes in drawn(exe.dims, count, rng):
+    for sizes in (small if played else drawn)(exe.dims, count, rng):
         inputs = fed(exe.inputs, sizes, rng)
         times = []
         for _ in range(2):
             least = least or inputs
-            exe.run(least)
+            if not played:
+                exe.run(least)
             begin = time.perf_counter()
             outputs = exe.run(inputs)
             times.append(time.perf_counter() - begin)
