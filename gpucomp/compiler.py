@@ -18,6 +18,7 @@ from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import OpenGraph, Source, read
 from gpucomp.frontend.onnx.open_shapes import declared_inputs, declared_outputs, open_shapes
+from gpucomp.ir import traces
 from gpucomp.ir.conditions import assuming
 from gpucomp.ir.dims import has_dims
 from gpucomp.ir.example import exemplified
@@ -68,11 +69,14 @@ def compile(
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
     specialise_for: Sequence[Mapping[str, Any]] = (),
+    usual: Mapping[str, traces.Given | None] | None = None,
 ) -> Executable:
-    """As ``gpucomp.compile``, but never from the cache of models, and nothing in the background."""
+    """As ``gpucomp.compile``, but never from the cache of models, and nothing in the background. ``usual``: what is in
+    ``shapes_from``, by what messages call each.
+    """
     if has_dims(shapes):
         options = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32, "records": picks_of(records)}
-        return _for_any_shape(model, targets.resolve(target), shapes or {}, options, specialise_for)
+        return _for_any_shape(model, targets.resolve(target), shapes or {}, options, specialise_for, usual or {})
     with watched(progress or silent) as tell:
         device = targets.resolve(target)
         targets.require_compiler(device)
@@ -90,12 +94,14 @@ def _for_any_shape(
     shapes: Mapping[str, Any],
     options: Mapping[str, Any],
     specialise_for: Sequence[Mapping[str, Any]],
+    usual: Mapping[str, traces.Given | None],
 ) -> Executable:
     """The executable for a range of shapes. The model is read once; it is translated here to tell what is wrong with it."""
     targets.require_compiler(device)
     narrow.require(options["precision"], device.features, device.name)
     proto, files = read(model)
     found = open_shapes(proto, shapes, options["constants"] or {})
+    found = found.with_usual(traces.sizes_in(usual, found))
     declared = {tuple(one.values()): one for one in (found.sizes_from(g, "specialise_for") for g in specialise_for)}
     opened = frontend.load_open(Source(proto, files), found, options["constants"])
     inputs, outputs = declared_inputs(proto, found), declared_outputs(proto, found)
@@ -175,8 +181,7 @@ def _variants(
             if (variant.schedule, variant.example) == own:
                 items.append(item)
                 continue
-            choice = replace(item.choice, schedule=variant.schedule)
-            one = Scheduled(replace(plain, name=f"{name}_{number}"), choice, step.kernel)
+            one = Scheduled(replace(plain, name=f"{name}_{number}"), variant.choice, step.kernel)
             with exemplified(variant.example):
                 items.append(_rendered(one, target))
             done(items[-1].source)

@@ -28,7 +28,7 @@ from gpucomp.cli.opening import (
     open_model,
     shapes_told_by,
 )
-from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page
+from gpucomp.cli.options import ModelOptions, inputs, model, model_options, page, shapes_from
 from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
@@ -96,6 +96,7 @@ def gpucomp(plugins: tuple[str, ...]) -> None:
 
 
 @gpucomp.command()
+@shapes_from
 @model_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
 def compile(

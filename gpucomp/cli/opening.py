@@ -41,6 +41,7 @@ def open_model(
             "--records": how.records is not None,
             "--precision": how.precision not in ("fp32", plan.precision),
             "--keep-fp32": bool(how.keep_fp32),
+            "--shapes-from": how.shapes_from is not None,
             "--target": bool(how.target) and how.target not in (exe.target, plan.kind),
         }
         if too_late := " and ".join(option for option, given in late.items() if given):
@@ -61,6 +62,8 @@ def open_model(
         options["constants"] = constants
     if how.records is not None:
         options["records"] = how.records
+    if how.shapes_from is not None:
+        options["shapes_from"] = how.shapes_from
     with progress(f"compiling {path.name}") as report:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)

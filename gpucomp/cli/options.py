@@ -44,6 +44,7 @@ class ModelOptions:
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
     records: Path | None = None
+    shapes_from: Path | None = None
 
     @property
     def target_name(self) -> str:
@@ -55,7 +56,7 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def command(**options: Any) -> Any:
-        how = ModelOptions(**{field.name: options.pop(field.name) for field in fields(ModelOptions)})
+        how = ModelOptions(**{field.name: options.pop(field.name, field.default) for field in fields(ModelOptions)})
         return function(how, **options)
 
     for option in (
@@ -72,6 +73,16 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return model(command)
+
+
+def shapes_from(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--shapes-from",
+        type=click.Path(path_type=Path),
+        metavar="TRACE.jsonl",
+        help="For a model for any size: choose schedules for the sizes in this file, a JSON object of sizes or of shapes on each "
+        "line.",
+    )(function)
 
 
 def inputs(function: Callable[..., Any]) -> Callable[..., Any]:

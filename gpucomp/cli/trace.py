@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from gpucomp.cli.measure import Latency
-from gpucomp.errors import UsageError, quote, several
+from gpucomp.errors import quote, several
+from gpucomp.ir import traces
 from gpucomp.ir.dim import Dim
 from gpucomp.runtime.any_shape import AnyShapeExecutable
 from gpucomp.runtime.inputs import TensorSpec, random_inputs
 
-MOST_LINES = 1_000_000
 MOST_KEPT_BYTES = 1 << 30  # of inputs that are made before anything is measured
 
 
@@ -30,38 +29,12 @@ class Trace:
 
     @property
     def different(self) -> int:
-        return len({tuple(sizes.items()) for sizes in self.sizes})
+        return traces.different(self.sizes)
 
 
 def read(path: Path, exe: AnyShapeExecutable) -> Trace:
-    """The trace in a file: on each line a JSON object, of sizes (``{"n": 3}``) or of shapes (``{"x": [3, 80]}``).
-
-    Raises ``UsageError`` for a line that is neither, and ``InputError`` for sizes that the model does not take.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"cannot read {quote(path)}: {reason}", code="GPC2004") from None
-    found = tuple(
-        _sizes(line, f"--shapes-from {quote(path)}, line {number}", exe)
-        for number, line in enumerate(lines[:MOST_LINES], start=1)
-        if line.strip()
-    )
-    if not found:
-        raise UsageError(f"--shapes-from {quote(path)}: no sizes in it", code="GPC2035")
-    return Trace(path, found)
-
-
-def _sizes(line: str, where: str, exe: AnyShapeExecutable) -> dict[str, int]:
-    try:
-        given = json.loads(line)
-    except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
-        names = ", ".join(map(quote, exe.dims))
-        raise UsageError(f"{where}: a JSON object with a size for each of {names} expected", code="GPC2035")
-    return exe.sizes_from(given, where)
+    """The trace in a file, see ``gpucomp.ir.traces``. Raises the same errors."""
+    return Trace(path, tuple(exe.sizes_in(traces.given_sizes(path))))
 
 
 def feeds(trace: Trace, exe: AnyShapeExecutable) -> Callable[[Mapping[str, int]], dict[str, np.ndarray]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle
 
@@ -14,6 +14,7 @@ from gpucomp.ir.dim import Dim
 Extent = int | Dim
 Sizes = Mapping[str, int]  # of a run, by the names of the dimensions
 APART = (11, 13, 17, 19, 23, 29)  # sizes that are neither each other's nor a model's own
+FEW_AND_MANY = (0.15, 0.9)  # of a range, or of the usual sizes
 USUAL = (0, 16, 224)  # the smallest, a short text, a small image
 
 
@@ -22,11 +23,13 @@ class OpenShapes:
     """What the shapes of a model's inputs may be.
 
     ``said`` tells for each dimension who declared it. ``unlisted`` has the given shapes of inputs that are not tensors.
+    ``usual`` has the sizes that runs are expected to have, by the product of each, for what decides only speed.
     """
 
     shapes: Mapping[str, tuple[Extent, ...]]
     said: Mapping[str, str]
     unlisted: Mapping[str, object]
+    usual: tuple[Sizes, ...] = field(default=(), compare=False)
 
     @cached_property
     def dims(self) -> dict[str, Dim]:
@@ -108,6 +111,10 @@ class OpenShapes:
         found = self.sizes({name: given[name] for name in self.shapes})
         return {name: found[name] for name in self.dims}
 
+    def with_usual(self, usual: Sequence[Sizes]) -> OpenShapes:
+        """These shapes, of which runs are expected to have ``usual`` ones, each as often as it comes."""
+        return replace(self, usual=tuple(sorted(usual, key=lambda sizes: math.prod(sizes.values()))))
+
     def at(self, sizes: Mapping[str, object]) -> dict[str, object]:
         """The shapes of all inputs at ``sizes``, as ``compile`` takes them."""
         fixed = {
@@ -120,19 +127,25 @@ class OpenShapes:
         return {name: dim.nearest(0) for name, dim in self.dims.items()}
 
     def spread(self, example: Sizes) -> Iterator[dict[str, int]]:
-        """Sizes to choose schedules for: ``example``, then small and large ones, each with all dimensions alike."""
+        """Sizes to choose schedules for: ``example``, then small and large ones: usual ones, or of all dimensions alike."""
         yield dict(example)
-        for share in (0.15, 0.9):
+        for share in FEW_AND_MANY:
+            if self.usual:
+                yield dict(self.usual[int(share * len(self.usual))])
+                continue
             yield {
                 name: dim.nearest(round(max(dim.low, 1) ** (1 - share) * dim.high**share))
                 for name, dim in self.dims.items()
             }
 
     def examples(self) -> Iterator[dict[str, int]]:
-        """Sizes to try a model with: the middles of the ranges, then small ones that no other size is equal to, then usual ones.
+        """Sizes to try a model with: the middle of those that are usual, those of the ranges, then small ones that no other size
+        is equal to, then common ones.
 
         Not all fit every model. What decides only speed is decided for the first that does.
         """
+        if self.usual:
+            yield dict(self.usual[len(self.usual) // 2])
         middles: dict[str, int] = {}
         for name, dim in self.dims.items():
             middle = dim.nearest(math.isqrt(max(dim.low, 1) * dim.high))

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpucomp.artifact.open_model import OpenModel
 from gpucomp.errors import InputError, UsageError, quote
+from gpucomp.ir import traces
 from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import OpenShapes
 from gpucomp.ir.size import Size
@@ -154,9 +155,9 @@ class AnyShapeExecutable(Executable):
         """The executable for one size of each dimension, compiled now unless it was before. Raises ``InputError``."""
         return self._at(self._shapes.checked(sizes))
 
-    def sizes_from(self, given: object, where: str) -> dict[str, int]:
-        """As ``OpenShapes.sizes_from``."""
-        return self._shapes.sizes_from(given, where)
+    def sizes_in(self, given: Mapping[str, traces.Given | None]) -> list[dict[str, int]]:
+        """As ``gpucomp.ir.traces.sizes_in``."""
+        return traces.sizes_in(given, self._shapes)
 
     def said(self, dim: str) -> str:
         """Who declared a dimension."""

@@ -2,14 +2,15 @@
 
 The schedules are those that are chosen for some examples. Of these, as few as possible are kept so that the largest ratio to
 the best known schedule, the regret, is small: greedily, each time the one that lessens it most (T. F. Gonzalez, "Clustering to
-minimize the maximum intercluster distance", 1985). Times are those of the engine's model.
+minimize the maximum intercluster distance", 1985). Times are those of the engine's model; but a schedule that was measured to
+be the best for an example is the best there, by as much as its record says.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,20 +25,26 @@ from gpucomp.kernel.example import example_of, has_sizes
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import Choice
+from gpucomp.schedule.records import Pick
 from gpucomp.schedule.space import Family, Schedule
 
 MOST = 3  # schedules of a kernel
 SMALL_REGRET = 1.1
+MEASURED = 0.99  # of the least estimate: what was measured to be the best is the best
 Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A schedule, written for ``example``, where the engine's problem is ``own``."""
+    """A schedule, written for ``example``, where the engine's problem is ``own``. ``choice`` says who chose it."""
 
-    schedule: Schedule
+    choice: Choice
     example: Sizes
     own: Any
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.choice.schedule
 
     def at(self, family: Family, problem: Any) -> float:
         """How many times as long as estimated its source takes at ``problem``."""
@@ -51,9 +58,13 @@ Times = Mapping[_Candidate, float]
 class Variant:
     """A schedule, and the example that it was chosen for. It is used from ``start`` points of the kernel on."""
 
-    schedule: Schedule
+    choice: Choice
     example: Sizes
     start: int
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.choice.schedule
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,7 @@ def variants_of(
         return None
     found: list[_Candidate] = []
     best: list[float] = []
+    records: list[Pick | None] = []
     problems = []
     for sizes in examples:
         with exemplified(sizes):
@@ -103,7 +115,8 @@ def variants_of(
             else:
                 fit = None
                 best.append(us(other.family, other.family.problem(example), other.schedule))
-            found.append(_Candidate(first.schedule if fit is None else fit, sizes, problem))
+            found.append(_Candidate(_adapted(other, first, fit), sizes, problem))
+            records.append(other.pick if fit == other.schedule and _is_of(other, problem) else None)
     candidates: list[_Candidate] = []
     for one in found:
         if not any(one.schedule == kept.schedule and one.at(family, kept.own) == 1 for kept in candidates):
@@ -112,11 +125,30 @@ def variants_of(
     for number, (problem, us) in enumerate(problems):
         times.append({one: us(family, problem, one.schedule) * one.at(family, problem) for one in candidates})
         best[number] = min(best[number], *times[number].values())
+        if (pick := records[number]) is not None:
+            default = us(family, problem, family.default(problem, limits).numbers)
+            own = next(one for one in candidates if one.schedule == found[number].schedule)
+            best[number] = min(pick.ratio * default, MEASURED * best[number])
+            times[number] = {**times[number], own: best[number]}
     if not all(map(math.isfinite, best)):
         return None
     kept = _fewest(candidates, times, best)
     regrets = tuple((e, min(t[one] for one in kept) / b) for e, t, b in zip(examples, times, best, strict=True))
     return Variants(kernel, points, _table(points, kept, examples, times), regrets)
+
+
+def _adapted(other: Choice, first: Choice, fit: Schedule | None) -> Choice:
+    """The choice of ``fit``, which is ``other`` or a change of it; without one it is ``first``."""
+    if fit is None:
+        return first
+    if fit == other.schedule:
+        return replace(other, packing=first.packing)
+    return replace(other, schedule=fit, tier="analytic", packing=first.packing, pick=None)
+
+
+def _is_of(choice: Choice, problem: Any) -> bool:
+    """Whether a record of this very problem says that the choice is the best."""
+    return choice.pick is not None and dict(choice.pick.problem) == dict(problem.numbers)
 
 
 def _model(example: Kernel, target: Target) -> Callable[[Family, Any, Schedule], float]:
@@ -203,6 +235,6 @@ def _table(
     for count, one in rows:
         if last is None or one is not last[1]:
             start = 0 if last is None else math.isqrt(max(last[0], 1) * count) + 1
-            variants.append(Variant(one.schedule, one.example, start))
+            variants.append(Variant(one.choice, one.example, start))
         last = count, one
     return tuple(variants)

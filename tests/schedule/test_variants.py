@@ -9,6 +9,9 @@ import gpucomp
 from gpucomp import targets
 from gpucomp.errors import KernelBuildError
 from gpucomp.schedule import variants
+from gpucomp.schedule.engine_hash import engine_hash
+from gpucomp.schedule.records import Pick, Picks, device_of
+from gpucomp.tuning.tuner import tasks_in
 from tests.onnx_builders import model, node, value
 
 K, N = 384, 1536
@@ -70,6 +73,26 @@ def test_no_variant_has_more_sums_than_registers(tmp_path):
     schedules = [kernel.schedule for kernel in exe.contents().plan.kernels]
     assert len(schedules) > 1
     assert all(s["mr"] * s["nv"] + s["nv"] + 1 <= 32 for s in schedules)
+
+
+def test_a_record_of_an_example_is_the_best_there(product):
+    """The model prefers larger tiles by far; what was measured for these sizes decides."""
+    target, picks = targets.resolve("cpu"), []
+    few, many = (tasks_in(product, target, shapes={"x": (m, K)})[1][0] for m in (60, 900))
+    slow = {**few.default.schedule, "tile_m": 8}
+    for task, schedule in ((few, few.default.schedule), (many, slow)):
+        family, problem = task.default.family, task.problem(task.default.family).numbers
+        picks.append(Pick(task.label, problem, device_of(target), family.title, schedule, engine_hash(family), "", 0.5))
+    shapes, usual = {"x": (gpucomp.Dim("m", 1, 8192), K)}, [{"m": 60}, {"m": 60}, {"m": 900}]
+    exe = gpucomp.compile(product, target="cpu", shapes=shapes, records=Picks.of(picks), shapes_from=usual)
+    [found] = choices(exe)
+    plan = exe.contents().plan
+
+    last = plan.kernels[found.kernels[-1]]
+    assert last.schedule == slow
+    assert last.tier.startswith("nearest")
+    assert found.regrets[-1] == ((900,), 1.0)
+    assert exe.at(m=900).plan.kernels[found.kernel].name == last.name
 
 
 def test_results_are_right_on_both_sides_of_a_change(product, monkeypatch):
