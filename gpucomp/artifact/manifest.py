@@ -41,6 +41,7 @@ MAX_BYTES = 64 << 20  # size of the manifest
 MAX_VALUES = 3_000_000  # values in the manifest, approximately: each takes some tens of bytes when it is parsed
 MAX_DEPTH = 16  # nested lists of an attribute
 MAX_SIZE = 1 << 48  # bytes of a buffer
+MAX_WORK = 1 << 100  # operations, or bytes to move, of which only people read: more than any kernel has
 MAX_RANK = 32
 MAX_STRINGS = 1 << 24
 MAX_NUMBERS = 10_000  # that a run gives a kernel
@@ -182,6 +183,7 @@ def _base64(text: str, where: str) -> bytes:
 
 
 _SIZE = _integer(0, MAX_SIZE)
+_WORK = _integer(0, MAX_WORK)
 _SHAPE = _list(_SIZE, most=MAX_RANK)
 _TEXTS = _list(_text)
 _BUFFER = _record(
@@ -238,8 +240,8 @@ _KERNEL = _record(
         "schedule": _table(_key, _integer(-(1 << 62), 1 << 62)),
         "tensor_maps": _list(_TENSOR_MAP, most=16),
         "programmatic": _flag,
-        "operations": _SIZE,
-        "traffic": _SIZE,
+        "operations": _WORK,
+        "traffic": _WORK,
         "arithmetic": _one_of("", *DTYPES),
         "numbers": _numbers,
     },

@@ -307,11 +307,11 @@ def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
     extents = [a.extent for a in found[0].axes]
     if any(not same_shape([a.extent for a in r.axes], extents) for r in found):
         return None
-    if any(_slides(r, domain) for r in found):
-        return None  # depthwise convolution: neighbouring results share what they read
     places = set(domain)
     rows = tuple(v for v in domain if any(v in r.free for r in found))
     rest = tuple(v for v in domain if v not in rows)
+    if not rest and any(_slides(r, domain) for r in found):
+        return None  # depthwise convolution: neighbouring results share what they read
     if rest and not same_shape([v.extent for v in rest], extents):
         return None
     if any(r.free - places for r in found):

@@ -14,6 +14,7 @@ from gpucomp.kernel.grouping import MAX_PARAMS, MAX_STORES, Policy
 from gpucomp.kernel.interpreter import run_steps
 from gpucomp.kernel.partition import partition
 from gpucomp.lowering import kernels_of
+from gpucomp.schedule.analytic import operations
 from gpucomp.targets import resolve
 from tests.graphs import interpret, random_graph, tensor, weight
 
@@ -48,6 +49,22 @@ def test_a_residual_block_is_one_kernel_a_convolution(rng):
     steps = check(Graph((x,), (ops.Relu(ops.Add(b, x)),)), rng)
 
     assert [swallowed(s) for s in steps] == [["Conv", "Add", "Relu"], ["Conv", "Add", "Add", "Relu"]]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_norm_of_groups_of_channels_computes_each_statistic_once(rng, joined):
+    """Channels last, seen as groups: the row and the column of a group share an index, but no two groups share a number."""
+    x = tensor("x", 1, 7, 5, 6)
+    a = ops.Concat(ops.Neg(x), ops.Relu(x), axis=3) if joined else ops.Neg(x)
+    channels = a.shape[3]
+    rows = ops.Reshape(ops.Transpose(a, perm=(0, 3, 1, 2)), shape=(1, 3, channels // 3 * 35))
+    back = ops.Reshape(ops.LayerNorm(rows, axis=2, epsilon=1e-5), shape=(1, channels, 7, 5))
+
+    steps = check(Graph((x,), (ops.Transpose(back, perm=(0, 2, 3, 1)),)), rng)
+
+    (norm,) = [step.kernel for step in steps if "LayerNorm" in swallowed(step)]
+    assert norm.family == "norm"
+    assert operations(norm) < 40 * channels * 35
 
 
 @pytest.mark.parametrize("first", ["indices", "values"])

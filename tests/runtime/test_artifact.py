@@ -81,6 +81,15 @@ def test_contents_come_back_as_they_went_in(saved):
         assert after.weights[name].tobytes() == array.tobytes()
 
 
+def test_counts_of_work_are_no_sizes(tmp_path):
+    """What is compiled and saved can be loaded, however much there is to do."""
+    before = contents()
+    kernels = tuple(replace(k, operations=1 << 60, traffic=1 << 60) for k in before.plan.kernels)
+    artifact.save(tmp_path / "m.gpuc", replace(before, plan=replace(before.plan, kernels=kernels)))
+
+    assert artifact.load(tmp_path / "m.gpuc").plan.kernels == kernels
+
+
 def test_weights_are_read_only_views_of_the_file_and_aligned(saved):
     weights = artifact.load(saved).weights
 
