@@ -216,4 +216,5 @@ def test_every_operator_of_the_standard_is_compared():
     own |= {"Copy", "Extremes", "Repeat"}  # a loop is compared as whole models, the others are parts of quantized ones
     own |= {"AdaptiveRoiAlign"}  # beside onnxruntime in test_regions.py
 
-    assert {name for name, _, _ in COMPARED} == set(OPS) - own
+    missing = "tests/ops/test_references_against_onnx.py: `translated` or `own` has every operator"
+    assert {name for name, _, _ in COMPARED} == set(OPS) - own, missing

@@ -121,7 +121,8 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
 def test_an_engine_of_a_gpu_is_its_template_its_space_its_hooks_and_what_those_import(package, changed, of):
     found = stale(package, list(FAMILIES.values()), changed)
 
-    assert {title for title, is_stale in zip(FAMILIES, found, strict=True) if is_stale} == of
+    engines = {title for title, is_stale in zip(FAMILIES, found, strict=True) if is_stale}
+    assert engines == of, f"the row of {changed} in tests/schedule/test_engine_hash.py has all that import it"
 
 
 def test_a_hash_follows_what_is_imported_by_what_is_imported(package):

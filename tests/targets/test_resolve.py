@@ -227,6 +227,11 @@ def test_a_mali_has_the_extensions_that_it_names():
     assert not found.prologues
 
 
+def test_every_cuda_architecture_has_its_rows():
+    assert set(cuda.FEATURES) == set(cuda.ARCHITECTURES), "FEATURES in gpucomp/targets/cuda.py"
+    assert set(cuda.DEVICES) == set(cuda.ARCHITECTURES), "CUDA in gpucomp/device/device.py"
+
+
 def test_who_has_dot_products_of_bytes_is_known_to_the_model():
     manifests = [opencl.manifest(flavour) for flavour in (*opencl.flavours(), *opencl.AMD)]
     manifests += [cuda.manifest(arch) for arch in cuda.ARCHITECTURES]
