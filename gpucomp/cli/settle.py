@@ -43,11 +43,15 @@ class Settled:
     @property
     def only_theirs(self) -> bool:
         """Whether gpucomp is right and the other program is wrong."""
-        return self.tolerance.allows(self.ours) and not self.tolerance.allows(self.theirs)
+        return self.ours_right and not self.tolerance.allows(self.theirs)
+
+    @property
+    def ours_right(self) -> bool:
+        return self.tolerance.allows(self.ours)
 
     @property
     def both_right(self) -> bool:
-        return self.tolerance.allows(self.ours) and self.tolerance.allows(self.theirs)
+        return self.ours_right and self.tolerance.allows(self.theirs)
 
     def told(self, against: str) -> str:
         """The verdict as a line."""
@@ -126,6 +130,17 @@ def neither_is_wrong(theirs: Traced, ours: Traced, tolerance: Tolerance) -> Roun
             if isinstance(verdict, Refusal) or not verdict.both_right:
                 return None
     return found
+
+
+def first_not_right(
+    theirs: Traced, ours: Traced, tensors: Sequence[str], tolerance: Tolerance
+) -> tuple[str, Settled | Refusal] | None:
+    """The first of ``tensors`` that gpucomp computes wrong from its own operands, or of which f64 does not tell, if any."""
+    for name in tensors:
+        verdict = settle(theirs, ours, name, tolerance)
+        if isinstance(verdict, Refusal) or not verdict.ours_right:
+            return name, verdict
+    return None
 
 
 def settle(theirs: Traced, ours: Traced, tensor: str, tolerance: Tolerance) -> Settled | Refusal:

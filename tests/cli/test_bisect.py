@@ -16,7 +16,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from gpucomp import cli, compiler, lowering, ops, targets
+from gpucomp.cli import bisect as bisecting
 from gpucomp.cli import compare, cut, reproduce
+from gpucomp.cli import settle as settling
 from gpucomp.cli.blame import IMPORT, PLAN, Blame, blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.cli.cut import Case
@@ -144,9 +146,9 @@ def test_the_tolerance_is_that_of_the_precision(precision, wanted, command):
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, 0), (1.1, 6)], ids=["right", "a tenth too large"])
 def test_bf16_is_right_within_its_roundings_and_a_tenth_is_wrong(factor, status, command, monkeypatch):
-    genuine = compare.onnxruntime_outputs
-    scaled = lambda *given, **named: {n: a * np.float32(factor) for n, a in genuine(*given, **named).items()}  # noqa: E731
-    monkeypatch.setattr(compare, "onnxruntime_outputs", scaled)
+    genuine = bisecting.Question.run
+    scaled = lambda *given: {n: a * np.float32(factor) for n, a in genuine(*given).items()}  # noqa: E731
+    monkeypatch.setattr(bisecting.Question, "run", scaled)
 
     assert command("--target", "cpu", "--precision", "bf16")[0] == status
 
@@ -457,9 +459,10 @@ def test_a_reference_that_is_wrong_is_told_from_gpucomp_and_not_cut(command, mon
 
     monkeypatch.setattr(compare, "answers", coarse)
 
-    code, out, _ = command("--target", "cpu", "--bisect", "-o", "found")
+    code, out, err = command("--target", "cpu", "--bisect", "-o", "found")
 
-    assert code == 6
+    assert (code, "GPC6001" in err) == (0, False)
+    assert out.splitlines()[-1].startswith("gpucomp is right: in f64, every operator gives what gpucomp has")
     assert "first wrong tensor: 't', of Tanh" in out
     assert out.count(": onnxruntime is wrong, gpucomp is right\n") == 1
     assert "not bisected: onnxruntime is wrong here, not gpucomp; compare with --against reference" in out
@@ -527,14 +530,53 @@ def test_a_difference_that_a_rounding_made_is_blamed_on_nothing(command, monkeyp
     onnx.save(counted(), "net.onnx")
     np.save("x.npy", TIES)
 
-    code, out, _ = command("--target", "cpu", "--against", "reference", "--input", "x=x.npy", "--bisect", "-o", "found")
+    code, out, err = command(
+        "--target", "cpu", "--against", "reference", "--input", "x=x.npy", "--bisect", "-o", "found"
+    )
 
     rounded = f"whole numbers first differ in 'f', of Floor: {TIES.size} of {TIES.size} elements, at most by 1."
-    assert code == 6
+    assert (code, "GPC6001" in err) == ((6, True) if faulty else (0, False))
+    assert ("gpucomp is right" in out.splitlines()[-1]) is not faulty
+    assert ("'y', of Add: in f64" in out and ": gpucomp is wrong" in out) is faulty
     assert "first wrong tensor: 's', of Sub" in out
     assert rounded in out.partition("\ncut from")[0]
     assert ("Neither is wrong" in out) == ("# A model that is not wrong" in (tmp_path / "found/README.md").read_text())
     assert ("Neither is wrong" in out) is not faulty
+
+
+@pytest.mark.parametrize("unsettled", ["random", "fused"])
+def test_what_f64_does_not_tell_is_an_error(command, monkeypatch, unsettled):
+    """The other program's tanh is wrong. Behind it, a tensor of gpucomp cannot be settled, or its output is another one if
+    every tensor is an output."""
+    genuine, from_f64 = compare.answers, settling.settle
+
+    def coarse(model, inputs, against, *, optimised=True):
+        found = genuine(model, inputs, against, optimised=optimised)
+        return {name: a * np.float32(1.5) if name in ("t", "y") else a for name, a in found.items()}
+
+    def known(theirs, ours, tensor, tolerance):
+        return Refusal("RandomNormal is random") if tensor == "y" else from_f64(theirs, ours, tensor, tolerance)
+
+    run = bisecting.Question.run
+
+    def fused(question, model, inputs):
+        return {n: a + np.float32(len(model.graph.output) == 1) for n, a in run(question, model, inputs).items()}
+
+    monkeypatch.setattr(compare, "answers", coarse)
+    if unsettled == "random":
+        monkeypatch.setattr(settling, "settle", known)
+    else:
+        monkeypatch.setattr(bisecting.Question, "run", fused)
+
+    code, out, err = command("--target", "cpu")
+
+    assert (code, "GPC6001" in err) == (6, True)
+    assert "onnxruntime is wrong, gpucomp is right" in out
+    last = {
+        "random": "f64 does not tell which is right about 'y', of Sigmoid: RandomNormal is random",
+        "fused": "output 'y' is another one if less is fused: f64 does not tell whether it is right",
+    }
+    assert out.splitlines()[-1] == last[unsettled]
 
 
 # --- who is right, without a compiler
