@@ -54,11 +54,11 @@ from testing.wgmma_kernels import (
         (matmul(64, 64, 0, dtype=F16, b_transposed=True), "nothing to multiply"),
         (image((1, 9, 9, 8), 8, (3, 3), pad=1, dtype=F16), ""),
         (image((1, 9, 9, 4), 8, (3, 3), pad=1, dtype=F16), "4 channels of f16 are not a multiple of 16 bytes"),
-        (image((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16), "not the pixels of an NHWC image"),
+        (image((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16), "does not read the pixels of an NHWC image"),
         (image((1, 30, 30, 8), 8, (1, 1), stride=9, dtype=F16), "one load supports 1 to 8"),
         (image((1, 30, 300, 8), 8, (1, 2), dilation=256, dtype=F16), "too large for one load"),
         (image((1, 9, 9, 8), 8, (3, 3), pad=129, dtype=F16), "more than 127 pixels from the image's edge"),
-        (constant_b(with_math(grouped_conv((1, 5, 6, 8), 2, 5, (2, 2)))), "not the pixels of an NHWC image"),
+        (constant_b(with_math(grouped_conv((1, 5, 6, 8), 2, 5, (2, 2)))), "does not read the pixels of an NHWC image"),
     ],
 )
 def test_what_the_engine_refuses_and_why(kernel, reason):
@@ -73,8 +73,8 @@ def test_an_operand_that_is_computed_is_refused():
     a = call("max", kernel.body.a.value, 0)
     computed = replace(kernel, body=replace(kernel.body, a=cast(a, F32)))
 
-    assert "a is computed while it is loaded" in FAMILY.accepts(computed, TARGET.features)
-    with pytest.raises(ScheduleError, match="a is computed while it is loaded"):
+    assert "operand a is computed while it is loaded" in FAMILY.accepts(computed, TARGET.features)
+    with pytest.raises(ScheduleError, match="operand a is computed while it is loaded"):
         render(computed, TILE, TARGET, "k0", FAMILY)
 
 
@@ -98,7 +98,7 @@ def test_a_condition_that_is_no_edge_is_refused():
 
     found = form_of_a(replace(kernel, body=replace(body, a=narrower)))
 
-    assert found == Refusal("a has a guard that is not an edge of the image")
+    assert found == Refusal("operand a has a condition other than the edges of the image")
 
 
 def test_rows_that_overlap_are_no_matrix():

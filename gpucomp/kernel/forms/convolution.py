@@ -15,7 +15,8 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import packable
 from gpucomp.refusal import Refusal
 
-COMPUTED, NO_IMAGE = "a is computed while it is loaded", "a is not the pixels of an NHWC image"
+COMPUTED = "operand a is computed while it is loaded"
+NO_IMAGE = "operand a does not read the pixels of an NHWC image"
 
 
 @dataclass(frozen=True)
@@ -68,16 +69,16 @@ def pixels_read(
     walk = [v for v in (number.axis, row.axis, column.axis) if v is not None]
     depth = [v for v in (row.tap, column.tap, channel.tap) if v is not None]
     if walk != list(m) or depth != list(k) or channel.axis or number.tap:
-        return Refusal(f"{NO_IMAGE}, in order")
+        return Refusal(f"{NO_IMAGE} in the order of its axes")
     if any(isinstance(number, Size) for p in (number, row, column, channel) for number in p.numbers):
-        return Refusal("a reads an image at steps that each run decides")
+        return Refusal("each run decides the window, the stride, the dilation or the padding")
     if number != _Position(number.axis, 1, None, 1, 0) or channel != _Position(None, 1, channel.tap, 1, 0):
-        return Refusal("a reads a part of an image")
+        return Refusal("operand a reads only a part of the image")
     if not same(number.out, n) or not same(channel.taps, c):
-        return Refusal("a reads a part of an image")
+        return Refusal("operand a reads only a part of the image")
     edges = [e for place, extent in ((places[1], h), (places[2], w)) for e in _edges(place, extent)]
     if any(_not_negative(g) not in edges for g in guards):
-        return Refusal("a has a guard that is not an edge of the image")
+        return Refusal("operand a has a condition other than the edges of the image")
     return Pixels(
         value.source,
         value.dtype,
@@ -105,26 +106,30 @@ def winograd_pixels(
     """
     body = kernel.body
     if body.acc.dtype is not F32 or body.math != "strict":
-        return Refusal("it is for strict f32 only: otherwise matrix units are faster")
+        return Refusal("Winograd's algorithm is only for f32 that is not rounded: otherwise matrix units are faster")
     found = pixels_of(kernel)
     if isinstance(found, Refusal):
         return found
     filters = uncast(body.b).dtype
     if found.dtype not in dtypes or not (filters is found.dtype or (wide_filters and filters is F32)):
         known = " or ".join(map(str, dtypes))
-        return Refusal(f"pixels and filters are {known}, not {found.dtype} and {filters}")
+        return Refusal(f"pixels and filters of {known} expected, found {found.dtype} and {filters}")
     even = found.steps[0] == found.steps[1]
     if found.window != (3, 3) or not even or found.steps[0] not in steps or found.dilations != (1, 1):
         known = " or ".join(map(str, steps))
         return Refusal(
-            f"a window of {found.window}, steps of {found.steps}, dilations of {found.dilations}: "
-            f"3 x 3, steps of {known} and no dilation are expected"
+            f"a window of 3 x 3, strides of {known} and no dilation expected, found a window of {_sides(found.window)}, "
+            f"strides of {_sides(found.steps)}, dilations of {_sides(found.dilations)}"
         )
     if not packable(kernel, "b"):
-        return Refusal("its filters are not constants, so they cannot be transformed when the model is compiled")
+        return Refusal("the filters are not constants, so they cannot be transformed when the model is compiled")
     if not empty and any(is_zero(v.extent) for v in (*body.m, *body.n, *body.k)):
         return Refusal("there is nothing to multiply")
     return found
+
+
+def _sides(pair: tuple[int, int]) -> str:
+    return f"{pair[0]} x {pair[1]}"
 
 
 def winograd_sizes(kernel: Kernel[Contraction], form: Pixels) -> dict[str, int]:
@@ -151,7 +156,7 @@ def packed_filters(kernel: Kernel[Contraction], shape: tuple[int, ...], engine: 
     found = [k for k in sources if kernel.params[k].shape == shape]
     if len(sources) != 1 or not found:
         raise ScheduleError(
-            f"{engine} reads filters transformed to {shape}: pack the kernel as the engine requires", code="GPC8001"
+            f"{engine} reads constant filters of shape {shape}: pack the kernel for this engine first", code="GPC8001"
         )
     return found[0]
 

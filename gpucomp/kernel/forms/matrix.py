@@ -42,7 +42,7 @@ def matrix_of(kernel: Kernel[Contraction], operand: str) -> Matrix | Refusal:
     body = kernel.body
     value = uncast(body.a if operand == "a" else body.b)
     if not isinstance(value, Load):
-        return Refusal(f"{operand} is computed while it is loaded")
+        return Refusal(f"operand {operand} is computed while it is loaded")
     span_axes = body.m if operand == "a" else body.n
     return _matrix(kernel, value.source, value.index, (body.batch, span_axes, body.k), operand, "in depth")
 
