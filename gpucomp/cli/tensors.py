@@ -94,7 +94,7 @@ def _advice(name: str, sizes: str) -> str:
         said = quote(given[0]) if given else quote(sizes)
         return f"; {said}: a size that each run decides is {{n}}, {{n:1..8}}, or with a multiple {{n:32..1536:32}}"
     if re.search(r"-\s*\d|\bdyn|\?|\*", sizes):
-        return "; sizes are fixed when a model is compiled: give a number for each open dimension"
+        return "; give a number for each open dimension, or {n} for a size that each run decides"
     if re.fullmatch(r"[\[(]?\s*\d+(\s*[,;X*]\s*\d+)*\s*,?[\])]?", sizes):
         return f"; sizes have x between them: --shapes {name}:{'x'.join(re.findall(r'[0-9]+', sizes))}"
     return ""

@@ -208,8 +208,8 @@ def test_shapes_may_be_one_list_as_for_trtexec():
     [
         ("input:1,576", "sizes have x between them: --shapes input:1x576"),
         ("input:(1, 576)", "sizes have x between them: --shapes input:1x576"),
-        ("input:-1x576", "sizes are fixed when a model is compiled"),
-        ("input:dynamic", "sizes are fixed when a model is compiled"),
+        ("input:-1x576", r"a number for each open dimension, or \{n\} for a size that each run decides"),
+        ("input:dynamic", r"a number for each open dimension, or \{n\} for a size that each run decides"),
     ],
 )
 def test_shapes_as_other_programs_write_them_are_explained(text, advice):

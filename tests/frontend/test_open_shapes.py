@@ -4,6 +4,7 @@ import pytest
 
 from gpucomp import Dim
 from gpucomp.errors import UsageError
+from gpucomp.frontend.onnx.loader import load
 from gpucomp.frontend.onnx.open_shapes import declared_outputs, open_shapes
 from gpucomp.ir.dims import has_dims
 from tests.onnx_builders import model, node, value
@@ -89,6 +90,11 @@ def test_outputs_have_the_dimensions_of_inputs_with_the_same_name():
 def test_a_contradiction_is_told(shapes, message):
     with pytest.raises(UsageError, match=message):
         open_shapes(two_inputs(), shapes, {})
+
+
+def test_a_negative_size_is_told_with_what_may_stand_there():
+    with pytest.raises(UsageError, match=r"GPC2110 .* give a number for each, or a name such as 'n'"):
+        load(two_inputs(), shapes={"x": (-1, 3, 4, 5)})
 
 
 def test_an_input_without_a_rank_must_be_given():

@@ -34,8 +34,8 @@ class Symbols:
         where = f"shapes: input {quote(info.name)}"
         if any(d < 0 for d in given):
             raise UsageError(
-                f"{where}: {_text(given)} has a negative dimension; sizes are fixed when a model is compiled, so give a "
-                "number for each",
+                f"{where}: {_text(given)} has a negative dimension; give a number for each, or a name such as 'n' for a "
+                "size that each run decides",
                 code="GPC2110",
             )
         if not info.type.tensor_type.HasField("shape"):
