@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp import files
+from gpucomp.errors import several
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
 from gpucomp.tuning.analysis import FAST, NEAR, Importance, dependence, importance, neighbours
@@ -103,10 +104,11 @@ def space(
     fastest = [(f"{seconds[p] / best:.3f}", *_labels(named, candidates, p)) for p in order if np.isfinite(seconds[p])]
     count, near = int(np.isfinite(seconds).sum()), int((seconds <= NEAR * best).sum())
     fails = "" if failed is None else f", {int(failed.sum())} failed"
-    close = f"{near} of them take at most {NEAR:g} times the best time."
+    close = f"{near} of them take{'s' if near == 1 else ''} at most {NEAR:g} times the best time."
     return [
         page.paragraph(
-            f"{len(candidates)} points {'that the search tried' if sampled else 'in the file'}, {count} measured{fails}. {close}"
+            f"{several(len(candidates), 'point')} {'that the search tried' if sampled else 'in the file'}, {count} measured"
+            f"{fails}. {close}"
         ),
         *_drawn(candidates, seconds, failed, named, sampled=sampled),
         page.heading("One parameter away from the winner", 3),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import html
 import re
 
+import numpy as np
 import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning import choice, study_page
+from gpucomp.tuning import page as page_of_searches
+from gpucomp.tuning.space import Candidates
 from testing.kernels import matmul
 from tests.tuning.fakes import Builders, Device
 from tests.tuning.test_study import KERNEL, M, N, right, speeds, study, texts
@@ -162,6 +165,12 @@ def test_a_small_sample_has_no_shares_of_variance_and_is_no_space(tmp_path, monk
     assert "Share of the variance" not in page
     assert "points that the search tried" in page
     assert "in the file" not in page
+
+
+def test_one_point_is_no_points():
+    said = page_of_searches.space(Candidates(("a",), np.array([[1]])), np.array([2.0]), sampled=True)[0]
+
+    assert "1 point that the search tried, 1 measured. 1 of them takes at most" in said
 
 
 def test_the_values_of_a_parameter_have_the_number_of_their_points(tmp_path):
