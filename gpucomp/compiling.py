@@ -55,8 +55,7 @@ def compile(
     specialise  with a ``Dim`` in ``shapes``: ``declared``, a program for each of ``specialise_for`` too; ``background``, also for
               sizes that are run often, by a thread. Used if measured to be faster: see ``exe.report()``
     specialise_for  sets of sizes: each ``{"h": 224, "w": 224}``, or shapes: ``{"x": (1, 3, 224, 224)}``
-    shapes_from  with a ``Dim`` in ``shapes``: sets of sizes that runs will have, as in ``specialise_for``, or a file with one on
-              each line as JSON. Schedules are chosen for the middle of them, and for small and large ones
+    shapes_from  sets of sizes that runs will have, or a file with one on each line as JSON: what schedules are chosen for
 
     The same call gives the artefact that it gave before, from GPUCOMP_CACHE, unless there is an ``observer``.
 
@@ -68,17 +67,8 @@ def compile(
     records that cannot be read.
     """
     require_specialise(specialise, specialise_for, has_dims(shapes))
-    usual = given_sizes(shapes_from) if shapes_from else {}
-    if usual and not has_dims(shapes):
-        raise UsageError(
-            'shapes_from needs sizes that each run decides: give shapes such as {"x": (gpucomp.Dim("n", 1, 8), 3)}',
-            code="GPC2028",
-            in_shell="--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}",
-        )
     how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
-    declared: dict[str, Any] = {"specialise_for": specialise_for} if specialise_for else {}
-    if usual:
-        declared["usual"] = usual
+    declared = _declared(specialise_for, shapes_from, has_dims(shapes))
     entry = entry_for(model, target, {"shapes": shapes, **how, **declared}, records) if observer is None else None
     exe = entry.find() if entry is not None else None
     how |= {"target": target, "records": records}
@@ -93,6 +83,20 @@ def compile(
     if isinstance(exe, AnyShapeExecutable):
         exe.specialise(background=specialise == "background")
     return exe
+
+
+def _declared(
+    specialise_for: Sequence[Mapping[str, Any]], shapes_from: str | Path | Sequence[Mapping[str, Any]], any_size: bool
+) -> dict[str, Any]:
+    """The sizes that are given, as arguments of the compiler. Raises ``UsageError`` (GPC2028) if no run decides any."""
+    if shapes_from and not any_size:
+        raise UsageError(
+            'shapes_from needs sizes that each run decides: give shapes such as {"x": (gpucomp.Dim("n", 1, 8), 3)}',
+            code="GPC2028",
+            in_shell="--shapes-from needs a model for any size: give --shapes such as x:{n:1..8}x3x{h}",
+        )
+    found: dict[str, Any] = {"specialise_for": specialise_for} if specialise_for else {}
+    return found | ({"usual": given_sizes(shapes_from)} if shapes_from else {})
 
 
 def _again(
