@@ -17,13 +17,16 @@ import numpy as np
 
 from gpucomp import compiler, targets
 from gpucomp.compiler import Lowered
+from gpucomp.compiling import compile
 from gpucomp.device.target import Target
 from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.ir.dims import has_dims
 from gpucomp.kernel.step import KernelStep
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
-from gpucomp.tuning import choice, engines, fleet, records
+from gpucomp.tuning import any_size, choice, engines, fleet, records
+from gpucomp.tuning.any_size import TunedSizes
 from gpucomp.tuning.choice import Comparison, Verdict
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.records import Known, Store
@@ -186,7 +189,8 @@ def tune(
     keep_fp32: Sequence[str] = (),
     options: TuneOptions | None = None,
     watch: Watch | None = None,
-) -> Tuned:
+    shapes_from: str | Path | Sequence[Mapping[str, Any]] = (),
+) -> Tuned | TunedSizes:
     """Search schedules for a model's kernels on a device of this machine.
 
     budget   seconds for the whole run; without it and ``trials``, the search ends when the next batch is expected to save < 0.1 %
@@ -195,6 +199,8 @@ def tune(
              ``gpucomp.compile``
     options  all other ``TuneOptions``; its budget and trials are used if they are not given here
     watch    called with the ``State`` during the search
+    shapes   as for ``gpucomp.compile``. With a ``Dim``, there is a search at each of a few sizes, and the result is ``TunedSizes``
+    shapes_from  with a ``Dim``: sizes that runs will have, as for ``gpucomp.compile``, which then needs them too
 
     Raises the same errors as ``gpucomp.compile``, and ``RecordError`` if records cannot be read or written.
     """
@@ -206,10 +212,22 @@ def tune(
         chosen = replace(chosen, trials=trials)
     place = Path(records)
     targets.require_compiler(device)
-    lowered, tasks = tasks_in(
-        model, device, shapes=shapes, constants=constants, precision=precision, keep_fp32=keep_fp32
-    )
-    return search(lowered, tasks, device, place, chosen, precision=precision, watch=watch or (lambda state: None))
+    how: dict[str, Any] = {"constants": constants, "precision": precision, "keep_fp32": keep_fp32}
+    seen = watch or (lambda state: None)
+
+    def at(part_shapes: Mapping[str, Any] | None, part_options: TuneOptions) -> Tuned:
+        lowered, tasks = tasks_in(model, device, shapes=part_shapes, **how)
+        return search(lowered, tasks, device, place, part_options, precision=precision, watch=seen)
+
+    if not has_dims(shapes):
+        return at(shapes, chosen)
+    parts = any_size.parts_of(model, shapes or {}, constants, shapes_from)
+
+    def compiled() -> Executable:
+        wanted: dict[str, Any] = {"shapes": shapes, "shapes_from": shapes_from, "records": place}
+        return compile(model, target=target, **wanted, **how)
+
+    return any_size.tune(lambda part, own: at(part.shapes, own), compiled, parts, chosen, place)
 
 
 def search(

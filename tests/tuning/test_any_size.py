@@ -1,0 +1,86 @@
+"""A model for any size is tuned at the sizes that its schedules are chosen for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpucomp
+from gpucomp.errors import InputError
+from gpucomp.tuning import any_size, choice, tuner
+from gpucomp.tuning.study import Rules
+from gpucomp.tuning.tuner import TuneOptions
+from tests.onnx_builders import model, node, value
+
+WEIGHTS = np.random.default_rng(3).standard_normal((23, 37)).astype(np.float32)
+PRODUCT = model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["m", 23])], [value("y", None)], {"w": WEIGHTS})
+SHAPES = {"x": (gpucomp.Dim("m", 1, 300), 23)}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(tuner, "RULES", Rules(least=2, most=2))
+    monkeypatch.setattr(tuner, "PROFILES", 1)
+    monkeypatch.setattr(tuner, "MODEL_S", 0.05)
+    monkeypatch.setattr(choice, "PROCESSES", 1)
+    monkeypatch.setattr(choice.final, "__kwdefaults__", {"processes": 1, "rounds": 3, "seconds": 0.05})
+
+
+def test_each_set_of_sizes_is_searched_and_the_result_runs_at_all(tmp_path, quick):
+    usual = [{"m": 9}] * 4 + [{"m": 50}] * 4 + [{"m": 201}] * 4
+    tuned = gpucomp.tune(
+        PRODUCT,
+        target="cpu",
+        shapes=SHAPES,
+        shapes_from=usual,
+        trials=9,
+        records=tmp_path / "r",
+        options=TuneOptions(sampler="random", builders=1, lock=tmp_path / "lock"),
+    )
+
+    assert [sizes for sizes, _ in tuned.parts] == [{"m": 50}, {"m": 9}, {"m": 201}]
+    kernels = {study.task.kernel.digest for _, part in tuned.parts for study in part.state.studies}
+    assert len(kernels) == 3
+    assert all(part.state.trials >= 2 for _, part in tuned.parts)
+    for m in (1, 9, 300):
+        x = np.random.default_rng(m).standard_normal((m, 23)).astype(np.float32)
+        np.testing.assert_allclose(tuned.executable.run({"x": x})["y"], x @ WEIGHTS, rtol=1e-4, atol=1e-4)
+
+
+def test_without_a_trace_the_examples_of_the_ranges_are_searched():
+    parts = any_size.parts_of(PRODUCT, SHAPES)
+
+    assert parts[0].sizes == {"m": 17}
+    assert [part.shapes for part in parts] == [{"x": (part.sizes["m"], 23)} for part in parts]
+    assert min(p.sizes["m"] for p in parts) < 5 < 150 < max(p.sizes["m"] for p in parts)
+
+
+def test_sizes_that_break_a_condition_are_not_searched():
+    halves = model(
+        [node("Reshape", ["x", "two"], ["y"])], [value("x", ["m"])], [value("y", None)], {"two": np.array([2, -1])}
+    )
+
+    parts = any_size.parts_of(halves, {"x": (gpucomp.Dim("m", 1, 99),)})
+
+    assert parts
+    assert all(part.sizes["m"] % 2 == 0 for part in parts)
+
+
+def test_a_wrong_size_of_a_trace_is_told():
+    with pytest.raises(InputError, match=r"GPC2111 dimension 'm' is 301, 1 to 300 expected"):
+        any_size.parts_of(PRODUCT, SHAPES, shapes_from=[{"m": 301}])
+
+
+def test_budget_and_trials_are_divided_by_what_is_left(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(any_size.time, "monotonic", lambda: now[0])
+    shares = any_size.Shares(TuneOptions(budget=90.0, trials=10), 3)
+    ended = type("Ended", (), {"state": type("State", (), {"trials": 2})})
+
+    first = shares.next()
+    shares.note(ended)
+    now[0] = 10.0  # it ended early
+    second = shares.next()
+
+    assert (first.budget, first.trials, first.resume) == (30.0, 3, False)
+    assert (second.budget, second.trials, second.resume) == (40.0, 4, True)
