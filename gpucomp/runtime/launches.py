@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp.artifact.elf import Image
 from gpucomp.artifact.open_plan import Sized
-from gpucomp.artifact.plan import INPUT, NUMBERS, OUTPUT, TEMP, Launch, Plan
+from gpucomp.artifact.plan import INPUT, NUMBERS, OUTPUT, TEMP, Launch, Plan, Repeat
 from gpucomp.device import processor
 from gpucomp.runtime.estimates import Costs
 from gpucomp.runtime.native import Table, address_of
@@ -60,6 +60,7 @@ class _Rows:
         if image is not None:
             self.codes = {name: image.address(f"{name}.call") for name in {one.name for one in plan.kernels}}
         given = [(place, -1 - k) for k, where in self.places.items() if k < 0 for place in where]
+        self._buffers_in: dict[tuple[int, int], np.ndarray] = {}
         self.number_starts: np.ndarray | None = None  # of each kernel of the open plan, once it is known
         self.number_places, self.number_kernels = np.array(given, np.int64).reshape(-1, 2).T
         kinds = [b.kind for b in plan.buffers]
@@ -74,6 +75,27 @@ class _Rows:
     @cached_property
     def costs(self) -> Costs:
         return Costs(self.plan, self.numbers)
+
+    def buffers_in(self, first: int, last: int) -> np.ndarray:
+        """The places of all arguments that are buffers, in rows ``first .. last - 1``."""
+        if (first, last) not in self._buffers_in:
+            found = [
+                self.begins[row] + k
+                for row in range(first, last)
+                for k in range(len(self.plan.launches[self.numbers[row]].args))
+            ]
+            self._buffers_in[first, last] = np.array(found, np.int64)
+        return self._buffers_in[first, last]
+
+    def advancing(self, repeats: Sequence[Repeat]) -> set[int]:
+        """The buffers that advance with the steps of a loop."""
+        return {
+            position
+            for repeat in repeats
+            for launch, row in zip(self.plan.launches[repeat.first : repeat.last], repeat.advances, strict=True)
+            for position, advance in zip(launch.args, row, strict=True)
+            if advance
+        }
 
     @cached_property
     def segments(self) -> list[tuple[int, int, Launch | None]]:
@@ -138,11 +160,11 @@ class Launches:
             made.table.set_code(rows.of_kernel.get(choice.kernel, []), code)
         made._run_loops(sized, sized.nbytes, tasks)
         if rows.loops:
-            made.loop_table = LoopTable(rows.counts, made.loops)
+            made.loop_table = self.loop_table.with_loops(made.loops)
             made.table.loops = made.loop_table.address
-            for position, array in memory.items():
-                where = rows.places.get(position, [])
-                made.table.arguments[where] = address_of(array) + made.starts[where]
+            for position in rows.advancing(sized.repeats) & memory.keys():
+                where = rows.places[position]
+                made.table.arguments[where] = address_of(memory[position]) + made.starts[where]
         for position, array in filled.items():
             where = rows.filled[position]
             made.table.arguments[where] = address_of(array) + made.starts[where]
@@ -169,9 +191,8 @@ class Launches:
                 rows.plan, repeat, first, costs[first:last], tasks[first:last], nbytes, processor.second_cache()
             )
             self.loops.append(loop)
-            for row in range(first, last):
-                begin = rows.begins[row]
-                self.starts[begin : begin + len(advances[row])] = [repeat.start(a) for a in advances[row]]
+            moved = np.array([a for row in repeat.advances for a in row], np.int64)
+            self.starts[rows.buffers_in(first, last)] = np.maximum(-moved, 0) * max(repeat.count - 1, 0)
             costs[first:last] *= 0 if loop.alone else repeat.count
         if self.loops:
             self.late = {k: self.starts[where] for k, where in rows.moving.items() if self.starts[where].any()}

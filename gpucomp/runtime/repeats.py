@@ -105,15 +105,37 @@ class LoopTable:
     """``address`` of an array with the address of its loop, or 0, for each launch. ``arguments`` are the numbers of theirs."""
 
     def __init__(self, arguments: Sequence[int], loops: Sequence[Loop]) -> None:
-        self._pointers = np.zeros(len(arguments), np.uint64)
-        self._words: list[np.ndarray] = []
+        rows = [row for loop in loops for row in range(loop.first, loop.last)]
+        sizes = [ADVANCES + arguments[row] for row in rows]
+        self._begins = np.cumsum([0, *sizes])[:-1]  # of the words of each launch in a loop
+        self._words = np.zeros(sum(sizes), np.int64)  # what is no buffer does not advance
+        self._rows, self._count = rows, len(arguments)
+        told = [len(row) for loop in loops for row in loop.repeat.advances]
+        self._advances = np.array(
+            [b + ADVANCES + k for b, count in zip(self._begins, told, strict=True) for k in range(count)], np.int64
+        )
+        for at, row in zip(self._begins, rows, strict=True):
+            self._words[at + 4] = arguments[row]
+        self._fill(loops)
+
+    def with_loops(self, loops: Sequence[Loop]) -> LoopTable:
+        """The same launches, whose loops have other counts and advances."""
+        made = object.__new__(LoopTable)
+        made._begins, made._rows, made._advances, made._count = self._begins, self._rows, self._advances, self._count
+        made._words = self._words.copy()
+        made._fill(loops)
+        return made
+
+    def _fill(self, loops: Sequence[Loop]) -> None:
+        words, done = self._words, 0
         for loop in loops:
-            for row, advances in zip(range(loop.first, loop.last), loop.repeat.advances, strict=True):
-                words = np.zeros(ADVANCES + arguments[row], np.int64)  # what is no buffer does not advance
-                words[:ADVANCES] = loop.first, loop.last, loop.repeat.count, loop.alone + 2 * loop.turns, arguments[row]
-                words[ADVANCES : ADVANCES + len(advances)] = advances
-                self._pointers[row] = address_of(words)
-                self._words.append(words)
+            at = self._begins[done : done + loop.last - loop.first]
+            for word, number in enumerate((loop.first, loop.last, loop.repeat.count, loop.alone + 2 * loop.turns)):
+                words[at + word] = number
+            done += len(at)
+        words[self._advances] = [a for loop in loops for row in loop.repeat.advances for a in row]
+        self._pointers = np.zeros(self._count, np.uint64)
+        self._pointers[self._rows] = address_of(words) + 8 * self._begins
         self.address = address_of(self._pointers) if loops else 0
 
 
