@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -20,6 +21,7 @@ from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, Ten
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
 from gpucomp.kernel.interpreter import expected
 from gpucomp.kernel.sizes import Sizes, Tunables
+from gpucomp.kernel.source import statements
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
 from testing.tolerance import assert_matches
@@ -370,3 +372,17 @@ def test_scratch_that_the_stack_may_not_hold_is_refused() -> None:
 
     with pytest.raises(ScheduleError, match=f"{STACK_BYTES} are allowed"):
         emit(kernel, schedule, cpu.host(), "k")
+
+
+@pytest.mark.parametrize("label", ["Add f32[3,5]", "a\nret void", "@k0(", "b\u2028\r;", ""])
+def test_a_comment_gives_the_problem_and_the_schedule_and_changes_no_statement(label: str) -> None:
+    kernel = elementwise((3, 5), lambda a, b: a + b, F32, F32)
+    named, schedule = dataclasses.replace(kernel, label=label), default_schedule(kernel)
+
+    text, plain = (emit(one, schedule, cpu.host(), "k0").text for one in (named, kernel))
+
+    header, rest = text.split("\n\n", 1)
+    assert [line.split()[:2][-1] for line in header.split("\n")[1:]] == ["problem", "schedule", "engine"]
+    assert all(line.startswith("; ") for line in header.split("\n"))
+    assert rest.startswith("define void @k0(")
+    assert statements(text) == statements(plain)
