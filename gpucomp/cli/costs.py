@@ -53,7 +53,7 @@ def static(found: Sequence[Cost], target: Target) -> list[str]:
         *_totals(found, target, target.device, sum(1 for c in found if c.spent.spills)),
     ]
     lines.append(
-        "occ: work-items on a unit, of the most that it holds; waves: work-groups, of those that run at once; MMA, FFMA: "
+        "occ: work-items on a unit, of the most that it holds; waves: work-groups over those that run at once; MMA, FFMA: "
         "instructions in the machine code; LDG.128: share of the loads from global memory that move 16 bytes"
     )
     if any(c.spent.instructions is None for c in found):
@@ -74,14 +74,14 @@ def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
         known = [spent.registers, *compiled, _percent(spent.wide_share)]
         rows.append((*_launch(number, cost), *("-" if k is None else k for k in known), *_bounds(cost)))
     matrix = "WMMA" if "wmma" in target.features else "MFMA"
-    columns = ("VGPRs", "spilled", "LDS B", "waves", matrix) if amd else ("regs",)
+    columns = ("VGPRs", "spilled", "LDS B", "waves/SIMD", matrix) if amd else ("regs",)
     spilled = sum(1 for c in found if c.spent.spills) if listed else None
     lines = table((*LAUNCH, *columns, "16 B loads", *BOUNDS), rows, "kernels")
     lines += _totals(found, target, static_opencl.device_of(target), spilled)
     if listed:
         lines.append(
-            f"compiled by clang for {static_opencl.instruction_set(target)}; waves: number per SIMD; {matrix}: share of "
-            "all multiply-adds"
+            f"compiled by clang for {static_opencl.instruction_set(target)}; waves/SIMD: waves that a SIMD holds at once; "
+            f"{matrix}: share of all multiply-adds"
         )
     elif amd and amdgcn.compiler() is None:
         lines.append(

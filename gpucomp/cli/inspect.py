@@ -63,7 +63,7 @@ class _Inspect(click.Command):
 @click.option(
     "--why",
     is_flag=True,
-    help="Print what the analytic performance model says of every kernel (CUDA, AMD and Mali only).",
+    help="Print what the analytic model of a GPU says of every kernel (CUDA, AMD and Mali; for other targets: --node '*').",
 )
 @click.option("--spaces", is_flag=True, help="Print how many schedules every distinct kernel has.")
 @click.option(

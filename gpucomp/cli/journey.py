@@ -39,6 +39,7 @@ TIERS: Mapping[str, str] = {
     "nearest": "it was measured for the most similar problem on such a device",
     "portfolio": "most records of such devices agree on it",
     "analytic": "the analytic model expects it to be clearly faster than the default",
+    "estimates": "of the engines' defaults, it is the one that their estimates expect to be the fastest",
     "default": "no record answers, and no model predicts anything clearly faster: the engine's rule of thumb",
 }
 
@@ -225,7 +226,9 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
     if not (isinstance(step, KernelStep) and isinstance(plain, KernelStep)):
         return [f"On the host: {step.why or 'numpy runs it'}"]
     rendered = lowered.rendered[step]
-    found = rendered.source
+    found, tier = rendered.source, rendered.choice.tier
+    if tier == "analytic" and rendered.choice.family.estimate is not None:
+        tier = "estimates"  # the same tier, as ``choose`` has it for a CPU
     groups, items = ("x".join(map(str, axes)) for axes in (found.geometry.groups, found.geometry.items))
     schedule = " ".join(f"{k}={v}" for k, v in rendered.choice.schedule.items()) or "no parameters"
     lines = [
@@ -233,7 +236,7 @@ def _final(number: int, journey: Journey, lowered: Lowered, target: Target, name
         f"  made of   {_made_of(step, journey)}",
         f"  engine    {rendered.choice.family.title}",
         f"  schedule  {schedule}",
-        f"  chosen by {rendered.choice.said}: {TIERS.get(rendered.choice.tier, 'the device refused a larger one')}",
+        f"  chosen by {rendered.choice.said}: {TIERS.get(tier, 'the device refused a larger one')}",
         *(f"  not by    {reason}" for reason in rendered.choice.passed_over),
         f"  launch    {groups} work-groups of {items}",
     ]

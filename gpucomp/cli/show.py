@@ -80,7 +80,7 @@ def without_record(choices: Sequence[Choice]) -> list[str]:
     if not without:
         return []
     said = f"no record is used for {len(without)} of {len(choices)} kernels"
-    return [f"{said}: --node NAME says why for one, --why for all (GPU targets)"]
+    return [f"{said}: --node NAME says why for one, --node '*' for all"]
 
 
 def passes(records: Sequence[PassRecord]) -> list[str]:

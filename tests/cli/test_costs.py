@@ -100,7 +100,7 @@ def test_a_missing_disassembler_is_said(found, monkeypatch):
 @pytest.mark.parametrize("target", ["cpu", "opencl:generic"])
 def test_targets_without_ptxas_have_no_static_report(target):
     device = resolve(target)
-    with pytest.raises(UsageError, match="are for GPU targets: cuda:sm_XX"):
+    with pytest.raises(UsageError, match="this report is for GPU targets: cuda:sm_XX"):
         static.costs(lower(DIGITS, device, SHAPES), device)
 
 
@@ -227,3 +227,14 @@ def test_a_small_space_is_counted_and_a_large_one_estimated():
     assert int(counted) == sum(1 for _ in pool.legal(pool.problem(max_pool((1, 9, 9, 8), 3, 2, 1)), limits))
     assert estimated.startswith("~")
     assert int(estimated[1:]) > 0
+
+
+@pytest.mark.parametrize("arguments", [("inspect", "--why"), ("bench", "--static")])
+def test_a_processor_has_no_such_report_and_the_message_says_what_there_is(capfd, arguments):
+    name, option = arguments
+
+    code, _, err = command(capfd, name, DIGITS, *OPEN, option, "--target", "cpu")
+
+    assert code == 2
+    assert "error GPC2012: target cpu: this report is for GPU targets" in err
+    assert "`gpucomp inspect MODEL --node '*'` prints who chose each schedule" in err

@@ -316,3 +316,16 @@ def test_kernels_that_store_parts_of_the_same_concat_are_not_taken_for_each_othe
 
     (said,) = (line for line in lines if line.startswith("Kernel passes:"))
     assert said.startswith("Kernel passes: 0 of ")
+
+
+def test_why_a_processor_has_an_engine_is_not_said_of_the_model_of_gpus(inspected):
+    twice = [
+        node("Conv", ["x", "w"], ["c"], "first", pads=[1] * 4),
+        node("Conv", ["c", "w"], ["y"], "second", pads=[1] * 4),
+    ]
+
+    lines = inspected(model(twice, {"x": [1, 32, 40, 40]}, ["y"], w=weights(32, 32, 3, 3)), "--node", "second")
+
+    (chosen,) = [line for line in lines if "chosen by" in line]
+    told = "chosen by analytic: of the engines' defaults, it is the one that their estimates expect to be the fastest"
+    assert chosen.strip() == told
