@@ -176,6 +176,7 @@ def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:
     return count
 
 
+OF_ALL = ("optuna", "autotvm")  # formats whose one file holds all kernels
 DOCUMENTS: Mapping[str, Callable[[Sequence[Record]], dict[str, Any]]] = {"t4": t4, "kernel-tuner": kernel_tuner}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpucomp.errors import GpucompError
 from gpucomp.schedule.engine_hash import engine_hash
@@ -26,6 +26,15 @@ def refreshed(found: Iterable[Record], tasks: Sequence[Task]) -> tuple[list[Reco
         made.append({**record, "template": today} if changed else record)
         count += changed
     return made, count
+
+
+def stale(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> int:
+    """The number of trials and picks whose engine has changed, or is gone. ``hashes`` are today's, by kind of device."""
+    return sum(
+        record["kind"] in ("trial", "pick")
+        and hashes.get(record["device"]["kind"], {}).get(record["engine"]) != record["template"]
+        for record in found
+    )
 
 
 def _hash_of(record: Record, task: Task) -> str | None:

@@ -3,26 +3,73 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpucomp import config
 from gpucomp.cli import tensors
-from gpucomp.cli.options import PRECISION_HELP
+from gpucomp.cli.options import CONSTANTS_HELP, KEEP_FP32_HELP, PRECISION_HELP
 from gpucomp.cli.tables import exported, table
 from gpucomp.errors import UsageError, quote, several
 from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from gpucomp.schedule.records import Record
+    from gpucomp.tuning.tasks import Task
 
 
 @click.group()
 def records() -> None:
     """Show, compare and maintain tuning records, the measurements of `gpucomp tune`."""
+
+
+def _as_tuned(command: Any) -> Any:
+    """Add the options that say how a model was tuned. They reach the command as one ``tasks_of(model)``."""
+
+    @wraps(command)
+    def parsed(
+        *arguments: Any,
+        target: str | None,
+        shapes: tuple[str, ...],
+        constants: tuple[str, ...],
+        precision: str,
+        keep_fp32: tuple[str, ...],
+        **options: Any,
+    ) -> Any:
+        def tasks_of(model: Path) -> list[Task]:
+            from gpucomp import targets
+            from gpucomp.tuning import tuner
+
+            device = targets.resolve(target or config.current().target)
+            inputs = {"shapes": tensors.parse_shapes(shapes), "constants": tensors.parse_constants(constants)}
+            return tuner.tasks_in(model, device, **inputs, precision=precision, keep_fp32=keep_fp32)[1]
+
+        return command(*arguments, tasks_of=tasks_of, **options)
+
+    for option in (
+        click.option("--keep-fp32", multiple=True, metavar="PATTERN", help=KEEP_FP32_HELP),
+        click.option(
+            "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP
+        ),
+        click.option("--constants", multiple=True, metavar="NAME=VALUE", help=CONSTANTS_HELP),
+        click.option(
+            "--shapes",
+            multiple=True,
+            metavar="NAME:1x3x224x224",
+            help="The shape of an input, as it was tuned. May repeat.",
+        ),
+        click.option(
+            "--target",
+            metavar="TARGET",
+            help="The target of the records, or one with the same kernel sources. Default: GPUCOMP_TARGET, or cpu.",
+        ),
+    ):
+        parsed = option(parsed)
+    return parsed
 
 
 def _said(damage: Sequence[str]) -> None:
@@ -96,54 +143,43 @@ def prune(place: Path, output: Path | None) -> None:
     before = _read([place])
     after = store.pruned(before, hashes())
     store.write(path, after, before)
-    click.echo(f"{len(after)} of {len(before)} records -> {path}")
+    click.echo(f"{len(after)} of {several(len(before), 'record')} kept, {len(before) - len(after)} removed -> {path}")
 
 
 @records.command()
 @click.argument("place", type=click.Path(path_type=Path))
 @click.argument("models", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file and leave PLACE as it is.")
-@click.option(
-    "--target",
-    metavar="TARGET",
-    help="The target of the records, or one with the same kernel sources. Default: GPUCOMP_TARGET, or cpu.",
-)
-@click.option(
-    "--shapes", multiple=True, metavar="NAME:1x3x224x224", help="The shape of an input, as it was tuned. May repeat."
-)
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP)
-def refresh(
-    place: Path,
-    models: tuple[Path, ...],
-    output: Path | None,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
-) -> None:
+@_as_tuned
+def refresh(place: Path, models: tuple[Path, ...], output: Path | None, tasks_of: Callable[[Path], list[Task]]) -> None:
     """Make stale records valid again if the kernels of MODELS still have the same source.
 
     A record is stale once its engine (a template and its space) has changed. This command renders each kernel and compares
     its hash with that of the source that was measured. If they are equal, the record gets the engine's new hash. If not, it
     stays stale. PLACE is a .jsonl file or a folder of them.
     """
-    from gpucomp import targets
     from gpucomp.tuning import records as store
-    from gpucomp.tuning import tuner
-    from gpucomp.tuning.refresh import refreshed
+    from gpucomp.tuning.engines import hashes
+    from gpucomp.tuning.refresh import refreshed, stale
 
     usage = f"gpucomp records refresh {store.NAME} model.onnx"
     path = _file_of(place, output, usage)
     if not models:
         raise UsageError(f"records refresh {quote(place)}: no model given; for example: {usage}")
-    device = targets.resolve(target or config.current().target)
     before, count = _read([place]), 0
     after = before
     for model in models:
-        tasks = tuner.tasks_in(model, device, shapes=tensors.parse_shapes(shapes), precision=precision)[1]
-        after, more = refreshed(after, tasks)
+        after, more = refreshed(after, tasks_of(model))
         count += more
     store.write(path, after, before)
-    click.echo(f"{count} of {len(before)} records refreshed -> {path}")
+    left = stale(after, hashes())
+    if count + left == 0:
+        click.echo(
+            f"nothing to refresh: {several(len(before), 'record')}, all of the engines as they are today -> {path}"
+        )
+    else:
+        rest = f"; {left} stay stale" if left else ""
+        click.echo(f"{count} of {several(count + left, 'stale record')} refreshed{rest} -> {path}")
 
 
 @records.command("show")
@@ -167,17 +203,23 @@ def show_records(places: tuple[Path, ...]) -> None:
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
-    help="The file to write; for several kernels, the folder.",
+    type=click.Path(),
+    help="The file to write; with t4 and kernel-tuner, the folder if there are several kernels.",
 )
-def export(places: tuple[Path, ...], form: str, output: Path) -> None:
+def export(places: tuple[Path, ...], form: str, output: str) -> None:
     """Export trials in the format of another tool.
 
-    Each kernel, device and engine gets a file of its own. For autotvm there is one log.
+    With t4 and kernel-tuner each kernel, device and engine gets a file of its own. With optuna and autotvm one file has all.
     """
     from gpucomp.tuning import exports
 
-    for path, count in exports.export(_read(places), form, output):
+    if form in exports.OF_ALL and (output.endswith("/") or Path(output).is_dir()):
+        raise UsageError(
+            f"--output {quote(output)}: {form} writes all trials to one file; give its name, such as "
+            f"{quote(Path(output) / 'trials.log')}",
+            code="GPC2005",
+        )
+    for path, count in exports.export(_read(places), form, Path(output)):
         click.echo(f"{several(count, 'trial')} -> {path}")
 
 
@@ -188,31 +230,20 @@ def export(places: tuple[Path, ...], form: str, output: Path) -> None:
 @click.option(
     "--model", type=click.Path(path_type=Path), help="The tuned model. Needed to compare sources, which records lack."
 )
-@click.option(
-    "--target",
-    metavar="TARGET",
-    help="The target that the model was tuned for. Default: GPUCOMP_TARGET, or cpu.",
-)
-@click.option(
-    "--shapes", multiple=True, metavar="NAME:1x3x224x224", help="The shape of an input, as it was tuned. May repeat."
-)
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help=PRECISION_HELP)
+@_as_tuned
 def study_records(
     places: tuple[Path, ...],
     output: Path,
     kernel: str | None,
     model: Path | None,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
+    tasks_of: Callable[[Path], list[Task]],
 ) -> None:
     """Draw what the searches found, as one HTML page.
 
     The page has a section for each kernel and device in PLACES. A section shows the search's progress, which parameters
     matter, the neighbours of the best schedule and, with --model, how their sources differ.
     """
-    from gpucomp import targets
-    from gpucomp.tuning import study_page, tuner
+    from gpucomp.tuning import study_page
 
     found = _read(places)
     labels = {r["kernel"]: r["label"] for r in found if r.get("label")}
@@ -220,10 +251,7 @@ def study_records(
         found = [r for r in found if r["kernel"].startswith(kernel) or kernel in labels.get(r["kernel"], "")]
         if not found:
             raise UsageError(f"--kernel {quote(kernel)}: no such kernel in these records")
-    tasks = []
-    if model is not None:
-        device = targets.resolve(target or config.current().target)
-        tasks = tuner.tasks_in(model, device, shapes=tensors.parse_shapes(shapes), precision=precision)[1]
+    tasks = tasks_of(model) if model is not None else []
     shown = study_page.write(output, found, {task.kernel.digest: task for task in tasks})
     count = len(_grouped(found))
     rest = f"; {count - shown} without a successful trial are in its first table only" if count > shown else ""

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from gpucomp import cli
 from gpucomp.errors import RecordError
 from gpucomp.tuning import exports
 from tests.tuning.test_records import DEVICE, trial
@@ -129,3 +130,14 @@ def test_the_last_trial_of_a_candidate_counts():
 def test_no_trial_is_an_error(tmp_path):
     with pytest.raises(RecordError, match="no trials to export"):
         exports.export(FOUND[-1:], "t4", tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("form", exports.OF_ALL)
+def test_a_folder_is_refused_where_one_file_has_everything(form, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.jsonl").touch()
+
+    for place in ("opt/", "."):
+        assert cli.main(["records", "export", "r.jsonl", "--to", form, "-o", place]) == 2
+        assert f"GPC2005: --output '{place}': {form} writes all trials to one file" in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]

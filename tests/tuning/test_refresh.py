@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpucomp import cli
 from gpucomp.schedule.engine_hash import engine_hash
-from gpucomp.tuning.refresh import refreshed
+from gpucomp.tuning.engines import hashes
+from gpucomp.tuning.refresh import refreshed, stale
 from tests.tuning.fakes import Device
 from tests.tuning.test_study import KERNEL, right, speeds, study, task
 
@@ -33,6 +35,7 @@ def test_a_record_counts_again_where_its_source_is_what_is_rendered_today(older)
     assert set(kinds(found, now)) == {"trial", "pick"}
     assert [{**r, "template": ""} for r in found] == [{**r, "template": ""} for r in older]  # nothing else changes
     assert refreshed(found, [task()]) == (found, 0)  # and then there is nothing to do
+    assert [stale(each, hashes()) for each in (older, found)] == [count, 0]
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,18 @@ def test_a_record_of_anything_else_stays_stale(older, changes):
 
 def test_nothing_is_refreshed_without_the_model(older):
     assert refreshed(older, []) == (older, 0)
+
+
+def test_records_are_refreshed_with_the_options_that_the_model_was_tuned_with(monkeypatch, capfd, tmp_path):
+    asked = []
+    monkeypatch.setattr(
+        "gpucomp.tuning.tuner.tasks_in", lambda model, device, **given: asked.append(given) or (None, [])
+    )
+    options = ("--constants", "s=2", "--keep-fp32", "*norm*", "--precision", "fp16")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.jsonl").touch()
+
+    assert cli.main(["records", "refresh", "r.jsonl", "m.onnx", *options]) == 0
+
+    assert asked == [{"shapes": {}, "constants": {"s": 2}, "precision": "fp16", "keep_fp32": ("*norm*",)}]
+    capfd.readouterr()

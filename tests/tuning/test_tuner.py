@@ -288,15 +288,17 @@ def test_the_command_tunes_goes_on_and_says_what_it_found(tmp_path, quick, comma
     for form in ("t4", "kernel-tuner", "autotvm"):
         code, out, _ = command("records", "export", "r", "--to", form, "-o", f"{form}.json")
         assert (code, out) == (0, f"{len(trials)} trials -> {form}.json\n")
-    assert command("records", "prune", "r", "-o", "p.jsonl")[0] == 0
+    code, out, _ = command("records", "prune", "r", "-o", "p.jsonl")
+    assert (code, out.split(" kept, ")[1][-20:]) == (0, " removed -> p.jsonl\n")
     assert command("records", "merge", "r", "p.jsonl", "-o", "m.jsonl")[0] == 0
     assert command("records", "diff", "p.jsonl", "m.jsonl")[1] == "no difference\n"
     assert exports.groups(records.everything([tmp_path / "m.jsonl"])[0])
 
     (tmp_path / "m.onnx").write_bytes(specs.model(KERNEL).SerializeToString())
     count = len(records.everything([tmp_path / "m.jsonl"])[0])
-    refresh = "records", "refresh", "m.jsonl", "m.onnx", "--target", "cpu"
-    assert command(*refresh)[:2] == (0, f"0 of {count} records refreshed -> m.jsonl\n")
+    refresh = "records", "refresh", "m.jsonl", "m.onnx", "--target", "cpu", "--keep-fp32", "MatMul"
+    fresh = f"nothing to refresh: {count} records, all of the engines as they are today -> m.jsonl\n"
+    assert command(*refresh)[:2] == (0, fresh)
     some = "--kernel", trials[0]["kernel"][:9], "--model", "m.onnx", "--target", "cpu"
     assert command("records", "study", "r", "-o", "s.html", *some)[:2] == (0, "1 of 1 kernels and devices -> s.html\n")
     assert "source beside the winner" in (tmp_path / "s.html").read_text(encoding="utf-8")
