@@ -19,12 +19,15 @@ SIZES: Mapping[str, tuple[Sizes, str]] = {
     "conv2d": (
         {"n": 1, "c": 0, "h": 0, "w": 0, "oc": 0, "k": 3, "r": 0, "s": 0}
         | {"stride": 1, "pad": 0, "dilation": 1, "groups": 1, "relu": 0},
-        "images, channels, height, width, output channels, window, stride, padding, dilation, groups, relu",
+        "images, channels, height, width, output channels, window, its height and width, stride, padding, dilation, groups, relu",
     ),
     "matmul": ({"batch": 1, "m": 0, "n": 0, "k": 0, "relu": 0}, "batch, rows, columns, depth, whether a relu follows"),
     "softmax": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
     "layernorm": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
-    "maxpool": ({"n": 1, "c": 0, "h": 0, "w": 0, "k": 2, "stride": 2, "pad": 0}, "as for conv2d"),
+    "maxpool": (
+        {"n": 1, "c": 0, "h": 0, "w": 0, "k": 2, "stride": 2, "pad": 0},
+        "images, channels, height, width, window, stride, padding",
+    ),
     "add": ({"rows": 0, "cols": 0}, "rows, and elements of a row"),
 }
 OPTIONAL = {"w": "h", "oc": "c", "r": "k", "s": "k"}  # a size that is not given is copied from another
@@ -39,14 +42,13 @@ def parse(text: str) -> tuple[str, Sizes]:
             code="GPC2021",
         )
     defaults, meaning = SIZES[name]
+    takes = f"{name} takes {' '.join(defaults)} ({meaning}), each as NAME=NUMBER"
     given: Sizes = {}
     for word in words:
         key, equals, value = word.partition("=")
         if key not in defaults or not equals or not value.isdecimal() or not int(value) <= MOST or key in given:
-            known = " ".join(defaults)
             raise wrong_argument(
-                f"kernel {quote(text)}: {quote(word)} is not one of its sizes, or is given twice; {name} takes {known} "
-                f"({meaning}), each as NAME=NUMBER",
+                f"kernel {quote(text)}: {quote(word)} is not one of its sizes, or is given twice; {takes}",
                 code="GPC2021",
             )
         given[key] = int(value)
@@ -55,9 +57,10 @@ def parse(text: str) -> tuple[str, Sizes]:
         if key in sizes and key not in given:
             sizes[key] = sizes[other]
     may_be_zero = {"pad", "relu"}
-    if missing := [key for key, value in sizes.items() if value == 0 and key not in may_be_zero]:
+    copied = OPTIONAL.keys() - given.keys()  # missing only as the size that they are copied from is
+    if missing := [key for key, value in sizes.items() if value == 0 and key not in may_be_zero | copied]:
         raise wrong_argument(
-            f"kernel {quote(text)}: {', '.join(missing)} must be given and be at least 1", code="GPC2021"
+            f"kernel {quote(text)}: {', '.join(missing)} must be given and be at least 1; {takes}", code="GPC2021"
         )
     return name, sizes
 

@@ -162,7 +162,11 @@ def terminable() -> Iterator[None]:
 @click.command()
 @click.argument("model", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--kernel", "spec", metavar="'OP a=1 b=2'", help="Tune one kernel instead of a model: 'matmul m=64 n=64 k=64'."
+    "--kernel",
+    "spec",
+    metavar="'OP a=1 b=2'",
+    help="Tune one kernel instead of a model: 'matmul m=64 n=64 k=64'. OP is conv2d, matmul, softmax, layernorm, maxpool or "
+    "add. For the sizes of one, give it alone: 'conv2d'.",
 )
 @click.option("--target", metavar="TARGET", help=TARGET_HELP)
 @click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=SHAPES_HELP)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from gpucomp import compiler
+from gpucomp.cli.tune import tune
 from gpucomp.errors import UsageError
 from gpucomp.targets import cpu
 from gpucomp.tuning import specs
@@ -34,6 +38,25 @@ def test_a_kernel_in_words_is_one_task(text, shape):
 def test_what_is_no_kernel_is_a_usage_error(text, match):
     with pytest.raises(UsageError, match=match):
         specs.parse(text)
+
+
+def test_a_size_that_is_copied_from_a_missing_one_is_not_asked_for():
+    with pytest.raises(UsageError, match="c, h must be given and be at least 1; conv2d takes n c h w oc k r s stride"):
+        specs.parse("conv2d")
+
+
+def test_the_page_and_the_help_list_every_kind_with_its_sizes():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "tune.md").read_text(encoding="utf-8")
+    rows = {
+        kind: row
+        for row in page.splitlines()
+        for kind in re.findall("`(\\w+)`", row.split("|")[1] if "|" in row else "")
+    }
+    (option,) = [o for o in tune.params if o.name == "spec"]
+
+    for kind, (sizes, _) in specs.SIZES.items():
+        assert set(re.findall(r"`(\w+)[=`]", rows[kind].split("|", 2)[2])) == sizes.keys(), kind
+        assert kind in option.help
 
 
 def test_groups_that_do_not_divide_are_a_usage_error():
