@@ -18,6 +18,7 @@ from gpucomp.tuning.space import Candidates
 
 FEW = 30  # points of a search: shares of variance from fewer say little, and those of their fastest tenth nothing
 TOP = 20  # of the fastest points
+MOST_BANDS = 3  # intervals in one chart: more of them become one area
 MOST_DRAWN = 12  # parameters with a chart of their own, and spaces with a section
 QUANTILES = 200  # points of the curve of sorted times
 WIDEST = 24  # values of a parameter that a map can show
@@ -28,9 +29,11 @@ Labels = Mapping[str, Sequence[str]]
 def replayed(path: Path, spaces: Sequence[Recorded], results: Sequence[Result]) -> None:
     """Write a page about searches of recorded spaces: a curve for each sampler, and the shape of each space."""
     seeds, trials = results[0].seeds, results[0].trials
+    banded = len(results) <= MOST_BANDS * len(spaces)
+    place = "the band around it is" if banded else "in parentheses in the table is"
     about = (
         f"Searches of {trials} trials, {seeds} for each sampler and space, on recorded measurements. A line is the mean "
-        f"over the searches; the band around it is {certainty(seeds)}."
+        f"over the searches; {place} {certainty(seeds)}."
     )
     budgets = list(results[0].fraction_of_optimum)
     rows = [
@@ -61,13 +64,21 @@ def _by_space(spaces: Sequence[Recorded], results: Sequence[Result]) -> list[tup
 
 def _with_interval(result: Result, budget: str) -> str:
     low, high = result.interval[budget]
-    return f"{result.fraction_of_optimum[budget]:.3f} ({low:.2f} to {high:.2f})"
+    return f"{result.fraction_of_optimum[budget]:.3f} ({low:.3f} to {high:.3f})"
 
 
 def curves(title: str, results: Sequence[Result]) -> str:
-    """The chart of searches of one space, with a line and its interval for each sampler."""
+    """The chart of searches of one space, with a line for each sampler, and its interval if there are few."""
+    banded = len(results) <= MOST_BANDS
     series = [
-        Series(r.sampler, range(1, r.trials + 1), r.curve, r.curve_low, r.curve_high, colour=k)
+        Series(
+            r.sampler,
+            range(1, r.trials + 1),
+            r.curve,
+            r.curve_low if banded else (),
+            r.curve_high if banded else (),
+            colour=k,
+        )
         for k, r in enumerate(results)
     ]
     return chart.lines(title, series, Axis("trials", log=True), Axis("share of the optimum", most=1.0))
@@ -189,8 +200,10 @@ def _map(
     across, up = (
         Axis(one.name, names=[_label(labels, one.name, v) for v in own]) for one, own in zip(pair, values, strict=True)
     )
-    title = "Best time over the best of all; × failed" if failed is not None else "Best time over the best of all"
-    return [chart.heat(title, across, up, [[cell(a, b) for a in values[0]] for b in values[1]])]
+    cells = [[cell(a, b) for a in values[0]] for b in values[1]]
+    every = [one for row in cells for one in row]
+    signs = "; × failed" * (float("inf") in every) + "; empty: not measured" * (None in every)
+    return [chart.heat(f"Best time over the best of all{signs}", across, up, cells)]
 
 
 def _levels(

@@ -192,4 +192,4 @@ def _cell(found: Result, budget: str) -> Text:
     low, high = found.interval[budget]
     from rich.text import Text
 
-    return Text.assemble(f"{found.fraction_of_optimum[budget]:.3f} ", (f"{low:.2f}-{high:.2f}", "dim"))
+    return Text.assemble(f"{found.fraction_of_optimum[budget]:.3f} ", (f"{low:.3f}-{high:.3f}", "dim"))

@@ -107,6 +107,7 @@ def test_the_study_draws_a_curve_with_its_interval_for_each_sampler_and_the_spac
     assert all(len(points.split()) == 24 for points in re.findall(r'<polygon points="([^"]*)"', curves))
     assert dom.count("<figure>") == 1 + 3 + 3  # curves; sorted times, shares, a map; a chart of each parameter
     assert dom.count("×</text>") == 1
+    assert "Best time over the best of all; × failed</" in dom
     check_inert(dom, "Searches on recorded spaces")
 
 
@@ -207,3 +208,20 @@ def test_the_page_of_a_search_draws_its_trials_and_folds_its_sources(tmp_path):
     assert "The default's source beside the winner's" in source
     assert "<pre>---" in source
     check_inert(dom, "&lt;/script")
+
+
+def test_the_intervals_of_many_samplers_are_in_the_table_alone(tmp_path):
+    rows = [
+        Row({"tile": x, "width": y}, None if x * y == 16 else x + 0.1 * y)
+        for x, y in [(1, 1), (1, 4), (2, 4), (4, 4), (4, 1)]
+    ]
+    space = space_of("k", "device", rows, (64,))
+    results = [replay(space, "random", trials=4, seeds=3)] * 4
+    path = tmp_path / "s.html"
+
+    replayed(path, [space], results)
+
+    text = path.read_text()
+    assert "<polygon" not in text
+    assert "in parentheses in the table is the range of 3 searches" in text
+    assert "Best time over the best of all; × failed; empty: not measured" in text
