@@ -15,10 +15,11 @@ EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 # headers alone: what these packages depend on is for running them on a GPU
 CUTLASS := "nvidia-cutlass>=4.2" "nvidia-cuda-runtime>=13,<14" "nvidia-cuda-crt>=13,<14" "nvidia-cuda-cccl>=13,<14"
 
-.PHONY: help demo test quick lint format docs bench conformance layouts fuzz fuzz-loader clean
+.PHONY: help demo env test quick lint format docs bench conformance layouts fuzz fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
+	@echo "make env     the environment alone: .venv, with gpucomp so that changes count at once, and what the tests need"
 	@echo "make test    the whole test suite        make quick   without the slow tests"
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make docs    the pages of docs/, as a site in site/; a broken link is an error"
@@ -31,6 +32,8 @@ help:
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.digits.demo
+
+env: $(VENV)/.dev
 
 # the tests start hundreds of processes: what these import is compiled once, whatever the environment says of bytecode
 test quick: export PYTHONDONTWRITEBYTECODE :=
