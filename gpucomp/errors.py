@@ -20,6 +20,9 @@ A message is one line. It says what failed, at which ONNX node, what was expecte
 
 from __future__ import annotations
 
+import os
+import sys
+
 MAX_QUOTED = 120
 MAX_MESSAGE = 2000
 
@@ -65,6 +68,14 @@ class GpucompError(Exception):
 
 
 FOREIGN: dict[str, str] = {}  # modules and packages that the user named, such as plug-ins, and what to call each
+
+
+def not_searched(error: BaseException, module: str) -> str:
+    """A hint if the package of ``module`` was not found, and is not looked for in the current folder; empty otherwise."""
+    missing = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+    if not missing or {"", os.getcwd()} & set(sys.path):
+        return ""
+    return "; the current folder is not searched, PYTHONPATH=. adds it"
 
 
 def failed_in(error: BaseException, module: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 
 from gpucomp import lowering
-from gpucomp.errors import FOREIGN, GpucompError, UsageError, failed_in, quote
+from gpucomp.errors import FOREIGN, GpucompError, UsageError, failed_in, not_searched, quote
 from gpucomp.kernel.pipeline import KernelPass
 from gpucomp.rewrite import pipeline
 from gpucomp.rewrite.rule import Rule
@@ -120,6 +120,7 @@ def plugin(name: str) -> None:
         _failed[name] = (
             f"plug-in {quote(name)} ({found.value}) cannot be loaded: {type(error).__name__}: {error}"
             + f" ({place})" * bool(place)
+            + not_searched(error, found.module)
             + f"; loaded before it: {others}" * bool(others)
         )
         raise UsageError(_failed[name], code="GPC2014") from error

@@ -147,7 +147,7 @@ def _print_summary(
     wrong = compare.wrong(far, question.tolerance)
     if not wrong:
         click.echo(
-            f"{several(len(far), 'tensor')} compared: none is wrong when all are made outputs, so that less is fused"
+            f"{several(len(far), 'tensor')} compared: none is wrong (each was made an output, so less is fused than without)"
         )
         return None
     first = wrong[0]

@@ -76,7 +76,26 @@ class _Stdout:
         os.close(nowhere)
 
 
+# what other programs call it, and the command here
+ELSEWHERE = {
+    "explain": "inspect",
+    "show": "inspect",
+    "info": "inspect",
+    "profile": "bench --profile",
+    "benchmark": "bench",
+    "build": "compile",
+    "verify": "compare",
+    "validate": "check",
+    "autotune": "tune",
+}
+
+
 class _Commands(click.Group):
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if (meant := ELSEWHERE.get(args[0])) is not None:
+            raise click.UsageError(f"no command {quote(args[0])}: gpucomp {meant} does that", ctx)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.redirect_stdout(cast("TextIO", _Stdout(sys.stdout))):
             try:

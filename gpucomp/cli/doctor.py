@@ -235,11 +235,21 @@ def _tools() -> Iterator[Row]:
         yield Row(name, shutil.which(name) or f"missing: {command} ({purpose})")
 
 
+def _setting(name: str, value: object) -> str:
+    """A setting as its variable is written, with the meaning of a default that does not tell it."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if (name, value) == ("threads", 0):
+        return "0: one for each usable core"
+    if value == config.SHIPPED:
+        return "not set: the records of the package"
+    return "not set" if value is None else str(value)
+
+
 def _settings() -> Iterator[Row]:
     settings = config.current()
     for name in settings.__dataclass_fields__:
-        value = getattr(settings, name)
-        yield Row(f"GPUCOMP_{name.upper()}", "not set" if value is None else str(value))
+        yield Row(f"GPUCOMP_{name.upper()}", _setting(name, getattr(settings, name)))
     if settings.cache is not None:
         folder = settings.cache
         while not folder.exists() and folder != folder.parent:

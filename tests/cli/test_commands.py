@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import gpucomp
+from gpucomp import config
 from gpucomp.cli import compare
 from gpucomp.errors import DeviceError, KernelBuildError, UnsupportedError, VerifyError
 from tests.cli.conftest import X
@@ -163,6 +164,16 @@ def test_doctor_names_what_it_looked_at(command, monkeypatch):
     assert "usable cores" in ran.out
 
 
+def test_doctor_writes_settings_as_their_variables_are_written(command, monkeypatch):
+    settings = {"verify": False, "threads": 0, "records": config.SHIPPED}
+    with config.using(**settings):
+        rows = dict(line.split(maxsplit=1) for line in command("doctor").out.split("settings\n")[1].splitlines())
+
+    assert rows["GPUCOMP_VERIFY"] == "0"
+    assert rows["GPUCOMP_THREADS"] == "0: one for each usable core"
+    assert rows["GPUCOMP_RECORDS"] == "not set: the records of the package"
+
+
 def test_version_and_help_end_well(command):
     assert command("--version").out == f"gpucomp {gpucomp.__version__}\n"
     assert command("run", "--help").code == 0
@@ -249,6 +260,7 @@ def test_every_unsupported_case_has_its_line(command, monkeypatch):
     ("arguments", "code", "line"),
     [
         (["frob"], 2, "error GPC2000: No such command 'frob'; see gpucomp --help"),
+        (["explain"], 2, "error GPC2000: no command 'explain': gpucomp inspect does that; see gpucomp --help"),
         (["run"], 2, "error GPC2000: Missing argument 'MODEL'; see gpucomp run --help"),
         (["compile", "model.onnx"], 2, "error GPC2000: Missing option '-o' / '--output'; see gpucomp compile --help"),
         (["compile", "model.onnx", "-o", "m.bin"], 2, "error GPC2008: --output 'm.bin': a name that ends in .gpuc"),

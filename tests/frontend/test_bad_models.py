@@ -447,7 +447,7 @@ def test_every_input_with_an_open_dimension_is_named_at_once():
 def test_dimensions_as_converters_from_paddle_write_them_are_open():
     proto = model([RELU], [value("x", (-1, 3, "?", "?"))])
 
-    assert "dimensions 0, 2 and 3 are not in the model; give it with shapes={'x': (N, 3, N, N)}" in refused(
+    assert "dimensions 0, 2 and 3 are not in the model; give them with shapes={'x': (N, 3, N, N)}" in refused(
         proto, UsageError
     )
     assert load(proto, shapes={"x": (5, 3, 7, 9)}).outputs[0].shape == (5, 3, 7, 9)

@@ -300,7 +300,10 @@ def test_an_instance_is_copied_for_each_search():
     [
         ("lucky", "one of model, genetic, random, grid, tpe, cmaes, or package.module:Class, expected"),
         (":Sampler", "one of model"),
-        ("no.such.module:Sampler", "No module named 'no'"),
+        (
+            "no.such.module:Sampler",
+            "No module named 'no'; the current folder is not searched, PYTHONPATH=. adds it; one of",
+        ),
         ("optuna.samplers:Lucky", "has no attribute 'Lucky'"),
         ("optuna.samplers:TPESampler.sample_relative", "has no attribute"),
         ("optuna.study:Study", "a subclass of optuna.samplers.BaseSampler expected"),
@@ -308,6 +311,7 @@ def test_an_instance_is_copied_for_each_search():
         (RandomSampler(Points(table([1], [2]))), "belongs to one search space"),
     ],
 )
-def test_what_is_no_sampler_is_refused(wanted, message):
+def test_what_is_no_sampler_is_refused(wanted, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
         named.check(wanted)

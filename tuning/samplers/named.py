@@ -14,7 +14,7 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from gpucomp import plugins
-from gpucomp.errors import FOREIGN, UsageError, quote, wrong_argument
+from gpucomp.errors import FOREIGN, UsageError, not_searched, quote, wrong_argument
 from gpucomp.extras import install
 from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.prior import Prior
@@ -132,7 +132,7 @@ def _imported(wanted: str, seed: int) -> type[PointSampler] | BaseSampler:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise wrong_argument(f"sampler {quote(wanted)}: {error}; {expected}") from None
+        raise wrong_argument(f"sampler {quote(wanted)}: {error}{not_searched(error, module)}; {expected}") from None
     if not (inspect.isclass(found) and issubclass(found, BaseSampler)):
         raise wrong_argument(f"sampler {quote(wanted)}: a subclass of optuna.samplers.BaseSampler expected")
     FOREIGN.setdefault(found.__module__, f"sampler {quote(wanted)}")

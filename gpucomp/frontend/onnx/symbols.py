@@ -82,22 +82,24 @@ class Symbols:
     def _missing(self) -> UsageError:
         """The error for shapes that have to be given, with the arguments in Python and on the command line."""
         what, in_python, in_shell = [], [], []
-        ranked = True
+        ranked, open_sizes = True, 0
         for info in self.noted:
             if info.name in self.given or info.type.WhichOneof("value") != "tensor_type":
                 continue
             sizes = self._sizes(info)
             if sizes is None:
                 ranked, dims = False, ["D0", "D1", "..."]
+                open_sizes += 1
                 what.append(f"input {quote(info.name)} has no shape in the model")
             elif None in sizes:
+                open_sizes += sizes.count(None)
                 dims = ["N" if size is None else str(size) for size in sizes]
                 what.append(f"input {quote(info.name)}: {_unknown(info, sizes)}")
             else:
                 continue
             in_python.append(f"{quote(info.name)}: ({', '.join(dims)}{',' if len(dims) == 1 else ''})")
             in_shell.append(f"--shapes {_argument(info.name, dims)}")
-        give = f"{'; '.join(what)}; give {'it' if len(what) == 1 else 'them'} with"
+        give = f"{'; '.join(what)}; give {'it' if open_sizes == 1 else 'them'} with"
         note = " (a number for each N)" if ranked else ""
         return UsageError(
             f"{give} shapes={{{', '.join(in_python)}}}{note}",
