@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -35,6 +36,7 @@ from gpucomp.cli.replay import replay
 from gpucomp.cli.tables import exported, note_tables, print_tables, refuse_export
 from gpucomp.errors import UnsupportedError, UsageError, quote, several
 from gpucomp.files import write
+from gpucomp.ir.dim import Dim
 from gpucomp.ir.dims import has_dims
 from gpucomp.runtime.ceilings import together
 from gpucomp.runtime.inputs import random_inputs
@@ -270,7 +272,7 @@ def compare_(
     default=200,
     show_default=True,
     metavar="MS",
-    help="Run for this many milliseconds before measuring.",
+    help="Run for this many milliseconds before measuring, after a first run, which may compile.",
 )
 @click.option(
     "--duration",
@@ -347,6 +349,7 @@ def bench(
         raise UsageError(
             "--static measures nothing, --profile, --trace and --output do: leave out one or the other", code="GPC2028"
         )
+    _require_one_set(how)
     if static:
         _bench_static(how, report)
         return
@@ -364,11 +367,10 @@ def bench(
         )
         found = _profiled(exe, given, iterations) if profiled else None
     method = measure.method(latency, exe.target, inputs)
+    setting = measure.setting(exe.target, exe.plan.precision, exe.inputs, given)
     data = {
         "model": str(how.model),
-        "target": exe.target,
-        "precision": exe.plan.precision,
-        "gpucomp": package.__version__,
+        **setting,
         "method": method,
         "machine": measure.machine(),
         "kernels": len(exe.kernels),
@@ -379,16 +381,39 @@ def bench(
         **({"profile": profile.as_json(found)} if found else {}),
     }
     if found is not None:
-        profile_page.write(found, trace, output, how.model.name, method)
+        profile_page.write(found, trace, output, how.model.name, [measure.said(setting), method])
     text = json.dumps(data, indent=1)
     lines = ["=== Performance summary ===", *measure.summary(latency, percentiles), method]
     _tell(lines, text, report, found)
 
 
+def _require_one_set(how: ModelOptions) -> None:
+    """Raise ``UsageError`` for sizes that each run decides, before a compilation for them."""
+    extents = [n for shape in tensors.parse_shapes(how.shapes).values() for n in shape or ()]
+    names = [n.name if isinstance(n, Dim) else n for n in extents if isinstance(n, Dim | str)]
+    if names:
+        instead = "give a number for each in --shapes, or an array with --input NAME=FILE and no --shapes"
+        raise _several_sets("--shapes", names, instead)
+
+
+def _several_sets(whose: str, names: Iterable[str], instead: str) -> UsageError:
+    """The error for a latency of sizes that each run decides: it is that of one set of sizes."""
+    return UsageError(
+        f"{whose} leaves {', '.join(map(quote, dict.fromkeys(names)))} to each run, and this measures one set of sizes: "
+        f"{instead}; or measure many sets with --shapes-from TRACE.jsonl",
+        code="GPC2017",
+    )
+
+
 def _opened(how: ModelOptions, files: tuple[str, ...]) -> tuple[Executable, float]:
-    """The model, and the seconds until it was there."""
+    """The model for one set of sizes, and the seconds until it was there."""
+    from gpucomp.runtime.any_shape import AnyShapeExecutable
+
     start = time.perf_counter()
-    return open_model(how, files, runs=True), time.perf_counter() - start
+    exe = open_model(how, files, runs=True)
+    if isinstance(exe, AnyShapeExecutable):
+        raise _several_sets(quote(how.model), exe.dims, "compile the .onnx model with a number for each")
+    return exe, time.perf_counter() - start
 
 
 def _bench_trace(how: ModelOptions, path: Path, report: Path | None, *, alone: bool) -> None:
@@ -417,7 +442,9 @@ def _bench_trace(how: ModelOptions, path: Path, report: Path | None, *, alone: b
     data = {
         "model": str(how.model),
         "target": exe.target,
+        "device": measure.device(exe.target),
         "gpucomp": package.__version__,
+        "date": measure.now(),
         "method": method,
         "machine": measure.machine(),
         **traces.as_json(found, latency),
@@ -472,7 +499,8 @@ def _given(exe: Executable, files: tuple[str, ...], preprocess: str) -> tuple[di
     given |= random_inputs(missing)
     if not missing:
         return given, "inputs from files"
-    return given, f"{len(missing)} of {len(exe.inputs)} inputs random (seed 0)"
+    some = f"{len(missing)} of {len(exe.inputs)} " if len(missing) < len(exe.inputs) else ""
+    return given, f"{some}inputs random (seed 0)"
 
 
 def _bench_static(

@@ -6,10 +6,17 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
+import numpy as np
+
+from gpucomp import __version__
 from gpucomp.device.processor import model_name
+from gpucomp.errors import several
+from gpucomp.runtime.inputs import TensorSpec
 
 UNSTABLE = 0.025
 PERCENTILES = (50, 90, 95, 99)
@@ -17,7 +24,8 @@ PERCENTILES = (50, 90, 95, 99)
 
 @dataclass(frozen=True)
 class Latency:
-    """Samples in milliseconds, in the order they were taken, after ``warmup_runs`` runs that do not count.
+    """Samples in milliseconds, in the order they were taken, after runs that do not count: the first one, which may compile
+    and took ``first_ms``, and ``warmup_runs`` that warm up.
 
     ``busy`` is the CPU time of this process divided by wall time. If it is well below the number of threads, other
     processes used the machine.
@@ -27,6 +35,7 @@ class Latency:
     warmup_runs: int
     warmup_ms: float
     busy: float
+    first_ms: float = 0.0
 
     @property
     def median_ms(self) -> float:
@@ -56,9 +65,15 @@ def measure(
     iterations: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
-    """Time ``run`` from call to return, with at least one warm-up run and ``iterations`` samples, for at least both times."""
+    """Time ``run`` from call to return, with at least ``iterations`` samples, and for at least both times.
+
+    A device's driver may compile in the first run. So the time of the warm-up begins after it.
+    """
     start, warmups = clock(), 0
-    while warmups == 0 or clock() - start < warmup_ms / 1e3:
+    run()
+    first_ms = 1e3 * (clock() - start)
+    start = clock()
+    while clock() - start < warmup_ms / 1e3:
         run()
         warmups += 1
     warm_ms = 1e3 * (clock() - start)
@@ -69,7 +84,8 @@ def measure(
         run()
         samples.append(1e3 * (clock() - begin))
     wall = clock() - start
-    return Latency(tuple(samples), warmups, warm_ms, (time.process_time() - cpu) / wall if wall else 0.0)
+    busy = (time.process_time() - cpu) / wall if wall else 0.0
+    return Latency(tuple(samples), warmups, warm_ms, busy, first_ms)
 
 
 def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> list[str]:
@@ -84,7 +100,7 @@ def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> lis
     lines = [
         f"Throughput: {1e3 / latency.mean_ms:.6g} qps",
         "Latency: " + ", ".join(f"{name} = {value:.4g} ms" for name, value in figures.items()),
-        f"Noise: {100 * latency.noise:.1f} % (interquartile range over median of {len(latency.samples_ms)} samples)",
+        f"Noise: {100 * latency.noise:.1f} % (interquartile range over median of {several(len(latency.samples_ms), 'sample')})",
     ]
     if latency.noise > UNSTABLE:
         lines.append(
@@ -96,9 +112,14 @@ def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> lis
 
 def method(latency: Latency, target: str, inputs: str) -> str:
     """One line on how the samples were taken."""
+    warm = (
+        f" and {several(latency.warmup_runs, 'warm-up run')} ({latency.warmup_ms:.0f} ms)"
+        if latency.warmup_runs
+        else ""
+    )
     return (
-        f"Method: {target}, {len(latency.samples_ms)} samples after {latency.warmup_runs} warm-up runs "
-        f"({latency.warmup_ms:.0f} ms), each one run() from numpy arrays to numpy arrays, copies included; "
+        f"Method: {target}, {several(len(latency.samples_ms), 'sample')} after a first run of {latency.first_ms:.4g} ms{warm}, "
+        "each one run() from numpy arrays to numpy arrays, copies included; "
         f"{inputs}; {latency.busy:.2f} CPU seconds per second"
     )
 
@@ -116,10 +137,51 @@ def as_json(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> dic
         "throughput_qps": 1e3 / latency.mean_ms,
         "noise_iqr_over_median": latency.noise,
         "samples_ms": list(latency.samples_ms),
+        "first_run_ms": latency.first_ms,
         "warmup_runs": latency.warmup_runs,
         "warmup_ms": latency.warmup_ms,
         "cpu_s_per_s": latency.busy,
     }
+
+
+def setting(target: str, precision: str, specs: Sequence[TensorSpec], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What somebody else needs to compare figures: what ran on which device, on inputs of which shapes, and when."""
+    return {
+        "target": target,
+        "device": device(target),
+        "precision": precision,
+        "inputs": {
+            spec.name: {"type": spec.dtype, "shape": list(_shape(spec, given.get(spec.name)))} for spec in specs
+        },
+        "gpucomp": __version__,
+        "date": now(),
+    }
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def said(setting: Mapping[str, Any]) -> str:
+    """``setting`` as a line."""
+    specs = [TensorSpec(name, one["type"], tuple(one["shape"])) for name, one in setting["inputs"].items()]
+    inputs = ", ".join(map(str, specs)) or "none"
+    return (
+        f"Setting: {setting['device']}, target {setting['target']}, precision {setting['precision']}; inputs {inputs}; "
+        f"gpucomp {setting['gpucomp']}; {setting['date']}"
+    )
+
+
+def _shape(spec: TensorSpec, array: Any) -> Sequence[Any]:
+    return array.shape if isinstance(array, np.ndarray) else spec.shape
+
+
+def device(target: str) -> str:
+    """The name of the device that programs for ``target`` run on here, with its driver if it has one."""
+    from gpucomp import targets
+
+    found = targets.resolve("cuda" if target.startswith("cuda:") else target)
+    return found.identity or found.name
 
 
 def machine() -> dict[str, object]:

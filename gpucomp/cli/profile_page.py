@@ -17,16 +17,16 @@ MOST_SPREAD = 1.5  # how far beyond the median a disturbed run may stretch the s
 HEAD = ("#", "kernel", "time and floor", "ms", "of run", "floor ms", "x floor", "GFLOP/s", "GB/s", "limit")
 
 
-def write(found: Profile, trace: Path | None, output: Path | None, model: str, method: str) -> None:
-    """Write the trace and the page, where they are wanted. ``method`` says how the samples were taken."""
+def write(found: Profile, trace: Path | None, output: Path | None, model: str, about: Sequence[str]) -> None:
+    """Write the trace and the page, where they are wanted. ``about`` are lines on what was measured, and how."""
     if trace is not None:
         files.write(trace, json.dumps(timeline(found.rows, found.runs, model, found.ceilings)) + "\n")
     if output is not None:
-        files.write(output, text(found, model, [method]))
+        files.write(output, text(found, model, about))
 
 
 def text(found: Profile, model: str, about: Sequence[str]) -> str:
-    """The page. ``about`` are lines on how the samples were taken."""
+    """The page. ``about`` are lines on what was measured, and how."""
     families: dict[str, float] = {}
     for row in found.rows:
         families[row.family] = families.get(row.family, 0.0) + row.ms

@@ -79,7 +79,7 @@ def measure(trace: Trace, exe: AnyShapeExecutable) -> Latency:
         cpu += time.process_time() - cpu_before
         wall += seconds
         samples.append(1e3 * seconds)
-    return Latency(tuple(samples), 1, warm_ms, cpu / wall if wall else 0.0)
+    return Latency(tuple(samples), 0, 0.0, cpu / wall if wall else 0.0, warm_ms)
 
 
 def summary(trace: Trace, latency: Latency) -> list[str]:

@@ -68,6 +68,17 @@ def test_what_is_of_one_set_of_sizes_says_so(saved, command, name):
     assert "GPC2017" in done.err
 
 
+def test_bench_says_before_it_compiles_that_it_measures_one_set_of_sizes(saved, command, monkeypatch):
+    monkeypatch.setattr("gpucomp.compile", None)
+
+    for more in ((), ("--input", f"x={saved / 'array.npy'}"), ("--static", "--target", "cuda:sm_80")):
+        told = command("bench", saved / "m.onnx", "--shapes", SHAPES, *more).error
+        assert told.startswith(
+            "error GPC2017: --shapes leaves 'n', 'h' to each run, and this measures one set of sizes: "
+        )
+        assert all(option in told for option in ("--input", "--shapes-from"))
+
+
 @pytest.fixture
 def compiled(saved, command):
     done = command("compile", saved / "m.onnx", "--shapes", SHAPES, "-o", saved / "m.gpuc")
@@ -120,6 +131,14 @@ def test_inspect_writes_the_sources_of_a_file_for_any_size(compiled, command):
 def trace(folder, *lines):
     (folder / "trace.jsonl").write_text("\n".join(lines) + "\n")
     return folder / "trace.jsonl"
+
+
+def test_bench_of_a_file_for_any_size_needs_a_trace(compiled, command):
+    told = command("bench", compiled / "m.gpuc").error
+
+    assert told.startswith("error GPC2017: ")
+    assert "m.gpuc' leaves 'n', 'h' to each run" in told
+    assert "--shapes-from" in told
 
 
 def test_bench_runs_a_trace(compiled, command):

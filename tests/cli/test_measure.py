@@ -24,12 +24,20 @@ class Clock:
 
 
 def test_warm_up_runs_are_not_among_the_samples():
-    clock = Clock(60, 60, 60, 60, 5, 7)
+    clock = Clock(900, 60, 60, 60, 5, 7)  # the first run compiles
 
-    latency = measure.measure(clock.run, warmup_ms=200, duration_s=0, iterations=2, clock=clock)
+    latency = measure.measure(clock.run, warmup_ms=150, duration_s=0, iterations=2, clock=clock)
 
-    assert latency.warmup_runs == 4
+    assert latency.warmup_runs == 3
     assert latency.samples_ms == pytest.approx((5, 7))
+
+
+def test_the_method_counts_what_came_before_the_samples():
+    said = [measure.method(Latency((5.0,) * n, n, 200.0, 1.0, 900.0), "cpu", "") for n in (0, 1, 2)]
+
+    assert "0 samples after a first run of 900 ms, each" in said[0]
+    assert "1 sample after a first run of 900 ms and 1 warm-up run (200 ms), each" in said[1]
+    assert "2 samples after a first run of 900 ms and 2 warm-up runs (200 ms), each" in said[2]
 
 
 def test_samples_are_taken_until_both_count_and_time_are_reached():
@@ -37,7 +45,7 @@ def test_samples_are_taken_until_both_count_and_time_are_reached():
 
     latency = measure.measure(clock.run, warmup_ms=0, duration_s=0.095, iterations=3, clock=clock)
 
-    assert latency.warmup_runs == 1
+    assert (latency.first_ms, latency.warmup_runs) == (pytest.approx(10), 0)
     assert len(latency.samples_ms) == 10
 
 
