@@ -7,6 +7,7 @@ which are those of the convolution: their share of the peak is unknown too.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -161,7 +162,7 @@ def table(found: Sequence[Row]) -> Table:
     result = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("#", "kernel", "operators", "family"):
         result.add_column(name, justify="right" if name == "#" else "left", no_wrap=True)
-    for name in ("ms", "of run", "GFLOP/s", "of peak", "GB/s", "of copy", "idle"):
+    for name in ("ms", "% of run", "GFLOP/s", "% of peak", "GB/s", "% of copy", "% idle"):
         result.add_column(name, justify="right", no_wrap=True)
     result.add_column("limit", no_wrap=True)
     for row in found:
@@ -170,16 +171,27 @@ def table(found: Sequence[Row]) -> Table:
             row.kernel,
             counted(row.ops) or "-",
             row.family,
-            f"{row.ms:.4f}",
-            percent(row.share),
+            significant(row.ms, 4),
+            _hundredths(row.share),
             number(row.gflops),
-            percent(row.of_peak),
+            _hundredths(row.of_peak),
             number(row.gbs),
-            percent(row.of_copy),
-            percent(row.idle),
+            _hundredths(row.of_copy),
+            _hundredths(row.idle),
             row.limit or "-",
         )
     return result
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """``value`` as a decimal with at least so many digits that are not leading zeros: 0.000123, 41.5, 20572."""
+    places = digits - 1 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{value:.{max(places, 0)}f}"
+
+
+def _hundredths(share: float | None) -> str:
+    """A share for a column whose name says that it is in per cent."""
+    return "-" if share is None else f"{100 * share:.1f}"
 
 
 def percent(share: float | None) -> str:
@@ -194,7 +206,7 @@ def by_family(found: Sequence[Row]) -> Table:
     """The time of each family, the longest first."""
     result = Table(box=None, pad_edge=False, header_style="bold")
     result.add_column("family", no_wrap=True)
-    for name in ("launches", "ms", "of run", "floor ms", "GFLOP/s"):
+    for name in ("launches", "ms", "% of run", "floor ms", "GFLOP/s"):
         result.add_column(name, justify="right", no_wrap=True)
     families: dict[str, list[Row]] = {}
     for row in found:
@@ -206,9 +218,9 @@ def by_family(found: Sequence[Row]) -> Table:
         result.add_row(
             name,
             str(len(members)),
-            f"{ms:.3f}",
-            percent(sum(r.share for r in members)),
-            f"{sum(floors):.3f}" if len(floors) == len(members) else "-",
+            significant(ms),
+            _hundredths(sum(r.share for r in members)),
+            significant(sum(floors)) if len(floors) == len(members) else "-",
             f"{work / ms / 1e6:.1f}" if work and ms else "-",
         )
     return result
@@ -232,7 +244,7 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
         share = f"{100 * counted_work / counted_ms / 1e-3 / ceilings.flops:.1f}% of peak"
         lines[0] += f" ({share}" + (f" without {_words(others)})" if others else ")")
     floors = [r.floor_ms for r in counted if r.floor_ms is not None]
-    what = "every other kernel" if others else "every kernel"
+    what = "every kernel" + (f" but {_words(others)}" if others else "")
     lines[0] += f"; floor {sum(floors):.4g} ms: {what} at peak or at the bandwidth of a copy"
     copies = ", ".join(f"{size / 2**20:g} MiB {rate / 1e9:.1f} GB/s" for size, rate in ceilings.copies)
     lines.append(

@@ -54,6 +54,11 @@ class Table:
         return [dict(zip(self.columns, map(_value, row), strict=True)) for row in self.rows]
 
 
+HELP = {
+    "json": "Also write the tables to FILE, as JSON. With -: to stdout, and nothing else.",
+    "csv": "Also write the table to FILE, as CSV; further ones to FILE-NAME.csv beside it. With -: the first one to stdout, and "
+    "nothing else.",
+}
 _shown: ContextVar[list[Table] | None] = ContextVar("_shown", default=None)
 _forms: ContextVar[tuple[str, ...]] = ContextVar("_forms", default=())  # that the command is asked for
 
@@ -133,7 +138,7 @@ def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             if not shown:
                 _refuse(places, "no table was shown, so none is written")
             for form, path in places.items():
-                _write(path, WRITERS[form](shown))
+                _write_tables(form, path, shown)
             return ended
 
         for form in reversed(wanted):
@@ -142,7 +147,7 @@ def exported(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 f"{form}_of_tables",
                 type=click.Path(path_type=Path, allow_dash=True),
                 metavar="FILE",
-                help=f"Also write the tables to FILE, as {form.upper()}. With -: to stdout, and nothing else.",
+                help=HELP[form],
             )(command)
         return command
 
@@ -175,26 +180,39 @@ def _as_json(shown: Sequence[Table]) -> str:
     return json.dumps({one.name: one.records() for one in shown}, indent=1, allow_nan=False) + "\n"
 
 
-def _as_csv(shown: Sequence[Table]) -> str:
-    """One table after the other, with an empty line between them."""
-    parts = []
-    for one in shown:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(one.columns)
-        writer.writerows(one.rows)
-        parts.append(text.getvalue())
-    return "\n".join(parts)
+def _as_csv(one: Table) -> str:
+    """A table with numbers as numbers; cells that are unknown or not finite are empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(one.columns)
+    writer.writerows([_value(cell) for cell in row] for row in one.rows)
+    return text.getvalue()
 
 
-WRITERS: Mapping[str, Callable[[Sequence[Table]], str]] = {"json": _as_json, "csv": _as_csv}
+def _write_tables(form: str, path: Path, shown: Sequence[Table]) -> None:
+    """All tables as one JSON document. A CSV file holds one table: the first is in ``path``, the others beside it."""
+    if form == "json":
+        _write(path, _as_json(shown))
+        return
+    first, *others = shown
+    _write(path, _as_csv(first))
+    if others and str(path) == "-":
+        names = ", ".join(one.name for one in others)
+        print(
+            f"only the table {first.name} is on stdout; with --csv FILE there are files for: {names}", file=sys.stderr
+        )
+        return
+    for one in others:
+        place = path.with_stem(f"{path.stem}-{one.name.replace(' ', '-')}")
+        _write(place, _as_csv(one))
+        print(f"{one.name} -> {place}", file=sys.stderr)
 
 
 def _write_beside_an_error(places: Mapping[str, Path], shown: Sequence[Table]) -> None:
     """Write the tables when the command ends with an error, which is the one to report."""
     for form, path in places.items():
         try:
-            _write(path, WRITERS[form](shown))
+            _write_tables(form, path, shown)
         except UsageError as error:
             print(f"warning: {error.message}", file=sys.stderr)
 

@@ -116,7 +116,7 @@ def test_the_peak_and_the_floor_are_of_f32_work_alone():
     assert "(30.0% of peak)" in of_f32
     assert "every kernel at peak" in of_f32
     assert "(30.0% of peak without 1 launch of other numbers than f32)" in of_both
-    assert "every other kernel at peak" in of_both
+    assert "every kernel but 1 launch of other numbers than f32 at peak" in of_both
 
 
 def test_winograds_operations_have_no_share_of_the_peak():
@@ -168,9 +168,24 @@ def test_the_tables_show_dashes_for_what_is_not_known():
     console.print(profile.by_family(found))
 
     lines = [line.split() for line in text.getvalue().splitlines()]
-    assert lines[1][:5] == ["1", "two", "Mul*2", "loops", "500.0000"]
+    assert lines[1][:5] == ["1", "two", "Mul*2", "loops", "500.0"]
     assert lines[2][-6:] == ["-"] * 6
     assert [line[0] for line in lines[4:]] == ["loops", "host"]
+
+
+def test_a_floor_without_anything_counted_says_what_it_leaves_out():
+    (row,) = profile.rows([info(10**12, 1 << 20, "bf16")], [([0.5], [])], CEILINGS)
+
+    assert profile.summary([row], CEILINGS)[0].endswith(
+        "floor 0 ms: every kernel but 1 launch of other numbers than f32 at peak or at the bandwidth of a copy"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (2.5e-7, "0.000000250"), (0.01179, "0.0118"), (41.52, "41.5"), (20571.8, "20572")]
+)
+def test_small_and_large_numbers_keep_three_digits(value, text):
+    assert profile.significant(value) == text
 
 
 def test_a_trace_has_the_spans_of_the_median_run():

@@ -77,18 +77,26 @@ def test_a_command_that_fails_before_its_table_leaves_files_alone(command, tmp_p
 def test_a_profile_is_two_tables(command, compiled, tmp_path):
     command("bench", "model.onnx", "--duration", "0", "--profile", "--csv", "t.csv")
 
-    kernels, families = (tmp_path / "t.csv").read_text().split("\n\n")
-    assert kernels.startswith("#,kernel,")
-    assert families.startswith("family,launches,")
+    texts = [(tmp_path / name).read_text() for name in ("t.csv", "t-families.csv")]
+    kernels, families = [list(csv.DictReader(text.splitlines())) for text in texts]
+    assert [float(row["% of run"]) for row in kernels] == [33.3, 66.7]
+    assert [row["% of peak"] for row in kernels] == ["40.0", ""]  # unknown
+    assert list(families[0])[:3] == ["family", "launches", "ms"]
+
+
+def test_only_the_first_table_is_csv_on_stdout(command, compiled):
+    ran = command("bench", "model.onnx", "--duration", "0", "--profile", "--csv", "-")
+
+    assert len(list(csv.DictReader(io.StringIO(ran.out)))) == 2
+    assert ran.error == "only the table kernels is on stdout; with --csv FILE there are files for: families"
 
 
 def test_a_profile_is_tables_also_beside_samples_on_stdout(command, compiled, tmp_path):
     ran = command("bench", "model.onnx", "--duration", "0", "--profile", "--json", "-", "--csv", "t.csv")
 
     assert json.loads(ran.out)["samples_ms"]
-    kernels, families = (tmp_path / "t.csv").read_text().split("\n\n")
-    assert kernels.startswith("#,kernel,")
-    assert families.startswith("family,launches,")
+    assert (tmp_path / "t.csv").read_text().startswith("#,kernel,")
+    assert (tmp_path / "t-families.csv").read_text().startswith("family,launches,")
 
 
 @pytest.mark.parametrize("arguments", [("bench", "model.onnx"), ("run", "model.onnx"), ("inspect", "m.gpuc")])
@@ -119,7 +127,7 @@ def test_columns_of_one_name_are_told_apart_and_unknown_cells_are_null():
     one = tables.Table("t", ("a", "a 2"), (("-", "1.5"),))
 
     assert one.records() == [{"a": None, "a 2": 1.5}]
-    assert tables._as_csv([one, one]) == "a,a 2\n-,1.5\n\na,a 2\n-,1.5\n"
+    assert tables._as_csv(one) == "a,a 2\n,1.5\n"
 
 
 @pytest.mark.parametrize("text", ["1_2", "nan", "inf", "Infinity", " 1", "007", "12e45", "+1", "1.", "\u0663"])

@@ -91,6 +91,23 @@ def test_the_profile_draws_each_kernel_against_its_floor_and_sorts(tmp_path):
     check_inert(dom, "Profile of &lt;/script")
 
 
+def test_a_profile_without_measured_peaks_has_no_word_of_floors():
+    (info,) = [
+        KernelInfo("k", "loops", ("Mul",), (), label="k", operations=2 * 10**9, traffic=1 << 20, arithmetic="f32")
+    ]
+    runs = [([0.010], [])]
+
+    with_peaks, without = (
+        profile_page.text(profile.Profile(runs, peaks, profile.rows([info], runs, peaks)), "m.onnx", ["how"])
+        for peaks in (CEILINGS, None)
+    )
+
+    for word in ("against its floor", "most above the floor", "x floor", "<th>limit"):
+        assert (word in with_peaks, word in without) == (True, False)
+    assert "peaks are measured on the CPU only" in without
+    assert without.count("<th>") == re.search("<tbody>.*</tbody>", without)[0].count("<td")
+
+
 def test_the_study_draws_a_curve_with_its_interval_for_each_sampler_and_the_space(tmp_path):
     rows = [Row({"tile": x, BREAKOUT: y, "mode": z}, None if x * y == 16 else x + 0.1 * y + 0.01 * hash(z))
             for x, y, z in itertools.product((1, 2, 4), (1, 2, 4), (0, 1))]  # fmt: skip
