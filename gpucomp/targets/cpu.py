@@ -14,7 +14,7 @@ from gpucomp.artifact.elf import undefined_symbols
 from gpucomp.codegen.llvm.ir.launch_list import RUNNER, probes
 from gpucomp.device import processor
 from gpucomp.device.target import Target
-from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote, several
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import llvm_object, processors
 from gpucomp.targets.cache import KernelCache
@@ -27,7 +27,7 @@ def host() -> Target:
     found, threads = _host(), config.current().threads
     if threads in (0, len(os.sched_getaffinity(0))):
         return found
-    return replace(found, identity=f"{found.identity}, {threads} threads")
+    return replace(found, identity=f"{found.identity}, {several(threads, 'thread')}")
 
 
 @cache

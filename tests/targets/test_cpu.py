@@ -255,7 +255,11 @@ def test_a_processor_with_fewer_threads_is_another_device_to_records():
     with config.using(threads=cores + 3):
         found = cpu.host()
 
+    with config.using(threads=1):
+        alone = cpu.host()
+
     assert found.identity == f"{plain.identity}, {cores + 3} threads"
+    assert alone.identity in (plain.identity, f"{plain.identity}, 1 thread")
     assert (found.name, found.arch, found.limits) == (plain.name, plain.arch, plain.limits)
 
 
