@@ -91,6 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     strategies = options.strategies or [name for name in strategy_map if name not in LEFT_OUT]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     read = util.read_cache
     with tempfile.TemporaryDirectory() as folder:
