@@ -18,8 +18,11 @@ from gpucomp.errors import DeviceError, UsageError
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.report import static_cuda as static
 from gpucomp.report import static_opencl
+from gpucomp.schedule import analytic
+from gpucomp.schedule.analytic import traffic
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.targets import amdgcn, cuda, resolve, sass
+from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
 from gpucomp.tuning.tasks import tasks_of
 
@@ -227,3 +230,17 @@ def test_a_small_space_is_counted_and_a_large_one_estimated():
     assert int(counted) == sum(1 for _ in pool.legal(pool.problem(max_pool((1, 9, 9, 8), 3, 2, 1)), limits))
     assert estimated.startswith("~")
     assert int(estimated[1:]) > 0
+
+
+def test_winograds_floor_is_that_of_its_bytes(monkeypatch):
+    target = cuda.manifest("sm_80")
+    ((step, item),) = static.launched(lower(specs.model("matmul m=1024 n=1024 k=1024"), target))
+    counted = static.cost_of(step, item, target.device, static.by_formula(step, item))
+    for module in (analytic, costs):  # as if this engine did fewer operations than are counted
+        monkeypatch.setattr(module, "FEWER_OPERATIONS", (counted.engine,))
+
+    cost = static.cost_of(step, item, target.device, static.by_formula(step, item))
+
+    assert cost.terms.floor_us == pytest.approx(traffic(step.kernel) / (target.device.dram_gbs * 1e3))
+    assert cost.terms.floor_us < counted.terms.floor_us
+    assert "floor     of 1 kernel by Winograd's algorithm: that of the bytes alone" in costs.static([cost], target)
