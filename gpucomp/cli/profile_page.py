@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpucomp import files
-from gpucomp.cli.profile import Profile, Row, number, percent, summary, threads_said
+from gpucomp.cli.profile import LEGEND, Profile, Row, number, percent, summary, threads_said
 from gpucomp.cli.profile import trace as timeline
 from gpucomp.cli.show import counted
 from gpucomp.report import page
@@ -48,7 +48,9 @@ def text(found: Profile, model: str, about: Sequence[str]) -> str:
         page.heading("Each kernel against its floor"),
         page.paragraph(
             "A bar is the median time of a launch. The thin line spans its fastest to its slowest run, the upright mark is "
-            "the floor: the time at the machine's peak arithmetic or at the bandwidth of a copy, whichever is longer."
+            "the floor: the time at the machine's peak arithmetic or at the bandwidth of a copy, whichever is longer. "
+            + "; ".join(LEGEND)
+            + "."
         ),
         f'<p class="sort">Order: {" ".join(buttons)}</p>',
         '<div class="scroll"><table class="kernels"><thead><tr>',
