@@ -201,7 +201,7 @@ def _of_record(record: records.Record) -> Row:
     values = {"engine": record["engine"], **record["configuration"]}
     if record["invalidity"] != "correct":
         return Row(values, None, cause=record["invalidity"][:80])
-    return Row(values, record["ratio"])  # relative to the default beside it: a slower clock slows both
+    return Row(values, records.ratio_of(record))  # relative to the default beside it: a slower clock slows both
 
 
 def _is_time(value: Any) -> TypeGuard[float]:

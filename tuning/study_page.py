@@ -19,7 +19,7 @@ from gpucomp.errors import ScheduleError, UsageError
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
 from gpucomp.schedule import records
-from gpucomp.schedule.records import Record
+from gpucomp.schedule.records import Record, ratio_of
 from gpucomp.tuning.analysis import source_difference
 from gpucomp.tuning.page import FEW, GREY, space
 from gpucomp.tuning.recorded import Row, space_of
@@ -77,18 +77,18 @@ class _Told:
         self.problem: Mapping[str, int] = next((r["problem"] for r in group if r["kind"] == "task"), {})
         self.kernel, self.device = group[0]["kernel"], group[0]["device"]
         self.default = next((r for r in self.trials if r.get("default")), None)
-        self.winner: Record | None = min(self.right, key=lambda r: r["ratio"], default=None)
+        self.winner: Record | None = min(self.right, key=ratio_of, default=None)
 
     @property
     def ratio(self) -> float:
         """The time over the default's: that of the pick, or of the search's best."""
         if self.pick is not None:
             return float(self.pick["ratio"])
-        return float(self.winner["ratio"]) if self.winner is not None else math.inf
+        return ratio_of(self.winner) if self.winner is not None else math.inf
 
     @property
     def row(self) -> list[str]:
-        best = f"{1 / self.winner['ratio']:.3f}" if self.winner is not None else "-"
+        best = f"{1 / ratio_of(self.winner):.3f}" if self.winner is not None else "-"
         gain, sure, chosen = "-", "-", "-"
         if self.pick is not None:
             low, high = _interval(self.pick)
@@ -156,17 +156,17 @@ def caveat(measured: int) -> str:
 
 
 def _best(right: Sequence[Record], engine: str) -> float:
-    return min(float(t["ratio"]) for t in right if t["engine"] == engine)
+    return min(ratio_of(t) for t in right if t["engine"] == engine)
 
 
 def _row(trial: Record) -> Row:
     good = trial["invalidity"] == "correct"
-    return Row(trial["configuration"], trial["ratio"] if good else None, cause=trial["invalidity"][:80])
+    return Row(trial["configuration"], ratio_of(trial) if good else None, cause=trial["invalidity"][:80])
 
 
 def _progress(trials: Sequence[Record]) -> str:
     """A chart of the search: each trial's time over the default's, and the best so far."""
-    ratios = [float(t["ratio"]) if t["invalidity"] == "correct" else math.inf for t in trials]
+    ratios = [ratio_of(t) if t["invalidity"] == "correct" else math.inf for t in trials]
     numbers = range(1, len(trials) + 1)
     marks = Series("trial", numbers, ratios, colour=GREY, points=True, notes=list(map(_words, trials)))
     line = Series("best so far", numbers, list(accumulate(ratios, min)), steps=True)
