@@ -80,7 +80,10 @@ def read_kernel_tuner(path: Path, spaces: Mapping[str, Recorded], trials: int) -
         if (space := spaces.get(row["file"])) is not None:
             fractions = [space.optimum / t if t else 0.0 for t in row["best"][:trials]]
             collected.setdefault(f"kernel tuner {row['strategy']}", {}).setdefault(row["file"], []).append(fractions)
-    return {name: {f: np.array(v) for f, v in own.items()} for name, own in collected.items()}
+    complete = {
+        name: own for name, own in collected.items() if len(own) == len(spaces)
+    }  # tables have a mean over all files
+    return {name: {f: np.array(v) for f, v in own.items()} for name, own in complete.items()}
 
 
 def fingerprint(paths: Iterable[Path], *words: object) -> str:

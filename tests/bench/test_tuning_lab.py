@@ -51,6 +51,14 @@ def test_the_samplers_are_among_the_sources():
     assert {"genetic.py", "legal.py", "replay.py"} <= {path.name for path in searchers()}
 
 
+def test_a_strategy_that_failed_on_a_file_is_left_out(tmp_path):
+    rows = [{"file": f, "strategy": s, "best": [2.0]} for f, s in (("a", "ga"), ("b", "ga"), ("a", "ils"))]
+    (tmp_path / "curves.json").write_text(json.dumps(rows))
+    spaces = dict.fromkeys("ab", SimpleNamespace(optimum=1.0))
+
+    assert list(tuning_lab.read_kernel_tuner(tmp_path / "curves.json", spaces, 1)) == ["kernel tuner ga"]
+
+
 def test_a_report_goes_to_a_new_folder_and_leaves_nothing_else(tmp_path, monkeypatch, capfd):
     file = write_cache(tmp_path / "t.json", tiled())
     environments = []
