@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp import files
-from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.errors import ScheduleError, UsageError, several
 from gpucomp.report import chart, page
 from gpucomp.report.chart import Axis, Series
 from gpucomp.schedule import records
@@ -30,7 +30,8 @@ MOST_LINES = 400  # of a diff of two sources
 
 def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> int:
     """Write a page about the trials in ``found``; return how many kernels have a section there. ``tasks`` are the tasks of a
-    model by kernel, for the sources. Kernels without a successful trial are in the first table only.
+    model by kernel, for the sources. Kernels without a successful trial are in the first table only, and those that were not
+    tried are in a folded table.
 
     Raises ``UsageError`` if no trial succeeded, or if the file cannot be written.
     """
@@ -41,10 +42,13 @@ def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title:
     if not any(one.right for one in told.values()):
         raise UsageError("no trial in these records succeeded, so there is nothing to report")
     order = sorted(told, key=lambda key: (told[key].ratio, key))
-    parts = [page.heading(title, 1), page.table(HEAD, [told[key].row for key in order])]
+    listed = [key for key in order if told[key].trials or told[key].pick is not None]
+    parts = [page.heading(title, 1), page.table(HEAD, [told[key].row for key in listed])]
     shown = [key for key in order if told[key].right]
-    if others := len(order) - len(shown):
-        parts.append(page.paragraph(f"{others} of these kernels have no section below: no trial of theirs succeeded."))
+    if failed := sum(bool(told[key].trials) for key in listed) - len(shown):
+        parts.append(page.paragraph(f"{failed} of these kernels have no section below: no trial of theirs succeeded."))
+    if untried := [told[key].row[:3] for key in order if key not in listed]:
+        parts.append(page.folded(f"{several(len(untried), 'more kernel')} not tried", page.table(HEAD[:3], untried)))
     for key in shown:
         parts += _kernel(told[key], tasks.get(key[0]))
     files.write(path, page.page(title, parts))
