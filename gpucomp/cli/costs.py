@@ -240,9 +240,13 @@ def spaces(lowered: Lowered, target: Target) -> list[str]:
             if key not in rows:
                 everything = math.prod(len(p.choices) for p in family.params)
                 shown = " ".join(f"{k}={v}" for k, v in problem.numbers.items())
-                rows[key] = (family.title, everything, legal(family, problem, target.limits), shown)
-    counted = [(*row[:3], uses[key], row[3]) for key, row in rows.items()]
-    return table(("engine", "raw", "legal", "kernels", "problem"), counted, "spaces")
+                rows[key] = (step.kernel.label, family.title, everything, legal(family, problem, target.limits), shown)
+    counted = [(*row[:4], uses[key], row[4]) for key, row in rows.items()]
+    legend = (
+        "kernel: the first one with this problem; raw: all combinations of parameters; legal: those that can run here, where ~ "
+        f"is an estimate from {SAMPLE} of them; tune searches a sample of a large space, see tune --dry-run"
+    )
+    return [*table(("kernel", "engine", "raw", "legal", "kernels", "problem"), counted, "spaces"), legend]
 
 
 def legal(family: Family, problem: Sizes, limits: Limits) -> str:

@@ -224,7 +224,11 @@ def terminable() -> Iterator[None]:
 )
 @certificates
 @click.option("--resume", is_flag=True, help="Continue from the records in DIR. It is an error if there are none.")
-@click.option("--dry-run", is_flag=True, help="Print the kernels and the sizes of their spaces. Measure nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the kernels and how many schedules a search of each chooses from. Measure nothing.",
+)
 @click.option(
     "--json",
     "report",
@@ -356,6 +360,7 @@ def _write_report(path: Path, tuned: Tuned) -> None:
 def planned(tasks: Sequence[Any], options: Any) -> list[str]:
     """One row for each task that would be searched."""
     from gpucomp.tuning import tuner
+    from gpucomp.tuning.engines import MOST
 
     rows = []
     for number, task in enumerate(tasks, start=1):
@@ -363,7 +368,14 @@ def planned(tasks: Sequence[Any], options: Any) -> list[str]:
         size = tuner.space_size(task, options)
         schedule = " ".join(f"{k}={v}" for k, v in task.default.schedule.items())
         rows.append((number, task.label, task.launches, f"{1e-9 * task.flops:.4g}", size, engines, task.tier, schedule))
-    return table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows, "tasks")
+    legend = (
+        f"candidates: the schedules that a search chooses from, up to {MOST} of an engine. Larger spaces are sampled; inspect "
+        "--spaces has their sizes"
+    )
+    return [
+        *table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows, "tasks"),
+        legend,
+    ]
 
 
 def _rows(state: State) -> Iterator[tuple[str, ...]]:

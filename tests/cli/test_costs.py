@@ -213,10 +213,12 @@ def test_why_says_on_which_device_a_record_was_measured(capfd, tmp_path):
 def test_spaces_count_each_distinct_problem_once(capfd):
     code, out, _ = command(capfd, "inspect", DIGITS, *OPEN, "--spaces", "--target", "cuda:sm_80")
 
-    rows = out.splitlines()[1:]
+    header, *rows, legend = out.splitlines()
     assert code == 0
     assert len(rows) == len(set(rows))
-    assert any(row.startswith("contraction/simt") for row in rows)
+    assert any("contraction/simt" in row and row.startswith("Conv f32[2,8,8,1]") for row in rows)
+    assert header.split() == ["kernel", "engine", "raw", "legal", "kernels", "problem"]
+    assert all(f"{name}: " in legend for name in ("kernel", "raw", "legal"))
 
 
 def test_a_small_space_is_counted_and_a_large_one_estimated():

@@ -350,6 +350,7 @@ def test_a_dry_run_measures_nothing(tmp_path, command):
 
     assert code == 0
     assert "candidates" in out.splitlines()[0]
+    assert "candidates: the schedules that a search chooses from, up to 6000 of an engine" in out
     assert not list(tmp_path.iterdir())
 
 
